@@ -1,0 +1,298 @@
+"""The one error tree.
+
+Every error that leaves comal is a `ComalError`. Leaves are grouped by what a caller would do
+about them, and each is also the built-in exception that the caller may already handle. An error
+carries fields besides its text, so that the command line, a server and a test can all tell what
+happened without parsing a sentence.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+_NAME_WIDTH = 60
+
+
+def shown(name: object, width: int = _NAME_WIDTH) -> str:
+    """A name that came from a file, made safe to print: ASCII only and at most `width` long."""
+    text = ascii(name if isinstance(name, str) else str(name))
+    return text if len(text) <= width else text[: width - 4] + "..." + text[-1]
+
+
+class ComalError(Exception):
+    """Root of all errors of comal.
+
+    Parameters
+    ----------
+    what
+        What went wrong, in a few words.
+    where
+        The object and the place in it: ``data.tacozip (bytes 26981+769)``, ``row 12``, a field.
+    found, expected
+        What is there and what was expected.
+    hint
+        How to mend it.
+    **fields
+        Anything else that a program may want, kept in `fields`.
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 70
+    http_status: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+        self.fields: dict[str, Any] = fields
+
+    def __str__(self) -> str:
+        first = f"{self.what}: {self.where}" if self.where else self.what
+        lines = [first]
+        comparison = []
+        if self.found is not None:
+            comparison.append(f"found {self.found}")
+        if self.expected is not None:
+            comparison.append(f"expected {self.expected}")
+        if comparison:
+            lines.append("  " + ", ".join(comparison))
+        if self.hint:
+            lines.append("  mend: " + self.hint)
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        named = {
+            "where": self.where,
+            "found": self.found,
+            "expected": self.expected,
+            "hint": self.hint,
+        }
+        return _rebuild, (type(self), self.what, {**named, **self.fields})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, as ``--json`` prints it."""
+        data: dict[str, Any] = {"error": type(self).__name__, "code": self.code, "what": self.what}
+        for key in ("where", "found", "expected", "hint"):
+            value = getattr(self, key)
+            if value is not None:
+                data[key] = value if isinstance(value, int | float | bool) else str(value)
+        return data
+
+
+def _rebuild(kind: type[ComalError], what: str, named: dict[str, Any]) -> ComalError:
+    return kind(what, **named)
+
+
+class ObjectNotFoundError(ComalError, FileNotFoundError):
+    """The named object does not exist. Only this error means absent."""
+
+    code = "object-not-found"
+    exit_code = 3
+    http_status = 404
+
+
+class NotInContainerError(ComalError, KeyError):
+    """The container is there, but holds no such key."""
+
+    code = "not-in-container"
+    exit_code = 3
+    http_status = 404
+
+    __str__ = ComalError.__str__
+
+
+class AccessDeniedError(ComalError, PermissionError):
+    """The object exists or may exist, and reading or writing it is not allowed."""
+
+    code = "access-denied"
+    exit_code = 4
+    http_status = 403
+
+
+class NotThisFormatError(ComalError, ValueError):
+    """The bytes are not the format that was asked for, or no format that comal knows."""
+
+    code = "not-this-format"
+    exit_code = 5
+    http_status = 422
+
+
+class UnsupportedVersionError(ComalError, ValueError):
+    """The format is known, this version of it is not."""
+
+    code = "unsupported-version"
+    exit_code = 5
+    http_status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and where.
+
+    `code` is stable (``taco-offset-mismatch``), `severity` is ``error`` or ``warning``.
+    """
+
+    code: str
+    place: str
+    message: str
+    severity: str = "error"
+
+    def to_dict(self) -> dict[str, str]:
+        """The problem as plain data, as ``comal check --json`` prints it."""
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "place": self.place,
+            "message": self.message,
+        }
+
+
+class InvalidMetadataError(ComalError, ValueError):
+    """Content that is broken, or that contradicts what describes it.
+
+    `problems` lists every `Problem` that was found, not only the first.
+    """
+
+    code = "invalid-metadata"
+    exit_code = 6
+    http_status = 422
+
+    def __init__(self, what: str, *, problems: Sequence[Problem] = (), **named: Any) -> None:
+        super().__init__(what, **named)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        lines = [super().__str__()]
+        lines += [f"  {problem.place}: {problem.message}" for problem in self.problems[:20]]
+        if len(self.problems) > 20:
+            lines.append(f"  ... and {len(self.problems) - 20} more")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind, (cls, what, named) = super().__reduce__()
+        return kind, (cls, what, {**named, "problems": self.problems})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, with its problems."""
+        data = super().to_dict()
+        if self.problems:
+            data["problems"] = [problem.to_dict() for problem in self.problems]
+        return data
+
+
+class StorageError(ComalError, OSError):
+    """The storage or the network failed: disk full, I/O error, retries used up."""
+
+    code = "storage"
+    exit_code = 7
+    http_status = 502
+
+
+class ShortReadError(StorageError):
+    """Fewer bytes came than the object is known to hold."""
+
+    code = "short-read"
+    http_status = 504
+
+
+class ObjectChangedError(ComalError, OSError):
+    """The object was replaced between two reads; bytes of two versions are never mixed."""
+
+    code = "object-changed"
+    exit_code = 10
+    http_status = 503
+
+
+class ConflictError(ComalError, FileExistsError):
+    """The target exists already, or somebody else is writing it."""
+
+    code = "conflict"
+    exit_code = 10
+    http_status = 409
+
+
+class InvalidInputError(ComalError, ValueError):
+    """An argument of the caller cannot be used."""
+
+    code = "invalid-input"
+    exit_code = 2
+    http_status = 400
+
+
+class QueryError(InvalidInputError):
+    """A query that cannot be parsed, bound or run."""
+
+    code = "query"
+
+
+class UnsafeContentError(ComalError, ValueError):
+    """A name or a path in the content would reach outside of where it belongs."""
+
+    code = "unsafe-content"
+    exit_code = 9
+    http_status = 422
+
+
+class LimitExceededError(ComalError, ValueError):
+    """The content is larger or deeper than a limit allows; the hint says how to raise it."""
+
+    code = "limit-exceeded"
+    exit_code = 9
+    http_status = 422
+
+
+class MissingExtraError(ComalError, ImportError):
+    """An optional library is not installed."""
+
+    code = "missing-extra"
+    exit_code = 8
+    http_status = 501
+
+    @classmethod
+    def of(cls, library: str, extra: str, purpose: str) -> MissingExtraError:
+        """The error for `library`, which ``pip install comal[extra]`` brings."""
+        return cls(
+            f"{purpose} needs {library}",
+            hint=f"pip install 'comal[{extra}]'",
+            library=library,
+            extra=extra,
+        )
+
+
+@contextmanager
+def translated(
+    table: Mapping[type[BaseException], type[ComalError]], what: str, **named: Any
+) -> Iterator[None]:
+    """Turn a foreign exception into one of ours, chained to its cause.
+
+    `table` is searched in order with `isinstance`; errors of comal and kinds that the table does
+    not name pass through unchanged.
+    """
+    try:
+        yield
+    except ComalError:
+        raise
+    except tuple(table) as error:
+        for kind, ours in table.items():
+            if isinstance(error, kind):
+                reason = traceback.format_exception_only(error)[-1].strip()
+                raise ours(
+                    what, **{"found": reason.partition(": ")[2] or reason, **named}
+                ) from error
+        raise  # pragma: no cover - the tuple above and the loop name the same kinds

@@ -1,0 +1,160 @@
+"""Which names may be ids, told for whole columns at once.
+
+Three tiers, by what a bad name can do:
+
+1. *illegal*: it could leave its folder, hide, or be cut short. Never written; refused on reading
+   where the format forbids it.
+2. *risky*: some file system or shell cannot hold it, or two names fall on one file. Never written
+   for new data, a warning for data that came from elsewhere.
+3. *twice*: the same name among siblings. Never written; on reading such a row can be reached by
+   its position only.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PADDING = re.compile(r"__TACOPAD__[0-9]+")
+MAX_BYTES = 255
+
+# RE2 syntax. Control, format (bidirectional, zero width) and surrogate characters, separators of
+# any system, the names of folders themselves, and the prefix that TACO 2.0, 5.6 reserves.
+_ILLEGAL = r"^$|^\.\.?$|[/\\:\p{Cc}\p{Cf}\p{Cs}]|^__"
+_DEVICES = r"(?i:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])"
+_RISKY = rf'[. ]$|^{_DEVICES}(\.|$)|[<>"|?*,%]|^[-~]'
+_NOT_ASCII = r"[^\x00-\x7f]"
+
+
+@dataclass(frozen=True, slots=True)
+class BadName:
+    """A name that breaks a rule: its row, the tier of the rule and the reason in words."""
+
+    row: int
+    name: str
+    tier: int
+    reason: str
+
+
+def illegal(name: str) -> str | None:
+    """Why `name` may never be an id (tier 1), or None."""
+    if PADDING.fullmatch(name):
+        return None
+    if name == "":
+        return "is empty"
+    if name in {".", ".."}:
+        return "names a folder"
+    for character in "/\\:":
+        if character in name:
+            return f"holds {character!r}"
+    for character in name:
+        if unicodedata.category(character) in {"Cc", "Cf", "Cs"}:
+            return f"holds the invisible character U+{ord(character):04X}"
+    return "begins with '__', which is reserved" if name.startswith("__") else None
+
+
+def risky(name: str) -> str | None:
+    """Why `name` cannot be a file name everywhere (tier 2), or None."""
+    if len(name.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        return f"is longer than {MAX_BYTES} bytes"
+    if name[-1:] in {".", " "}:
+        return "ends in a dot or a space"
+    if re.match(rf"{_DEVICES}(\.|$)", name):
+        return "is a device on Windows"
+    for character in '<>"|?*,%':
+        if character in name:
+            return f"holds {character!r}"
+    if name[:1] in {"-", "~"}:
+        return f"begins with {name[0]!r}"
+    return None if unicodedata.is_normalized("NFC", name) else "is not in Unicode form NFC"
+
+
+def bad_names(names: Any, *, tier: int = 2) -> Iterator[BadName]:
+    """The names of an Arrow string column that break a rule of `tier` or a lower one.
+
+    The column is searched as a whole; only rows that break a rule become Python objects. Nulls
+    are reported as empty.
+    """
+    column = pc.fill_null(_flat(names), "")
+    for row in _rows(pc.match_substring_regex(column, _ILLEGAL)):
+        name = column[row].as_py()
+        reason = illegal(name)
+        if reason is not None:
+            yield BadName(row, name, 1, reason)
+    if tier < 2:
+        return
+    odd = pc.or_(
+        pc.or_(
+            pc.match_substring_regex(column, _RISKY), pc.match_substring_regex(column, _NOT_ASCII)
+        ),
+        pc.greater(pc.binary_length(column), MAX_BYTES),
+    )
+    for row in _rows(odd):
+        name = column[row].as_py()
+        reason = risky(name)
+        if reason is not None and illegal(name) is None:
+            yield BadName(row, name, 2, reason)
+
+
+def twins(
+    names: Any, parents: np.ndarray[Any, Any] | None = None, *, fold: bool = True
+) -> list[tuple[int, int]]:
+    """Pairs of rows whose names are equal among siblings.
+
+    Parameters
+    ----------
+    names
+        Arrow string column.
+    parents
+        For each row a number that siblings share; None when all rows are siblings.
+    fold
+        Compare as a file system that ignores case and compatibility forms does.
+
+    Returns
+    -------
+    list of (int, int)
+        The first row of each group with each later row of it, ascending.
+    """
+    column = pc.fill_null(_flat(names), "")
+    keys = folded(column) if fold else column
+    codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if parents is not None:
+        codes = codes * (int(parents.max(initial=0)) + 1) + parents
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+    if len(again) == 0:
+        return []
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    firsts = order[starts[np.searchsorted(starts, again, side="right") - 1]]
+    return sorted(zip(firsts.tolist(), order[again].tolist(), strict=True))
+
+
+def folded(names: Any) -> Any:
+    """The column as a file system without case and compatibility forms sees it."""
+    column = _flat(names)
+    lowered = pc.ascii_lower(column)
+    odd = _rows(pc.match_substring_regex(column, _NOT_ASCII))
+    if not odd:
+        return lowered
+    mask = np.zeros(len(column), dtype=bool)
+    mask[odd] = True
+    replacements = [unicodedata.normalize("NFKC", column[row].as_py()).casefold() for row in odd]
+    return pc.replace_with_mask(lowered, pa.array(mask), pa.array(replacements, column.type))
+
+
+def _flat(names: Any) -> Any:
+    column = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
+
+
+def _rows(mask: Any) -> list[int]:
+    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return rows

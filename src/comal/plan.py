@@ -1,0 +1,131 @@
+"""Plans: format logic that says which bytes it wants and lets someone else fetch them.
+
+A plan is a generator. It yields the ranges that it needs, all that it can name at once, and is
+sent one `Piece` for each in the same order; what it returns is the result. A driver runs it,
+blocking or async, so the same logic serves both and a test can count the round trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from comal.errors import ComalError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Exactly `size` bytes from `offset` on.
+
+    `href` is relative to what the plan is run against; the empty string is that object itself.
+    An object that ends earlier is an error.
+    """
+
+    offset: int
+    size: int
+    href: str = ""
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte behind the range."""
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first `size` bytes, or all of a shorter object."""
+
+    size: int
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last `size` bytes, or all of a shorter object."""
+
+    size: int
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole object, refused with `LimitExceededError` when it is larger than `limit` bytes."""
+
+    limit: int
+    href: str = ""
+
+
+Wanted = ByteRange | Head | Tail | Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes that answer one `Wanted`."""
+
+    data: bytes
+    """The bytes."""
+    offset: int
+    """Where in the object they start."""
+    total: int
+    """Size of the whole object in bytes."""
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte behind the piece."""
+        return self.offset + len(self.data)
+
+    def holds(self, offset: int, size: int) -> bool:
+        """Whether the object's bytes ``offset .. offset + size`` lie in this piece."""
+        return self.offset <= offset and offset + size <= self.end
+
+    def slice(self, offset: int, size: int) -> bytes:
+        """The object's bytes ``offset .. offset + size``, which must lie in this piece."""
+        start = offset - self.offset
+        return self.data[start : start + size]
+
+
+Plan = Generator[Sequence[Wanted], Sequence[Piece], T]
+Fetch = Callable[[Sequence[Wanted]], Sequence[Piece]]
+FetchAsync = Callable[[Sequence[Wanted]], Awaitable[Sequence[Piece]]]
+
+
+def run(plan: Plan[T], fetch: Fetch) -> T:
+    """Run `plan` to its end, fetching with `fetch`; errors of the fetch reach the plan."""
+    try:
+        wanted = next(plan)
+        while True:
+            try:
+                pieces = fetch(wanted)
+            except ComalError as error:
+                wanted = plan.throw(error)
+            else:
+                wanted = plan.send(pieces)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def run_async(plan: Plan[T], fetch: FetchAsync) -> T:
+    """As `run`, awaiting each fetch."""
+    try:
+        wanted = next(plan)
+        while True:
+            try:
+                pieces = await fetch(wanted)
+            except ComalError as error:
+                wanted = plan.throw(error)
+            else:
+                wanted = plan.send(pieces)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def read_span(known: Sequence[Piece], offset: int, size: int, href: str = "") -> Plan[bytes]:
+    """The bytes of a span, from a piece that is here already or by one more request."""
+    for piece in known:
+        if piece.holds(offset, size):
+            return piece.slice(offset, size)
+    (piece,) = yield [ByteRange(offset, size, href)]
+    return piece.data

@@ -1,0 +1,104 @@
+"""JSON from strangers: parsed with limits, refused by place where a parser would guess.
+
+Python's parser takes duplicate keys, NaN and numbers of any length. A document that means one
+thing to us and another to the next reader is refused here, before any format looks at it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from comal.errors import InvalidMetadataError, LimitExceededError
+from comal.limits import DEFAULT_LIMITS, Limits
+
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
+
+def loads(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+    """Parse a UTF-8 JSON document whose root is an object.
+
+    Raises
+    ------
+    InvalidMetadataError
+        Not UTF-8, not JSON, no object at the root, a key that stands twice, NaN or infinity.
+    LimitExceededError
+        Larger, deeper, or with longer integers than `limits` allows; checked before parsing.
+    """
+    limits.check("json_bytes", len(data), where)
+    limits.check("json_depth", _depth(data), where)
+    try:
+        document = json.loads(
+            data.decode("utf-8-sig"),
+            object_pairs_hook=_unique_keys(where),
+            parse_constant=_refuse_constant(where),
+            parse_int=_bounded_int(where, limits),
+        )
+    except UnicodeDecodeError as error:
+        raise InvalidMetadataError(
+            "JSON is not UTF-8", where=f"{where}, byte {error.start}", found=error.reason
+        ) from error
+    except json.JSONDecodeError as error:
+        raise InvalidMetadataError(
+            "not valid JSON",
+            where=f"{where}, line {error.lineno} column {error.colno}",
+            found=error.msg,
+        ) from error
+    if not isinstance(document, dict):
+        raise InvalidMetadataError(
+            "JSON document is no object", where=where, found=type(document).__name__
+        )
+    return document
+
+
+def dumps(document: dict[str, Any], *, indent: int | None = 4, ascii_only: bool = False) -> bytes:
+    """The document as UTF-8 JSON with its keys in their order; NaN is refused."""
+    text = json.dumps(document, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        first = data[match.start()]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _unique_keys(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        built = dict(pairs)
+        if len(built) != len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise InvalidMetadataError("JSON key stands twice", where=where, found=ascii(twice))
+        return built
+
+    return build
+
+
+def _refuse_constant(where: str) -> Callable[[str], NoReturn]:
+    def refuse(name: str) -> NoReturn:
+        raise InvalidMetadataError("JSON holds a number that is none", where=where, found=name)
+
+    return refuse
+
+
+def _bounded_int(where: str, limits: Limits) -> Callable[[str], int]:
+    def parse(digits: str) -> int:
+        if len(digits) > limits.json_digits:
+            raise LimitExceededError(
+                "JSON integer over the limit",
+                where=where,
+                found=f"{len(digits)} digits",
+                expected=f"at most {limits.json_digits}",
+            )
+        return int(digits)
+
+    return parse

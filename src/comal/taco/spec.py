@@ -1,0 +1,393 @@
+"""TACO 2.0 in constants and document types: what a valid dataset says about itself.
+
+No bytes and no I/O here. Section numbers are those of the TACO specification 2.0.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from comal.errors import InvalidMetadataError, Problem
+
+TACO_VERSION = "2.0.0"
+READABLE_VERSIONS = re.compile(r"(0\.5\.0|2\.\d+\.\d+.*)$")
+"""Writers of TACO 2 have always put 0.5.0 into their files, so both name the same format."""
+
+FILE = "FILE"
+FOLDER = "FOLDER"
+SampleType = Literal["FILE", "FOLDER"]
+
+MAX_LEVELS = 6
+"""Six levels and the collection fill the seven slots of TACO_HEADER (6.3)."""
+
+# -- places in a container (6.1, 6.5, 6.6) --------------------------------------------------
+
+DATA = "DATA/"
+META = "__meta__"
+META_OLD = "meta.parquet"
+"""6.2 once calls the local metadata by this name; it is read, never written."""
+COLLECTION = "COLLECTION.json"
+TACOCAT = "__TACOCAT__"
+TACOCAT_FOLDER = ".tacocat"
+TACOLLECTION = "TACOLLECTION.json"
+PAD_PREFIX = "__TACOPAD__"
+
+
+def level_path(level: int) -> str:
+    """Where the consolidated metadata of `level` lies in a container (6.1)."""
+    return f"METADATA/level{level}.parquet"
+
+
+# -- columns (5.6, 7.2.3) -------------------------------------------------------------------
+
+ID = "id"
+TYPE = "type"
+PATH = "path"
+INTERNAL = "internal:"
+CURRENT_ID = "internal:current_id"
+PARENT_ID = "internal:parent_id"
+OFFSET = "internal:offset"
+SIZE = "internal:size"
+RELATIVE_PATH = "internal:relative_path"
+SOURCE_FILE = "internal:source_file"
+GDAL_VSI = "internal:gdal_vsi"
+
+CORE_COLUMNS = (ID, TYPE)
+INTERNAL_COLUMNS = (
+    CURRENT_ID,
+    PARENT_ID,
+    OFFSET,
+    SIZE,
+    RELATIVE_PATH,
+    SOURCE_FILE,
+    GDAL_VSI,
+)
+PROTECTED_COLUMNS = (*CORE_COLUMNS, *INTERNAL_COLUMNS)
+"""Columns that navigation needs; selecting columns never drops them (7.2.3)."""
+
+DESCRIPTIONS: Mapping[str, str] = {
+    ID: "Unique sample identifier within parent scope",
+    TYPE: "Sample type: FILE or FOLDER",
+    CURRENT_ID: "Row index within this level",
+    PARENT_ID: "Row index of the parent in the level above",
+    OFFSET: "Byte offset of the sample's data in the container",
+    SIZE: "Size of the sample's data in bytes",
+    RELATIVE_PATH: "Path below DATA/; a FOLDER ends in a slash",
+    SOURCE_FILE: "File name of the source ZIP",
+}
+
+GEOMETRY_COLUMNS = ("istac:geometry", "stac:centroid", "istac:centroid")
+"""Search order of ``geometry_col="auto"`` (7.2.2)."""
+TIME_COLUMNS = ("istac:time_start", "stac:time_start")
+"""Search order of ``time_col="auto"`` (7.2.2)."""
+
+_KEY = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?")
+
+
+def key_fault(key: str) -> str | None:
+    """Why `key` cannot name an extension field (7.1.2), or None."""
+    if key in {ID, TYPE, PATH}:
+        return "is a core field"
+    if key.startswith(INTERNAL):
+        return "is reserved for the container"
+    if not _KEY.fullmatch(key):
+        return "is not letters, digits and '_' with at most one ':' for a namespace"
+    return None
+
+
+# -- the collection (5.6, COLLECTION.json) ----------------------------------------------------
+
+TASKS = frozenset(
+    {
+        "regression",
+        "classification",
+        "scene-classification",
+        "detection",
+        "object-detection",
+        "segmentation",
+        "semantic-segmentation",
+        "instance-segmentation",
+        "panoptic-segmentation",
+        "similarity-search",
+        "generative",
+        "image-captioning",
+        "super-resolution",
+        "denoising",
+        "inpainting",
+        "colorization",
+        "style-transfer",
+        "deblurring",
+        "dehazing",
+        "foundation-model",
+        "other",
+    }
+)
+"""Names that existing tools know. Others are legal here and make a warning."""
+
+CORE_FIELDS = (
+    "id",
+    "dataset_version",
+    "description",
+    "licenses",
+    "providers",
+    "tasks",
+    "taco_version",
+    "title",
+    "curators",
+    "keywords",
+    "extent",
+)
+"""Fields of COLLECTION.json in the order in which they are written."""
+PIT_SCHEMA = "taco:pit_schema"
+FIELD_SCHEMA = "taco:field_schema"
+SUBSET_OF = "taco:subset_of"
+SUBSET_DATE = "taco:subset_date"
+SOURCES = "taco:sources"
+
+GLOBAL_BBOX = (-180.0, -90.0, 180.0, 90.0)
+_DATASET_ID = re.compile(r"[a-z0-9_-]+")
+_TITLE_MAX = 250
+_CONTACT_KEYS = {"name", "organization", "email", "role", "roles", "url", "links"}
+
+
+def collection_problems(document: Mapping[str, Any], *, where: str = COLLECTION) -> list[Problem]:
+    """Everything that 5.6 asks of a collection and `document` does not give.
+
+    Used by the writer, which refuses errors, and by the check, which lists them. A reader needs
+    none of these fields.
+    """
+    found: list[Problem] = []
+
+    def report(key: str, message: str, severity: str = "error") -> None:
+        found.append(Problem("taco-collection-field", f"{where}: {key}", message, severity))
+
+    for key in ("id", "dataset_version", "description", "taco_version"):
+        value = document.get(key)
+        if not isinstance(value, str) or not value.strip():
+            report(key, f"must be a text, found {value!r}")
+    if isinstance(document.get("id"), str) and not _DATASET_ID.fullmatch(document["id"]):
+        report("id", f"must be lower-case letters, digits, '_' and '-', found {document['id']!r}")
+    for key in ("licenses", "tasks"):
+        _check_texts(document.get(key), key, report, required=True)
+    _check_texts(document.get("keywords"), "keywords", report, required=False)
+    for name in document.get("tasks") or ():
+        if isinstance(name, str) and name not in TASKS:
+            report("tasks", f"{name!r} is a name that other tools do not know", "warning")
+    _check_contacts(document.get("providers"), "providers", report, required=True)
+    _check_contacts(document.get("curators"), "curators", report, required=False)
+    title = document.get("title")
+    if title is not None and (not isinstance(title, str) or len(title) > _TITLE_MAX):
+        report("title", f"must be a text of at most {_TITLE_MAX} characters")
+    extent = document.get("extent")
+    if extent is not None:
+        found.extend(extent_problems(extent, where=f"{where}: extent"))
+    return found
+
+
+def _check_texts(value: object, key: str, report: Any, *, required: bool) -> None:
+    if value is None and not required:
+        return
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) and v for v in value):
+        report(key, f"must be a list of texts, found {value!r}")
+    elif required and not value:
+        report(key, "must name at least one")
+
+
+def _check_contacts(value: object, key: str, report: Any, *, required: bool) -> None:
+    if value is None and not required:
+        return
+    if not isinstance(value, list | tuple):
+        report(key, f"must be a list of contacts, found {value!r}")
+        return
+    if required and not value:
+        report(key, "must name at least one")
+    for position, contact in enumerate(value):
+        place = f"{key}[{position}]"
+        if not isinstance(contact, Mapping):
+            report(place, f"must be an object, found {contact!r}")
+        elif not (contact.get("name") or contact.get("organization")):
+            report(place, "must have a name or an organization")
+        else:
+            for unknown in sorted(set(contact) - _CONTACT_KEYS):
+                report(place, f"{unknown!r} is no field of a contact", "warning")
+
+
+def extent_problems(extent: object, *, where: str) -> list[Problem]:
+    """What is wrong with an extent object: a WGS84 box and a pair of ISO 8601 times (5.6)."""
+    if not isinstance(extent, Mapping):
+        return [Problem("taco-extent", where, f"must be an object, found {extent!r}")]
+    found: list[Problem] = []
+    box = extent.get("spatial")
+    if box is not None:
+        fault = _bbox_fault(box)
+        if fault:
+            found.append(Problem("taco-extent", f"{where}.spatial", fault))
+    times = extent.get("temporal")
+    if times is not None and (
+        not isinstance(times, list | tuple)
+        or len(times) != 2
+        or not all(isinstance(time, str) for time in times)
+    ):
+        found.append(
+            Problem("taco-extent", f"{where}.temporal", f"must be two ISO times, found {times!r}")
+        )
+    return found
+
+
+def _bbox_fault(box: object) -> str | None:
+    if not isinstance(box, list | tuple) or len(box) != 4:
+        return f"must be [west, south, east, north], found {box!r}"
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
+        return f"must hold four numbers, found {box!r}"
+    west, south, east, north = box
+    # West may lie east of east: the box then crosses the antimeridian.
+    if not (-180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90):
+        return f"lies outside the world or has south above north: {box!r}"
+    return None
+
+
+# -- PIT schema (5.5) ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PITPattern:
+    """The children of every FOLDER at one position of the level above (PIT-1)."""
+
+    n: int
+    """Rows of this pattern at its level, all parents together."""
+    type: tuple[str, ...]
+    """FILE or FOLDER, per position."""
+    id: tuple[str, ...]
+    """Id, per position."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The pattern as COLLECTION.json holds it."""
+        return {"n": self.n, "type": list(self.type), "id": list(self.id)}
+
+
+@dataclass(frozen=True, slots=True)
+class PITSchema:
+    """The regular tree of a dataset: the root level and the patterns below it (5.5)."""
+
+    root_n: int
+    root_type: str
+    hierarchy: Mapping[int, tuple[PITPattern, ...]] = field(default_factory=dict)
+    """Patterns by level, 1 and deeper; one per FOLDER position of the level above."""
+    shape: tuple[int, ...] | None = None
+    """The largest number of children per level; absent in older files, ignored by readers."""
+
+    @property
+    def depth(self) -> int:
+        """Index of the deepest level; 0 when the dataset is flat."""
+        return max(self.hierarchy, default=0)
+
+    @property
+    def levels(self) -> int:
+        """How many levels there are."""
+        return self.depth + 1
+
+    def rows(self, level: int) -> int:
+        """How many rows `level` has, padding included."""
+        return self.root_n if level == 0 else sum(p.n for p in self.hierarchy.get(level, ()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value of ``taco:pit_schema``."""
+        document: dict[str, Any] = {"root": {"n": self.root_n, "type": self.root_type}}
+        if self.shape is not None:
+            document["shape"] = list(self.shape)
+        document["hierarchy"] = {
+            str(level): [pattern.to_dict() for pattern in patterns]
+            for level, patterns in sorted(self.hierarchy.items())
+        }
+        return document
+
+    @classmethod
+    def from_dict(cls, document: object, *, where: str = COLLECTION) -> PITSchema:
+        """Parse the value of ``taco:pit_schema``.
+
+        Raises
+        ------
+        InvalidMetadataError
+            It is missing or its shape is not that of 5.5.
+        """
+        try:
+            return cls._parse(document)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise InvalidMetadataError(
+                f"{PIT_SCHEMA} cannot be read",
+                where=where,
+                found=f"{type(error).__name__}: {error}",
+                expected="{root: {n, type}, hierarchy: {level: [{n, type, id}]}}",
+            ) from error
+
+    @classmethod
+    def _parse(cls, document: Any) -> PITSchema:
+        root = document["root"]
+        if root["type"] not in {FILE, FOLDER}:
+            raise ValueError(f"root type {root['type']!r}")
+        hierarchy = {
+            int(level): tuple(
+                PITPattern(_count(p["n"]), tuple(p["type"]), tuple(p["id"])) for p in patterns
+            )
+            for level, patterns in (document.get("hierarchy") or {}).items()
+        }
+        if sorted(hierarchy) != list(range(1, len(hierarchy) + 1)):
+            raise ValueError(f"levels {sorted(hierarchy)} have gaps")
+        if len(hierarchy) >= MAX_LEVELS:
+            raise ValueError(f"{len(hierarchy) + 1} levels, at most {MAX_LEVELS} are possible")
+        shape = document.get("shape")
+        return cls(
+            _count(root["n"]),
+            root["type"],
+            hierarchy,
+            None if shape is None else tuple(_count(n) for n in shape),
+        )
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+# -- field schema ---------------------------------------------------------------------------------
+
+
+def type_name(kind: Any) -> str:
+    """An Arrow type as ``taco:field_schema`` spells it: ``list<item: int64>``, ``timestamp[us]``.
+
+    The name of a list's child is always ``item``, whatever the Parquet file calls it.
+    """
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<item: {type_name(kind.value_type)}>"
+    if pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_large_binary(kind):
+        return "binary"
+    return str(kind)
+
+
+def field_schema(
+    levels: Sequence[Any], descriptions: Mapping[str, str] | None = None
+) -> dict[str, list[list[str]]]:
+    """``taco:field_schema`` for the stored Arrow schemas of levels 0 and deeper.
+
+    Three values per column: name, type, description (empty where nobody gave one).
+    """
+    known = {**DESCRIPTIONS, **(descriptions or {})}
+    return {
+        f"level{level}": [
+            [column.name, type_name(column.type), known.get(column.name, "")] for column in schema
+        ]
+        for level, schema in enumerate(levels)
+    }
+
+
+def version_is_readable(version: object) -> bool:
+    """Whether a file with this ``taco_version`` can be TACO 2; an absent one says nothing."""
+    return version is None or (isinstance(version, str) and bool(READABLE_VERSIONS.match(version)))

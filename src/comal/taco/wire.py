@@ -1,0 +1,335 @@
+"""TACO 2.0 in bytes: the two headers and the plans that open a container. No I/O here.
+
+Integers are little-endian (6.3, 6.5).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from isal import isal_zlib
+
+from comal import strictjson
+from comal.errors import (
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    Problem,
+    UnsupportedVersionError,
+    shown,
+)
+from comal.limits import DEFAULT_LIMITS, KIB, Limits
+from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, Whole
+from comal.table import Footer, footer_plan
+from comal.taco import spec
+from comal.ziparchive import LOCAL_PREFIX, find_local_header
+
+Container = Literal["zip", "folder", "tacocat", "tacocat-folder"]
+
+# -- TACO_HEADER (6.3) ----------------------------------------------------------------------------
+# An ordinary stored ZIP entry that comes first and never has an extra field, so that its payload
+# starts at byte 41: a count, three zero bytes, and seven pairs (u64 offset, u64 size). The pairs
+# are level0 .. levelN and then COLLECTION.json.
+
+HEADER_NAME = "TACO_HEADER"
+HEADER_OFFSET = 41
+HEADER_PAYLOAD = 116
+HEADER_END = HEADER_OFFSET + HEADER_PAYLOAD
+_SLOTS = 7
+_PAIRS = struct.Struct("<14Q")
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")
+
+_GHOST_NAME = b"TACO_GHOST"
+_COZIP_NAME = b"__cozip__"
+
+# -- __TACOCAT__ (6.5) ----------------------------------------------------------------------------
+# Magic, u32 version, u32 index of the deepest level, seven pairs: level0 .. level5, then the JSON,
+# which always has the last slot.
+
+TACOCAT_MAGIC = b"TACOCAT\0"
+TACOCAT_VERSION = 1
+TACOCAT_HEADER = struct.Struct("<8sII14Q")
+
+DEFAULT_TAIL = 256 * KIB
+"""How much of a container's end is read at once; holds the metadata of most archives."""
+_LEVEL_TAIL = 64 * KIB
+"""How much of a level's end is read to find its footer, when the tail did not bring it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Where the metadata of a container lies."""
+
+    levels: tuple[ByteRange, ...]
+    collection: ByteRange
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with the header, though it could be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A container whose header, collection and Parquet footers have been read."""
+
+    container: Container
+    collection: dict[str, Any]
+    footers: tuple[Footer, ...]
+    header: Header | None
+    """None for containers that are folders."""
+    pieces: tuple[Piece, ...] = ()
+    """What was fetched of the container's own object; later plans may find their bytes here."""
+    problems: tuple[Problem, ...] = ()
+
+
+def pack_header(spans: Sequence[tuple[int, int]]) -> bytes:
+    """The 116 bytes of TACO_HEADER for the spans of level0 .. levelN and COLLECTION.json."""
+    return struct.pack("<B3x", len(spans)) + _pack_pairs(spans)
+
+
+def _pack_pairs(spans: Sequence[tuple[int, int]]) -> bytes:
+    padded = [*spans, *[(0, 0)] * (_SLOTS - len(spans))]
+    return _PAIRS.pack(*(value for span in padded for value in span))
+
+
+def parse_header(head: bytes, total: int, where: str) -> Header:
+    """TACO_HEADER from the first 157 bytes of an object of `total` bytes.
+
+    Raises
+    ------
+    NotThisFormatError
+        The bytes are something else, named where it is known.
+    UnsupportedVersionError
+        The bytes are TACO 3.
+    InvalidMetadataError
+        A count outside 2-7, slack that is not zero, or a span that leaves the object.
+    """
+    payload, crc_is_right = _header_payload(head, where)
+    count = payload[0]
+    if count == 0:
+        raise InvalidMetadataError(
+            "TACO_HEADER is empty: the write was interrupted",
+            where=f"{where} (byte {HEADER_OFFSET})",
+            hint="write the archive again",
+        )
+    if not 2 <= count <= _SLOTS or any(payload[1:4]):
+        raise InvalidMetadataError(
+            "TACO_HEADER is damaged",
+            where=f"{where} (bytes {HEADER_OFFSET}+4)",
+            found=payload[:4].hex(),
+            expected="a count of 2 to 7 and three zero bytes",
+        )
+    values = _PAIRS.unpack(payload[4:])
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    if any(offset or size for offset, size in pairs[count:]):
+        raise InvalidMetadataError("TACO_HEADER has spans in unused slots", where=where)
+    spans = [_span(pair, slot, total, where) for slot, pair in enumerate(pairs[:count])]
+    problems = ()
+    if not crc_is_right:
+        problems = (Problem("taco-header-crc", where, "the checksum of TACO_HEADER is wrong"),)
+    return Header(tuple(spans[:-1]), spans[-1], problems)
+
+
+def _header_payload(head: bytes, where: str) -> tuple[bytes, bool]:
+    if not head.startswith(b"PK\x03\x04") or len(head) < _LOCAL.size:
+        raise NotThisFormatError("not a TACO archive", where=where, found=shown(head[:8].hex()))
+    fields = _LOCAL.unpack_from(head)
+    crc, name_size, extra_size = fields[6], fields[9], fields[10]
+    name = head[30 : 30 + name_size]
+    if name == _COZIP_NAME:
+        raise UnsupportedVersionError(
+            "TACO 3 is another format", where=where, expected="a TACO 2 archive"
+        )
+    if name not in {HEADER_NAME.encode(), _GHOST_NAME}:
+        raise NotThisFormatError(
+            "not a TACO archive",
+            where=where,
+            found=f"a ZIP whose first entry is {shown(name.decode('latin-1'))}",
+            expected=f"{HEADER_NAME} as the first entry",
+        )
+    # tacozip 0.5 wrote the same payload under another name of ten letters.
+    start = 30 + name_size + (extra_size if name == _GHOST_NAME else 0)
+    payload = head[start : start + HEADER_PAYLOAD]
+    if len(payload) < HEADER_PAYLOAD or (name != _GHOST_NAME and extra_size):
+        raise InvalidMetadataError(
+            "TACO_HEADER is damaged", where=where, expected=f"{HEADER_PAYLOAD} bytes at byte 41"
+        )
+    return payload, isal_zlib.crc32(payload) == crc
+
+
+def _span(pair: tuple[int, int], slot: int, total: int, where: str) -> ByteRange:
+    offset, size = pair
+    if size == 0 or offset > total or size > total - offset:
+        raise InvalidMetadataError(
+            f"slot {slot} of the header points outside of the object",
+            where=where,
+            found=f"bytes {offset}+{size}",
+            expected=f"a span within {total} bytes",
+        )
+    return ByteRange(offset, size)
+
+
+def pack_tacocat_header(
+    levels: Sequence[tuple[int, int]], collection: tuple[int, int]
+) -> bytes:
+    """The 128 bytes that begin a ``__TACOCAT__`` file (6.5)."""
+    pairs = [*levels, *[(0, 0)] * (_SLOTS - 1 - len(levels)), collection]
+    return TACOCAT_MAGIC + struct.pack("<II", TACOCAT_VERSION, len(levels) - 1) + _pack_pairs(pairs)
+
+
+def parse_tacocat_header(head: bytes, total: int, where: str) -> Header:
+    """The header of a ``__TACOCAT__`` file of `total` bytes; errors as `parse_header`."""
+    if not head.startswith(TACOCAT_MAGIC):
+        raise NotThisFormatError("not a TACOCAT file", where=where, found=head[:8].hex())
+    if len(head) < TACOCAT_HEADER.size:
+        raise InvalidMetadataError("TACOCAT header cut short", where=where, found=len(head))
+    _, version, deepest, *values = TACOCAT_HEADER.unpack_from(head)
+    if version != TACOCAT_VERSION:
+        raise UnsupportedVersionError(
+            "unknown version of TACOCAT", where=where, found=version, expected=TACOCAT_VERSION
+        )
+    if deepest >= spec.MAX_LEVELS:
+        raise InvalidMetadataError(
+            "TACOCAT header names too many levels",
+            where=where,
+            found=deepest + 1,
+            expected=f"at most {spec.MAX_LEVELS}",
+        )
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    levels = tuple(_span(pairs[n], n, total, where) for n in range(deepest + 1))
+    return Header(levels, _span(pairs[-1], _SLOTS - 1, total, where))
+
+
+# -- plans that open a container --------------------------------------------------------------------
+
+
+def open_plan(
+    where: str, *, tail: int = DEFAULT_TAIL, limits: Limits = DEFAULT_LIMITS
+) -> Plan[Opened]:
+    """Open the ZIP or the ``__TACOCAT__`` file that the first bytes say it is.
+
+    One round trip of two requests when the last `tail` bytes hold all footers and the collection;
+    otherwise one more, and a third for a footer beyond 64 KiB.
+    """
+    head, end = yield [Head(HEADER_END + LOCAL_PREFIX), Tail(tail)]
+    if head.data.startswith(TACOCAT_MAGIC):
+        header = parse_tacocat_header(head.data, head.total, where)
+        opened = yield from _read_metadata("tacocat", header, [head, end], where, limits)
+        return opened
+    header = parse_header(head.data, head.total, where)
+    opened = yield from _read_metadata("zip", header, [head, end], where, limits)
+    return opened
+
+
+def _read_metadata(
+    container: Container, header: Header, known: list[Piece], where: str, limits: Limits
+) -> Plan[Opened]:
+    spans = [*header.levels, header.collection]
+    prefix = LOCAL_PREFIX if container == "zip" else 0
+    missing: list[Wanted] = []
+    for span in header.levels:
+        limits.check("table_bytes", span.size, where)
+        ending = min(span.size, _LEVEL_TAIL)
+        if not _known(known, span.end - ending, ending) and not _known(
+            known, span.offset, span.size
+        ):
+            missing.append(ByteRange(span.end - ending, ending))
+    limits.check("json_bytes", header.collection.size, where)
+    start = max(0, header.collection.offset - prefix)
+    if not _known(known, start, header.collection.end - start):
+        missing.append(ByteRange(start, header.collection.end - start))
+    if missing:
+        known += yield missing
+    raw = _slice(known, header.collection.offset, header.collection.size)
+    footers = []
+    for span in header.levels:
+        footer = yield from footer_plan(span, known, limits)
+        footers.append(footer)
+    problems = list(header.problems)
+    if container == "zip":
+        names = [*(spec.level_path(n) for n in range(len(header.levels))), spec.COLLECTION]
+        problems += yield from _check_slots(spans, names, known, header, where)
+    return Opened(
+        container,
+        strictjson.loads(raw, f"{where}: {spec.COLLECTION}", limits),
+        tuple(footers),
+        header,
+        tuple(known),
+        tuple(problems),
+    )
+
+
+def _check_slots(
+    spans: Sequence[ByteRange],
+    names: Sequence[str],
+    known: Sequence[Piece],
+    header: Header,
+    where: str,
+) -> Plan[list[Problem]]:
+    """Compare slots with the local headers before them: a slot may not point into a hole.
+
+    Only headers that are here already are compared, so that opening costs no extra request; when
+    the checksum of TACO_HEADER is wrong, the rest is fetched, for then nothing else vouches for
+    the spans.
+    """
+    wanted = []
+    for span in spans:
+        start = max(0, span.offset - LOCAL_PREFIX)
+        if header.problems and not _known(known, start, span.offset - start):
+            wanted.append(ByteRange(start, span.offset - start))
+    pieces = [*known, *((yield wanted) if wanted else ())]
+    for span, name in zip(spans, names, strict=True):
+        start = max(0, span.offset - LOCAL_PREFIX)
+        if not _known(pieces, start, span.offset - start):
+            continue
+        before = _slice(pieces, start, span.offset - start)
+        local = find_local_header(before, name)
+        if local is None or local.size != span.size:
+            raise InvalidMetadataError(
+                "TACO_HEADER points at bytes that are not what it says",
+                where=f"{where} (bytes {span.offset}+{span.size})",
+                found="no local header of that name and size before them",
+                expected=name,
+            )
+    return []
+
+
+def open_folder_plan(
+    where: str,
+    *,
+    container: Container = "folder",
+    limits: Limits = DEFAULT_LIMITS,
+) -> Plan[Opened]:
+    """Open a folder: COLLECTION.json, then the footers of all levels at once (6.1, 6.4).
+
+    The folder form of TACOCAT (`container` ``tacocat-folder``) has its tables beside the JSON.
+    """
+    (piece,) = yield [Whole(limits.json_bytes, spec.COLLECTION)]
+    document = strictjson.loads(piece.data, f"{where}/{spec.COLLECTION}", limits)
+    pit = spec.PITSchema.from_dict(document.get(spec.PIT_SCHEMA), where=where)
+    prefix = "" if container == "tacocat-folder" else "METADATA/"
+    hrefs = [f"{prefix}level{level}.parquet" for level in range(pit.levels)]
+    try:
+        tails = yield [Tail(_LEVEL_TAIL, href) for href in hrefs]
+    except ObjectNotFoundError as error:
+        raise InvalidMetadataError(
+            "a level of the dataset is missing",
+            where=where,
+            found=str(error.where),
+            expected=f"{len(hrefs)} levels, as {spec.PIT_SCHEMA} says",
+        ) from error
+    footers = []
+    for href, tail in zip(hrefs, tails, strict=True):
+        limits.check("table_bytes", tail.total, f"{where}/{href}")
+        footer = yield from footer_plan(ByteRange(0, tail.total, href), [tail], limits)
+        footers.append(footer)
+    return Opened(container, document, tuple(footers), None)
+
+
+def _known(pieces: Sequence[Piece], offset: int, size: int) -> bool:
+    return any(piece.holds(offset, size) for piece in pieces)
+
+
+def _slice(pieces: Sequence[Piece], offset: int, size: int) -> bytes:
+    return next(piece.slice(offset, size) for piece in pieces if piece.holds(offset, size))

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comal import names
+
+ILLEGAL = [
+    "",
+    ".",
+    "..",
+    "a/b",
+    "a\\b",
+    "a:b",
+    "a\0b",
+    "a\nb",
+    "\u202e",
+    "x\u200by",
+    "__x",
+    "__TACOPAD__",
+]
+RISKY = [
+    "a.",
+    "a ",
+    "CON",
+    "con.txt",
+    "Lpt1",
+    "com¹",
+    "a<b",
+    'a"b',
+    "a|b",
+    "a?",
+    "a*",
+    "a,b",
+    "100%",
+    "-rf",
+    "~x",
+    "x" * 256,
+    "e\u0301",
+]
+FINE = [
+    "a",
+    "a.tif",
+    "scene_000",
+    "é",
+    "日本",
+    "__TACOPAD__0",
+    "a b",
+    ".hidden",
+    "console",
+    "x" * 255,
+]
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_illegal(name: str) -> None:
+    assert names.illegal(name)
+    assert [bad.tier for bad in names.bad_names(pa.array(["ok", name]))] == [1]
+
+
+@pytest.mark.parametrize("name", RISKY)
+def test_risky(name: str) -> None:
+    assert names.illegal(name) is None
+    assert names.risky(name)
+    assert [bad.tier for bad in names.bad_names(pa.array([name]))] == [2]
+    assert list(names.bad_names(pa.array([name]), tier=1)) == []
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_fine(name: str) -> None:
+    assert list(names.bad_names(pa.array([name]))) == []
+
+
+def test_null_is_reported_as_empty() -> None:
+    assert [bad.row for bad in names.bad_names(pa.array(["a", None]))] == [1]
+
+
+def test_kinds_of_arrow_strings() -> None:
+    chunked = pa.chunked_array([["a"], ["a/b"]], pa.large_string())
+    assert [bad.row for bad in names.bad_names(chunked)] == [1]
+
+
+@given(st.lists(st.text(max_size=6), max_size=30))
+def test_columns_agree_with_single_names(column: list[str]) -> None:
+    column = [name for name in column if not any("\ud800" <= c <= "\udfff" for c in name)]
+    found = {(bad.row, bad.tier) for bad in names.bad_names(pa.array(column, pa.string()))}
+    expected = set()
+    for row, name in enumerate(column):
+        if names.illegal(name):
+            expected.add((row, 1))
+        elif names.risky(name):
+            expected.add((row, 2))
+    assert found == expected
+
+
+def test_twins_by_case_and_by_compatibility_form() -> None:
+    column = pa.array(["A", "b", "a", "ﬁ", "fi", "é", "e\u0301", "a"])
+    assert names.twins(column) == [(0, 2), (0, 7), (3, 4), (5, 6)]
+    assert names.twins(column, fold=False) == [(2, 7)]
+
+
+def test_twins_only_among_siblings() -> None:
+    column = pa.array(["a", "b", "a", "a"])
+    assert names.twins(column, np.array([0, 0, 1, 0])) == [(0, 3)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcA"), st.integers(0, 3)), max_size=40))
+def test_twins_agree_with_a_dictionary(rows: list[tuple[str, int]]) -> None:
+    first: dict[tuple[str, int], int] = {}
+    expected = []
+    for row, (name, parent) in enumerate(rows):
+        key = (name.lower(), parent)
+        if key in first:
+            expected.append((first[key], row))
+        first.setdefault(key, row)
+    found = names.twins(
+        pa.array([name for name, _ in rows], pa.string()),
+        np.array([parent for _, parent in rows], dtype=np.int64),
+    )
+    assert found == sorted(expected)

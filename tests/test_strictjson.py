@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comal import strictjson
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
+from comal.limits import Limits
+
+BROKEN = [
+    (b"\xff{}", "UTF-8"),
+    (b"[1]", "no object"),
+    (b"{", "not valid"),
+    (b'{"a": 1, "a": 2}', "twice"),
+    (b'{"a": {"b": 1, "b": 2}}', "twice"),
+    (b'{"a": NaN}', "number that is none"),
+    (b'{"a": -Infinity}', "number that is none"),
+    (b"", "not valid"),
+]
+
+
+@pytest.mark.parametrize(("data", "text"), BROKEN)
+def test_broken(data: bytes, text: str) -> None:
+    with pytest.raises(InvalidMetadataError, match=text) as caught:
+        strictjson.loads(data, "x.json")
+    assert "x.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}",
+        b"[" * 1_000_000,
+        b'{"a": ' + b"9" * 50 + b"}",
+        b'{"a": "' + b"x" * 2000 + b'"}',
+    ],
+)
+def test_limits(data: bytes) -> None:
+    limits = Limits(json_bytes=1000 if b"xxx" in data else 10_000_000)
+    with pytest.raises(LimitExceededError):
+        strictjson.loads(data, "x.json", limits)
+
+
+def test_brackets_inside_of_strings_are_no_depth() -> None:
+    data = json.dumps({"a": "[" * 500 + '\\"' + "{" * 500}).encode()
+    assert strictjson.loads(data, "x")["a"].count("[") == 500
+
+
+def test_byte_order_mark_is_read() -> None:
+    assert strictjson.loads(b'\xef\xbb\xbf{"a": 1}', "x") == {"a": 1}
+
+
+@given(
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=10,
+        ),
+    )
+)
+def test_round_trip(document: dict[str, Any]) -> None:
+    try:
+        data = strictjson.dumps(document)
+    except UnicodeEncodeError:  # lone surrogates have no UTF-8 form
+        return
+    assert strictjson.loads(data, "x") == document
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_give_a_document_or_our_error(data: bytes) -> None:
+    try:
+        document = strictjson.loads(data, "x")
+    except ComalError:
+        return
+    assert isinstance(document, dict)
