@@ -1,0 +1,45 @@
+"""Objects by URL: pinned sources, ranges in as few requests as possible, atomic targets.
+
+`open_source` opens a local path, an HTTP(S) URL or a place in an object store; what comes back is
+a `Source`. Behaviour is added by wrapping one: `CachedSource`, `CountingSource`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from comal.storage import targets
+from comal.storage.cache import BlockCache, CachedSource
+from comal.storage.config import DEFAULT_CONFIG, StorageConfig
+from comal.storage.counting import CountingSource
+from comal.storage.file import RangeFile
+from comal.storage.location import Location, parse_href
+from comal.storage.opening import open_source
+from comal.storage.source import ObjectInfo, Source
+
+if TYPE_CHECKING:
+    from comal.storage import vsi
+
+__all__ = [
+    "DEFAULT_CONFIG",
+    "BlockCache",
+    "CachedSource",
+    "CountingSource",
+    "Location",
+    "ObjectInfo",
+    "RangeFile",
+    "Source",
+    "StorageConfig",
+    "open_source",
+    "parse_href",
+    "targets",
+    "vsi",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # `vsi` brings pyarrow, which opening a file does not need.
+    if name == "vsi":
+        return import_module("comal.storage.vsi")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

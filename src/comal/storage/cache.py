@@ -1,0 +1,244 @@
+"""A cache of blocks with a budget in bytes, and the source that reads through it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from comal.errors import InvalidInputError, ObjectChangedError
+from comal.limits import KIB
+from comal.plan import ByteRange, Piece, Wanted
+from comal.storage.base import check_wanted, span_of
+from comal.storage.source import ObjectInfo, Source
+from comal.storage.wrapping import WrappedSource
+
+BLOCK = 64 * KIB
+
+Key = tuple[ObjectInfo, int]
+Load = Callable[[list[int]], list[bytes]]
+
+
+class BlockCache:
+    """Blocks of objects, the least recently used thrown out first. Several sources may share it.
+
+    A key is a version of an object and a block of it, so that a new version never gets bytes of
+    an old one. Two threads that want the same block fetch it once.
+
+    Parameters
+    ----------
+    budget
+        Bytes that are kept at most.
+    block_size
+        Size of a block in bytes.
+    """
+
+    def __init__(self, budget: int, *, block_size: int = BLOCK) -> None:
+        if budget < 0 or block_size < 1:
+            raise InvalidInputError(
+                "a cache needs a budget of 0 or more and blocks of 1 byte or more",
+                found=f"budget {budget}, block {block_size}",
+            )
+        self.budget = budget
+        self.block_size = block_size
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._blocks: OrderedDict[Key, bytes] = OrderedDict()
+        self._coming: dict[Key, Future[bytes]] = {}
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return self._size
+
+    def blocks(self, info: ObjectInfo, numbers: Sequence[int], load: Load) -> dict[int, bytes]:
+        """Blocks of an object by number; those that nobody has or fetches come from `load`."""
+        if self._pid != os.getpid():
+            # The lock of the parent may be held by one of its threads, which is not here.
+            self._start()
+        found, waiting, mine = self._claim(info, numbers)
+        if mine:
+            found.update(self._load(info, mine, load))
+        for number, future in waiting.items():
+            found[number] = future.result()
+        return found
+
+    def put(self, info: ObjectInfo, piece: Piece) -> None:
+        """Keep the blocks that lie wholly in a piece."""
+        size = self.block_size
+        first = -(-piece.offset // size)
+        stop = -(-info.size // size) if piece.end >= info.size else piece.end // size
+        with self._lock:
+            for number in range(first, stop):
+                at = number * size - piece.offset
+                self._keep((info, number), piece.data[at : at + size])
+
+    def drop(self, href: str) -> None:
+        """Forget all blocks of an object, in every version."""
+        with self._lock:
+            for key in [key for key in self._blocks if key[0].href == href]:
+                self._size -= len(self._blocks.pop(key))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._blocks.clear()
+            self._size = 0
+
+    def _claim(
+        self, info: ObjectInfo, numbers: Sequence[int]
+    ) -> tuple[dict[int, bytes], dict[int, Future[bytes]], list[int]]:
+        found: dict[int, bytes] = {}
+        waiting: dict[int, Future[bytes]] = {}
+        mine: list[int] = []
+        with self._lock:
+            for number in numbers:
+                key = (info, number)
+                if key in self._blocks:
+                    self._blocks.move_to_end(key)
+                    found[number] = self._blocks[key]
+                elif key in self._coming:
+                    waiting[number] = self._coming[key]
+                else:
+                    self._coming[key] = Future()
+                    mine.append(number)
+        return found, waiting, mine
+
+    def _load(self, info: ObjectInfo, mine: list[int], load: Load) -> dict[int, bytes]:
+        try:
+            loaded = dict(zip(mine, load(mine), strict=True))
+        except BaseException as error:
+            # Whoever waits for these blocks gets the same error instead of waiting for ever.
+            with self._lock:
+                futures = [self._coming.pop((info, number)) for number in mine]
+            for future in futures:
+                future.set_exception(error)
+            raise
+        with self._lock:
+            futures = [self._coming.pop((info, number)) for number in mine]
+            for number, data in loaded.items():
+                self._keep((info, number), data)
+        for future, data in zip(futures, loaded.values(), strict=True):
+            future.set_result(data)
+        return loaded
+
+    def _keep(self, key: Key, data: bytes) -> None:
+        if len(data) > self.budget:
+            return
+        old = self._blocks.pop(key, b"")
+        self._blocks[key] = data
+        self._size += len(data) - len(old)
+        while self._size > self.budget:
+            _, gone = self._blocks.popitem(last=False)
+            self._size -= len(gone)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"budget": self.budget, "block_size": self.block_size}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.budget = state["budget"]
+        self.block_size = state["block_size"]
+        self._start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    info: ObjectInfo
+    href: str
+    offset: int
+    size: int
+
+
+class CachedSource(WrappedSource):
+    """Reads through a `BlockCache`.
+
+    The first read of an object passes as it is, because only its answer tells size and version;
+    from then on whole blocks are fetched. A pickled copy starts with an empty cache.
+    """
+
+    def __init__(self, source: Source, cache: BlockCache) -> None:
+        super().__init__(source)
+        self.cache = cache
+
+    def rewrap(self, source: Source) -> CachedSource:
+        """The same cache before another source."""
+        return CachedSource(source, self.cache)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, from the cache as far as possible."""
+        try:
+            return self._fetch(wanted)
+        except ObjectChangedError:
+            for href in {want.href for want in wanted}:
+                info = self.source.known(href)
+                if info is not None:
+                    self.cache.drop(info.href)
+            raise
+
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `fetch`, without blocking the event loop."""
+        # Waiting for a block that another thread fetches would block the loop.
+        return await asyncio.to_thread(self.fetch, wanted)
+
+    def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        known = {href: self.source.known(href) for href in {want.href for want in wanted}}
+        spans: list[_Span | None] = []
+        for want in wanted:
+            check_wanted(want, self.href)
+            info = known[want.href]
+            if info is None:
+                spans.append(None)
+            else:
+                spans.append(_Span(info, want.href, *span_of(want, info.size, info.href)))
+        first = iter(self._first([want for want in wanted if known[want.href] is None]))
+        blocks = self._blocks([span for span in spans if span is not None])
+        return [next(first) if span is None else self._piece(span, blocks) for span in spans]
+
+    def _first(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        pieces = self.source.fetch(wanted) if wanted else []
+        for want, piece in zip(wanted, pieces, strict=True):
+            info = self.source.known(want.href)
+            if info is not None:
+                self.cache.put(info, piece)
+        return pieces
+
+    def _blocks(self, spans: list[_Span]) -> dict[Key, bytes]:
+        needed: dict[tuple[ObjectInfo, str], set[int]] = {}
+        size = self.cache.block_size
+        for span in spans:
+            numbers = needed.setdefault((span.info, span.href), set())
+            numbers.update(range(span.offset // size, -(-(span.offset + span.size) // size)))
+        found: dict[Key, bytes] = {}
+        for (info, href), numbers in needed.items():
+            blocks = self.cache.blocks(info, sorted(numbers), self._loader(info, href))
+            found.update({(info, number): data for number, data in blocks.items()})
+        return found
+
+    def _loader(self, info: ObjectInfo, href: str) -> Load:
+        size = self.cache.block_size
+
+        def load(numbers: list[int]) -> list[bytes]:
+            wanted = [
+                ByteRange(number * size, min(size, info.size - number * size), href)
+                for number in numbers
+            ]
+            return [piece.data for piece in self.source.fetch(wanted)]
+
+        return load
+
+    def _piece(self, span: _Span, blocks: dict[Key, bytes]) -> Piece:
+        size = self.cache.block_size
+        first = span.offset // size
+        stop = -(-(span.offset + span.size) // size)
+        data = b"".join(blocks[span.info, number] for number in range(first, stop))
+        start = span.offset - first * size
+        return Piece(data[start : start + span.size], span.offset, span.info.size)

@@ -1,0 +1,111 @@
+"""Few requests for many ranges: neighbours are merged, long ranges cut. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Requests that hold all of some ranges.
+
+    Range ``i`` starts in request ``owner[i]``. It lies wholly in it, unless it is longer than the
+    largest request: then the requests after it continue it without a gap.
+    """
+
+    starts: Ints
+    """Offset of each request."""
+    sizes: Ints
+    """Size of each request in bytes, at least 1."""
+    owner: Ints
+    """For each range the request that it starts in; -1 for an empty range."""
+
+
+def coalesce(offsets: Ints, sizes: Ints, gap: int, largest: int) -> Merged:
+    """Merge ranges that are at most `gap` bytes apart into requests of at most `largest` bytes.
+
+    Parameters
+    ----------
+    offsets, sizes
+        The ranges, in any order; they may overlap and repeat.
+    gap
+        Unwanted bytes that are fetched to save a request.
+    largest
+        Size that no request exceeds.
+    """
+    owner = np.full(len(offsets), -1, np.int64)
+    filled = np.flatnonzero(sizes > 0)
+    if not len(filled):
+        return Merged(np.empty(0, np.int64), np.empty(0, np.int64), owner)
+    order = filled[np.argsort(offsets[filled], kind="stable")]
+    starts = offsets[order]
+    ends = starts + sizes[order]
+    reach = np.maximum.accumulate(ends)
+    breaks = np.flatnonzero(starts[1:] > reach[:-1] + gap) + 1
+    firsts = np.concatenate(([0], breaks))
+    lasts = np.concatenate((breaks, [len(order)]))
+    spans = reach[lasts - 1] - starts[firsts]
+    if (spans <= largest).all():
+        owner[order] = np.repeat(np.arange(len(firsts)), lasts - firsts)
+        return Merged(starts[firsts], spans, owner)
+    return _cut(order, starts, ends, firsts, lasts, largest, owner)
+
+
+def _cut(
+    order: Ints, starts: Ints, ends: Ints, firsts: Ints, lasts: Ints, largest: int, owner: Ints
+) -> Merged:
+    requests: list[tuple[int, int]] = []
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        at = first
+        while at < last:
+            count, stop = _take(starts[at:last], ends[at:last], largest)
+            owner[order[at : at + count]] = len(requests)
+            begin = int(starts[at])
+            requests += [(cut, min(largest, stop - cut)) for cut in range(begin, stop, largest)]
+            at += count
+    table = np.array(requests, np.int64)
+    return Merged(table[:, 0], table[:, 1], owner)
+
+
+def _take(starts: Ints, ends: Ints, largest: int) -> tuple[int, int]:
+    """How many of the sorted ranges the next request takes, and where it ends."""
+    if ends[0] - starts[0] > largest:
+        return 1, int(ends[0])
+    limit = starts[0] + largest
+    window = int(np.searchsorted(starts, limit))
+    reach = np.maximum.accumulate(ends[:window])
+    count = int(np.searchsorted(reach, limit, side="right"))
+    return count, int(reach[count - 1])
+
+
+def scatter(merged: Merged, bodies: Sequence[bytes], offsets: Ints, sizes: Ints) -> list[bytes]:
+    """The bytes of each range from the bodies of the requests that `coalesce` made of them."""
+    starts = merged.starts.tolist()
+    found: list[bytes] = []
+    ranges = zip(merged.owner.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
+    for owner, offset, size in ranges:
+        if owner < 0:
+            found.append(b"")
+            continue
+        body, begin = bodies[owner], offset - starts[owner]
+        if begin + size <= len(body):
+            found.append(body if size == len(body) else body[begin : begin + size])
+        else:
+            found.append(_joined(bodies, owner, begin, size))
+    return found
+
+
+def _joined(bodies: Sequence[bytes], owner: int, begin: int, size: int) -> bytes:
+    parts = [bodies[owner][begin : begin + size]]
+    left = size - len(parts[0])
+    while left:
+        owner += 1
+        parts.append(bodies[owner][:left])
+        left -= len(parts[-1])
+    return b"".join(parts)

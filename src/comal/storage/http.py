@@ -1,0 +1,344 @@
+"""HTTP(S) by urllib3: ranges that are checked, versions that are pinned, redirects in bounds."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import IncompleteRead
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+import urllib3
+from urllib3.exceptions import (
+    HTTPError,
+    LocationValueError,
+    NewConnectionError,
+    ProtocolError,
+    SSLError,
+)
+from urllib3.exceptions import (
+    TimeoutError as PoolTimeoutError,
+)
+
+from comal.errors import ComalError, InvalidInputError, StorageError, shown
+from comal.limits import KIB
+from comal.plan import ByteRange, Wanted, Whole
+from comal.storage import http_answer as answers
+from comal.storage.base import span_of, too_large
+from comal.storage.config import StorageConfig
+from comal.storage.http_pool import manager, set_deadline
+from comal.storage.location import HTTP_SCHEMES, Location, parse_href
+from comal.storage.pins import changed
+from comal.storage.remote import Ask, RemoteSource, Reply
+from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
+from comal.storage.source import ObjectInfo
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What a remembered target of a redirect may answer; anything else is asked of the origin again.
+_SETTLED = frozenset({200, 206, 412, 416})
+_MOVED_FOR = 300.0
+_MOST_MOVED = 4096
+_BLOCK = 256 * KIB
+_DRAIN = 64 * KIB
+
+
+def http_source(location: Location, config: StorageConfig) -> RemoteSource:
+    """The source of an HTTP(S) URL."""
+    return RemoteSource(location, config, None, HttpTransport(config))
+
+
+class HttpTransport:
+    """Makes one checked request at a time, trying again what may pass."""
+
+    def __init__(self, config: StorageConfig) -> None:
+        self.config = config
+        self._moved: dict[str, tuple[Location, float]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"config": self.config, "_moved": {}}
+
+    def get(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+        """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
+        want, most = ask.want, self.config.max_request
+        size = min(want.limit, most) if isinstance(want, Whole) else want.size
+        tries = Tries(self.config, ask.location, size, stop=stop)
+        return retrying(tries, lambda deadline: self._get(ask, deadline))
+
+    def stat(self, ask: Ask) -> ObjectInfo:
+        """What an object is, from the header of a range answer.
+
+        HEAD is not used: a signed URL is signed for GET only, and some servers answer HEAD from
+        elsewhere.
+        """
+        return self.get(ask).info
+
+    def names(self, location: Location) -> list[str]:
+        """Not possible: HTTP has no listing."""
+        raise StorageError(
+            "a folder cannot be listed over HTTP",
+            where=location.label,
+            hint="name the object itself, or use the storage's own scheme (s3://, gs://, az://)",
+        )
+
+    def _get(self, ask: Ask, deadline: float) -> Reply:
+        headers = {
+            "Accept-Encoding": "identity",
+            "Range": answers.range_header(ask.want, self.config.max_request),
+        }
+        if ask.known is not None and ask.known.etag is not None:
+            headers["If-Match"] = ask.known.etag
+        with self._opened(ask.location, headers, deadline) as response:
+            if response.status == 206:
+                return self._partial(ask, response)
+            if response.status == 200:
+                return self._full(ask, response)
+            if response.status == 416:
+                return self._unsatisfied(ask, response, deadline)
+            raise self._failure(ask, response)
+
+    def _partial(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Reply:
+        headers, location = response.headers, ask.location
+        answers.check_encoding(headers, location)
+        start, size, total = answers.content_range(headers, location)
+        info = answers.object_info(headers, total, location)
+        answers.check_version(ask.known, info, location)
+        if answers.is_question(ask.want):
+            _drain(response)
+            return Reply(b"", 0, info)
+        offset, expected = answers.answer_span(ask.want, total, self.config.max_request, location)
+        length = answers.content_length(headers)
+        if (start, size) != (offset, expected) or length not in (None, size):
+            found = f"{headers.get('Content-Range')}, {length} bytes"
+            raise answers.wrong_range(found, f"{offset}+{expected}", location)
+        return Reply(_body(response, size, exact=True), offset, info)
+
+    def _full(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Reply:
+        headers, location, want = response.headers, ask.location, ask.want
+        answers.check_encoding(headers, location)
+        size = answers.content_length(headers)
+        if size is not None:
+            answers.check_version(ask.known, answers.object_info(headers, size, location), location)
+            if answers.is_question(want):
+                return Reply(b"", 0, answers.object_info(headers, size, location))
+        limit = self._acceptable(want, size, location)
+        body = _body(response, limit if size is None else size, exact=size is not None)
+        if len(body) > limit:
+            raise self._over(want, None, limit, location)
+        info = answers.object_info(headers, len(body), location)
+        answers.check_version(ask.known, info, location)
+        offset, wanted = span_of(want, len(body), location)
+        return Reply(body[offset : offset + wanted], offset, info)
+
+    def _acceptable(self, want: Wanted, size: int | None, location: Location) -> int:
+        """How long the body of a 200 may be, which sends everything though a range was asked."""
+        limit = self.config.whole_answer
+        if isinstance(want, Whole):
+            limit = want.limit
+        elif size is not None and span_of(want, size, location)[1] == size:
+            limit = max(limit, size)
+        if size is not None and size > limit:
+            raise self._over(want, size, limit, location)
+        return limit
+
+    def _over(self, want: Wanted, size: int | None, limit: int, location: Location) -> ComalError:
+        if isinstance(want, Whole):
+            return too_large(location, size if size is not None else limit + 1, limit)
+        return answers.ignores_range(size, limit, location)
+
+    def _unsatisfied(self, ask: Ask, response: urllib3.BaseHTTPResponse, deadline: float) -> Reply:
+        total = answers.unsatisfied_total(response.headers)
+        _drain(response)
+        if ask.known is not None:
+            # The range was inside the object that was opened: this is another one.
+            raise changed(ask.location, ask.known, None)
+        if total is None:
+            raise answers.refusal(416, ask.location)
+        info = answers.object_info(response.headers, total, ask.location)
+        offset, size = span_of(ask.want, total, ask.location)
+        if size == 0:
+            return Reply(b"", offset, info)
+        # Some stores refuse to count from the end: now the end is known.
+        return self._get(Ask(ask.location, ByteRange(offset, size), None), deadline)
+
+    def _failure(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Exception:
+        status = response.status
+        _drain(response)
+        if status == 412:
+            return (
+                changed(ask.location, ask.known, None)
+                if ask.known
+                else answers.refusal(412, ask.location)
+            )
+        if passes(status):
+            after = parse_retry_after(response.headers.get("Retry-After"))
+            return TransientError(f"status {status}", status=status, retry_after=after)
+        return answers.refusal(status, ask.location)
+
+    @contextmanager
+    def _opened(
+        self, location: Location, headers: dict[str, str], deadline: float
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        response = self._follow(location, headers, deadline)
+        try:
+            with _network_errors(location):
+                yield response
+        finally:
+            # What was read to its end has given its connection back; any other is of no use.
+            response.close()
+            response.release_conn()
+
+    def _follow(
+        self, location: Location, headers: dict[str, str], deadline: float
+    ) -> urllib3.BaseHTTPResponse:
+        response = self._moved_to(location, headers, deadline)
+        if response is not None:
+            return response
+        at = location
+        for _ in range(self.config.max_redirects + 1):
+            response = self._send(at, self._headers(at, location, headers), deadline)
+            if response.status not in _REDIRECTS:
+                settled = response.status in _SETTLED and len(self._moved) < _MOST_MOVED
+                if at is not location and settled:
+                    self._moved[location.href] = at, time.monotonic() + _MOVED_FOR
+                return response
+            target = response.headers.get("Location")
+            _dismiss(response, location)
+            at = _redirected(at, target, location)
+        raise StorageError(
+            "too many redirects",
+            where=location.label,
+            expected=f"at most {self.config.max_redirects}",
+        )
+
+    def _moved_to(
+        self, location: Location, headers: dict[str, str], deadline: float
+    ) -> urllib3.BaseHTTPResponse | None:
+        """The answer from where a redirect led before, while that is still good.
+
+        Hosts of large files redirect each request to a signed address; asking them each time
+        would double the requests.
+        """
+        at, until = self._moved.get(location.href, (location, 0.0))
+        if time.monotonic() < until:
+            response = self._send(at, self._headers(at, location, headers), deadline)
+            if response.status in _SETTLED:
+                return response
+            _dismiss(response, location)
+        self._moved.pop(location.href, None)
+        return None
+
+    def _headers(self, at: Location, location: Location, headers: dict[str, str]) -> dict[str, str]:
+        """The headers for one server; only the origin that was named is told secrets."""
+        if (at.scheme, at.root) != (location.scheme, location.root):
+            return headers
+        headers = {**self.config.http_headers, **headers}
+        if location.userinfo:
+            token = base64.b64encode(unquote(location.userinfo).encode()).decode()
+            headers["Authorization"] = f"Basic {token}"
+        return headers
+
+    def _send(
+        self, location: Location, headers: dict[str, str], deadline: float
+    ) -> urllib3.BaseHTTPResponse:
+        config = self.config
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TransientError("no time left")
+        set_deadline(deadline, config.idle_timeout)
+        timeout = urllib3.Timeout(
+            connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
+        )
+        with _network_errors(location):
+            return manager(location, config).request(
+                "GET",
+                location.url,
+                headers=headers,
+                redirect=False,
+                retries=False,
+                timeout=timeout,
+                preload_content=False,
+                decode_content=False,
+            )
+
+
+def _redirected(at: Location, target: str | None, origin: Location) -> Location:
+    where = origin.label
+    if not target:
+        raise StorageError("a redirect that does not say where to", where=where)
+    try:
+        url = urljoin(at.url, target)
+    except ValueError as error:
+        raise StorageError("a redirect to no URL", where=where, found=shown(target)) from error
+    scheme = url.partition(":")[0].lower()
+    if scheme not in HTTP_SCHEMES:
+        raise StorageError("a redirect to another scheme", where=where, found=shown(scheme))
+    if at.scheme == "https" and scheme == "http":
+        raise StorageError("a redirect from https to http", where=where, found=shown(url, 120))
+    try:
+        followed = parse_href(url)
+    except InvalidInputError as error:
+        raise StorageError("a redirect to no URL", where=where, found=shown(url, 120)) from error
+    # A signed query stays, user and password of a stranger do not.
+    return Location(followed.scheme, followed.root, followed.path, followed.query)
+
+
+def _body(response: urllib3.BaseHTTPResponse, size: int, *, exact: bool) -> bytes:
+    """The body of `size` bytes, or up to one byte more than `size` when it is not `exact`."""
+    parts: list[bytes] = []
+    left = size if exact else size + 1
+    while left > 0:
+        data = response.read1(min(left, _BLOCK))
+        if not data:
+            break
+        parts.append(data)
+        left -= len(data)
+    if exact and left:
+        raise TransientError(f"{size - left} of {size} bytes", status=response.status, short=True)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    # Reading once more tells the connection that its answer is over.
+    response.read1(1)
+    return body
+
+
+def _dismiss(response: urllib3.BaseHTTPResponse, location: Location) -> None:
+    """Be done with an answer that is of no use."""
+    try:
+        with _network_errors(location):
+            _drain(response)
+    finally:
+        response.close()
+        response.release_conn()
+
+
+def _drain(response: urllib3.BaseHTTPResponse) -> None:
+    """Read what is left of a small answer, so that its connection can be used again."""
+    length = answers.content_length(response.headers)
+    if length is not None and length <= _DRAIN:
+        response.read(_DRAIN)
+
+
+@contextmanager
+def _network_errors(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except (ComalError, TransientError):
+        raise
+    except SSLError as error:
+        raise StorageError(
+            "no secure connection", where=location.label, found=shown(str(error), 200)
+        ) from error
+    except LocationValueError as error:
+        raise StorageError("not a URL", where=location.label, found=shown(str(error))) from error
+    except PoolTimeoutError as error:
+        raise TransientError("no answer in time") from error
+    except NewConnectionError as error:
+        raise TransientError(f"no connection: {error}") from error
+    except ProtocolError as error:
+        short = any(isinstance(cause, IncompleteRead) for cause in error.args)
+        reason = "the answer ended early" if short else f"the connection broke: {error}"
+        raise TransientError(reason, short=short) from error
+    except (HTTPError, OSError) as error:
+        raise TransientError(f"the connection broke: {error}") from error

@@ -1,0 +1,116 @@
+"""HTTP connections of this process, kept by origin, with deadlines that a slow server cannot move.
+
+A read timeout bounds the wait for the next byte only: a server that sends one byte every few
+seconds would hold a reader for ever. Here each read of headers or body also ends at the deadline
+of the request.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from comal.storage.config import StorageConfig
+from comal.storage.location import Location
+from comal.storage.process import PerProcess
+
+_POOLS = 64
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    concurrency: int
+    proxy: str | None
+
+
+_managers: PerProcess[_Key, urllib3.PoolManager] = PerProcess()
+_request = threading.local()
+
+
+def set_deadline(deadline: float, idle: float) -> None:
+    """Bound the answers that this thread reads from now on: `time.monotonic` and seconds."""
+    _request.deadline, _request.idle = deadline, idle
+
+
+def manager(location: Location, config: StorageConfig) -> urllib3.PoolManager:
+    """The connections to use for a location, straight or by the proxy of the environment."""
+    key = _Key(config.concurrency, _proxy(location.scheme, location.root))
+    return _managers.get(key, lambda: _make(key))
+
+
+@lru_cache(maxsize=256)
+def _proxy(scheme: str, root: str) -> str | None:
+    return None if proxy_bypass(root) else getproxies().get(scheme)
+
+
+def _make(key: _Key) -> urllib3.PoolManager:
+    options: dict[str, Any] = {"maxsize": key.concurrency, "block": False, "retries": False}
+    if key.proxy is None:
+        made = urllib3.PoolManager(_POOLS, **options)
+    else:
+        made = urllib3.ProxyManager(key.proxy, _POOLS, **options)
+    made.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+    return made
+
+
+class _DeadlineReader(io.RawIOBase):
+    """The incoming side of a socket."""
+
+    def __init__(self, raw: socket.SocketIO, sock: socket.socket) -> None:
+        super().__init__()
+        self._raw = raw
+        self._sock = sock
+        self._deadline = getattr(_request, "deadline", _FOREVER)
+        self._idle = getattr(_request, "idle", _FOREVER)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left = min(self._idle, self._deadline - time.monotonic())
+        if left <= 0:
+            raise TimeoutError("the answer took too long")
+        if left < _FOREVER:
+            self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+            super().close()
+
+
+class _DeadlineResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:
+        super().__init__(sock, *args, **named)
+        raw = self.fp.detach()
+        assert isinstance(raw, socket.SocketIO)
+        self.fp = io.BufferedReader(_DeadlineReader(raw, sock), 1 << 16)
+
+
+class _Connection(HTTPConnection):
+    response_class = _DeadlineResponse
+
+
+class _SecureConnection(HTTPSConnection):
+    response_class = _DeadlineResponse
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection

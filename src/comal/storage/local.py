@@ -1,0 +1,193 @@
+"""Files on this machine, read by pread. Nothing is mapped: a shrinking file is an error, no signal.
+
+A file is opened for each fetch and closed after it, which costs some microseconds and leaves no
+descriptor to leak, to inherit or to pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    ShortReadError,
+    StorageError,
+    UnsafeContentError,
+    translated,
+)
+from comal.plan import Piece, Wanted
+from comal.storage.base import LocatedSource, check_wanted, span_of
+from comal.storage.config import StorageConfig
+from comal.storage.location import Location
+from comal.storage.observe import report
+from comal.storage.pins import Pins, changed, same_version
+from comal.storage.source import ObjectInfo
+
+ERRORS: dict[type[BaseException], type[ComalError]] = {
+    FileNotFoundError: ObjectNotFoundError,
+    NotADirectoryError: ObjectNotFoundError,
+    PermissionError: AccessDeniedError,
+    OSError: StorageError,
+}
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+# One pread returns at most this much on Linux (0x7ffff000 bytes); anything below will do.
+_MOST = 1 << 30
+
+
+class LocalSource(LocatedSource):
+    """A local file, or a folder of files.
+
+    Names below the folder that was opened must lie in it, symbolic links resolved, unless the
+    configuration says `follow_symlinks`. Only regular files are opened: nothing blocks on a pipe
+    or wakes a device.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        config: StorageConfig,
+        pins: Pins | None = None,
+        root: str | None = None,
+    ) -> None:
+        super().__init__(location, config, pins)
+        self.root = root or location.path
+        self._real_root: str | None = None
+
+    def child(self, href: str) -> LocalSource:
+        """The source of a location below this one."""
+        return LocalSource(self.resolve(href), self.config, self.pins, self.root)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, in their order."""
+        groups: dict[str, list[int]] = {}
+        for index, want in enumerate(wanted):
+            groups.setdefault(want.href, []).append(index)
+        pieces: dict[int, Piece] = {}
+        for href, indexes in groups.items():
+            found = self._read(self.resolve(href), [wanted[index] for index in indexes])
+            pieces.update(zip(indexes, found, strict=True))
+        return [pieces[index] for index in range(len(wanted))]
+
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of a file, or that it is a folder."""
+        location = self.resolve(href)
+        with _translated("cannot read", location):
+            status = os.stat(location.path)  # noqa: PTH116 - paths are strings throughout
+            self._check_inside(location, location.path)
+        if modes.S_ISDIR(status.st_mode):
+            return ObjectInfo(location.href, 0, None, status.st_mtime_ns, is_dir=True)
+        _check_regular(status, location)
+        return self.pins.check(_info(location, status), location)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the folder, sorted; folders end in ``/``."""
+        location = self.resolve(prefix)
+        with _translated("cannot list", location):
+            self._check_inside(location, location.path)
+            with os.scandir(location.path) as entries:
+                return sorted(entry.name + "/" * entry.is_dir() for entry in entries)
+
+    def _read(self, location: Location, wanted: list[Wanted]) -> list[Piece]:
+        with (
+            _translated("cannot read", location),
+            self._opened(location) as (descriptor, info),
+        ):
+            pieces = [_piece(descriptor, want, info, location) for want in wanted]
+            # Only what is still the same after the reads was the same during them.
+            after = _info(location, os.fstat(descriptor))
+            if not same_version(info, after):
+                raise changed(location, info, after)
+            return pieces
+
+    @contextmanager
+    def _opened(self, location: Location) -> Iterator[tuple[int, ObjectInfo]]:
+        # Asked before opening, because opening alone can wake a device.
+        status = os.stat(location.path)  # noqa: PTH116
+        _check_regular(status, location)
+        descriptor = os.open(location.path, _FLAGS)
+        try:
+            status = os.fstat(descriptor)
+            _check_regular(status, location)
+            self._check_inside(location, f"/proc/self/fd/{descriptor}")
+            yield descriptor, self.pins.check(_info(location, status), location)
+        finally:
+            os.close(descriptor)
+
+    def _check_inside(self, location: Location, path: str) -> None:
+        if self.config.follow_symlinks or location.path == self.root:
+            return
+        if self._real_root is None:
+            self._real_root = os.path.realpath(self.root).rstrip("/") + "/"
+        if not _real_path(path, location.path).startswith(self._real_root):
+            raise UnsafeContentError(
+                "a symbolic link that leads out of the folder",
+                where=location.label,
+                expected="files inside the folder that was opened",
+                hint="pass StorageConfig(follow_symlinks=True) if the folder is trusted",
+            )
+
+
+@contextmanager
+def _translated(what: str, location: Location) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        with translated(ERRORS, what, where=location.label):
+            raise
+
+
+def _real_path(path: str, name: str) -> str:
+    # Of an open file the system tells which path it was; a link may be exchanged in the meantime.
+    if path is not name:
+        with suppress(OSError):
+            return os.readlink(path)  # noqa: PTH115 - paths are strings throughout
+    return os.path.realpath(name)
+
+
+def _check_regular(status: os.stat_result, location: Location) -> None:
+    if not modes.S_ISREG(status.st_mode):
+        folder = modes.S_ISDIR(status.st_mode)
+        raise NotThisFormatError(
+            "not a regular file",
+            where=location.label,
+            found="a folder" if folder else "a pipe, socket or device",
+        )
+
+
+def _info(location: Location, status: os.stat_result) -> ObjectInfo:
+    version = f"{status.st_dev:x}-{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+    return ObjectInfo(location.href, status.st_size, version, status.st_mtime_ns)
+
+
+def _piece(descriptor: int, want: Wanted, info: ObjectInfo, location: Location) -> Piece:
+    check_wanted(want, location)
+    offset, size = span_of(want, info.size, location)
+    report(location.href, offset, size)
+    return Piece(_pread(descriptor, offset, size, location), offset, info.size)
+
+
+def _pread(descriptor: int, offset: int, size: int, location: Location) -> bytes:
+    data = os.pread(descriptor, min(size, _MOST), offset)
+    if len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left:
+        data = os.pread(descriptor, min(left, _MOST), offset + size - left)
+        if not data:
+            raise ShortReadError(
+                "the file ended while it was read",
+                where=f"{location.label} (bytes {offset}+{size})",
+                found=f"{size - left} bytes",
+                expected=size,
+            )
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)

@@ -1,0 +1,206 @@
+"""Where an object is: hrefs taken apart, put together and joined without leaving their place.
+
+The part of a location that names the object is kept in the spelling of its scheme: a plain path
+for files, the percent-encoded path for HTTP, the plain key for object stores.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from urllib.parse import quote, unquote, urlsplit
+
+from comal.errors import InvalidInputError, UnsafeContentError, shown
+
+FILE = "file"
+HTTP_SCHEMES = ("http", "https")
+STORE_SCHEMES = ("s3", "gs", "az", "memory")
+
+_ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az"}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+# What may stand unencoded in an HTTP path (RFC 3986, 3.3), and '%', which is encoding already.
+_HTTP_SAFE = "/%:@!$&'()*+,;=~-._"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One place: a file, an HTTP resource, a key in a store, or the folder or prefix of those."""
+
+    scheme: str
+    """`file`, `http`, `https`, `s3`, `gs`, `az` or `memory`."""
+    root: str
+    """Empty for files, ``host[:port]`` for HTTP, the bucket or container for stores."""
+    path: str
+    """Absolute path, percent-encoded URL path, or key without a leading slash."""
+    query: str = ""
+    """Query string of an HTTP URL, without the question mark."""
+    userinfo: str = ""
+    """``user:password`` of an HTTP URL."""
+
+    @property
+    def href(self) -> str:
+        """The normalised URL, or the plain absolute path of a file."""
+        if self.scheme == FILE:
+            return self.path
+        if self.scheme in HTTP_SCHEMES:
+            user = f"{self.userinfo}@" if self.userinfo else ""
+            query = f"?{self.query}" if self.query else ""
+            return f"{self.scheme}://{user}{self.root}{self.path}{query}"
+        return f"{self.scheme}://{self.root}/{self.path}"
+
+    @property
+    def label(self) -> str:
+        """The location as messages show it: printable, without password and query."""
+        plain = replace(self, query="", userinfo="") if self.query or self.userinfo else self
+        return shown_path(plain.href)
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def url(self) -> str:
+        """The URL to ask over HTTP: the href without user and password."""
+        return replace(self, userinfo="").href
+
+    def join(self, relative: str) -> Location:
+        """The location `relative` below this one.
+
+        Raises
+        ------
+        UnsafeContentError
+            When `relative` would leave this location, or is not a relative name at all.
+        """
+        parts = relative_parts(relative, self)
+        if not parts:
+            return self
+        if self.scheme in HTTP_SCHEMES:
+            parts = [quote(part, safe="") for part in parts]
+        base = self.path.rstrip("/")
+        joined = "/".join([base, *parts]) if base or self.scheme not in STORE_SCHEMES else ""
+        path = joined or "/".join(parts)
+        return Location(self.scheme, self.root, path, self.query, self.userinfo)
+
+    def parent(self) -> Location:
+        """The folder or prefix that holds this object.
+
+        Raises
+        ------
+        InvalidInputError
+            At the root of a file system, a server or a bucket.
+        """
+        path = self.path.rstrip("/")
+        if not path:
+            raise InvalidInputError("no folder above", where=self.label)
+        above = path.rpartition("/")[0]
+        return replace(self, path=above if self.scheme in STORE_SCHEMES else above or "/")
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, decoded."""
+        last = self.path.rstrip("/").rpartition("/")[2]
+        return unquote(last) if self.scheme in HTTP_SCHEMES else last
+
+
+def shown_path(path: object, width: int = 90) -> str:
+    """A path made safe to print: ASCII only, and a long one without its middle."""
+    text = shown(path, 1 << 16)[1:-1]
+    return text if len(text) <= width else f"{text[:30]}...{text[33 - width :]}"
+
+
+def relative_parts(relative: str, where: object) -> list[str]:
+    """The parts of a relative href, or `UnsafeContentError` when it is not a safe one.
+
+    Empty parts and ``.`` mean nothing and are dropped.
+    """
+    if "\x00" in relative or "\\" in relative:
+        raise _unsafe("a relative href with NUL or backslash", relative, where)
+    if relative.startswith("/") or _SCHEME.match(relative):
+        raise _unsafe("an absolute href where a relative one belongs", relative, where)
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise _unsafe("a relative href that leaves its folder", relative, where)
+    return parts
+
+
+def _unsafe(what: str, relative: str, where: object) -> UnsafeContentError:
+    return UnsafeContentError(what, where=str(where), found=shown(relative))
+
+
+def parse_href(href: str | os.PathLike[str]) -> Location:
+    """Take a path or URL of the caller apart.
+
+    Parameters
+    ----------
+    href
+        A local path, or a URL with one of the schemes ``file``, ``http``, ``https``, ``s3``,
+        ``gs``, ``az`` (also ``abfs``) and ``memory``. Local paths are made absolute.
+
+    Raises
+    ------
+    InvalidInputError
+        For an unknown scheme or an URL that lacks its host or bucket.
+    """
+    text = os.fsdecode(href)
+    if not text or "\x00" in text:
+        raise InvalidInputError("not a path or URL", where="href", found=shown(text))
+    scheme, separator, rest = text.partition("://")
+    if isinstance(href, os.PathLike) or not separator or not _SCHEME.fullmatch(scheme + ":"):
+        return Location(FILE, "", _absolute(text))
+    scheme = scheme.lower()
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme == FILE:
+        return _file_url(text, rest)
+    if scheme in HTTP_SCHEMES:
+        return _http_url(scheme, text)
+    if scheme in STORE_SCHEMES:
+        return _store_url(scheme, rest, text)
+    raise InvalidInputError(
+        "unknown scheme",
+        where=shown(text),
+        found=scheme,
+        expected="a path, file://, http(s)://, s3://, gs://, az:// or memory://",
+    )
+
+
+def _absolute(path: str) -> str:
+    # Collapsing '..' by text would take another way than the system where a link is before it.
+    if ".." in path.split("/"):
+        return os.path.realpath(path)
+    return os.path.abspath(path)  # noqa: PTH100 - hrefs are strings throughout
+
+
+def _file_url(text: str, rest: str) -> Location:
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise InvalidInputError("not a local file URL", where=shown(text), expected="file:///path")
+    decoded = unquote(path, errors="surrogateescape")
+    if "\x00" in decoded:
+        raise InvalidInputError("not a path or URL", where="href", found=shown(text))
+    return Location(FILE, "", _absolute("/" + decoded))
+
+
+def _http_url(scheme: str, text: str) -> Location:
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidInputError("not a URL", where=shown(text), found=str(error)) from error
+    if not host or any(ord(char) <= 0x20 or ord(char) == 0x7F for char in host):
+        raise InvalidInputError("a URL without a host", where=shown(text))
+    root = f"[{host}]" if ":" in host else host
+    if port is not None and port != _DEFAULT_PORTS[scheme]:
+        root = f"{root}:{port}"
+    path = quote(parts.path or "/", safe=_HTTP_SAFE)
+    query = quote(parts.query, safe=_HTTP_SAFE + "?")
+    return Location(scheme, root, path, query, parts.netloc.rpartition("@")[0])
+
+
+def _store_url(scheme: str, rest: str, text: str) -> Location:
+    root, _, key = rest.partition("/")
+    if not root:
+        raise InvalidInputError(
+            "a URL without a bucket", where=shown(text), expected=f"{scheme}://bucket/key"
+        )
+    return Location(scheme, root, key.strip("/"))

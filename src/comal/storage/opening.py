@@ -1,0 +1,40 @@
+"""From an href to the source that reads it."""
+
+from __future__ import annotations
+
+import os
+
+from comal.storage.config import DEFAULT_CONFIG, StorageConfig
+from comal.storage.local import LocalSource
+from comal.storage.location import FILE, HTTP_SCHEMES, parse_href
+from comal.storage.source import Source
+
+
+def open_source(href: str | os.PathLike[str], *, config: StorageConfig | None = None) -> Source:
+    """The source of a path or URL. Nothing is read or connected to yet.
+
+    Parameters
+    ----------
+    href
+        A local path, or a URL: ``file://``, ``http(s)://``, ``s3://bucket/key``,
+        ``gs://bucket/key``, ``az://container/key`` or ``memory://name/key``.
+    config
+        How to speak to it.
+
+    Raises
+    ------
+    InvalidInputError
+        For an unknown scheme, or a URL without host or bucket.
+    """
+    location = parse_href(href)
+    config = config if config is not None else DEFAULT_CONFIG
+    if location.scheme == FILE:
+        return LocalSource(location, config)
+    # Local files need neither of these libraries.
+    if location.scheme in HTTP_SCHEMES:
+        from comal.storage.http import http_source  # noqa: PLC0415
+
+        return http_source(location, config)
+    from comal.storage.cloud import cloud_source  # noqa: PLC0415
+
+    return cloud_source(location, config)

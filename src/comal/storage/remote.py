@@ -1,0 +1,277 @@
+"""Reading over a network: one engine for every transport.
+
+It resolves what is wanted, merges it into requests, keeps a bounded number of them in flight and
+deals the bytes out again. A transport makes one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
+from comal.storage.base import LocatedSource, check_wanted, span_of
+from comal.storage.coalesce import Merged, coalesce, scatter
+from comal.storage.config import StorageConfig
+from comal.storage.location import Location
+from comal.storage.observe import report
+from comal.storage.pins import Pins
+from comal.storage.process import executor
+from comal.storage.source import ObjectInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: bytes, where they start, and the object that they are of."""
+
+    data: bytes
+    offset: int
+    info: ObjectInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request. ``Head(0)`` only asks what the object is."""
+
+    location: Location
+    want: Wanted
+    known: ObjectInfo | None
+
+
+class Transport(Protocol):
+    """What the engine needs of a protocol. It is picklable and tries again by itself."""
+
+    def get(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+        """Make one request; a `Whole` may be answered by its beginning."""
+        ...
+
+    def stat(self, ask: Ask) -> ObjectInfo:
+        """What an object is."""
+        ...
+
+    def names(self, location: Location) -> list[str]:
+        """Names directly below a prefix; prefixes end in ``/``."""
+        ...
+
+
+@runtime_checkable
+class AsyncTransport(Protocol):
+    """A transport with an async interface of its own."""
+
+    async def get_async(self, ask: Ask) -> Reply:
+        """Make one request."""
+        ...
+
+
+class RemoteSource(LocatedSource):
+    """Objects that a transport reaches."""
+
+    def __init__(
+        self,
+        location: Location,
+        config: StorageConfig,
+        pins: Pins | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        super().__init__(location, config, pins)
+        assert transport is not None
+        self.transport = transport
+
+    def child(self, href: str) -> Self:
+        """The source of a location below this one."""
+        return type(self)(self.resolve(href), self.config, self.pins, self.transport)
+
+    def sibling(self, name: str) -> Self:
+        """The source of a location in the folder that holds this one."""
+        beside = self.location.parent().join(name)
+        return type(self)(beside, self.config, self.pins, self.transport)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, in their order."""
+        batch = _Batch(self, wanted)
+        pieces = batch.pieces(self._run(batch.asks))
+        rest = _rest(wanted, pieces)
+        return _joined(pieces, rest, self.fetch(list(rest.values()))) if rest else pieces
+
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `fetch`, without blocking the event loop."""
+        if not isinstance(self.transport, AsyncTransport):
+            return await super().fetch_async(wanted)
+        batch = _Batch(self, wanted)
+        pieces = batch.pieces(await self._run_async(self.transport, batch.asks))
+        rest = _rest(wanted, pieces)
+        if not rest:
+            return pieces
+        return _joined(pieces, rest, await self.fetch_async(list(rest.values())))
+
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of an object, from memory if it was asked before."""
+        location = self.resolve(href)
+        known = self.pins.get(location.href)
+        if known is not None:
+            return known
+        report(location.href, 0, 0, "stat")
+        info = self.transport.stat(Ask(location, Head(0), None))
+        return info if info.is_dir else self.pins.check(info, location)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the location or a prefix in it."""
+        location = self.resolve(prefix)
+        report(location.href, 0, 0, "list")
+        return self.transport.names(location)
+
+    def _checked(self, ask: Ask, reply: Reply) -> Reply:
+        self.pins.check(reply.info, ask.location)
+        return reply
+
+    def _one(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+        _report(ask, self.config.max_request)
+        return self._checked(ask, self.transport.get(ask, stop))
+
+    def _run(self, asks: list[Ask]) -> list[Reply]:
+        if len(asks) <= 1:
+            return [self._one(ask) for ask in asks]
+        stop = threading.Event()
+        pool = executor(self.config.concurrency)
+        futures: list[Future[Reply]] = []
+        try:
+            # A copy of the context each, so that observers hear of requests in other threads.
+            futures += [pool.submit(copy_context().run, self._one, ask, stop) for ask in asks]
+            return [future.result() for future in futures]
+        except BaseException:  # also on Ctrl-C: nobody waits for the others any more
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+    async def _run_async(self, transport: AsyncTransport, asks: list[Ask]) -> list[Reply]:
+        slots = asyncio.Semaphore(self.config.concurrency)
+
+        async def one(ask: Ask) -> Reply:
+            async with slots:
+                _report(ask, self.config.max_request)
+                return self._checked(ask, await transport.get_async(ask))
+
+        tasks = [asyncio.ensure_future(one(ask)) for ask in asks]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Ranges of one object that were merged, and the requests they became."""
+
+    indexes: list[int]
+    offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
+    sizes: np.ndarray[tuple[int], np.dtype[np.int64]]
+    merged: Merged
+    first: int
+    total: int | None
+
+
+class _Batch:
+    """Which requests some wanted ranges become, and which pieces their answers become."""
+
+    def __init__(self, source: RemoteSource, wanted: Sequence[Wanted]) -> None:
+        self._wanted = wanted
+        self._config = source.config
+        self.asks: list[Ask] = []
+        self._groups: list[_Group] = []
+        self._single: dict[int, int] = {}
+        by_href: dict[str, list[int]] = {}
+        for index, want in enumerate(wanted):
+            by_href.setdefault(want.href, []).append(index)
+        for href, indexes in by_href.items():
+            location = source.resolve(href)
+            self._plan(location, source.pins.get(location.href), indexes)
+
+    def _plan(self, location: Location, known: ObjectInfo | None, indexes: list[int]) -> None:
+        spans: dict[int, tuple[int, int]] = {}
+        for index in indexes:
+            want = self._wanted[index]
+            check_wanted(want, location)
+            if known is not None:
+                spans[index] = span_of(want, known.size, location)
+            elif isinstance(want, ByteRange) and want.size:
+                spans[index] = want.offset, want.size
+            else:
+                self._single[index] = len(self.asks)
+                empty = isinstance(want, ByteRange)
+                self.asks.append(Ask(location, Head(0) if empty else want, known))
+        if spans:
+            self._merge(location, known, spans)
+
+    def _merge(
+        self, location: Location, known: ObjectInfo | None, spans: dict[int, tuple[int, int]]
+    ) -> None:
+        table = np.array(list(spans.values()), np.int64)
+        offsets, sizes = table[:, 0], table[:, 1]
+        config = self._config
+        merged = coalesce(offsets, sizes, config.coalesce_gap, config.max_request)
+        total = known.size if known is not None else None
+        first = len(self.asks)
+        self._groups.append(_Group(list(spans), offsets, sizes, merged, first, total))
+        for start, size in zip(merged.starts.tolist(), merged.sizes.tolist(), strict=True):
+            self.asks.append(Ask(location, ByteRange(start, size), known))
+
+    def pieces(self, replies: list[Reply]) -> list[Piece]:
+        """The answer to each of the wanted ranges."""
+        found: dict[int, Piece] = {}
+        for index, number in self._single.items():
+            found[index] = _single_piece(self._wanted[index], replies[number])
+        for group in self._groups:
+            answers = replies[group.first : group.first + len(group.merged.starts)]
+            bodies = [reply.data for reply in answers]
+            total = group.total if group.total is not None else answers[0].info.size
+            data = scatter(group.merged, bodies, group.offsets, group.sizes)
+            offsets = group.offsets.tolist()
+            for index, offset, part in zip(group.indexes, offsets, data, strict=True):
+                found[index] = Piece(part, offset, total)
+        return [found[index] for index in range(len(self._wanted))]
+
+
+def _single_piece(want: Wanted, reply: Reply) -> Piece:
+    if not reply.data:
+        # Of an object that was not known yet only now the place of an empty range is known.
+        offset, _ = span_of(want, reply.info.size, reply.info.href)
+        return Piece(b"", offset, reply.info.size)
+    return Piece(reply.data, reply.offset, reply.info.size)
+
+
+def _rest(wanted: Sequence[Wanted], pieces: list[Piece]) -> dict[int, ByteRange]:
+    """What is missing of large objects that were wanted whole before their size was known."""
+    return {
+        index: ByteRange(piece.end, piece.total - piece.end, want.href)
+        for index, (want, piece) in enumerate(zip(wanted, pieces, strict=True))
+        if isinstance(want, Whole) and piece.end < piece.total
+    }
+
+
+def _joined(pieces: list[Piece], rest: dict[int, ByteRange], more: list[Piece]) -> list[Piece]:
+    joined = list(pieces)
+    for index, piece in zip(rest, more, strict=True):
+        first = pieces[index]
+        joined[index] = Piece(first.data + piece.data, first.offset, first.total)
+    return joined
+
+
+def _report(ask: Ask, most: int) -> None:
+    want, href = ask.want, ask.location.href
+    if isinstance(want, ByteRange):
+        report(href, want.offset, want.size)
+    elif isinstance(want, Tail):
+        report(href, -want.size, want.size)
+    elif isinstance(want, Head):
+        report(href, 0, want.size)
+    else:
+        report(href, 0, min(want.limit, most))

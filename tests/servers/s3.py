@@ -1,0 +1,73 @@
+"""An S3 server of moto on the loopback interface, with a bucket to write to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import obstore
+from obstore.store import S3Store
+
+from comal.storage import StorageConfig
+
+BUCKET = "comal-tests"
+_OPTIONS = {
+    "access_key_id": "testing",
+    "secret_access_key": "testing",
+    "region": "us-east-1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A running server.
+
+    Attributes
+    ----------
+    endpoint
+        Its URL.
+    config
+        The storage configuration that speaks to it.
+    store
+        An obstore store of the bucket, to put objects with.
+    """
+
+    endpoint: str
+    config: StorageConfig
+    store: S3Store
+    server: Any
+
+    def url_for(self, key: str = "") -> str:
+        """The href of a key in the bucket."""
+        return f"s3://{BUCKET}/{key}".rstrip("/")
+
+    def put(self, key: str, data: bytes) -> str:
+        """Store an object; its href comes back."""
+        obstore.put(self.store, key, data)
+        return self.url_for(key)
+
+    def close(self) -> None:
+        """Stop the server."""
+        self.server.stop()
+
+
+def start() -> S3Server:
+    """Start a server on a free port."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    options = {"endpoint": endpoint, **_OPTIONS}
+    _create_bucket(endpoint)
+    store = S3Store(BUCKET, config=options, client_options={"allow_http": True})  # type: ignore[arg-type]  # a plain dict
+    return S3Server(endpoint, StorageConfig(s3=options), store, server)
+
+
+def _create_bucket(endpoint: str) -> None:
+    import urllib3
+
+    with urllib3.PoolManager() as manager:
+        answer = manager.request("PUT", f"{endpoint}/{BUCKET}")
+        assert answer.status == 200, answer.data

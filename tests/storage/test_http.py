@@ -1,0 +1,513 @@
+"""HTTP: what goes over the wire, and servers that misbehave."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import storage
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    LimitExceededError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ShortReadError,
+    StorageError,
+)
+from comal.plan import ByteRange, Head, Tail, Wanted, Whole
+from comal.storage import StorageConfig, http_pool
+from tests.servers.http import HttpServer
+from tests.storage.places import noise
+
+DATA = noise(200_000)
+LARGE = noise(9 << 20)
+WANTED = [Head(10), Tail(10), ByteRange(50, 10), Whole(300_000)]
+
+
+def _right(want: Wanted, data: bytes) -> bytes:
+    if isinstance(want, ByteRange):
+        return data[want.offset : want.end]
+    if isinstance(want, Tail):
+        return data[-want.size :]
+    return data[: want.size] if isinstance(want, Head) else data
+
+
+def test_construction_asks_nothing(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA))
+    source.vsi()
+    source.file()
+    source.child("x").sibling("y")
+    assert http_server.requests == []
+
+
+def test_one_request_each_way(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA))
+    source.fetch([Tail(100)])
+    source.fetch([ByteRange(5, 10)])
+    source.fetch([Whole(300_000)])
+    seen = http_server.requests
+    assert [request.range for request in seen] == ["bytes=-100", "bytes=5-14", "bytes=0-199999"]
+    assert {request.headers["Accept-Encoding"] for request in seen} == {"identity"}
+    assert "If-Match" not in seen[0].headers
+    assert seen[1].headers["If-Match"].startswith('"')
+    assert {request.method for request in seen} == {"GET"}
+
+
+def test_neighbours_share_a_request(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", LARGE))
+    source.fetch([Head(1)])
+    http_server.reset()
+    wanted = [ByteRange(index * 1000, 900) for index in range(500)]
+    pieces = source.fetch(wanted)
+    assert [piece.data for piece in pieces] == [LARGE[w.offset : w.end] for w in wanted]
+    assert len(http_server.requests) == 1
+
+
+def test_a_large_object_comes_in_parts(http_server: HttpServer) -> None:
+    url = http_server.put("a", LARGE)
+    config = StorageConfig(max_request=1 << 20)
+    for _ in range(2):
+        source = storage.open_source(url, config=config)
+        assert source.fetch([Whole(10 << 20)])[0].data == LARGE
+        assert source.fetch([Whole(10 << 20)])[0].data == LARGE
+    assert max(len(request.headers["Range"]) for request in http_server.requests) < 30
+    assert len(http_server.requests) == 2 * (1 + 8 + 9)
+
+
+def test_connections_are_used_again(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA))
+    ports: set[int] = set()
+    handle = http_server._server.get_request
+
+    def counted() -> object:
+        sock, address = handle()
+        ports.add(address[1])
+        return sock, address
+
+    http_server._server.get_request = counted  # type: ignore[method-assign, assignment]
+    for offset in range(20):
+        source.fetch([ByteRange(offset, 10)])
+    source.stat()
+    with pytest.raises(ObjectNotFoundError):
+        source.sibling("gone").stat()
+    source.fetch([Tail(5)])
+    assert len(ports) == 1
+
+
+def test_no_more_in_flight_than_configured(http_server: HttpServer) -> None:
+    config = StorageConfig(concurrency=5, coalesce_gap=0)
+    source = storage.open_source(http_server.put("a", DATA), config=config)
+    now, most, guard = [0], [0], threading.Lock()
+
+    def enter() -> None:
+        with guard:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.005)
+        with guard:
+            now[0] -= 1
+
+    http_server.behave("call", function=enter)
+    source.fetch([ByteRange(index * 1000, 10) for index in range(60)])
+    assert len(http_server.requests) == 60
+    assert 2 <= most[0] <= 5
+
+
+@pytest.mark.parametrize("want", WANTED)
+def test_ignored_ranges_of_a_small_object(http_server: HttpServer, want: Wanted) -> None:
+    http_server.behave("ignore-range")
+    source = storage.open_source(http_server.put("a", DATA))
+    for _ in range(2):
+        assert source.fetch([want])[0].data == _right(want, DATA)
+    assert source.stat().size == len(DATA)
+
+
+@pytest.mark.parametrize("want", WANTED)
+def test_no_range_and_no_length(http_server: HttpServer, want: Wanted) -> None:
+    http_server.behave("ignore-range")
+    http_server.behave("no-length")
+    source = storage.open_source(http_server.put("a", DATA))
+    assert source.fetch([want])[0].data == _right(want, DATA)
+
+
+@pytest.mark.parametrize("want", [Head(10), Tail(10), ByteRange(5, 5)])
+@pytest.mark.parametrize("length", [False, True])
+def test_ignored_ranges_of_a_large_object(
+    http_server: HttpServer, want: Wanted, length: bool
+) -> None:
+    http_server.behave("ignore-range")
+    if not length:
+        http_server.behave("no-length")
+    source = storage.open_source(http_server.put("a", LARGE))
+    with pytest.raises(StorageError, match="ignores byte ranges"):
+        source.fetch([want])
+    assert len(http_server.requests) == 1
+
+
+def test_a_whole_large_object_without_ranges(http_server: HttpServer) -> None:
+    http_server.behave("ignore-range")
+    source = storage.open_source(http_server.put("a", LARGE))
+    assert source.fetch([Whole(len(LARGE))])[0].data == LARGE
+    with pytest.raises(LimitExceededError):
+        storage.open_source(http_server.url_for("a")).fetch([Whole(len(LARGE) - 1)])
+    http_server.behave("no-length")
+    with pytest.raises(LimitExceededError):
+        storage.open_source(http_server.url_for("a")).fetch([Whole(len(LARGE) - 1)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("status", {"code": 503, "headers": {"Retry-After": "0"}}),
+        ("status", {"code": 429}),
+        ("status", {"code": 408}),
+        ("status", {"code": 500}),
+        ("reset", {}),
+        ("short-body", {}),
+        ("short-body", {"keep": 0}),
+        ("stall", {"seconds": 0.7}),
+    ],
+)
+@pytest.mark.parametrize("want", WANTED)
+def test_trouble_that_passes(
+    http_server: HttpServer,
+    hasty: StorageConfig,
+    kind: str,
+    options: dict[str, Any],
+    want: Wanted,
+) -> None:
+    http_server.behave(kind, times=1, **options)
+    source = storage.open_source(http_server.put("a", DATA), config=hasty)
+    assert source.fetch([want])[0].data == _right(want, DATA)
+    # The server logs a stalled request only when it answers it.
+    assert len(http_server.requests) == (1 if kind == "stall" else 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "found"),
+    [
+        ("status", {"code": 503}, StorageError, "503"),
+        ("status", {"code": 429}, StorageError, "429"),
+        ("reset", {}, StorageError, "connection"),
+        ("short-body", {}, ShortReadError, "ended early"),
+    ],
+)
+def test_trouble_that_stays(
+    http_server: HttpServer,
+    hasty: StorageConfig,
+    kind: str,
+    options: dict[str, Any],
+    error: type[ComalError],
+    found: str,
+) -> None:
+    http_server.behave(kind, **options)
+    source = storage.open_source(http_server.put("a", DATA), config=hasty)
+    with pytest.raises(error) as caught:
+        source.fetch([Head(1000)])
+    assert type(caught.value) is error
+    assert caught.value.fields["tries"] == 4
+    assert found in str(caught.value)
+    assert len(http_server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("stall", {"seconds": 60}),
+        ("trickle", {"seconds": 0.1}),
+        ("trickle-header", {"seconds": 0.1}),
+    ],
+)
+def test_a_slow_server_meets_the_deadline(
+    http_server: HttpServer, hasty: StorageConfig, kind: str, options: dict[str, Any]
+) -> None:
+    http_server.behave(kind, **options)
+    source = storage.open_source(http_server.put("a", DATA), config=hasty)
+    begin = time.monotonic()
+    with pytest.raises(StorageError):
+        source.fetch([Head(1000)])
+    assert time.monotonic() - begin < 10
+
+
+def test_nobody_listens(hasty: StorageConfig) -> None:
+    server = HttpServer()
+    url = server.url_for("a")
+    server.close()
+    with pytest.raises(StorageError, match="4 tries"):
+        storage.open_source(url, config=hasty).fetch([Head(1)])
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (404, ObjectNotFoundError),
+        (410, ObjectNotFoundError),
+        (401, AccessDeniedError),
+        (403, AccessDeniedError),
+        (400, StorageError),
+        (304, StorageError),
+        (204, StorageError),
+    ],
+)
+def test_refusals_are_not_tried_again(
+    http_server: HttpServer, code: int, error: type[ComalError]
+) -> None:
+    http_server.behave("status", code=code)
+    with pytest.raises(error):
+        storage.open_source(http_server.put("a", DATA)).fetch([Head(1)])
+    assert len(http_server.requests) == 1
+
+
+@pytest.mark.parametrize("want", WANTED)
+def test_the_wrong_range_is_not_believed(http_server: HttpServer, want: Wanted) -> None:
+    http_server.behave("wrong-range", shift=-1 if isinstance(want, Tail) else 1)
+    with pytest.raises(StorageError, match="another range"):
+        storage.open_source(http_server.put("a", DATA)).fetch([want])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "bytes 0-9/*", "items 0-9/200000", "bytes 9-0/200000", "bytes 0-9/5", "bytes 0-8/200000"],
+)
+def test_content_range_must_make_sense(http_server: HttpServer, value: str) -> None:
+    options: dict[str, Any] = {"Content-Range": value}
+    http_server.behave("content-range", **options)
+    with pytest.raises(StorageError):
+        storage.open_source(http_server.put("a", DATA)).fetch([Head(10)])
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_encoded_body_is_refused(http_server: HttpServer, ignored: bool) -> None:
+    http_server.behave("gzip")
+    if ignored:
+        http_server.behave("ignore-range")
+    with pytest.raises(StorageError, match="encodes"):
+        storage.open_source(http_server.put("a", DATA)).fetch([Head(10)])
+
+
+def test_a_changed_etag_without_if_match(http_server: HttpServer) -> None:
+    """A server that does not know If-Match tells by its answer."""
+    source = storage.open_source(http_server.put("a", DATA))
+    source.fetch([Head(10)])
+    tag = source.known().etag  # type: ignore[union-attr]  # just fetched
+    http_server.behave("header", name="X-Tag", value=str(tag))
+    http_server.put("a", DATA[::-1], etag=tag)
+    http_server.behave("content-range", ETag='"other"')
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(5, 5)])
+
+
+def test_a_change_between_parallel_first_answers(http_server: HttpServer) -> None:
+    config = StorageConfig(coalesce_gap=0, concurrency=1)
+    source = storage.open_source(http_server.put("a", DATA), config=config)
+    http_server.behave("call", skip=3, times=1, function=lambda: http_server.put("a", DATA[::-1]))
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(index * 1000, 10) for index in range(10)])
+
+
+def test_weak_tags_are_not_sent_back(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA, etag='W/"1"'))
+    source.fetch([Head(10)])
+    http_server.put("a", DATA, etag='W/"2"')
+    assert source.fetch([ByteRange(3, 3)])[0].data == DATA[3:6]
+    assert not any("If-Match" in request.headers for request in http_server.requests)
+    http_server.put("a", DATA + b"!", etag='W/"2"')
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(3, 3)])
+
+
+def test_without_tags_the_time_counts(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA, etag=""))
+    source.fetch([Head(10)])
+    with http_server._guard:
+        http_server._objects["a"] = DATA, "", time.time() + 3600
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(3, 3)])
+
+
+def test_without_any_validator_the_size_counts(http_server: HttpServer) -> None:
+    http_server.behave("no-validators")
+    source = storage.open_source(http_server.put("a", DATA))
+    source.fetch([Head(10)])
+    assert source.fetch([ByteRange(3, 3)])[0].data == DATA[3:6]
+    http_server.put("a", DATA[:-1])
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(3, 3)])
+
+
+def test_suffixes_refused_by_the_server(http_server: HttpServer) -> None:
+    http_server.behave(
+        "status", times=1, code=416, headers={"Content-Range": f"bytes */{len(DATA)}"}
+    )
+    source = storage.open_source(http_server.put("a", DATA))
+    assert source.fetch([Tail(10)])[0].data == DATA[-10:]
+    assert [request.range for request in http_server.requests] == [
+        "bytes=-10",
+        "bytes=199990-199999",
+    ]
+
+
+def test_416_for_a_known_object_means_changed(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA, etag=""))
+    source.fetch([Head(10)])
+    http_server.put("a", b"short", etag="")
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(1000, 10)])
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("relative", [False, True])
+def test_redirects_are_followed(http_server: HttpServer, code: int, relative: bool) -> None:
+    url = http_server.put("to", DATA)
+    http_server.behave("redirect", path="from", code=code, to="/to?x=1" if relative else url)
+    source = storage.open_source(http_server.url_for("from"))
+    assert source.fetch([Tail(10)])[0].data == DATA[-10:]
+    assert source.href.endswith("/from")
+
+
+def test_a_redirect_is_remembered(http_server: HttpServer) -> None:
+    http_server.behave("redirect", path="from", to=http_server.put("to", DATA))
+    source = storage.open_source(http_server.url_for("from"))
+    for offset in range(5):
+        assert source.fetch([ByteRange(offset, 10)])[0].data == DATA[offset : offset + 10]
+    assert [request.path for request in http_server.requests] == ["from"] + ["to"] * 5
+    # The address expires: the origin knows another one.
+    http_server.well()
+    http_server.behave("status", path="to", code=403)
+    tag = source.known().etag  # type: ignore[union-attr]  # just fetched
+    http_server.behave("redirect", path="from", to=http_server.put("next", DATA, etag=tag))
+    assert source.fetch([ByteRange(7, 7)])[0].data == DATA[7:14]
+    assert [request.path for request in http_server.requests][-3:] == ["to", "from", "next"]
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.fetch([Head(1)])[0].data == DATA[:1]
+    assert [request.path for request in http_server.requests][-2:] == ["from", "next"]
+
+
+def test_the_proxy_of_the_environment(
+    http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_server.put("http://far.invalid/a", DATA)
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", http_server.origin)
+    http_pool._proxy.cache_clear()
+    try:
+        source = storage.open_source("http://far.invalid/a")
+        assert source.fetch([Tail(5)])[0].data == DATA[-5:]
+    finally:
+        http_pool._proxy.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("/from", "too many redirects"),
+        ("file:///etc/passwd", "another scheme"),
+        ("ftp://127.0.0.1/x", "another scheme"),
+        ("gopher:x", "another scheme"),
+        ("", "where to"),
+        ("http://[x/", "no URL"),
+        ("http://a b/", "no URL"),
+    ],
+)
+def test_redirects_that_are_not_followed(http_server: HttpServer, target: str, text: str) -> None:
+    http_server.behave("redirect", path="from", to=target)
+    with pytest.raises(StorageError, match=text):
+        storage.open_source(http_server.url_for("from")).fetch([Head(1)])
+    assert len(http_server.requests) == (6 if target == "/from" else 1)
+
+
+def test_only_the_named_origin_gets_secrets(http_server: HttpServer) -> None:
+    other = HttpServer()
+    try:
+        other.put("to", DATA)
+        http_server.behave("redirect", path="from", to=other.url_for("to"))
+        url = http_server.url_for("from").replace("//", "//me:pa%20ss@")
+        config = StorageConfig(http_headers={"X-Token": "secret"})
+        source = storage.open_source(url, config=config)
+        assert source.fetch([Head(4)])[0].data == DATA[:4]
+        assert http_server.requests[0].headers["X-Token"] == "secret"
+        assert http_server.requests[0].headers["Authorization"] == "Basic bWU6cGEgc3M="
+        assert "X-Token" not in other.requests[0].headers
+        assert "Authorization" not in other.requests[0].headers
+    finally:
+        other.close()
+
+
+def test_messages_hide_password_and_signature(http_server: HttpServer) -> None:
+    url = http_server.url_for("gone").replace("//", "//me:hush@") + "?sig=hush"
+    source = storage.open_source(url)
+    with pytest.raises(ObjectNotFoundError) as caught:
+        source.fetch([Head(4)])
+    assert "hush" not in str(caught.value) + repr(source)
+
+
+def test_a_query_goes_with_the_object(http_server: HttpServer) -> None:
+    http_server.put("a/b", DATA)
+    source = storage.open_source(http_server.url_for("a") + "?sig=1")
+    assert source.child("b").href.endswith("/a/b?sig=1")
+    assert source.fetch([Head(3, "b")])[0].data == DATA[:3]
+
+
+def test_after_an_error_the_others_stop(http_server: HttpServer, hasty: StorageConfig) -> None:
+    http_server.put("a", DATA)
+    http_server.behave("status", path="slow", code=503)
+    source = storage.open_source(
+        http_server.url_for(), config=replace(hasty, backoff_first=5.0, backoff_limit=5.0)
+    )
+    begin = time.monotonic()
+    with pytest.raises(ObjectNotFoundError):
+        source.fetch([Head(1, "gone"), *[Head(1, "slow")] * 3])
+    assert time.monotonic() - begin < 3
+
+
+@pytest.fixture
+def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+    """An HTTPS server whose certificate this process trusts."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    server = HttpServer(context)
+    yield server
+    server.close()
+
+
+def test_https(secure: HttpServer, http_server: HttpServer) -> None:
+    # Connections keep the certificates they were made with: a configuration of its own.
+    config = StorageConfig(concurrency=7)
+    source = storage.open_source(secure.put("a", DATA), config=config)
+    assert source.fetch([Tail(10)])[0].data == DATA[-10:]
+    assert source.fetch([ByteRange(5, 10)])[0].data == DATA[5:15]
+    secure.behave("redirect", path="from", to=http_server.put("a", DATA))
+    with pytest.raises(StorageError, match="https to http"):
+        source.sibling("from").fetch([Head(1)])
+    http_server.behave("redirect", path="up", to=secure.url_for("a"))
+    up = storage.open_source(http_server.url_for("up"), config=config)
+    assert up.fetch([Head(5)])[0].data == DATA[:5]
+
+
+def test_a_certificate_that_nobody_trusts(
+    secure: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    config = StorageConfig(concurrency=8)
+    with pytest.raises(StorageError, match="no secure connection"):
+        storage.open_source(secure.put("a", DATA), config=config).fetch([Head(1)])

@@ -1,0 +1,188 @@
+"""Local files: what is opened, what is refused, what happens when they change."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from comal import storage
+from comal.errors import (
+    AccessDeniedError,
+    NotThisFormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ShortReadError,
+    StorageError,
+    UnsafeContentError,
+)
+from comal.plan import ByteRange, Head, Tail, Whole
+from comal.storage import StorageConfig
+
+
+def test_a_path_object(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert storage.open_source(tmp_path / "a").fetch([Tail(2)])[0].data == b"45"
+    assert storage.open_source(f"file://{tmp_path}/a").fetch([Tail(2)])[0].data == b"45"
+
+
+def test_only_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "socket"))
+        source = storage.open_source(tmp_path)
+        for name in ("fifo", "folder", "socket"):
+            with pytest.raises(NotThisFormatError):
+                source.fetch([Head(1, name)])
+    for name in ("fifo", "socket"):
+        with pytest.raises(NotThisFormatError):
+            source.stat(name)
+    for href in ("/dev/zero", str(tmp_path)):
+        with pytest.raises(NotThisFormatError):
+            storage.open_source(href).fetch([Head(1)])
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    source = storage.open_source(tmp_path / "a")
+    with pytest.raises(ObjectNotFoundError):
+        source.fetch([Head(1, "b")])
+    with pytest.raises(ObjectNotFoundError):
+        source.names()
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="too long"):
+        storage.open_source(tmp_path).fetch([Head(1, "x" * 300)])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "a").chmod(0)
+    with pytest.raises(AccessDeniedError):
+        storage.open_source(tmp_path / "a").fetch([Head(1)])
+
+
+def test_permission_errors_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+
+    def denied(*args: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(AccessDeniedError):
+        storage.open_source(tmp_path / "a").fetch([Head(1)])
+
+
+def test_links_must_stay_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "secret").write_bytes(b"secret")
+    base = tmp_path / "base"
+    (base / "real").mkdir(parents=True)
+    (base / "real" / "a").write_bytes(b"inside")
+    (base / "link").symlink_to("real")
+    (base / "away").symlink_to(tmp_path / "out")
+    (base / "twin").symlink_to(tmp_path / "base2")
+    (tmp_path / "base2").write_bytes(b"a name that begins alike")
+    source = storage.open_source(base)
+    assert source.fetch([Whole(9, "link/a")])[0].data == b"inside"
+    for call in (
+        lambda: source.fetch([Head(1, "away/secret")]),
+        lambda: source.fetch([Head(1, "twin")]),
+        lambda: source.stat("away/secret"),
+        lambda: source.names("away"),
+        lambda: source.child("away").fetch([Head(1, "secret")]),
+        lambda: source.child("away/secret").fetch([Head(1)]),
+        lambda: source.child("real").child("../away/secret"),
+    ):
+        with pytest.raises(UnsafeContentError):
+            call()
+    trusting = storage.open_source(base, config=StorageConfig(follow_symlinks=True))
+    assert trusting.fetch([Whole(9, "away/secret")])[0].data == b"secret"
+
+
+def test_the_opened_path_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "file").symlink_to("real/a")
+    assert storage.open_source(tmp_path / "link").fetch([Head(1, "a")])[0].data == b"1"
+    assert storage.open_source(tmp_path / "link").names() == ["a"]
+    assert storage.open_source(tmp_path / "file").fetch([Head(1)])[0].data == b"1"
+
+
+def test_truncated_in_place(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    source = storage.open_source(tmp_path / "a")
+    source.fetch([Head(1)])
+    os.truncate(tmp_path / "a", 2)
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(3, 2)])
+
+
+def test_changed_during_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    source = storage.open_source(path)
+    pread = os.pread
+
+    def meanwhile(descriptor: int, size: int, offset: int) -> bytes:
+        data = pread(descriptor, size, offset)
+        with path.open("r+b") as file:
+            file.write(b"x")
+        os.utime(path, ns=(1, 1))
+        return data
+
+    monkeypatch.setattr(os, "pread", meanwhile)
+    with pytest.raises(ObjectChangedError):
+        source.fetch([ByteRange(3, 2)])
+
+
+def test_short_preads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 3), at))
+    source = storage.open_source(tmp_path / "a")
+    assert source.fetch([ByteRange(1, 8)])[0].data == b"12345678"
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 3), at) * (at < 4))
+    with pytest.raises(ShortReadError):
+        source.fetch([ByteRange(1, 8)])
+
+
+def test_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+
+    def broken(*args: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(StorageError, match="Input/output") as caught:
+        storage.open_source(tmp_path / "a").fetch([Head(1)])
+    assert type(caught.value) is StorageError
+
+
+def test_no_descriptor_stays(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    source = storage.open_source(tmp_path)
+    source.fetch([Head(1, "a")] * 5)
+    for name in ("gone", "a/b"):
+        with pytest.raises(ObjectNotFoundError):
+            source.fetch([Head(1, name)])
+    with pytest.raises(ShortReadError):
+        source.fetch([ByteRange(5, 50, "a")])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_sparse_file_beyond_four_gigabytes(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        file.seek(5 << 30)
+        file.write(b"end")
+    source = storage.open_source(tmp_path / "a")
+    (piece,) = source.fetch([ByteRange(5 << 30, 3)])
+    assert (piece.data, piece.total) == (b"end", (5 << 30) + 3)
+    assert source.fetch([Tail(3)])[0].data == b"end"

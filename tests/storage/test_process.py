@@ -1,0 +1,151 @@
+"""Sources in other processes and threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import obstore
+import pytest
+
+from comal import storage
+from comal.errors import ObjectChangedError, StorageError
+from comal.plan import ByteRange, Head
+from comal.storage import BlockCache, CachedSource, Source
+from comal.storage.cloud import memory_store
+from comal.storage.process import PerProcess
+from tests.servers.http import HttpServer
+from tests.servers.s3 import S3Server
+from tests.storage.places import noise
+
+DATA = noise(300_000)
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Run `work` in a forked child; its failure is ours."""
+    with warnings.catch_warnings():
+        # Python from 3.12 on warns of any fork with threads, which is what is tested here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def read_all(source: Source) -> None:
+    wanted = [ByteRange(at, 1000) for at in range(0, 290_000, 100_000)]
+    assert [piece.data for piece in source.fetch(wanted)] == [
+        DATA[want.offset : want.end] for want in wanted
+    ]
+
+
+def test_a_forked_child_reads_local_files(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    source = storage.open_source(tmp_path / "a")
+    read_all(source)
+    in_child(lambda: read_all(source))
+    read_all(source)
+
+
+def test_a_forked_child_reads_http(http_server: HttpServer) -> None:
+    source = storage.open_source(http_server.put("a", DATA))
+    cached = CachedSource(source, BlockCache(1 << 20))
+    read_all(source)
+    read_all(cached)
+
+    def child() -> None:
+        for _ in range(3):
+            read_all(source)
+            read_all(cached)
+            with source.file("", 10) as file:
+                assert file.read(20) == DATA[10:30]
+
+    in_child(child)
+    for _ in range(3):
+        read_all(source)
+
+
+def test_a_forked_child_notices_a_change(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    source = storage.open_source(tmp_path / "a")
+    read_all(source)
+    (tmp_path / "a").write_bytes(DATA[:-1])
+
+    def child() -> None:
+        with pytest.raises(ObjectChangedError):
+            source.fetch([Head(1)])
+
+    in_child(child)
+
+
+def test_a_forked_child_gets_an_error_from_stores(s3_server: S3Server) -> None:
+    source = storage.open_source(s3_server.put("fork", DATA), config=s3_server.config)
+    read_all(source)
+
+    def child() -> None:
+        begin = time.monotonic()
+        with pytest.raises(StorageError, match="spawn"):
+            source.fetch([Head(1)])
+        with pytest.raises(StorageError, match="spawn"):
+            source.names()
+        assert time.monotonic() - begin < 5
+
+    in_child(child)
+    read_all(source)
+
+
+def test_a_forked_child_reads_memory() -> None:
+    obstore.put(memory_store("fork"), "a", DATA)
+    source = storage.open_source("memory://fork/a")
+    read_all(source)
+    in_child(lambda: read_all(source))
+
+
+def read_elsewhere(source: Source) -> tuple[int, bytes]:
+    return os.getpid(), source.fetch([ByteRange(5, 5)])[0].data
+
+
+def test_spawned_processes(tmp_path: Path, http_server: HttpServer, s3_server: S3Server) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    sources = [
+        storage.open_source(tmp_path / "a"),
+        CachedSource(storage.open_source(http_server.put("a", DATA)), BlockCache(1000)),
+        storage.open_source(s3_server.put("spawn", DATA), config=s3_server.config),
+    ]
+    for source in sources:
+        read_all(source)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        for pid, data in pool.map(read_elsewhere, sources):
+            assert pid != os.getpid()
+            assert data == DATA[5:10]
+        # The pin travels: a change after the pickling is noticed there.
+        (tmp_path / "a").write_bytes(DATA[::-1] + b"!")
+        with pytest.raises(ObjectChangedError):
+            pool.submit(read_elsewhere, sources[0]).result(60)
+
+
+def test_shared_things_are_made_once_in_each_process() -> None:
+    table: PerProcess[str, list[int]] = PerProcess()
+    first = table.get("a", list)
+    assert table.get("a", list) is first
+    assert table.get("b", list) is not first
+
+    def child() -> None:
+        assert table.get("a", list) is not first
+        assert table.get("a", list) is table.get("a", list)
+
+    in_child(child)
+    assert table.get("a", list) is first

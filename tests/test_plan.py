@@ -1,0 +1,157 @@
+"""Plans and their drivers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from comal.errors import NotThisFormatError, ObjectNotFoundError
+from comal.plan import (
+    ByteRange,
+    Head,
+    Piece,
+    Plan,
+    Tail,
+    Wanted,
+    Whole,
+    read_span,
+    run,
+    run_async,
+)
+
+DATA = bytes(range(100))
+Runner = Callable[[Plan[Any], Callable[[Sequence[Wanted]], Sequence[Piece]]], Any]
+
+
+def fetch(wanted: Sequence[Wanted]) -> list[Piece]:
+    return [answer(want) for want in wanted]
+
+
+def answer(want: Wanted) -> Piece:
+    if want.href:
+        raise ObjectNotFoundError("absent", where=want.href)
+    if isinstance(want, ByteRange):
+        return Piece(DATA[want.offset : want.end], want.offset, 100)
+    if isinstance(want, Tail):
+        return Piece(DATA[-want.size :], 100 - want.size, 100)
+    return Piece(DATA[: want.size] if isinstance(want, Head) else DATA, 0, 100)
+
+
+def run_in_loop(plan: Plan[Any], fetch: Callable[[Sequence[Wanted]], Sequence[Piece]]) -> Any:
+    async def fetch_async(wanted: Sequence[Wanted]) -> Sequence[Piece]:
+        await asyncio.sleep(0)
+        return fetch(wanted)
+
+    return asyncio.run(run_async(plan, fetch_async))
+
+
+@pytest.fixture(params=[run, run_in_loop], ids=["blocking", "async"])
+def runner(request: pytest.FixtureRequest) -> Runner:
+    return request.param  # type: ignore[no-any-return]
+
+
+def two_rounds() -> Plan[bytes]:
+    head, tail = yield [Head(2), Tail(3)]
+    (whole,) = yield [Whole(100)]
+    return head.data + tail.data + whole.data[50:52]
+
+
+def test_pieces_are_sent_in_order(runner: Runner) -> None:
+    assert runner(two_rounds(), fetch) == bytes([0, 1, 97, 98, 99, 50, 51])
+
+
+def test_a_plan_that_wants_nothing(runner: Runner) -> None:
+    def nothing() -> Plan[int]:
+        if not DATA:
+            yield []
+        return 5
+
+    def refuse(wanted: Sequence[Wanted]) -> list[Piece]:
+        raise AssertionError(wanted)
+
+    assert runner(nothing(), refuse) == 5
+
+
+def test_one_fetch_for_each_step(runner: Runner) -> None:
+    steps: list[int] = []
+
+    def counted(wanted: Sequence[Wanted]) -> list[Piece]:
+        steps.append(len(wanted))
+        return fetch(wanted)
+
+    runner(two_rounds(), counted)
+    assert steps == [2, 1]
+
+
+def test_an_error_of_the_fetch_reaches_the_plan(runner: Runner) -> None:
+    def optional() -> Plan[str]:
+        try:
+            yield [Head(1, "absent")]
+        except ObjectNotFoundError:
+            (piece,) = yield [Head(1)]
+            return f"absent, {piece.data!r}"
+        return "present"
+
+    assert runner(optional(), fetch) == "absent, b'\\x00'"
+
+
+def test_an_error_that_the_plan_does_not_expect(runner: Runner) -> None:
+    def plan() -> Plan[None]:
+        yield [Head(1, "absent")]
+
+    with pytest.raises(ObjectNotFoundError):
+        runner(plan(), fetch)
+
+
+def test_an_error_of_the_plan(runner: Runner) -> None:
+    def plan() -> Plan[None]:
+        (piece,) = yield [Head(1)]
+        raise NotThisFormatError("other", found=piece.data)
+
+    with pytest.raises(NotThisFormatError):
+        runner(plan(), fetch)
+
+
+def test_foreign_errors_are_not_shown_to_the_plan(runner: Runner) -> None:
+    seen: list[BaseException] = []
+
+    def plan() -> Plan[None]:
+        try:
+            yield [Head(1)]
+        except Exception as error:  # noqa: BLE001 - that none arrives is the test
+            seen.append(error)
+
+    def broken(wanted: Sequence[Wanted]) -> list[Piece]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        runner(plan(), broken)
+    assert seen == []
+
+
+def test_pieces() -> None:
+    piece = Piece(b"abcdef", 10, 100)
+    assert piece.end == 16
+    assert piece.slice(12, 3) == b"cde"
+    assert piece.holds(10, 6)
+    assert piece.holds(16, 0)
+    assert not piece.holds(9, 2)
+    assert not piece.holds(15, 2)
+    assert ByteRange(5, 6).end == 11
+
+
+def test_a_span_that_is_here_already_costs_nothing(runner: Runner) -> None:
+    steps: list[Sequence[Wanted]] = []
+
+    def counted(wanted: Sequence[Wanted]) -> list[Piece]:
+        steps.append(wanted)
+        return fetch(wanted)
+
+    known = [Piece(DATA[:10], 0, 100), Piece(DATA[40:60], 40, 100)]
+    assert runner(read_span(known, 45, 5), counted) == DATA[45:50]
+    assert steps == []
+    assert runner(read_span(known, 55, 10), counted) == DATA[55:65]
+    assert steps == [[ByteRange(55, 10)]]
