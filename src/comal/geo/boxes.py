@@ -1,0 +1,212 @@
+"""Boxes of longitude and latitude on a sphere, where the antimeridian is no edge.
+
+A box is (west, south, east, north) in degrees of EPSG:4326. West > east says that it crosses the
+antimeridian (RFC 7946, 5.2). NaN in any corner says that there is no geometry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+# Two gaps that differ by less are equal; then the box that does not cross the antimeridian wins.
+_SAME_GAP = 1e-9
+
+
+class Box(NamedTuple):
+    """(west, south, east, north) in degrees; west > east crosses the antimeridian."""
+
+    west: float
+    south: float
+    east: float
+    north: float
+
+    @property
+    def crosses_antimeridian(self) -> bool:
+        """Whether the box reaches over longitude 180."""
+        return self.west > self.east
+
+
+def validate_bbox(bbox: Sequence[float], where: str = "bbox") -> Box:
+    """Check a box that a caller gave and bring its longitudes into -180..180.
+
+    Parameters
+    ----------
+    bbox
+        West, south, east, north in degrees. West > east is a box across the antimeridian.
+        Longitudes to 360 either way are wrapped; a width of 360 or more is the whole circle.
+    where
+        What the box belongs to, for messages.
+
+    Raises
+    ------
+    InvalidInputError
+        Not four finite numbers, latitudes outside -90..90 or in the wrong order, longitudes
+        outside -360..360.
+    """
+    expected = "four finite numbers: west, south, east, north"
+    try:
+        numbers = [float(value) for value in bbox]
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            "invalid box", where=where, found=repr(bbox)[:80], expected=expected
+        ) from error
+    if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
+        raise InvalidInputError("invalid box", where=where, found=numbers, expected=expected)
+    west, south, east, north = numbers
+    if not -90 <= south <= north <= 90:
+        raise InvalidInputError(
+            "invalid latitudes of a box",
+            where=where,
+            found=f"south {south}, north {north}",
+            expected="-90 <= south <= north <= 90",
+        )
+    if not (-360 <= west <= 360 and -360 <= east <= 360):
+        raise InvalidInputError(
+            "invalid longitudes of a box",
+            where=where,
+            found=f"west {west}, east {east}",
+            expected="degrees between -180 and 180",
+        )
+    wests, easts = wrap_arcs(np.array([west]), np.array([east]))
+    return Box(float(wests[0]), south, float(easts[0]), north)
+
+
+def wrap(lon: npt.ArrayLike) -> Floats:
+    """Longitudes brought into -180..180; those that are inside already stay as they are."""
+    values = np.asarray(lon, np.float64)
+    with np.errstate(invalid="ignore"):
+        outside = np.abs(values) > 180
+        wrapped = np.mod(values + 180, 360) - 180
+    return np.where(outside & np.isfinite(values), wrapped, values)
+
+
+def wrap_arcs(west: npt.ArrayLike, east: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Arcs of longitude in one form: within -180..180, west > east across the antimeridian.
+
+    An arc of 360 degrees or more becomes -180..180. An end that touches the antimeridian gets the
+    sign of the side on which the arc lies, so that 170..-180 becomes 170..180.
+    """
+    west, east = np.asarray(west, np.float64), np.asarray(east, np.float64)
+    with np.errstate(invalid="ignore"):
+        full = east - west >= 360
+    start, end = wrap(west), wrap(east)
+    end = np.where((end == -180) & (start != -180), 180.0, end)
+    start = np.where((start == 180) & (end != 180), -180.0, start)
+    return np.where(full, -180.0, start), np.where(full, 180.0, end)
+
+
+def boxes_intersect(
+    west: npt.ArrayLike,
+    south: npt.ArrayLike,
+    east: npt.ArrayLike,
+    north: npt.ArrayLike,
+    bbox: Sequence[float],
+) -> Bools:
+    """Which boxes have a point in common with `bbox`; edges count.
+
+    Parameters
+    ----------
+    west, south, east, north
+        Arrays of n corners in degrees; west > east crosses the antimeridian. For points pass the
+        same array twice. NaN matches nothing.
+    bbox
+        The box asked for, as `validate_bbox` takes it.
+
+    Returns
+    -------
+    Boolean array of n.
+    """
+    box = validate_bbox(bbox)
+    wests, easts = wrap_arcs(west, east)
+    souths, norths = np.asarray(south, np.float64), np.asarray(north, np.float64)
+    with np.errstate(invalid="ignore"):
+        crossing = wests > easts
+        if box.crosses_antimeridian:
+            hit = crossing | (easts >= box.west) | (wests <= box.east)
+            # Longitude -180 and 180 are one meridian, which such a box always holds.
+            hit |= (easts == 180) | (wests == -180)
+        else:
+            right, left = easts >= box.west, wests <= box.east
+            hit = np.where(crossing, right | left, right & left)
+            if box.east == 180:
+                hit |= crossing | (wests == -180)
+            if box.west == -180:
+                hit |= crossing | (easts == 180)
+        hit &= (souths <= box.north) & (norths >= box.south)
+    # A crossing test is true as soon as one side is; NaN on the other side must not slip in.
+    known = np.isfinite(wests) & np.isfinite(easts) & np.isfinite(souths) & np.isfinite(norths)
+    result: Bools = hit & known
+    return result
+
+
+def union_box(
+    west: npt.ArrayLike, south: npt.ArrayLike, east: npt.ArrayLike, north: npt.ArrayLike
+) -> Box | None:
+    """The smallest box that holds all boxes, on the circle of longitudes.
+
+    The smallest arc leaves out the largest gap between the arcs; among equal gaps the result that
+    does not cross the antimeridian is taken. Arcs that leave no gap give -180..180.
+
+    Parameters
+    ----------
+    west, south, east, north
+        Arrays of n corners in degrees; boxes with NaN are left out.
+
+    Returns
+    -------
+    The box, or None when there is no geometry at all.
+    """
+    corners = np.stack([np.asarray(v, np.float64).ravel() for v in (west, south, east, north)])
+    corners = corners[:, np.isfinite(corners).all(axis=0)]
+    if corners.shape[1] == 0:
+        return None
+    wests, easts = wrap_arcs(corners[0], corners[2])
+    low, high = float(corners[1].min()), float(corners[3].max())
+    order = np.argsort(wests, kind="stable")
+    wests, easts = wests[order], easts[order]
+    starts = np.where(wests == 180, -180.0, wests)
+    ends = np.where(easts < wests, easts + 360, easts)
+    ends = np.where((wests == 180) & (easts == 180), -180.0, ends)
+    if (starts[1:] < starts[:-1]).any():  # points on +180 moved to the front of the circle
+        order = np.argsort(starts, kind="stable")
+        starts, ends, wests, easts = starts[order], ends[order], wests[order], easts[order]
+    i = _widest_gap(starts, ends)
+    if i is None:
+        return Box(-180.0, low, 180.0, high)
+    # The end before the gap, as the number that was given: adding and taking off 360 rounds.
+    # It is that of the arc that reaches farthest, maybe one from behind the antimeridian.
+    last = int(np.argmax(ends))
+    if i and float(ends[:i].max()) >= float(ends[last]) - 360:
+        last = int(np.argmax(ends[:i]))
+    first_west, last_east = wrap_arcs(wests[i : i + 1], easts[last : last + 1])
+    return Box(float(first_west[0]), low, float(last_east[0]), high)
+
+
+def _widest_gap(starts: Floats, ends: Floats) -> int | None:
+    """Position of the arc behind the widest gap, or None when the arcs close the circle.
+
+    `starts` ascend within -180..180, `ends` may go on to 540.
+    """
+    around = float(ends.max()) - 360  # how far the arcs that pass the antimeridian reach
+    covered = np.maximum.accumulate(np.concatenate(([around], ends[:-1])))
+    gaps = starts - covered
+    widest = float(gaps.max())
+    if widest <= 0:
+        return None
+    return 0 if gaps[0] >= widest - _SAME_GAP else int(np.argmax(gaps))
+
+
+def arc_width(west: npt.ArrayLike, east: npt.ArrayLike) -> Any:
+    """Width in degrees of arcs of longitude, 0..360; west > east goes over the antimeridian."""
+    wests, easts = wrap_arcs(west, east)
+    return np.where(easts < wests, easts + 360 - wests, easts - wests)

@@ -1,0 +1,204 @@
+"""Instants and ranges of time as integer microseconds since 1970-01-01 UTC.
+
+TACO stores times as ``timestamp[us]`` without a zone, which are instants of UTC. A naive value is
+taken as UTC, never as the local zone of the machine.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, translated
+
+Instant = int | str | dt.datetime | dt.date | np.datetime64
+"""What is taken for a point in time; an integer is microseconds since 1970-01-01 UTC."""
+
+OPEN = ".."
+"""The open end of a range, as in STAC and RFC 3339 intervals."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_PERIODS = ("Y", "M", "W", "D")
+_EXPECTED = "microseconds since 1970 as int, a datetime, a date or ISO 8601 text"
+
+
+def parse_instant(value: Instant, where: str = "time") -> int:
+    """A point in time as microseconds since 1970-01-01 UTC.
+
+    Parameters
+    ----------
+    value
+        Microseconds as an integer, datetime (naive is UTC), date (its first instant), numpy
+        datetime64 or ISO 8601 text.
+    where
+        The field that holds the value, for messages.
+
+    Raises
+    ------
+    InvalidInputError
+        The value is no point in time or lies outside of what 64 bits hold.
+    """
+    return _bounds(value, where)[0]
+
+
+def parse_range(value: Any, where: str = "datetime range") -> tuple[int | None, int | None]:
+    """A range of time as its first and last microsecond, both included.
+
+    Parameters
+    ----------
+    value
+        ``"2023-01-01/2023-12-31"``, one instant (text, datetime, date, datetime64, integer) or a
+        pair of them. ``".."``, an empty text or None leaves an end open. A date alone means the
+        whole day, at either end; a naive time is UTC.
+    where
+        What the range belongs to, for messages.
+
+    Returns
+    -------
+    (start, end) in microseconds since 1970-01-01 UTC; None is an open end.
+
+    Raises
+    ------
+    InvalidInputError
+        No range, or one that ends before it starts.
+    """
+    first, last = _ends(value, where)
+    start = None if _is_open(first) else _bounds(first, where)[0]
+    end = None if _is_open(last) else _bounds(last, where)[1]
+    if start is not None and end is not None and start > end:
+        raise InvalidInputError(
+            "the range of time ends before it starts",
+            where=where,
+            found=f"{first} to {last}",
+            expected="start <= end",
+        )
+    return start, end
+
+
+def timestamps(values: Any, where: str = "time") -> Any:
+    """Many instants as one Arrow array ``timestamp[us]`` without zone, in UTC.
+
+    Integers, datetime64 and Arrow arrays are converted at once. Text and Python objects are
+    parsed value by value; None and NaT are null.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return _arrow_timestamps(values, where)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuM":
+        return _numpy_timestamps(values)
+    parsed = [None if value is None else parse_instant(value, where) for value in values]
+    return pa.array(parsed, pa.timestamp("us"))
+
+
+def _numpy_timestamps(values: npt.NDArray[Any]) -> Any:
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[us]")
+        return pa.array(values, pa.timestamp("us"))
+    return pa.array(values.astype(np.int64)).cast(pa.timestamp("us"))
+
+
+def _arrow_timestamps(values: Any, where: str) -> Any:
+    kind = values.type
+    with translated({pa.ArrowException: InvalidInputError}, f"{where} cannot be read as times"):
+        if pa.types.is_timestamp(kind):
+            # A zone only says how to print: the stored number is UTC either way.
+            return pc.cast(values, pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
+        if pa.types.is_integer(kind):
+            return values.cast(pa.int64()).cast(pa.timestamp("us"))
+        if pa.types.is_date(kind):
+            return values.cast(pa.timestamp("us"))
+        if pa.types.is_null(kind):
+            return pa.nulls(len(values), pa.timestamp("us"))
+    return timestamps(values.to_pylist(), where)
+
+
+def isoformat(microseconds: int) -> str:
+    """An instant as ISO 8601 text in UTC: ``2023-01-01T00:30:00Z``, fractions only when needed."""
+    text = (_EPOCH + microseconds * _MICROSECOND).isoformat()
+    return text.replace("+00:00", "Z")
+
+
+def _ends(value: Any, where: str) -> tuple[Any, Any]:
+    """First and last value of what stands for a range."""
+    if isinstance(value, str) and "/" in value:
+        value = [part.strip() for part in value.split("/")]
+    elif isinstance(value, list | tuple | np.ndarray):
+        value = list(value)
+    else:
+        if _is_open(value):
+            raise InvalidInputError(
+                "no range of time", where=where, found=repr(value), expected="start/end"
+            )
+        return value, value
+    if len(value) != 2:
+        raise InvalidInputError(
+            "no range of time", where=where, found=f"{len(value)} values", expected="start and end"
+        )
+    return value[0], value[1]
+
+
+def _is_open(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.strip() in {"", OPEN})
+
+
+def _bounds(value: Any, where: str) -> tuple[int, int]:
+    """First and last microsecond of an instant, of a day or of a longer calendar period."""
+    if isinstance(value, str):
+        value = _from_text(value, where)
+    if isinstance(value, np.datetime64):
+        return _datetime64_bounds(value, where)
+    if isinstance(value, dt.datetime):
+        aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+        instant = (aware - _EPOCH) // _MICROSECOND
+        return instant, instant
+    if isinstance(value, dt.date):
+        return _datetime64_bounds(np.datetime64(value, "D"), where)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        instant = int(value)
+        if not -(2**63) < instant < 2**63:  # the lowest number of 64 bits is NaT
+            raise _unusable(value, where)
+        return instant, instant
+    raise _unusable(value, where)
+
+
+def _datetime64_bounds(value: np.datetime64, where: str) -> tuple[int, int]:
+    if np.isnat(value):
+        raise _unusable(value, where)
+    start = int(value.astype("datetime64[us]").astype(np.int64))
+    if np.datetime_data(value.dtype)[0] not in _PERIODS:
+        return start, start
+    following = (value + 1).astype("datetime64[us]").astype(np.int64)
+    return start, int(following) - 1
+
+
+def _from_text(text: str, where: str) -> dt.datetime | dt.date:
+    text = text.strip()
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        pass  # not a date alone
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise _unusable(text, where) from error
+
+
+def _unusable(value: object, where: str) -> InvalidInputError:
+    return InvalidInputError(
+        "not a point in time", where=where, found=repr(value)[:60], expected=_EXPECTED
+    )
+
+
+def middles(starts: Sequence[int] | npt.NDArray[np.int64], ends: Any) -> npt.NDArray[np.int64]:
+    """floor((start + end) / 2) of microseconds, without overflow of 64 bits."""
+    first, last = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    result: npt.NDArray[np.int64] = (first & last) + ((first ^ last) >> 1)
+    return result

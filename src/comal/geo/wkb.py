@@ -1,0 +1,199 @@
+"""WKB in Arrow binary columns, without a Python object per row where rows are plain points.
+
+A point of ISO WKB in little-endian is 21 bytes: ``01``, ``01000000``, x and y as float64. A
+column of those is read and made with numpy on the Arrow buffers. Anything else (big-endian, EWKB
+with an SRID, Z and M, other geometries) goes through shapely, a block of rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, InvalidMetadataError
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+_POINT = np.dtype([("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
+_POINT_SIZE = 21
+_BLOCK = 65_536
+
+
+def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
+    """Points as WKB.
+
+    Parameters
+    ----------
+    x, y
+        Arrays of n coordinates; a row where either is NaN becomes null.
+
+    Returns
+    -------
+    ``pa.BinaryArray`` of n, little-endian.
+    """
+    xs, ys = np.asarray(x, np.float64).ravel(), np.asarray(y, np.float64).ravel()
+    records = np.empty(len(xs), _POINT)
+    records["order"], records["kind"] = 1, 1
+    records["x"], records["y"] = xs, ys
+    missing = np.isnan(xs) | np.isnan(ys)
+    if records.nbytes >= 2**31:
+        raise InvalidInputError(
+            "too many points for one column",
+            found=f"{len(xs)} points",
+            expected=f"at most {2**31 // _POINT_SIZE}",
+        )
+    offsets = np.arange(len(xs) + 1, dtype=np.int32) * np.int32(_POINT_SIZE)
+    present = np.packbits(~missing, bitorder="little") if missing.any() else None
+    buffers = [None if part is None else pa.py_buffer(part) for part in (present, offsets, records)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(xs), buffers)
+
+
+def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
+    """Coordinates of points.
+
+    Parameters
+    ----------
+    array
+        Arrow binary array (or chunked, large, fixed-size) of n WKB points.
+    where
+        The column, for messages.
+
+    Returns
+    -------
+    x and y, arrays of n; NaN for null, for an empty point and for what is no point.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A row is no WKB; the message names it.
+    """
+    array = _binary(array)
+    known = _valid(array)
+    plain, xs, ys = _plain_points(array, known)
+    if len(plain) == len(array):
+        return xs, ys
+    result = np.full((2, len(array)), np.nan)
+    result[0, plain], result[1, plain] = xs, ys
+    known[plain] = False
+    for rows, geometries in _decoded(array, np.flatnonzero(known), where):
+        shapely = _shapely()
+        points = (shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries)
+        result[0, rows[points]] = shapely.get_x(geometries[points])
+        result[1, rows[points]] = shapely.get_y(geometries[points])
+    return result[0], result[1]
+
+
+def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats, Floats]:
+    """Smallest and largest coordinates of geometries, in the plane of their CRS.
+
+    Parameters
+    ----------
+    array
+        Arrow binary array (or chunked, large, fixed-size) of n geometries as WKB or EWKB.
+    where
+        The column, for messages.
+
+    Returns
+    -------
+    x min, y min, x max, y max, arrays of n; NaN for null and for empty geometries.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A row is no WKB; the message names it.
+    """
+    array = _binary(array)
+    result = np.full((4, len(array)), np.nan)
+    known = _valid(array)
+    plain, xs, ys = _plain_points(array, known)
+    result[0, plain] = result[2, plain] = xs
+    result[1, plain] = result[3, plain] = ys
+    known[plain] = False
+    for rows, geometries in _decoded(array, np.flatnonzero(known), where):
+        result[:, rows] = _shapely().bounds(geometries).T
+    return result[0], result[1], result[2], result[3]
+
+
+def to_shapely(array: Any, where: str = "geometry") -> npt.NDArray[np.object_]:
+    """Geometries of an Arrow binary column as shapely objects; None for null."""
+    array = _binary(array)
+    result = np.full(len(array), None, object)
+    for rows, geometries in _decoded(array, np.flatnonzero(_valid(array)), where):
+        result[rows] = geometries
+    return result
+
+
+def from_shapely(geometries: Any) -> Any:
+    """Shapely objects as an Arrow array of ISO WKB in little-endian; None is null."""
+    encoded = _shapely().to_wkb(np.asarray(geometries, object), byte_order=1, flavor="iso")
+    return pa.array(encoded, pa.binary())
+
+
+def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
+    """Blocks of rows with their geometries; objects live for one block only."""
+    if not len(rows):
+        return
+    shapely = _shapely()
+    for start in range(0, len(rows), _BLOCK):
+        some = rows[start : start + _BLOCK]
+        encoded = np.array(array.take(pa.array(some)).to_pylist(), object)
+        try:
+            yield some, shapely.from_wkb(encoded)
+        except shapely.errors.ShapelyError as error:
+            bad = np.flatnonzero(shapely.is_missing(shapely.from_wkb(encoded, "ignore")))
+            raise InvalidMetadataError(
+                "not a WKB geometry", where=f"{where}, row {some[bad[0]]}", found=str(error)[:80]
+            ) from error
+
+
+def _binary(array: Any) -> Any:
+    """One contiguous large-binary array with 64-bit offsets."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.cast(pa.large_binary()).combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([])
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.cast(pa.large_binary())
+
+
+def _valid(array: Any) -> npt.NDArray[np.bool_]:
+    result: npt.NDArray[np.bool_] = pc.is_valid(array).to_numpy(zero_copy_only=False).copy()
+    return result
+
+
+def _plain_points(array: Any, known: npt.NDArray[np.bool_]) -> tuple[Rows, Floats, Floats]:
+    """Rows that are little-endian points, with their coordinates."""
+    _, offset_buffer, data_buffer = array.buffers()
+    none = np.empty(0)
+    if len(array) == 0 or data_buffer is None or data_buffer.size < _POINT_SIZE:
+        return np.empty(0, np.int64), none, none
+    offsets = np.frombuffer(offset_buffer, np.int64, len(array) + 1, array.offset * 8)
+    data = np.frombuffer(data_buffer, np.uint8)
+    rows = np.flatnonzero(known & (np.diff(offsets) == _POINT_SIZE))
+    records = np.empty(len(rows), _POINT)
+    first = int(offsets[rows[0]]) if len(rows) else 0
+    if len(rows) and (np.diff(offsets[rows]) == _POINT_SIZE).all():
+        records = np.frombuffer(data_buffer, _POINT, len(rows), first)
+    else:
+        raw = records.view(np.uint8).reshape(-1, _POINT_SIZE)
+        within = np.arange(_POINT_SIZE)
+        for start in range(0, len(rows), _BLOCK):
+            some = slice(start, start + _BLOCK)
+            raw[some] = data[offsets[rows[some], None] + within]
+    plain = (records["order"] == 1) & (records["kind"] == 1)
+    if not plain.all():
+        rows, records = rows[plain], records[plain]
+    return rows, records["x"].copy(), records["y"].copy()
+
+
+def _shapely() -> Any:
+    import shapely  # noqa: PLC0415 - 40 ms that a column of plain points does not need
+
+    return shapely

@@ -1,0 +1,49 @@
+"""Pixels through GDAL: headers, statistics, previews and means over footprints.
+
+The only room that imports rasterio. Its names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.raster.opening import Span as Span
+    from comal.raster.opening import open_raster as open_raster
+    from comal.raster.opening import sniff_driver as sniff_driver
+    from comal.raster.picture import preview as preview
+    from comal.raster.reading import Header as Header
+    from comal.raster.reading import header as header
+    from comal.raster.reading import headers as headers
+    from comal.raster.stats import band_stats as band_stats
+    from comal.raster.stats import class_shares as class_shares
+    from comal.raster.zonal import Layer as Layer
+    from comal.raster.zonal import sample_footprint as sample_footprint
+
+_HOMES = {
+    "Header": "reading",
+    "Layer": "zonal",
+    "Span": "opening",
+    "band_stats": "stats",
+    "class_shares": "stats",
+    "header": "reading",
+    "headers": "reading",
+    "open_raster": "opening",
+    "preview": "picture",
+    "sample_footprint": "zonal",
+    "sniff_driver": "opening",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.raster' has no attribute {name!r}")
+    return getattr(import_module(f"comal.raster.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

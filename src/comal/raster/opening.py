@@ -1,0 +1,229 @@
+"""Opening a raster without believing what it or its name says.
+
+GDAL picks a driver by content and name, follows references to other files and hosts, and reads
+what lies beside a file. Here one driver is chosen from a short list by the first bytes, the name
+is the absolute path of a file that exists, and size and blocks are checked before any pixel.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from rasterio._err import CPLE_BaseError  # no public name, yet damaged GeoTIFF keys let it out
+from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    ShortReadError,
+    StorageError,
+    shown,
+    translated,
+)
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+
+_ENVIRONMENT = {
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # nothing beside the file is looked for
+    "GDAL_PAM_ENABLED": "NO",
+    "GDAL_CACHEMAX": 64 * MIB,  # rasterio hands it to GDALSetCacheMax64, which counts bytes
+    "GDAL_NUM_THREADS": "1",  # work is spread by executors; errors of GDAL's threads are lost
+    "GDAL_HTTP_CONNECTTIMEOUT": 5,
+    "GDAL_HTTP_TIMEOUT": 30,
+    "GDAL_HTTP_MAX_RETRY": 3,
+}
+
+_FAULTS: dict[type[BaseException], type[ComalError]] = {
+    RasterioError: InvalidMetadataError,
+    CRSError: InvalidMetadataError,
+    CPLE_BaseError: InvalidMetadataError,
+    UnicodeDecodeError: InvalidMetadataError,  # of names in the header
+}
+
+_MAGICS = (
+    ("GTiff", b"II*\0"),
+    ("GTiff", b"MM\0*"),
+    ("GTiff", b"II+\0"),  # BigTIFF
+    ("GTiff", b"MM\0+"),
+    ("PNG", b"\x89PNG\r\n\x1a\n"),
+    ("JPEG", b"\xff\xd8\xff"),
+    ("JP2OpenJPEG", b"\0\0\0\x0cjP  \r\n\x87\n"),
+    ("JP2OpenJPEG", b"\xff\x4f\xff\x51"),  # a bare codestream
+)
+_HEAD = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A raster that is a byte range of a local file, such as a sample in an archive."""
+
+    path: str
+    offset: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.path} (bytes {self.offset}+{self.size})"
+
+
+RasterSource = str | os.PathLike[str] | bytes | Span
+"""A local file, the bytes of one, or a span of one."""
+
+
+def sniff_driver(head: bytes, where: str = "raster") -> str:
+    """Name of the GDAL driver for content that starts with `head` (16 bytes are enough).
+
+    Raises
+    ------
+    NotThisFormatError
+        The bytes are none of TIFF, JPEG, PNG, WebP and JPEG 2000.
+    """
+    for driver, magic in _MAGICS:
+        if head.startswith(magic):
+            return driver
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    raise NotThisFormatError(
+        "not a raster that comal opens",
+        where=where,
+        found=f"first bytes {head[:8].hex(' ') or 'missing'}",
+        expected="TIFF, JPEG, PNG, WebP or JPEG 2000",
+    )
+
+
+def place(source: RasterSource) -> str:
+    """Where a raster is, for messages."""
+    return "raster in memory" if isinstance(source, bytes) else shown(source, 200)
+
+
+@contextmanager
+def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
+    """A raster opened for reading, as a rasterio dataset.
+
+    Parameters
+    ----------
+    source
+        Path of a local file, bytes, or a `Span` of a local file (which is read whole). GDAL
+        names such as ``/vsicurl/..`` are refused: bytes from elsewhere are fetched first.
+    limits
+        ``leaf_bytes`` bounds what is held in memory, ``raster_bytes`` one block of pixels.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        The file cannot be read.
+    NotThisFormatError
+        The first bytes are none of the allowed formats.
+    InvalidMetadataError
+        GDAL cannot read the file, or fails to while the dataset is in use.
+    LimitExceededError
+        The file or a block of it is over a limit.
+    """
+    where = place(source)
+    with (
+        _quiet(),
+        rasterio.Env(**_ENVIRONMENT),
+        translated(_FAULTS, "raster cannot be read", where=where),
+    ):
+        if isinstance(source, bytes | Span):
+            data = source if isinstance(source, bytes) else _read_span(source, limits, where)
+            limits.check("leaf_bytes", len(data), where)
+            driver = sniff_driver(data[:_HEAD], where)
+            with rasterio.MemoryFile(data) as memory, memory.open(driver=driver) as dataset:
+                _check_blocks(dataset, limits, where)
+                yield dataset
+        else:
+            path = str(Path(os.fspath(source)).absolute())
+            driver = sniff_driver(_head(path, where), where)
+            with rasterio.open(path, driver=driver) as dataset:
+                _check_blocks(dataset, limits, where)
+                yield dataset
+
+
+def check_read(dataset: Any, cells: int, limits: Limits, where: str) -> None:
+    """Refuse to read `cells` pixels of one band when they would take more than ``raster_bytes``."""
+    itemsize = max(np.dtype(name).itemsize for name in dataset.dtypes)
+    limits.check("raster_bytes", cells * itemsize, where)
+
+
+def _check_blocks(dataset: Any, limits: Limits, where: str) -> None:
+    if dataset.count == 0:
+        raise InvalidMetadataError("raster without bands", where=where)
+    if "complex" in "".join(dataset.dtypes):
+        # Their size is not that of a numpy type of the same name in all drivers.
+        return
+    blocks = zip(dataset.block_shapes, dataset.dtypes, strict=True)
+    largest = max(rows * columns * np.dtype(name).itemsize for (rows, columns), name in blocks)
+    limits.check("raster_bytes", largest, f"{where}, one block")
+
+
+def _head(path: str, where: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_HEAD)
+    except OSError as error:
+        raise _unreadable(error, where) from error
+    except ValueError as error:  # a NUL in the path
+        raise InvalidInputError("not a path", where=where) from error
+
+
+def _read_span(span: Span, limits: Limits, where: str) -> bytes:
+    if span.offset < 0 or span.size < 0:
+        raise InvalidInputError("negative span", where=where)
+    limits.check("leaf_bytes", span.size, where)
+    try:
+        with Path(span.path).open("rb") as file:
+            file.seek(span.offset)
+            data = file.read(span.size)
+    except OSError as error:
+        raise _unreadable(error, where) from error
+    if len(data) != span.size:
+        raise ShortReadError(
+            "span reaches beyond the file", where=where, found=len(data), expected=span.size
+        )
+    return data
+
+
+def _unreadable(error: OSError, where: str) -> Exception:
+    kinds = {FileNotFoundError: ObjectNotFoundError, PermissionError: AccessDeniedError}
+    kind = kinds.get(type(error), StorageError)
+    return kind("raster cannot be opened", where=where, found=error.strerror)
+
+
+_quiet_lock = threading.Lock()
+_quiet_users = 0
+_quiet_filters: Any = None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the warning about rasters without a place, which are no fault here.
+
+    The filters of `warnings` belong to the whole process, so threads share one change of them:
+    the first to come makes it and the last to leave takes it back.
+    """
+    global _quiet_users, _quiet_filters  # noqa: PLW0603 - filters are global, so is their count
+    with _quiet_lock:
+        if _quiet_users == 0:
+            _quiet_filters = warnings.catch_warnings()
+            _quiet_filters.__enter__()
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        _quiet_users += 1
+    try:
+        yield
+    finally:
+        with _quiet_lock:
+            _quiet_users -= 1
+            if _quiet_users == 0:
+                _quiet_filters.__exit__(None, None, None)
