@@ -2,4 +2,57 @@
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.errors import ComalError as ComalError
+    from comal.limits import Limits as Limits
+
 __version__ = "0.1.0.dev0"
+
+_HOMES = {"ComalError": "comal.errors", "Limits": "comal.limits"}
+_ROOMS = ("demo", "errors", "formats", "geo", "raster", "storage", "taco")
+
+__all__ = ["ComalError", "Limits", "__version__", "open"]
+
+
+def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users expect: comal.open
+    """Open an archive with the reader of its format.
+
+    Parameters
+    ----------
+    href
+        A path, or a URL: ``https://``, ``s3://``, ``gs://``, ``az://``. The bytes decide what it
+        is, not the name.
+
+    Returns
+    -------
+    comal.taco.TacoDataset
+        For TACO 2.0 in any of its containers.
+
+    Raises
+    ------
+    NotThisFormatError
+        It is no format that comal knows.
+    UnsupportedVersionError
+        The format is known and cannot be read.
+    ObjectNotFoundError
+        There is nothing.
+    """
+    return import_module("comal.formats").open_any(href)
+
+
+def __getattr__(name: str) -> Any:
+    # Nothing heavy is imported before somebody asks for the room that needs it.
+    if name in _ROOMS:
+        return import_module(f"comal.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_ROOMS})

@@ -176,7 +176,7 @@ def collection_problems(document: Mapping[str, Any], *, where: str = COLLECTION)
         _check_texts(document.get(key), key, report, required=True)
     _check_texts(document.get("keywords"), "keywords", report, required=False)
     for name in document.get("tasks") or ():
-        if isinstance(name, str) and name not in TASKS:
+        if isinstance(name, str) and name and name not in TASKS:
             report("tasks", f"{name!r} is a name that other tools do not know", "warning")
     _check_contacts(document.get("providers"), "providers", report, required=True)
     _check_contacts(document.get("curators"), "curators", report, required=False)

@@ -25,7 +25,7 @@ from comal.limits import DEFAULT_LIMITS, KIB, Limits
 from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted, Whole
 from comal.table import Footer, footer_plan
 from comal.taco import spec
-from comal.ziparchive import LOCAL_PREFIX, find_local_header
+from comal.ziparchive.local import local_before, prefix_size
 
 Container = Literal["zip", "folder", "tacocat", "tacocat-folder"]
 
@@ -53,6 +53,8 @@ TACOCAT_MAGIC = b"TACOCAT\0"
 TACOCAT_VERSION = 1
 TACOCAT_HEADER = struct.Struct("<8sII14Q")
 
+_LOCAL_PREFIX = prefix_size(len(spec.level_path(0)))
+"""How much before a slot's span to read so that it holds the local header of that entry."""
 DEFAULT_TAIL = 256 * KIB
 """How much of a container's end is read at once; holds the metadata of most archives."""
 _LEVEL_TAIL = 64 * KIB
@@ -125,7 +127,7 @@ def parse_header(head: bytes, total: int, where: str) -> Header:
     if any(offset or size for offset, size in pairs[count:]):
         raise InvalidMetadataError("TACO_HEADER has spans in unused slots", where=where)
     spans = [_span(pair, slot, total, where) for slot, pair in enumerate(pairs[:count])]
-    problems = ()
+    problems: tuple[Problem, ...] = ()
     if not crc_is_right:
         problems = (Problem("taco-header-crc", where, "the checksum of TACO_HEADER is wrong"),)
     return Header(tuple(spans[:-1]), spans[-1], problems)
@@ -170,9 +172,7 @@ def _span(pair: tuple[int, int], slot: int, total: int, where: str) -> ByteRange
     return ByteRange(offset, size)
 
 
-def pack_tacocat_header(
-    levels: Sequence[tuple[int, int]], collection: tuple[int, int]
-) -> bytes:
+def pack_tacocat_header(levels: Sequence[tuple[int, int]], collection: tuple[int, int]) -> bytes:
     """The 128 bytes that begin a ``__TACOCAT__`` file (6.5)."""
     pairs = [*levels, *[(0, 0)] * (_SLOTS - 1 - len(levels)), collection]
     return TACOCAT_MAGIC + struct.pack("<II", TACOCAT_VERSION, len(levels) - 1) + _pack_pairs(pairs)
@@ -201,7 +201,7 @@ def parse_tacocat_header(head: bytes, total: int, where: str) -> Header:
     return Header(levels, _span(pairs[-1], _SLOTS - 1, total, where))
 
 
-# -- plans that open a container --------------------------------------------------------------------
+# -- plans that open a container ------------------------------------------------------------------
 
 
 def open_plan(
@@ -212,7 +212,7 @@ def open_plan(
     One round trip of two requests when the last `tail` bytes hold all footers and the collection;
     otherwise one more, and a third for a footer beyond 64 KiB.
     """
-    head, end = yield [Head(HEADER_END + LOCAL_PREFIX), Tail(tail)]
+    head, end = yield [Head(HEADER_END + _LOCAL_PREFIX), Tail(tail)]
     if head.data.startswith(TACOCAT_MAGIC):
         header = parse_tacocat_header(head.data, head.total, where)
         opened = yield from _read_metadata("tacocat", header, [head, end], where, limits)
@@ -226,7 +226,7 @@ def _read_metadata(
     container: Container, header: Header, known: list[Piece], where: str, limits: Limits
 ) -> Plan[Opened]:
     spans = [*header.levels, header.collection]
-    prefix = LOCAL_PREFIX if container == "zip" else 0
+    prefix = _LOCAL_PREFIX if container == "zip" else 0
     missing: list[Wanted] = []
     for span in header.levels:
         limits.check("table_bytes", span.size, where)
@@ -246,17 +246,16 @@ def _read_metadata(
     for span in header.levels:
         footer = yield from footer_plan(span, known, limits)
         footers.append(footer)
-    problems = list(header.problems)
     if container == "zip":
         names = [*(spec.level_path(n) for n in range(len(header.levels))), spec.COLLECTION]
-        problems += yield from _check_slots(spans, names, known, header, where)
+        yield from _check_slots(spans, names, known, header, where)
     return Opened(
         container,
         strictjson.loads(raw, f"{where}: {spec.COLLECTION}", limits),
         tuple(footers),
         header,
         tuple(known),
-        tuple(problems),
+        header.problems,
     )
 
 
@@ -266,7 +265,7 @@ def _check_slots(
     known: Sequence[Piece],
     header: Header,
     where: str,
-) -> Plan[list[Problem]]:
+) -> Plan[None]:
     """Compare slots with the local headers before them: a slot may not point into a hole.
 
     Only headers that are here already are compared, so that opening costs no extra request; when
@@ -275,24 +274,16 @@ def _check_slots(
     """
     wanted = []
     for span in spans:
-        start = max(0, span.offset - LOCAL_PREFIX)
+        start = max(0, span.offset - _LOCAL_PREFIX)
         if header.problems and not _known(known, start, span.offset - start):
             wanted.append(ByteRange(start, span.offset - start))
     pieces = [*known, *((yield wanted) if wanted else ())]
     for span, name in zip(spans, names, strict=True):
-        start = max(0, span.offset - LOCAL_PREFIX)
+        start = max(0, span.offset - _LOCAL_PREFIX)
         if not _known(pieces, start, span.offset - start):
             continue
         before = _slice(pieces, start, span.offset - start)
-        local = find_local_header(before, name)
-        if local is None or local.size != span.size:
-            raise InvalidMetadataError(
-                "TACO_HEADER points at bytes that are not what it says",
-                where=f"{where} (bytes {span.offset}+{span.size})",
-                found="no local header of that name and size before them",
-                expected=name,
-            )
-    return []
+        local_before(before, name, span.size, where=where)
 
 
 def open_folder_plan(

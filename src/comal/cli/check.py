@@ -1,0 +1,87 @@
+"""``comal check``: every problem of an archive, and a mended copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import print_json, print_rows, working
+from comal.errors import InvalidInputError
+from comal.formats import CHECK_LEVELS, Findings, adapter_of, sniff
+
+
+@click.command(
+    "check",
+    cls=Command,
+    examples=(
+        ("comal check scenes.tacozip", "exit code 1 when there is an error"),
+        ("comal check scenes.tacozip --json", "every problem with its code and place"),
+        ("comal check https://example.org/big.tacozip --level structure", "without the data"),
+        ("comal check old.tacozip --repair mended.tacozip", "a copy with an index that is right"),
+    ),
+)
+@options.source
+@click.option(
+    "--level",
+    type=click.Choice(CHECK_LEVELS),
+    default="full",
+    show_default=True,
+    help="Metadata only; also some of the leaves; or every byte.",
+)
+@click.option("--repair", metavar="OUT", help="Write a mended copy here; X is never changed.")
+@options.overwrite
+@options.pass_style
+@click.pass_context
+def command(
+    ctx: click.Context,
+    style: options.Style,
+    source: str,
+    level: str,
+    repair: str | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """List every problem of X: structure, index, metadata, and the checksum of each leaf.
+
+    Exit code 1 means that X has an error; warnings do not count. With --repair the exit code
+    tells of the copy.
+    """
+    adapter = adapter_of(sniff(source).format)
+    with working(f"checking {source}", style) as progress:
+        found = adapter.check(source, level=level, progress=progress)
+    more: dict[str, Any] = {}
+    if repair is not None:
+        if not found.problems:
+            raise InvalidInputError("nothing to repair", where=source)
+        more = {"repaired": found.to_dict()}
+        with working(f"repairing {source}", style) as progress:
+            adapter.repair(source, repair, overwrite=overwrite, progress=progress)
+            found = adapter.check(repair, level=level, progress=progress)
+    _print(found, style, more, repair)
+    if found.errors:
+        ctx.exit(1)
+
+
+def _print(
+    found: Findings, style: options.Style, more: dict[str, Any], repaired: str | None
+) -> None:
+    if style.json:
+        print_json({**found.to_dict(), **more})
+        return
+    if found.problems:
+        print_rows(
+            ("severity", "code", "place", "message"),
+            [(p.severity, p.code, p.place, p.message) for p in found.problems],
+        )
+    if not style.quiet:
+        click.echo(f"{repaired}: written, {_count(found)}" if repaired else _count(found), err=True)
+
+
+def _count(found: Findings) -> str:
+    if not found.problems:
+        return "no problems"
+    errors, warnings = found.errors, found.warnings
+    return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"

@@ -1,0 +1,97 @@
+"""``comal demo``: the main job, told step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from comal import demo
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import print_json, working
+
+
+@click.command(
+    "demo",
+    cls=Command,
+    examples=(
+        ("comal demo", "made-up scenes into ./comal-demo"),
+        ("comal demo --out try a.tif b.tif", "the same with rasters of your own"),
+    ),
+)
+@click.argument("rasters", nargs=-1)
+@click.option("--out", default="comal-demo", show_default=True, help="Folder for all that is made.")
+@options.overwrite
+@options.pass_style
+def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwrite: bool) -> None:
+    """Make a small data set and show what can be done with it; needs no network.
+
+    Rasters become one TACO archive, which is queried by SQL, box and time; each sample is read
+    back through GDAL by byte range and compared; the archive is checked; pictures are drawn.
+    Without RASTERS a set of scenes is made up.
+    """
+    console = Console(highlight=False)
+    quiet = style.quiet or style.json
+    with working("comal demo", style):
+        result = demo.run(
+            [Path(name) for name in rasters] or None,
+            out,
+            overwrite=overwrite,
+            tell=None if quiet else lambda step: _tell(console, step),
+        )
+    if style.json:
+        print_json(_summary(result))
+    elif not style.quiet:
+        _next(console, result)
+
+
+def _tell(console: Console, step: Any) -> None:
+    line = Text.assemble((f"{step.title:<9}", "bold cyan"), step.text)
+    console.print(line, soft_wrap=True)
+    if not step.rows:
+        return
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in step.columns:
+        table.add_column(Text(name))
+    for row in step.rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console.print(Padding(table, (0, 0, 0, 9)))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:%Y-%m-%d}" if hasattr(value, "strftime") else str(value)
+
+
+def _next(console: Console, result: Any) -> None:
+    archive = result.archive
+    lines = (
+        f"comal info {archive}",
+        f"comal ls {archive} | head",
+        f"comal taco sql {archive} 'SELECT id FROM data LIMIT 3'",  # noqa: S608 - shown, not run
+        f"comal get {archive} {result.keys[0]} -o {Path(result.keys[0]).name}",
+        f"comal check {archive}",
+    )
+    console.print()
+    console.print(Text.assemble(("Look at   ", "bold green"), str(result.sheet)), soft_wrap=True)
+    if console.is_terminal:
+        console.print(Panel(Text("\n".join(lines)), title="type next", expand=False))
+    else:
+        console.print("Type next\n  " + "\n  ".join(lines), soft_wrap=True)
+
+
+def _summary(result: Any) -> dict[str, Any]:
+    return {
+        "folder": str(result.folder),
+        "archive": str(result.archive),
+        "samples": len(result.keys),
+        "sheet": str(result.sheet),
+        "pictures": [str(path) for path in result.pictures],
+        "steps": [{"title": step.title, "text": step.text} for step in result.steps],
+    }

@@ -1,0 +1,134 @@
+"""What a failed command prints and returns: every kind of error, in one place."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from comal.errors import ComalError
+
+EXIT_CODES = {
+    0: "done",
+    1: "check found problems",
+    2: "wrong usage, or an input that cannot be used",
+    3: "not found",
+    4: "access denied",
+    5: "not this format, or a version that is not supported",
+    6: "invalid or corrupt content",
+    7: "network or storage failure",
+    8: "a missing extra",
+    9: "unsafe content, or larger than a limit",
+    10: "the object changed meanwhile, or the target is there already",
+    11: "finished, but some items failed",
+    70: "a bug in comal",
+    130: "interrupted",
+    141: "the reader of the output went away",
+}
+"""Every exit code. Errors of comal carry theirs as `ComalError.exit_code`; the list only grows."""
+
+BUG, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
+STORAGE = 7
+
+
+class PipeClosedError(Exception):
+    """Whoever read our output stopped; click would turn the built-in error into exit code 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Options that matter even when the rest of the command line cannot be parsed."""
+
+    json: bool = False
+    debug: bool = False
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> Flags:
+        """The flags among `arguments`, up to a ``--``."""
+        words = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+        return cls("--json" in words, "--debug" in words)
+
+
+def guarded(call: Callable[[], Any], flags: Flags) -> int:
+    """Run a command and return its exit code; what it raises is printed and mapped here."""
+    try:
+        code = call()
+    except PipeClosedError:
+        _drop_stdout()
+        return PIPE_CLOSED
+    except click.Abort:
+        _say({"error": "Interrupted", "code": "interrupted", "what": "interrupted"}, flags)
+        return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        return _usage(error, flags)
+    except ComalError as error:
+        _trace(flags)
+        _say(error.to_dict(), flags, _in_options(str(error)))
+        return error.exit_code
+    except OSError as error:
+        # Storage errors arrive as ours: this is standard output, a full disk behind it for one.
+        _trace(flags)
+        _say({"error": "StorageError", "code": "storage", "what": f"output: {error}"}, flags)
+        return STORAGE
+    except Exception as error:  # noqa: BLE001 - whatever else arrives here is a bug of ours
+        return _bug(error, flags)
+    return code if isinstance(code, int) else 0
+
+
+def _in_options(text: str) -> str:
+    """A message that names an argument of a function, in the words of the command line."""
+    return text.replace("overwrite=True", "--overwrite")
+
+
+def _usage(error: click.ClickException, flags: Flags) -> int:
+    context = getattr(error, "ctx", None)
+    text = error.format_message()
+    if context is not None and not flags.json:
+        click.echo(context.get_usage(), err=True)
+        text += f"\n  mend: see '{context.command_path} --help'"
+    _say({"error": "UsageError", "code": "usage", "what": error.format_message()}, flags, text)
+    return error.exit_code
+
+
+def _bug(error: Exception, flags: Flags) -> int:
+    _trace(flags)
+    what = f"{type(error).__name__}: {error}"
+    text = (
+        f"this is a bug in comal: {what}\n"
+        "  mend: please report it with what the same command prints with --debug"
+    )
+    _say({"error": "Bug", "code": "bug", "what": what}, flags, text)
+    return BUG
+
+
+def _say(document: dict[str, Any], flags: Flags, text: str | None = None) -> None:
+    if flags.json:
+        click.echo(json.dumps(document), err=True)
+    else:
+        prefix = click.style("comal:", fg="red", bold=True)
+        click.echo(f"{prefix} {text or document['what']}", err=True)
+
+
+def _trace(flags: Flags) -> None:
+    if flags.debug:
+        click.echo(traceback.format_exc().rstrip(), err=True)
+
+
+def _drop_stdout() -> None:
+    """Let the interpreter's last flush go nowhere instead of failing."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return  # not a file, as in a test
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,44 @@
+"""``comal get``: the bytes of one leaf."""
+
+from __future__ import annotations
+
+import click
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import write_bytes
+from comal.formats import adapter_of, sniff
+from comal.storage import targets
+
+
+@click.command(
+    "get",
+    cls=Command,
+    examples=(
+        ("comal get scenes.tacozip cusco/image.tif -o cusco.tif", "into a file"),
+        (
+            "comal get https://example.org/scenes.tacozip cusco/image.tif | gdalinfo /vsistdin/",
+            "to another program",
+        ),
+    ),
+)
+@options.source
+@click.argument("key")
+@options.output_file
+@options.overwrite
+def command(source: str, key: str, output: str | None, *, overwrite: bool) -> None:
+    """Write the bytes of the leaf KEY of X to standard output or to a file.
+
+    'comal ls' lists the keys. A file appears complete or not at all.
+    """
+    archive = adapter_of(sniff(source).format).archive(source)
+    try:
+        if output is None:
+            for block in archive.blocks(key):
+                write_bytes(block)
+            return
+        with targets.new_file(output, overwrite) as file:
+            for block in archive.blocks(key):
+                file.write(block)
+    finally:
+        archive.close()

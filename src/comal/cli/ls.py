@@ -1,0 +1,37 @@
+"""``comal ls``: every leaf of an archive."""
+
+from __future__ import annotations
+
+import click
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import json_lines, tab_lines, write_bytes
+from comal.formats import adapter_of, sniff
+
+
+@click.command(
+    "ls",
+    cls=Command,
+    examples=(
+        ("comal ls scenes.tacozip", "a line per leaf: key, size"),
+        ("comal ls -l scenes.tacozip", "also type, object, offset"),
+        ("comal ls scenes.tacozip --json | head -n 1", "one JSON object per leaf"),
+    ),
+)
+@options.source
+@click.option("-l", "--long", is_flag=True, help="Also type, object and offset.")
+@options.pass_style
+def command(style: options.Style, source: str, *, long: bool) -> None:
+    """List every leaf of X in a fixed order, with the byte range that holds it.
+
+    Columns stand between tabs. The size is empty where only a request for the leaf itself could
+    tell it: in a folder on a server.
+    """
+    archive = adapter_of(sniff(source).format).archive(source)
+    names = ["key", "size", "type", "href", "offset"] if long else ["key", "size"]
+    try:
+        for table in archive.leaves():
+            write_bytes(json_lines(table) if style.json else tab_lines(table.select(names)))
+    finally:
+        archive.close()

@@ -1,0 +1,94 @@
+"""Options and arguments that several commands share, each defined once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(slots=True)
+class Style:
+    """How a command prints."""
+
+    json: bool = False
+    """Data as JSON, errors as one JSON object."""
+    quiet: bool = False
+    """Nothing but the data that was asked for and errors."""
+    debug: bool = False
+    """A traceback with an error."""
+
+
+pass_style = click.make_pass_decorator(Style, ensure=True)
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    setattr(ctx.ensure_object(Style), str(parameter.name), value)
+
+
+def _flag(*names: str, help_text: str) -> Callable[[], click.Option]:
+    return lambda: click.Option(
+        names, is_flag=True, expose_value=False, callback=_remember, help=help_text
+    )
+
+
+COMMON = (
+    _flag("--json", help_text="Print data as JSON, and an error as one JSON object."),
+    _flag("--quiet", "-q", help_text="Print no progress and no summary."),
+    _flag("--debug", help_text="Show a traceback when something fails."),
+)
+"""Every command takes these."""
+
+source = click.argument("source", metavar="X")
+"""An archive: a path or a URL."""
+
+output_file = click.option(
+    "-o", "--output", metavar="FILE", help="Write here instead of to standard output."
+)
+
+overwrite = click.option(
+    "--overwrite", is_flag=True, help="Replace the target when it is there already."
+)
+
+
+def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The filters that choose samples: a box, a time range and SQL."""
+    options = (
+        click.option(
+            "--bbox",
+            metavar="W,S,E,N",
+            help="Samples that touch this box, in degrees; W > E crosses the antimeridian.",
+        ),
+        click.option(
+            "--datetime",
+            "datetime_range",
+            metavar="RANGE",
+            help="Samples in this time: '2025-06-01/2025-08-31', '2025-06-01/..' or one day.",
+        ),
+        click.option(
+            "--level",
+            type=click.IntRange(0, 5),
+            help="Level whose place and time count; the first that has them if absent.",
+        ),
+        click.option(
+            "--where",
+            metavar="SQL",
+            help="Samples for which this holds: 'cloud_cover < 10'.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def parse_bbox(text: str) -> tuple[float, float, float, float]:
+    """Four numbers from ``west,south,east,north``."""
+    try:
+        west, south, east, north = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is not west,south,east,north", param_hint="--bbox"
+        ) from error
+    return west, south, east, north

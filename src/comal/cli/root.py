@@ -1,0 +1,43 @@
+"""The group ``comal`` itself: which commands there are."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import click
+
+from comal import __version__
+from comal.cli.base import Root
+
+COMMANDS = {
+    "demo": ("comal.cli.demo", "Make a small data set, and query, read and check it."),
+    "info": ("comal.cli.info", "What an archive is: format, version, size, extent."),
+    "ls": ("comal.cli.ls", "Every leaf of an archive, with its byte range."),
+    "get": ("comal.cli.get", "The bytes of one leaf."),
+    "check": ("comal.cli.check", "Every problem of an archive; --repair writes a mended copy."),
+    "convert": ("comal.cli.convert", "An archive or a folder of rasters into another container."),
+    "taco": ("comal.cli.taco", "What only TACO can do: create, query, export, join."),
+}
+
+
+@click.group(
+    "comal",
+    cls=Root,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples=(
+        ("comal demo", "see all of it on made-up scenes"),
+        ("comal taco create rasters/ scenes.tacozip", "pack a folder of GeoTIFFs into one file"),
+        ("comal info https://example.org/scenes.tacozip", "look at an archive on a server"),
+        ("comal taco sql scenes.tacozip 'SELECT id FROM data LIMIT 5'", "query it"),
+    ),
+)
+@click.version_option(__version__, "-V", "--version", prog_name="comal")
+def root() -> None:
+    """Earth-observation archives in cheap storage, read by byte range."""
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    root.main(prog_name="comal")
+    raise AssertionError("unreachable: the group ends the process")

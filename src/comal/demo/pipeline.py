@@ -1,0 +1,250 @@
+"""The main job: rasters become one archive that is queried, read, checked and looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comal import formats, taco
+from comal.demo import pictures, rasters, scenes
+from comal.demo.pictures import Picture
+from comal.demo.rasters import IMAGE, MASK, Material
+from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError
+from comal.progress import silent
+from comal.raster import preview
+from comal.storage import targets
+
+ARCHIVE = "scenes.tacozip"
+SHEET = "contact-sheet.png"
+SEED = 20250101
+_ROWS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done, told as it is done."""
+
+    title: str
+    text: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run made."""
+
+    folder: Path
+    archive: Path
+    keys: list[str]
+    pictures: list[Path]
+    sheet: Path
+    steps: list[Step] = field(default_factory=list)
+
+
+Tell = Callable[[Step], object]
+
+
+def run(
+    sources: Sequence[str | os.PathLike[str]] | None = None,
+    out: str | os.PathLike[str] = "comal-demo",
+    *,
+    overwrite: bool = False,
+    tell: Tell | None = None,
+) -> Result:
+    """Pack rasters, query them, read every one back, check the archive and draw it.
+
+    Parameters
+    ----------
+    sources
+        GeoTIFFs; a set of scenes is made up when there are none.
+    out
+        Folder for all that is made. It appears when everything has been done.
+    overwrite
+        Replace `out`, which must be the folder of an earlier run.
+    tell
+        Called with each step when it is done.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ConflictError
+        `out` is there already, or with `overwrite` it is no folder of an earlier run.
+    InvalidMetadataError
+        Pixels came back that are not those of the source, or the check found an error.
+    """
+    target = Path(out)
+    if overwrite and target.exists() and not (target / ARCHIVE).is_file():
+        raise ConflictError(
+            "only the folder of an earlier demo is replaced",
+            where=str(target),
+            expected=f"a folder with {ARCHIVE}",
+            hint="choose another folder with --out",
+        )
+    with targets.new_folder(target, overwrite) as folder:
+        work = _Run(folder, target, tell)
+        material = work.prepare(sources)
+        work.pack(material)
+        with taco.load(folder / ARCHIVE) as dataset:
+            work.query(dataset, is_made_up=sources is None)
+            work.read(dataset, material)
+            work.check()
+            drawn = work.draw(dataset, material)
+    return Result(
+        target,
+        target / ARCHIVE,
+        sorted(material.originals),
+        [target / "pictures" / f"{picture.label}.png" for picture in drawn],
+        target / SHEET,
+        work.steps,
+    )
+
+
+class _Run:
+    """The steps of one run; `folder` becomes `target` at the end."""
+
+    def __init__(self, folder: Path, target: Path, tell: Tell | None) -> None:
+        self.folder = folder
+        self.target = target
+        self.steps: list[Step] = []
+        self._tell = tell
+
+    def step(self, title: str, text: str, columns: Sequence[str] = (), rows: Any = ()) -> None:
+        shown = text.replace(str(self.folder), str(self.target))
+        step = Step(title, shown, tuple(columns), tuple(tuple(row) for row in rows))
+        self.steps.append(step)
+        if self._tell is not None:
+            self._tell(step)
+
+    def prepare(self, sources: Sequence[str | os.PathLike[str]] | None) -> Material:
+        if sources is None:
+            material = rasters.write_scenes(self.folder / "scenes", seed=SEED)
+            text = (
+                f"{len(scenes.PLACES)} made-up scenes of {scenes.SIZE} x {scenes.SIZE} pixels: "
+                "four bands and a land cover mask each"
+            )
+        else:
+            paths = [Path(source) for source in sources]
+            if not paths:
+                raise InvalidInputError("no rasters to pack")
+            material = rasters.take_rasters(paths)
+            text = f"{len(paths)} rasters"
+        self.step("Rasters", text)
+        return material
+
+    def pack(self, material: Material) -> None:
+        dataset = taco.Taco(
+            tortilla=material.tortilla,
+            id="comal-demo",
+            dataset_version="1.0.0",
+            description="Scenes that show what comal does",
+            licenses=["CC0-1.0"],
+            providers=[{"name": "comal demo", "roles": ["producer"]}],
+            tasks=["semantic-segmentation"],
+            title="comal demo",
+        )
+        if material.classes:
+            dataset.extend_with({"demo:classes": material.classes})
+        taco.create(dataset, self.folder / ARCHIVE)
+        size = (self.folder / ARCHIVE).stat().st_size
+        files = sum(path.stat().st_size for path in material.originals.values())
+        self.step(
+            "Pack",
+            f"{len(material.originals)} files ({files / 1e6:.1f} MB) in one archive "
+            f"({size / 1e6:.1f} MB): {self.folder / ARCHIVE}",
+        )
+
+    def query(self, dataset: Any, *, is_made_up: bool) -> None:
+        if is_made_up:
+            columns = ["id", "split", "cloud_cover"]
+            sql = "SELECT * FROM data WHERE cloud_cover < 10 ORDER BY cloud_cover"
+            box = (179.0, -20.0, -179.0, -15.0)
+        else:
+            columns = ["id", "dtype"]
+            sql = 'SELECT * FROM data WHERE "internal:size" < 1000000 ORDER BY id'
+            box = (-180.0, 0.0, -30.0, 90.0)
+        self._answer("SQL", sql, dataset.sql(sql), columns)
+        west, south, east, north = box
+        where = f"{west:g},{south:g} to {east:g},{north:g}"
+        if west > east:
+            where += ", across the antimeridian"
+        self._answer("Box", where, dataset.filter_bbox(*box), columns)
+        period = "2025-06-01/2025-08-31" if is_made_up else "2025-01-02/2025-01-04"
+        columns = ["id", "stac:time_start"]
+        self._answer("Time", period, dataset.filter_datetime(period), columns)
+
+    def _answer(self, title: str, question: str, answer: Any, columns: list[str]) -> None:
+        table = answer.data.to_arrow().select(columns)
+        rows = [tuple(row.values()) for row in table[:_ROWS].to_pylist()]
+        if table.num_rows > _ROWS:
+            rows.append(("...",) + ("",) * (len(columns) - 1))
+        noun = "sample" if table.num_rows == 1 else "samples"
+        self.step(title, f"{question}: {table.num_rows} {noun}", columns, rows)
+
+    def read(self, dataset: Any, material: Material) -> None:
+        for key, vsi in leaf_paths(dataset):
+            if not rasters.same_pixels(vsi, material.originals[key]):
+                raise InvalidMetadataError("pixels differ from the source", where=f"{key} ({vsi})")
+        self.step(
+            "Read",
+            f"{len(material.originals)} rasters through GDAL by byte range, pixels identical; "
+            f"the last is {vsi}",
+        )
+
+    def check(self) -> None:
+        found = formats.sniff(self.folder / ARCHIVE)
+        report = formats.adapter_of(found.format).check(
+            str(self.folder / ARCHIVE), level="full", progress=silent
+        )
+        if report.errors:
+            raise InvalidMetadataError("the archive has errors", problems=report.problems)
+        self.step("Check", f"every byte: {report.errors} errors, {report.warnings} warnings")
+
+    def draw(self, dataset: Any, material: Material) -> list[Picture]:
+        paths = dict(leaf_paths(dataset))
+        if material.classes:
+            drawn = [_scene_picture(row, paths) for row in dataset.data.to_arrow().to_pylist()]
+        else:
+            drawn = [
+                pictures.from_png(Path(key).stem, "", preview(original, size=420))
+                for key, original in material.originals.items()
+            ]
+        folder = self.folder / "pictures"
+        folder.mkdir()
+        for picture in drawn:
+            (folder / f"{picture.label}.png").write_bytes(picture.png())
+        if material.classes:
+            sheet = pictures.contact_sheet(drawn, width=640, legend=scenes.LAND_COVER[1:])
+        else:
+            sheet = pictures.contact_sheet(drawn)
+        (self.folder / SHEET).write_bytes(sheet)
+        self.step("Pictures", f"{len(drawn)} in {folder}, all together in {self.folder / SHEET}")
+        return drawn
+
+
+def leaf_paths(dataset: Any) -> list[tuple[str, str]]:
+    """Key and GDAL path of every leaf, found as a user would: with `read`, level by level."""
+    found: list[tuple[str, str]] = []
+    frames = [("", dataset.data)]
+    for prefix, frame in frames:
+        for name in frame.to_arrow().column("id").to_pylist():
+            below = frame.read(name)
+            if isinstance(below, str):
+                found.append((prefix + name, below))
+            else:
+                frames.append((f"{prefix}{name}/", below))
+    return found
+
+
+def _scene_picture(row: dict[str, Any], paths: dict[str, str]) -> Picture:
+    image = rasters.read_all(paths[f"{row['id']}/{IMAGE}"])
+    mask = rasters.read_all(paths[f"{row['id']}/{MASK}"])[0]
+    note = f"{row['stac:time_start']:%Y-%m-%d}  cloud {row['cloud_cover']:.0f}%"
+    both = [scenes.true_colour(image), scenes.colours(mask)]
+    return pictures.side_by_side(row["id"], note, both)

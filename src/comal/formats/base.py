@@ -1,0 +1,102 @@
+"""What the generic commands need of a format, whichever it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from comal.errors import Problem
+from comal.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One thing that an archive holds: a key and the bytes it stands for."""
+
+    key: str
+    """``a/b/c.tif``; a tile is ``z/x/y``."""
+    href: str
+    """The object that holds the bytes."""
+    offset: int
+    """Where in the object they start."""
+    size: int | None
+    """How many there are; None where only the object itself could say."""
+    type: str
+    """What the format says the bytes are."""
+
+
+LEAF_COLUMNS = ("key", "href", "offset", "size", "type")
+"""Columns of the tables that `Archive.leaves` yields: a `Leaf` per row."""
+
+
+class Archive(Protocol):
+    """An opened archive of any format, as the generic commands see it."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """``version``, ``container``, ``count``, ``size``, ``bounds`` and what else it can say."""
+        ...
+
+    def leaves(self) -> Iterator[Any]:
+        """Every leaf in a fixed order, as Arrow tables of `LEAF_COLUMNS`."""
+        ...
+
+    def leaf(self, key: str) -> Leaf:
+        """The leaf called `key`; `NotInContainerError` when there is none."""
+        ...
+
+    def blocks(self, key: str) -> Iterator[bytes]:
+        """The bytes of a leaf in blocks, checked against whatever checksum there is."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the archive holds."""
+        ...
+
+
+class Findings(Protocol):
+    """What a check found."""
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """The problems, errors first; those beyond a thousand are only counted."""
+        ...
+
+    @property
+    def errors(self) -> int:
+        """How many are errors."""
+        ...
+
+    @property
+    def warnings(self) -> int:
+        """How many are warnings."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """``ok``, ``problems`` and what else the format says, as plain data."""
+        ...
+
+
+CHECK_LEVELS = ("structure", "sample", "full")
+"""How thorough a check is: metadata only, also some of the leaves, every byte."""
+
+
+class Adapter(Protocol):
+    """One format as `comal.formats` sees it. A module with these functions is one."""
+
+    def reader(self, href: str | os.PathLike[str]) -> Any:
+        """The format's own reader, as `comal.open` returns it."""
+        ...
+
+    def archive(self, href: str) -> Archive:
+        """The archive behind the generic commands."""
+        ...
+
+    def check(self, href: str, *, level: str, progress: Progress) -> Findings:
+        """Every problem of the archive, as far as `level` looks."""
+        ...
+
+    def repair(self, href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+        """Write a mended copy; `href` itself is never changed."""
+        ...

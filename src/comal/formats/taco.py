@@ -1,0 +1,238 @@
+"""TACO 2.0 behind the generic commands: an `Archive` over its containers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal import isal_zlib
+
+from comal import taco
+from comal.errors import (
+    InvalidMetadataError,
+    NotInContainerError,
+    ObjectNotFoundError,
+    shown,
+)
+from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.limits import MIB
+from comal.progress import Progress
+from comal.storage import open_source
+from comal.taco import leaves as taco_leaves
+from comal.taco import spec
+from comal.taco.check import check as check_container
+from comal.taco.container import Container, open_container
+from comal.taco.level import Level
+from comal.taco.repair import repair as repair_container
+
+_ROWS = 65_536
+_AT_ONCE = 64 * MIB
+"""Leaves up to this size are fetched with their local header in one request."""
+_BLOCK = 4 * MIB
+
+
+def reader(href: str | os.PathLike[str]) -> Any:
+    """A `comal.taco.TacoDataset`."""
+    return taco.load(href)
+
+
+def archive(href: str) -> TacoArchive:
+    """The container at `href`."""
+    return TacoArchive(open_container(open_source(href)))
+
+
+def check(href: str, *, level: str, progress: Progress) -> Findings:
+    """Every problem of a container."""
+    return check_container(href, level=level, progress=progress)
+
+
+def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+    """Write the container anew with an index that is right."""
+    return repair_container(href, output, overwrite=overwrite, progress=progress)
+
+
+class TacoArchive:
+    """A container, as the generic commands see it.
+
+    A leaf is a FILE sample; its key is its path below DATA/. In an index over several ZIPs the
+    name of the ZIP stands before it, because two ZIPs may hold the same path.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+
+    def describe(self) -> dict[str, Any]:
+        """What the collection says, and what is counted."""
+        container, collection = self.container, self.container.collection
+        extent = collection.get("extent") or {}
+        return {
+            "version": collection.get("taco_version"),
+            "container": container.kind,
+            "id": collection.get("id"),
+            "title": collection.get("title"),
+            "count": sum(len(_files(level)) for level in container.levels),
+            "samples": int(np.count_nonzero(~_padding(container.levels[0]))),
+            "levels": [level.num_rows for level in container.levels],
+            "size": None if container.kind.endswith("folder") else container.source.stat().size,
+            "bounds": extent.get("spatial"),
+            "time": extent.get("temporal"),
+            "licenses": collection.get("licenses"),
+        }
+
+    def leaves(self) -> Iterator[Any]:
+        """FILE samples level by level, each level in the order of its rows."""
+        for level in self.container.levels:
+            rows = _files(level)
+            if len(rows) == 0:
+                continue
+            level.check_names()
+            columns = _columns(level)
+            for start in range(0, len(rows), _ROWS):
+                chosen = rows[start : start + _ROWS]
+                part = [column.take(pa.array(chosen)) for column in columns]
+                yield self._table(level, part)
+
+    def leaf(self, key: str) -> Leaf:
+        """The FILE sample whose path is `key`."""
+        level, row = self._find(key)
+        part = [column.take(pa.array([row])) for column in _columns(level)]
+        (found,) = self._table(level, part).to_pylist()
+        return Leaf(**found)
+
+    def blocks(self, key: str) -> Iterator[bytes]:
+        """The bytes of a FILE sample; in a ZIP its local header and checksum are compared."""
+        found = self.leaf(key)
+        source_file, path = self._split(key)
+        size = -1 if self.container.kind == "folder" else found.size
+        assert size is not None
+        sample = taco_leaves.Leaf(self.container, source_file, path, found.offset, size)
+        if 0 <= size <= _AT_ONCE:
+            yield from taco_leaves.read_leaves([sample])
+            return
+        yield from _stream(sample)
+
+    def close(self) -> None:
+        """Let go of the storage."""
+        self.container.close()
+
+    def _split(self, key: str) -> tuple[str | None, str]:
+        if not self.container.is_index:
+            return None, key
+        source_file, _, path = key.partition("/")
+        return source_file, path
+
+    def _find(self, key: str) -> tuple[Level, int]:
+        source_file, path = self._split(key)
+        depth = path.count("/")
+        rows = np.zeros(0, dtype=np.int64)
+        if depth < len(self.container.levels):
+            level = self.container.levels[depth]
+            same = pc.equal(level.paths(), path)
+            if source_file is not None:
+                parts = level.column(spec.SOURCE_FILE).combine_chunks()
+                same = pc.and_(same, pc.equal(parts, source_file))
+            rows = np.flatnonzero(np.asarray(same) & ~level.folders & ~_padding(level))
+        if len(rows) == 0:
+            raise NotInContainerError(
+                "no such key",
+                where=f"{shown(key)} in {self.container.source.href}",
+                hint="'comal ls' lists the keys",
+            )
+        if len(rows) > 1:
+            raise InvalidMetadataError(
+                "the key stands for several samples",
+                where=f"{shown(key)} in {self.container.source.href}",
+                found=f"rows {', '.join(map(str, rows[:5].tolist()))} of level {depth}",
+                expected="one row",
+            )
+        return level, int(rows[0])
+
+    def _table(self, level: Level, part: list[Any]) -> Any:
+        """The columns of some rows as a table of `LEAF_COLUMNS`."""
+        paths, offsets, sizes, parts = part
+        container = self.container
+        if container.is_index:
+            paths = pc.binary_join_element_wise(parts, paths, "/")
+            hrefs = _replaced(parts, lambda name: container.part(name).href)
+        elif container.kind == "folder":
+            hrefs = pc.binary_join_element_wise(
+                f"{container.source.href.rstrip('/')}/{spec.DATA}", paths, ""
+            )
+            sizes = _file_sizes(level, paths)
+        else:
+            hrefs = pa.array(np.repeat(container.source.href, len(paths)))
+        kinds = pa.array(np.repeat(spec.FILE, len(paths)))
+        return pa.table([paths, hrefs, offsets, sizes, kinds], list(LEAF_COLUMNS))
+
+
+def _padding(level: Level) -> Any:
+    return np.asarray(pc.starts_with(level.column(spec.ID), spec.PAD_PREFIX))
+
+
+def _files(level: Level) -> Any:
+    """The rows that are FILE and no padding."""
+    return np.flatnonzero(~level.folders & ~_padding(level))
+
+
+def _columns(level: Level) -> list[Any]:
+    """Paths, offsets, sizes and names of the ZIPs of all rows; the last empty but in an index."""
+    rows = level.num_rows
+    offsets, sizes = pa.array(np.zeros(rows, np.int64)), pa.nulls(rows, pa.int64())
+    if level.container.kind != "folder":
+        everything = np.arange(rows)
+        if level.spans is not None:
+            offsets = level.spans.column(level.spans.offsets, everything)
+            sizes = level.spans.column(level.spans.sizes, everything)
+        else:
+            offsets = level.column(spec.OFFSET).combine_chunks()
+            sizes = level.column(spec.SIZE).combine_chunks()
+    parts = pa.nulls(rows, pa.string())
+    if level.container.is_index:
+        parts = level.column(spec.SOURCE_FILE).combine_chunks()
+    return [level.paths(), offsets, sizes, parts]
+
+
+def _replaced(names: Any, replace: Any) -> Any:
+    """`names` with each distinct one replaced."""
+    encoded = pc.dictionary_encode(names)
+    texts = pa.array([replace(name) for name in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
+
+
+def _file_sizes(level: Level, paths: Any) -> Any:
+    """Sizes of the files of a local folder; null where each would cost a request."""
+    source = level.container.source
+    if "://" in source.href:
+        return pa.nulls(len(paths), pa.int64())
+    return pa.array([_size_of(source, spec.DATA + path) for path in paths.to_pylist()], pa.int64())
+
+
+def _size_of(source: Any, href: str) -> int | None:
+    try:
+        return int(source.stat(href).size)
+    except ObjectNotFoundError:
+        return None  # listed all the same; `comal check` reports it
+
+
+def _stream(sample: taco_leaves.Leaf) -> Iterator[bytes]:
+    crc = 0
+    with taco_leaves.leaf_file(sample) as file:
+        while block := file.read(_BLOCK):
+            crc = isal_zlib.crc32(block, crc)
+            yield block
+    if sample.size < 0:
+        return
+    directory = sample.container.directory(sample.source_file)
+    row = directory.find(sample.entry)
+    expected = int(directory.crc[row]) if row >= 0 else None
+    if crc != expected:
+        raise InvalidMetadataError(
+            "checksum mismatch",
+            where=sample.where,
+            found=f"crc {crc:08x}",
+            expected="an entry of that name" if expected is None else f"{expected:08x}",
+        )

@@ -1,0 +1,372 @@
+"""A locked DuckDB: one SELECT over Arrow tables and datasets, and nothing else.
+
+SQL is code. DuckDB's own settings stop files, network, extensions and configuration; what they do
+not stop (stacked statements, text behind a NUL, writes hidden in a CTE) is stopped here: exactly
+one statement is parsed, it must be a SELECT, that parsed object is what runs, and it runs inside a
+read-only transaction on a database that holds nothing. Names of tables are registered objects and
+values are parameters, so no text from a file ever becomes SQL.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import inspect
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    LimitExceededError,
+    QueryError,
+    shown,
+)
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.query.function import Function
+
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+}
+# After this no statement can read or write a file, reach the network or change a setting.
+_LOCK = (
+    "SET TimeZone = 'UTC'",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+
+
+class Engine:
+    """One locked connection. It belongs to one thread of one process; see `engine`.
+
+    Parameters
+    ----------
+    threads
+        Worker threads of DuckDB; None lets it use every core.
+    memory_limit
+        Bytes that a query may hold; None leaves DuckDB's own limit.
+    limits
+        Caps on the text of a query.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        memory_limit: int | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        config = dict(_CONFIG)
+        if threads is not None:
+            config["threads"] = threads
+        if memory_limit is not None:
+            config["memory_limit"] = f"{memory_limit}B"
+        self._connection = duckdb.connect(":memory:", config=config)
+        for setting in _LOCK:
+            self._connection.execute(setting)
+        self._limits = limits
+        self._pid = os.getpid()
+        _OPEN.add(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine belongs to one thread of one process and cannot be pickled")
+
+    def parse(self, sql: str) -> str:
+        """Check that `sql` is exactly one SELECT; returns it without a final semicolon.
+
+        What comes back can stand in parentheses within another query.
+
+        Raises
+        ------
+        QueryError
+            It holds NUL, cannot be parsed, or is something else than one SELECT.
+        LimitExceededError
+            It is longer than the limit `query_bytes`.
+        """
+        self._statement(sql)
+        for at in _operators(sql, ";"):
+            return sql[:at]
+        return sql
+
+    def renamed(self, sql: str, prefix: str) -> tuple[str, dict[str, str]]:
+        """The query with `prefix` before the names of its parameters.
+
+        Queries with parameters of the same names can then be nested. ``?`` and ``$1`` become
+        named ones too.
+
+        Returns
+        -------
+        text, names
+            The new text, and for each new name the one that the caller used.
+        """
+        wanted = self._statement(sql).named_parameters
+        text, found_names = _replaced(sql, lambda name: f"${prefix}{name}")
+        names = {prefix + name: name for name in found_names}
+        found = self._statement(text, trusted=True).named_parameters
+        if set(names.values()) != wanted or found != set(names):
+            raise QueryError("the parameters of the query cannot be told apart", where=_place(sql))
+        return text, names
+
+    def table_names(self, sql: str) -> frozenset[str]:
+        """The tables that `sql`, one SELECT, names without defining them itself."""
+        self._statement(sql)
+        # DuckDB tells the names of statements without parameters only.
+        text, _ = _replaced(sql, lambda _: "NULL")
+        with _ours(sql):
+            return frozenset(self._connection.get_table_names(text))
+
+    def select(
+        self,
+        sql: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        tables: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Function] | None = None,
+        max_rows: int | None = None,
+        about: str | None = None,
+    ) -> Any:
+        """Run one SELECT and return its result as a `pyarrow.Table`.
+
+        Parameters
+        ----------
+        sql
+            Exactly one SELECT.
+        params
+            Values of its named parameters (``$name``).
+        tables
+            Arrow tables, or datasets whose columns and row groups are read as the query needs
+            them, by the name that the query uses.
+        functions
+            Vectorised functions by name.
+        max_rows
+            Refuse a result of more rows.
+        about
+            What messages call the query, when `sql` was put together around a caller's text.
+
+        Raises
+        ------
+        QueryError
+            The query cannot be parsed, bound or run, or is no single SELECT.
+        LimitExceededError
+            The text is too long, or the result or the memory it takes is too large.
+        """
+        statement = self._statement(sql, trusted=about is not None)
+        failures: list[ComalError] = []
+        with ExitStack() as stack:
+            stack.enter_context(_ours(about or sql, failures))
+            for name, table in (tables or {}).items():
+                self._connection.register(name, table)
+                stack.callback(self._connection.unregister, name)
+            for name, function in (functions or {}).items():
+                self._define(name, function, failures)
+                stack.callback(self._connection.remove_function, name)
+            stack.enter_context(self._read_only())
+            relation = self._connection.sql(statement, params=dict(params or {}))
+            stack.callback(relation.close)
+            if max_rows is None:
+                return relation.to_arrow_table()
+            return _at_most(relation.limit(max_rows + 1).to_arrow_table(), max_rows)
+
+    def close(self) -> None:
+        """Close the connection; in a forked child it is left alone, for its threads are gone."""
+        if self._pid == os.getpid():
+            self._connection.close()
+        _OPEN.discard(self)
+
+    @contextmanager
+    def _read_only(self) -> Iterator[None]:
+        self._connection.execute("BEGIN TRANSACTION READ ONLY")
+        try:
+            yield
+        finally:
+            # A failed statement has ended the transaction already.
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _define(self, name: str, function: Function, failures: list[ComalError]) -> None:
+        def call(*columns: Any) -> Any:
+            try:
+                return function.call(*columns)
+            except ComalError as error:
+                # DuckDB would pass on its text only.
+                failures.append(error)
+                raise
+
+        # DuckDB counts the parameters that the function declares.
+        places = [
+            inspect.Parameter(f"column{n}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for n in range(len(function.arguments))
+        ]
+        call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined] # as inspect documents
+        # Texts instead of DuckDB's enumerations, whose home differs between its versions.
+        define: Any = self._connection.create_function
+        define(
+            name,
+            call,
+            list(function.arguments),
+            function.returns,
+            type="arrow",
+            null_handling="special",
+        )
+
+    def _statement(self, sql: str, *, trusted: bool = False) -> Any:
+        if not isinstance(sql, str):
+            raise QueryError("a query is a text", found=type(sql).__name__)
+        if not trusted:
+            self._limits.check("query_bytes", len(sql.encode("utf-8", "replace")), "query")
+        if "\0" in sql:
+            # DuckDB runs what stands behind a NUL, and its logs end there.
+            raise QueryError("the query holds a NUL character", where=_place(sql))
+        with _ours(sql):
+            statements = self._connection.extract_statements(sql)
+        kinds = [statement.type for statement in statements]
+        if kinds != [duckdb.StatementType.SELECT]:
+            raise QueryError(
+                "not exactly one SELECT",
+                where=_place(sql),
+                found=", ".join(kind.name for kind in kinds) or "nothing",
+                expected="one SELECT",
+                hint="data can be read and never changed; run several queries one after another",
+            )
+        return statements[0]
+
+
+_PARAMETER = re.compile(r"\$(\w+)|\?")
+
+
+def _replaced(sql: str, new: Callable[[str], str]) -> tuple[str, list[str]]:
+    """The query with other text in place of its parameters, and their names in order."""
+    pieces: list[str] = []
+    names: list[str] = []
+    end = 0
+    for at in _operators(sql, "$?"):
+        match = _PARAMETER.match(sql, at)
+        if match is not None:
+            names.append(match[1] or str(len(names) + 1))
+            pieces += [sql[end:at], new(names[-1])]
+            end = match.end()
+    return "".join([*pieces, sql[end:]]), names
+
+
+def _operators(text: str, characters: str) -> Iterator[int]:
+    """Where one of `characters` stands in `text` outside of texts, names and comments."""
+    for offset, kind in duckdb.tokenize(text):
+        at = _character(text, offset)
+        if kind == duckdb.token_type.operator and text[at : at + 1] in characters:
+            yield at
+
+
+def _character(text: str, offset: int) -> int:
+    """The index of the character that begins at byte `offset` of the text's UTF-8 form."""
+    if text.isascii():
+        return offset
+    return len(text.encode("utf-8", "replace")[:offset].decode("utf-8", "replace"))
+
+
+def _at_most(table: Any, rows: int) -> Any:
+    if table.num_rows > rows:
+        raise LimitExceededError(
+            "the result has too many rows",
+            expected=f"at most {rows}",
+            hint="add LIMIT to the query or raise max_rows",
+        )
+    return table
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+# How the versions of DuckDB say that what failed is a table which they were given.
+_SCAN = re.compile(r"arrow_scan|reading the stream registered as")
+_ARROW_MEMORY = re.compile(r"Out of memory: (re|m)alloc of size")
+_TOO_LARGE = (duckdb.OutOfMemoryException, MemoryError, RecursionError)
+
+
+@contextmanager
+def _ours(sql: str, failures: list[ComalError] | None = None) -> Iterator[None]:
+    """Turn DuckDB's exceptions into ours; one that a function of ours raised comes back itself."""
+    try:
+        yield
+    except _TOO_LARGE as error:
+        raise LimitExceededError(
+            "the query needs more memory than it may take", where=_place(sql)
+        ) from error
+    # Readers that DuckDB calls raise Arrow's and Python's own errors through it.
+    except (duckdb.Error, pa.ArrowException, OSError, UnicodeError, ValueError, TypeError) as error:
+        if failures:
+            raise failures[0] from error
+        if isinstance(error, ComalError):
+            raise
+        if _ARROW_MEMORY.search(str(error)):
+            raise LimitExceededError(
+                "the query needs more memory than there is", where=_place(sql)
+            ) from error
+        if not isinstance(error, duckdb.Error) or _SCAN.search(str(error)):
+            raise InvalidMetadataError(
+                "a table that the query reads is broken", found=str(error).partition("\n")[0]
+            ) from error
+        raise _query_error(sql, error) from error
+
+
+def _query_error(sql: str, error: Exception) -> QueryError:
+    # The rest of DuckDB's text repeats the statement as it was assembled here.
+    text = str(error).split("\nLINE ")[0].strip()
+    first, _, rest = text.partition("\n")
+    kind, _, message = first.partition(": ")
+    what = f"the query cannot be run ({message or kind})"
+    hint = " ".join(rest.split()) or None
+    return QueryError(what, where=_place(sql), hint=hint, kind=kind)
+
+
+def _place(sql: str) -> str:
+    return shown(" ".join(sql.split()))
+
+
+# -- one engine per thread and process ------------------------------------------------------------
+
+_OPEN: weakref.WeakSet[Engine] = weakref.WeakSet()
+_HERE = threading.local()
+
+
+def engine() -> Engine:
+    """The engine of this thread and process, made when it is first asked for."""
+    own: Engine | None = getattr(_HERE, "engine", None)
+    if own is None:
+        own = _HERE.engine = Engine()
+    return own
+
+
+def _abandon() -> None:
+    """Forget every engine in a forked child.
+
+    A connection that was open across a fork has lost its threads: to use or even destroy it
+    crashes the child. One reference too many keeps it until the process ends.
+    """
+    global _HERE  # noqa: PLW0603 - the child starts with no engines at all
+    for other in list(_OPEN):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(other._connection))  # noqa: SLF001 - same module
+    _OPEN.clear()
+    _HERE = threading.local()
+
+
+@atexit.register
+def _close_all() -> None:
+    for other in list(_OPEN):
+        # An engine may be in use by a thread that will never end.
+        with suppress(duckdb.Error):
+            other.close()
+
+
+os.register_at_fork(after_in_child=_abandon)

@@ -1,0 +1,306 @@
+"""A Parquet table over byte ranges: only the columns and row groups that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from comal.errors import InvalidInputError, InvalidMetadataError, shown, translated
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import ByteRange, Piece
+from comal.table.footer import BROKEN, Footer, where_of
+from comal.table.pages import page_sizes
+from comal.table.schema import plain_table
+from comal.table.spanfile import Ranges, SpanFile
+
+_BATCH = 65_536
+_STREAM_BYTES = 8 << 20
+_BATCH_SHARE = 4
+
+
+class ParquetTable:
+    """A Parquet file that is a span of an object, read lazily.
+
+    Parameters
+    ----------
+    source
+        Fetches ranges; `Footer.span` names the object.
+    footer
+        From `footer_plan`.
+    known
+        Pieces of the object that are here already and need no request.
+    limits
+        Cap what one `read` may decode.
+
+    Notes
+    -----
+    Safe to use from several threads, and picklable when `source` is.
+    """
+
+    def __init__(
+        self,
+        source: Ranges,
+        footer: Footer,
+        *,
+        known: Sequence[Piece] = (),
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.source = source
+        self.footer = footer
+        self.limits = limits
+        self._known = [*known, footer.tail]
+        self._where = where_of(footer.span)
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema, in plain types."""
+        return self.footer.schema
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        names: list[str] = self.footer.schema.names
+        return names
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.footer.layout.rows.sum())
+
+    @property
+    def num_row_groups(self) -> int:
+        """Row groups of the table."""
+        return len(self.footer.layout.rows)
+
+    def read(
+        self, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    ) -> Any:
+        """Read columns into an Arrow table.
+
+        All column chunks that are needed and not known are fetched in one call of the source.
+
+        Parameters
+        ----------
+        columns
+            Names, in the order wanted; None for all.
+        row_groups
+            Indices of row groups; None for all.
+
+        Returns
+        -------
+        pyarrow.Table
+            In plain types, checked whole.
+
+        Raises
+        ------
+        InvalidInputError
+            A column or row group that is not there.
+        InvalidMetadataError
+            Bytes that do not decode, or whose checksum is wrong.
+        LimitExceededError
+            Rows, cells, stored or decoded bytes over the limits.
+        """
+        names = self._names(columns)
+        groups = self._groups(row_groups)
+        self._check_size(names, groups)
+        batches = []
+        decoded = 0
+        for batch in self._decoded(names, groups, self._fetched(names, groups), _BATCH):
+            batches.append(batch)
+            decoded += batch.nbytes
+            self.limits.check("leaf_bytes", decoded, self._where)
+        table = pa.Table.from_batches(batches, self._schema(names))
+        return table.combine_chunks() if len(batches) > 2 * len(groups) else table
+
+    def read_rows(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
+        """Rows ``start .. stop`` as an Arrow table; only their row groups are fetched."""
+        if not 0 <= start <= stop <= self.num_rows:
+            raise InvalidInputError(
+                "rows are not in the table",
+                where=self._where,
+                found=f"{start} to {stop}",
+                expected=f"0 to {self.num_rows}",
+            )
+        ends = np.cumsum(self.footer.layout.rows)
+        first = int(np.searchsorted(ends, start, side="right"))
+        last = int(np.searchsorted(ends, stop, side="left"))
+        groups = range(first, min(last + 1, len(ends))) if stop > start else range(0)
+        skipped = int(ends[first - 1]) if first and stop > start else 0
+        table = self.read(columns, groups)
+        return table.slice(start - skipped, stop - start) if stop > start else table
+
+    def take_rows(self, rows: Any, columns: Sequence[str] | None = None) -> Any:
+        """The rows with these numbers, in their order, as an Arrow table.
+
+        Parameters
+        ----------
+        rows
+            Row numbers, array of int.
+        columns
+            Names of columns; None for all.
+        """
+        wanted = np.asarray(rows, np.int64)
+        if len(wanted) and not (wanted.min() >= 0 and wanted.max() < self.num_rows):
+            raise InvalidInputError(
+                "rows are not in the table",
+                where=self._where,
+                found=f"{wanted.min()} to {wanted.max()}",
+                expected=f"0 to {self.num_rows - 1}",
+            )
+        ends = np.cumsum(self.footer.layout.rows)
+        of_row = np.searchsorted(ends, wanted, side="right")
+        groups, compact = np.unique(of_row, return_inverse=True)
+        counts = np.diff(ends, prepend=0)[groups]
+        starts_in_table = ends[groups] - counts
+        starts_in_read = np.cumsum(counts) - counts
+        table = self.read(columns, groups.tolist())
+        return table.take(pa.array(wanted - starts_in_table[compact] + starts_in_read[compact]))
+
+    def iter_batches(
+        self, columns: Sequence[str] | None = None, rows: int = _BATCH
+    ) -> Iterator[Any]:
+        """Record batches of at most `rows` rows, in order; memory does not grow with the table.
+
+        Row groups are fetched together until about 8 MiB are to be read.
+        """
+        names = self._names(columns)
+        for groups in self._runs(names):
+            yield from self._decoded(names, groups, self._fetched(names, groups), rows)
+
+    def dataset(self) -> Any:
+        """A `pyarrow.dataset.Dataset` over the ranges, for engines that push filters down.
+
+        Projections reach the column chunks and filters the row groups; a scan fetches what is
+        left, neighbouring chunks together.
+        """
+        file = SpanFile(self.source, self.footer.span, self._known)
+        options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+        kind = ds.ParquetFileFormat(default_fragment_scan_options=options)
+        with translated(BROKEN, "Parquet file is broken", where=self._where):
+            fragment = kind.make_fragment(pa.PythonFile(file, mode="r"))
+            return ds.FileSystemDataset([fragment], self.schema, kind)
+
+    def _names(self, columns: Sequence[str] | None) -> list[str]:
+        known = self.column_names
+        if columns is None:
+            return known
+        missing = [name for name in columns if name not in known]
+        if missing or len(set(columns)) != len(columns):
+            raise InvalidInputError(
+                "no such column" if missing else "column is named twice",
+                where=self._where,
+                found=", ".join(shown(name) for name in missing or columns),
+                expected=", ".join(shown(name) for name in known[:30]),
+            )
+        return list(columns)
+
+    def _groups(self, row_groups: Sequence[int] | None) -> list[int]:
+        count = self.num_row_groups
+        groups = list(range(count) if row_groups is None else row_groups)
+        if groups and not (min(groups) >= 0 and max(groups) < count):
+            raise InvalidInputError(
+                "no such row group",
+                where=self._where,
+                found=groups[:10],
+                expected=f"0 to {count - 1}",
+            )
+        return groups
+
+    def _schema(self, names: Sequence[str]) -> Any:
+        return pa.schema([self.schema.field(name) for name in names])
+
+    def _check_size(self, names: Sequence[str], groups: Sequence[int]) -> None:
+        layout = self.footer.layout
+        rows = int(layout.rows[groups].sum())
+        values = layout.values[np.ix_(groups, self._leaves(names))]
+        self.limits.check("table_rows", rows, self._where)
+        self.limits.check("table_cells", max(rows * len(names), int(values.sum())), self._where)
+
+    def _leaves(self, names: Sequence[str]) -> list[int]:
+        return [leaf for name in names for leaf in self.footer.layout.leaves[name]]
+
+    def _chunks(self, names: Sequence[str], groups: Sequence[int]) -> list[ByteRange]:
+        """Column chunks as spans of the object, which `layout.read_layout` has checked."""
+        layout, span = self.footer.layout, self.footer.span
+        chosen = np.ix_(groups, self._leaves(names))
+        starts = (layout.start[chosen] + span.offset).ravel().tolist()
+        sizes = layout.size[chosen].ravel().tolist()
+        return [
+            ByteRange(start, size, span.href) for start, size in zip(starts, sizes, strict=True)
+        ]
+
+    def _fetched(self, names: Sequence[str], groups: Sequence[int]) -> list[Piece]:
+        """One piece for each column chunk; what is not known comes by one fetch."""
+        chunks = self._chunks(names, groups)
+        self.limits.check("table_bytes", sum(chunk.size for chunk in chunks), self._where)
+        pieces = [self._held(chunk) for chunk in chunks]
+        missing = [chunk for chunk, piece in zip(chunks, pieces, strict=True) if piece is None]
+        fetched = iter(self.source.fetch(missing) if missing else [])
+        return [next(fetched) if piece is None else piece for piece in pieces]
+
+    def _held(self, chunk: ByteRange) -> Piece | None:
+        for piece in self._known:
+            if piece.holds(chunk.offset, chunk.size):
+                return Piece(piece.slice(chunk.offset, chunk.size), chunk.offset, piece.total)
+        return None
+
+    def _safe_rows(self, pieces: Sequence[Piece], rows: int) -> int:
+        """How many rows to decode at once so that a batch takes a fraction of the memory limit.
+
+        A few bytes can promise gigabytes: through a codec, a dictionary, or shared prefixes.
+        """
+        sizes = [page_sizes(piece.data, self._where) for piece in pieces]
+        self.limits.check("leaf_bytes", sum(total for _, total in sizes), self._where)
+        widest = max((largest for largest, _ in sizes), default=0)
+        return max(1, min(rows, self.limits.leaf_bytes // _BATCH_SHARE // max(1, widest)))
+
+    def _decoded(
+        self, names: Sequence[str], groups: Sequence[int], pieces: Sequence[Piece], rows: int
+    ) -> Iterator[Any]:
+        rows = self._safe_rows(pieces, rows)
+        file = SpanFile(self.source, self.footer.span, [self.footer.tail, *pieces])
+        schema = self._schema(names)
+        expected = int(self.footer.layout.rows[groups].sum())
+        with translated(BROKEN, "Parquet file is broken", where=self._where):
+            reader = pq.ParquetFile(
+                pa.PythonFile(file, mode="r"),
+                metadata=self.footer.metadata,
+                pre_buffer=False,
+                page_checksum_verification=True,
+                arrow_extensions_enabled=False,
+            )
+            batches = reader.iter_batches(rows, row_groups=list(groups), columns=list(names))
+        while True:
+            with translated(BROKEN, "Parquet file is broken", where=self._where):
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                batch = plain_table(batch.select(list(names)))
+                batch.validate(full=True)
+            expected -= batch.num_rows
+            yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        if expected:
+            raise InvalidMetadataError(
+                "Parquet file holds another number of rows than its footer says",
+                where=self._where,
+                found=f"{-expected:+d} rows",
+            )
+
+    def _runs(self, names: Sequence[str]) -> Iterator[list[int]]:
+        """Row groups, gathered until about 8 MiB are to be read."""
+        run: list[int] = []
+        size = 0
+        sizes = self.footer.layout.size[:, self._leaves(names)].sum(axis=1).tolist()
+        for group, here in enumerate(sizes):
+            if run and size + here > _STREAM_BYTES:
+                yield run
+                run, size = [], 0
+            run.append(group)
+            size += here
+        if run:
+            yield run

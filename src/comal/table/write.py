@@ -1,0 +1,221 @@
+"""Writing Parquet: the same table and settings give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.table.schema import plain_schema, plain_table
+
+_LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11)}
+_WITHOUT_LEVEL = frozenset({"snappy", "lz4", "none"})
+_WRITING: dict[type[BaseException], type[ComalError]] = {
+    pa.ArrowException: InvalidInputError,
+    OSError: StorageError,
+    ValueError: InvalidInputError,
+    KeyError: InvalidInputError,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetSettings:
+    """How a table is written.
+
+    The defaults are those of the existing TACO writers, with page checksums: without them one
+    flipped bit is more often a silently wrong table than an error.
+    """
+
+    compression: str = "zstd"
+    """``zstd``, ``gzip``, ``brotli``, ``snappy``, ``lz4`` or ``none``."""
+    level: int | None = 13
+    """Compression level; dropped for codecs that have none, None for the codec's own."""
+    row_group_size: int = 65_536
+    """Rows in a row group."""
+    content_defined_chunking: bool = True
+    """Cut pages by content, so that a changed row changes few bytes (TACO 2.0, 4)."""
+    page_checksum: bool = True
+    statistics: bool = True
+    dictionary: bool = True
+    page_index: bool = False
+    data_page_size: int | None = None
+    """Target bytes of a page before compression."""
+    encodings: tuple[tuple[str, str], ...] = ()
+    """Columns, as far as the table has them, and their encoding instead of a dictionary."""
+
+    def __post_init__(self) -> None:
+        codec = self.compression.lower()
+        if codec not in _LEVELS and codec not in _WITHOUT_LEVEL:
+            raise InvalidInputError(
+                "unknown Parquet compression",
+                found=repr(self.compression),
+                expected=", ".join(sorted([*_LEVELS, *_WITHOUT_LEVEL])),
+            )
+        low, high = _LEVELS.get(codec, (0, 0))
+        if codec in _LEVELS and self.level is not None and not low <= self.level <= high:
+            raise InvalidInputError(
+                f"level of Parquet compression {codec}",
+                found=self.level,
+                expected=f"{low} to {high}",
+            )
+        if not 0 < self.row_group_size <= 1 << 26:
+            raise InvalidInputError(
+                "rows in a Parquet row group",
+                found=self.row_group_size,
+                expected="1 to 67108864",
+            )
+        if self.data_page_size is not None and self.data_page_size < 1:
+            raise InvalidInputError("bytes of a Parquet page", found=self.data_page_size)
+
+    @classmethod
+    def from_kwargs(cls, **kwargs: Any) -> ParquetSettings:
+        """Settings from the keyword arguments of the specification's functions.
+
+        Besides the fields of this class, ``compression_level`` stands for `level`, which without
+        it is 13 for zstd and the codec's own for others (TACO 2.0, 7.1).
+
+        Raises
+        ------
+        InvalidInputError
+            An unknown keyword, or a value of the wrong type or range.
+        """
+        named = dict(kwargs)
+        if "compression_level" in named:
+            if "level" in named:
+                raise InvalidInputError("both level and compression_level are given")
+            named["level"] = named.pop("compression_level")
+        known = {name: kind for name, kind in cls.__annotations__.items() if name[0] != "_"}
+        for name, value in named.items():
+            if name not in known:
+                raise InvalidInputError(
+                    "unknown Parquet argument",
+                    found=repr(name),
+                    expected=", ".join(["compression_level", *known]),
+                )
+            if not _fits(value, known[name]):
+                raise InvalidInputError(
+                    f"Parquet argument {name} has the wrong type",
+                    found=repr(value),
+                    expected=known[name],
+                )
+        if named.get("compression", "zstd") is None:
+            named["compression"] = "none"
+        if str(named.get("compression", "zstd")).lower() != "zstd":
+            named.setdefault("level", None)
+        return cls(**named)
+
+    def writer_arguments(self, schema: Any = ()) -> dict[str, Any]:
+        """Keyword arguments of `pyarrow.parquet.ParquetWriter` for a table of this schema."""
+        codec = self.compression.lower()
+        present = {column.name for column in schema}
+        encodings = {name: kind for name, kind in self.encodings if name in present}
+        dictionary: bool | list[str] = self.dictionary
+        if encodings and dictionary:
+            others = [column for column in schema if column.name not in encodings]
+            dictionary = [leaf for column in others for leaf in _leaves(column)]
+        return {
+            "version": "2.6",
+            "compression": codec,
+            "compression_level": self.level if codec in _LEVELS else None,
+            "use_content_defined_chunking": self.content_defined_chunking,
+            "write_page_checksum": self.page_checksum,
+            "write_statistics": self.statistics,
+            "use_dictionary": dictionary,
+            "column_encoding": encodings or None,
+            "write_page_index": self.page_index,
+            "data_page_size": self.data_page_size,
+        }
+
+
+def _leaves(column: Any, prefix: str = "") -> list[str]:
+    """Paths of the Parquet columns of an Arrow column."""
+    path = prefix + column.name
+    if pa.types.is_map(column.type):
+        parts = (column.type.key_field, column.type.item_field)
+        return [leaf for part in parts for leaf in _leaves(part, f"{path}.key_value.")]
+    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        return _leaves(column.type.value_field, f"{path}.list.")
+    if pa.types.is_struct(column.type):
+        return [leaf for part in column.type for leaf in _leaves(part, f"{path}.")]
+    return [path]
+
+
+def _fits(value: object, kind: str) -> bool:
+    kinds = {"str": str, "bool": bool, "int": int, "tuple[tuple[str,": tuple}
+    if value is None:
+        return "None" in kind or kind == "str"
+    expected = kinds[kind.partition(" ")[0]]
+    return isinstance(value, expected) and (expected is bool or not isinstance(value, bool))
+
+
+class Writer:
+    """Write a table of any length batch by batch; row groups are full but for the last.
+
+    Parameters
+    ----------
+    file
+        Binary file to write to; it is not closed.
+    schema
+        Arrow schema of the batches; written in plain types, see `schema.plain_schema`.
+    settings
+        How to write.
+    """
+
+    def __init__(
+        self, file: BinaryIO, schema: Any, settings: ParquetSettings | None = None
+    ) -> None:
+        self._settings = settings or ParquetSettings()
+        self.schema = plain_schema(schema)
+        self._pending: list[Any] = []
+        self._rows = 0
+        with translated(_WRITING, "table cannot be written"):
+            self._writer = pq.ParquetWriter(
+                file, self.schema, **self._settings.writer_arguments(self.schema)
+            )
+
+    def write(self, batch: Any) -> None:
+        """Add the rows of a table or record batch whose columns are those of the schema."""
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        with translated(_WRITING, "table cannot be written"):
+            table = plain_table(table)
+            if not table.schema.equals(self.schema):
+                table = table.select(self.schema.names).cast(self.schema)
+            self._pending.append(table)
+            self._rows += table.num_rows
+            if self._rows >= self._settings.row_group_size:
+                self._write_full_groups()
+
+    def close(self) -> None:
+        """Write what is left and the footer."""
+        with translated(_WRITING, "table cannot be written"):
+            if self._rows:
+                self._writer.write_table(pa.concat_tables(self._pending))
+                self._pending, self._rows = [], 0
+            self._writer.close()
+
+    def _write_full_groups(self) -> None:
+        size = self._settings.row_group_size
+        table = pa.concat_tables(self._pending)
+        full = self._rows - self._rows % size
+        self._writer.write_table(table.slice(0, full), row_group_size=size)
+        self._pending = [table.slice(full)]
+        self._rows -= full
+
+
+def write_table(table: Any, file: BinaryIO, settings: ParquetSettings | None = None) -> None:
+    """Write a whole Arrow table to a binary file.
+
+    Raises
+    ------
+    InvalidInputError
+        A type that Parquet cannot hold, or columns with one name.
+    StorageError
+        The file could not be written.
+    """
+    writer = Writer(file, table.schema, settings)
+    writer.write(table)
+    writer.close()

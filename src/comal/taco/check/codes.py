@@ -1,0 +1,119 @@
+"""Every code that a check can report, with its severity. Codes are stable; the list only grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+_ERRORS = {
+    # The archive: TACO 2.0, 6.3
+    "zip-end": "there is no end record, or it cannot be used",
+    "zip-directory": "the central directory cannot be read",
+    "zip-two-ends": "several end records hold",
+    "zip-trailing-bytes": "bytes follow the archive",
+    "zip-gap": "bytes stand between the directory and its end record",
+    "zip-zip64-locator": "the ZIP64 locator points nowhere",
+    "zip-zip64-mismatch": "the plain and the ZIP64 end record disagree",
+    "zip-prefix": "bytes stand before the archive",
+    "zip-span": "an entry reaches outside of the archive",
+    "zip-overlap": "an entry begins inside another one",
+    "zip-shared-header": "several entries share one local header",
+    "zip-duplicate-name": "an entry name stands twice",
+    "zip-name": "an entry name is no safe path",
+    "zip-name-encoding": "an entry name is not the UTF-8 that it claims",
+    "zip-local-header": "an entry has no local header",
+    "zip-local-mismatch": "a local header is not what the directory says",
+    "zip-hole": "bytes belong to no entry",
+    "zip-undeclared-entry": "an entry is not in the directory",
+    "zip-method": "an entry has an unknown compression method",
+    "zip-compressed": "an entry is compressed; TACO stores all entries",
+    "zip-size": "a stored entry has two sizes",
+    "zip-encrypted": "an entry is encrypted",
+    "zip-descriptor": "an entry has its sizes behind its data",
+    "zip-symlink": "an entry is a symbolic link or another special file",
+    "zip-folder-entry": "an entry is a folder",
+    "zip-content": "a compressed entry does not inflate to what it should",
+    "zip-crc": "the bytes of an entry do not match its checksum",
+    # Both headers: TACO 2.0, 6.3 and 6.5
+    "taco-header": "the header cannot be used",
+    "taco-header-crc": "the checksum of TACO_HEADER is wrong",
+    "taco-header-slot": "a slot of the header does not point at what it should",
+    "taco-header-entry": "TACO_HEADER is not an ordinary entry of the archive",
+    # Level tables: TACO 2.0, 6.2 and 7.2.3
+    "taco-table": "a level table cannot be read",
+    "taco-level-missing": "a level has no table",
+    "taco-column-missing": "a level lacks a column",
+    "taco-column-type": "a column has a wrong type",
+    "taco-column-null": "a column that must be filled holds nulls",
+    "taco-type": "type is neither FILE nor FOLDER",
+    "taco-current-id": "current_id is not the row number",
+    "taco-parent": "parent_id names no FOLDER of the level above",
+    "taco-path": "relative_path disagrees with the parents",
+    "taco-folder-empty": "a FOLDER has no children",
+    "taco-id": "an id is not allowed",
+    "taco-id-twice": "an id stands twice among siblings",
+    "taco-pit-1": "samples differ in structure",
+    "taco-pit-2": "samples of one level differ in schema",
+    "taco-padding": "a padding sample is not empty",
+    # Spans: TACO 2.0, 6.3
+    "taco-span-bounds": "a span leaves the file",
+    "taco-span-overlap": "two spans overlap",
+    "taco-offset-mismatch": "a span is not that of the entry that it stands for",
+    "taco-entry-missing": "a row has no entry",
+    "taco-entry-undeclared": "an entry belongs to no row",
+    # Local metadata: TACO 2.0, 6.2
+    "taco-meta": "local metadata cannot be read",
+    "taco-meta-missing": "a FOLDER has no local metadata",
+    "taco-meta-rows": "local metadata names other children",
+    "taco-meta-span": "local metadata has other spans than the level",
+    "taco-meta-value": "local metadata has other values than the level",
+    # The collection: TACO 2.0, 5.6
+    "taco-collection": "COLLECTION.json cannot be read",
+    "taco-collection-field": "a field of the collection is not as it must be",
+    "taco-extent": "the extent is no extent",
+    "taco-version": "the version is unknown",
+    "taco-pit-schema": "taco:pit_schema cannot be read or names other samples",
+    # Folders: TACO 2.0, 6.1
+    "taco-file-missing": "a row has no file",
+    "taco-symlink": "a file of the dataset is a symbolic link or special file",
+    # The index: TACO 2.0, 6.5
+    "taco-source": "a row does not say which ZIP holds it",
+    "taco-source-missing": "a ZIP of the index is not there",
+    "taco-source-broken": "a ZIP of the index cannot be read",
+    "taco-source-rows": "the index has other rows than the ZIP",
+    "taco-source-unlisted": "the ZIPs that the collection lists are not those of the rows",
+    "taco-index-forms": "the two forms of the index differ",
+    # What a check could not go on with
+    "unsafe-content": "a name would lead out of the dataset",
+    "limit-exceeded": "the content is larger than the limits allow",
+}
+
+_WARNINGS = {
+    "zip-local-note": "fields that no reader needs differ in the two headers of an entry",
+    "taco-parent-root": "parent_id of level 0 is not the row number",
+    "taco-row-order": "rows are not in the order of their parents",
+    "taco-id-risky": "an id that some systems cannot hold",
+    "taco-id-alike": "two ids are one name where case is ignored",
+    "taco-meta-ids": "local metadata has other row numbers than the level",
+    "taco-meta-columns": "local metadata lacks columns of its level",
+    "taco-stored-path": "a stored path of the writer's machine",
+    "taco-collection-note": "a field of the collection that other tools do not know",
+    "taco-licence": "a licence that is no SPDX expression",
+    "taco-pit-count": "taco:pit_schema has stale counts",
+    "taco-field-schema": "taco:field_schema does not match the columns",
+    "taco-extent-space": "the extent does not cover the samples",
+    "taco-extent-time": "the extent does not cover the times of the samples",
+    "taco-extent-column": "a column of places cannot be read",
+    "taco-file-extra": "a file belongs to no row",
+    "taco-unlisted": "the folder cannot be listed, so that extra files are not seen",
+    "taco-source-unchecked": "a ZIP of the index cannot be reached",
+    "taco-source-stale": "the provenance of the index is not up to date",
+}
+
+CODES: Mapping[str, tuple[Severity, str]] = {
+    **{code: ("error", text) for code, text in _ERRORS.items()},
+    **{code: ("warning", text) for code, text in _WARNINGS.items()},
+}
+"""Code to severity and meaning."""

@@ -1,0 +1,344 @@
+"""Metadata columns: from Python values to Arrow, and from several tables to one (PIT-2).
+
+PIT-2 asks that all samples of a level share one schema (TACO 2.0, 5.5). Nothing is cast in
+silence: a strict schema refuses values of two types and names both samples; a lenient one fills
+missing fields with null and widens integers to floating point, and refuses everything else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, shown, translated
+from comal.taco import spec
+
+Who = Callable[[int], str]
+"""Tells the id of the sample in a row, for messages."""
+
+_ARROW_FAULTS: Mapping[type[BaseException], type[InvalidInputError]] = {
+    pa.ArrowException: InvalidInputError,
+    UnicodeError: InvalidInputError,
+    OverflowError: InvalidInputError,
+    TypeError: InvalidInputError,
+    ValueError: InvalidInputError,
+}
+
+_FAMILIES: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("bool", (bool, np.bool_)),
+    ("int", (int, np.integer)),
+    ("float", (float, np.floating)),
+    ("string", (str,)),
+    ("binary", (bytes, bytearray, memoryview)),
+    ("timestamp", (dt.datetime, np.datetime64)),
+    ("date", (dt.date,)),
+    ("time", (dt.time,)),
+    ("duration", (dt.timedelta, np.timedelta64)),
+    ("list", (list, tuple, np.ndarray, pa.Array)),
+    ("struct", (dict,)),
+    ("decimal", (decimal.Decimal,)),
+)
+_KNOWN = frozenset(family for family, _ in _FAMILIES)
+
+
+def check_key(key: str) -> None:
+    """Refuse `key` as the name of a metadata field (TACO 2.0, 7.1.2)."""
+    fault = spec.key_fault(key)
+    if fault is not None:
+        raise InvalidInputError(
+            f"metadata field {shown(key)} {fault}",
+            expected="a name such as 'cloud_cover' or 'stac:crs'",
+            field=key,
+        )
+
+
+def column(
+    name: str,
+    values: Sequence[Any],
+    who: Who,
+    *,
+    declared: Any = None,
+    strict: bool = True,
+) -> Any:
+    """Python values of one field as an Arrow array.
+
+    Parameters
+    ----------
+    name
+        The field, for messages.
+    values
+        One value per sample; None is null.
+    who
+        Id of the sample in a row.
+    declared
+        The Arrow type, when an extension or a table has fixed it; inferred when None.
+    strict
+        Refuse integers among floating-point numbers instead of widening them.
+
+    Raises
+    ------
+    InvalidInputError
+        Values of two types, or of a type that has no place in a table.
+    """
+    what = f"field {shown(name)} cannot be made a column"
+    if declared is not None:
+        with translated(_ARROW_FAULTS, what, expected=f"values of type {declared}", field=name):
+            return normal(pa.array(values, type=declared))
+    families = _families(values)
+    unknown = families.difference(_KNOWN)
+    if unknown:
+        raise InvalidInputError(f"{what}: no type for {min(unknown)}", field=name)
+    if len(families) > 1 and (strict or families != {"int", "float"}):
+        raise _mixed(name, values, who)
+    with translated(_ARROW_FAULTS, what, field=name):
+        wide = pa.float64() if families == {"int", "float"} and _is_flat(values) else None
+        return normal(pa.array(values, type=wide))
+
+
+def check_values(name: str, values: Sequence[Any], who: Who) -> None:
+    """Refuse values of two types, without making a column of them."""
+    if len(_families(values)) > 1:
+        raise _mixed(name, values, who)
+
+
+def _families(values: Iterable[Any]) -> set[str]:
+    """The kinds of scalar that stand in `values` or, when they are lists, in those."""
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    families = {_family(kind) for kind in kinds}
+    if families == {"list"}:
+        # A list of numbers in one sample and a list of texts in the next differ in type as well.
+        lists = [value for value in values if value is not None]
+        inner = _families(chain.from_iterable(lists))
+        if inner == {"int", "float"}:
+            # Within one list, whole numbers among others are floating point as a matter of course.
+            found = [_families(value) for value in lists]
+            inner = set().union(*({"float"} if "float" in one else one for one in found))
+        return inner
+    return families
+
+
+def _family(kind: type) -> str:
+    for family, kinds in _FAMILIES:
+        if issubclass(kind, kinds):
+            return family
+    return kind.__name__
+
+
+def _is_flat(values: Iterable[Any]) -> bool:
+    return not any(_family(kind) == "list" for kind in set(map(type, values)))
+
+
+def _mixed(name: str, values: Sequence[Any], who: Who) -> InvalidInputError:
+    known: tuple[int, set[str]] | None = None
+    for row, value in enumerate(values):
+        families = _families([value])
+        if not families:
+            continue
+        known = known or (row, families)
+        if len(families) > 1 or families != known[1]:
+            return type_conflict(
+                name,
+                (who(known[0]), _inferred(values[known[0]])),
+                (who(row), _inferred(value)),
+            )
+    return InvalidInputError(f"field {shown(name)} holds values of two types", field=name)
+
+
+def _inferred(value: object) -> str:
+    try:
+        return spec.type_name(pa.infer_type([value]))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return type(value).__name__
+
+
+def type_conflict(name: str, first: tuple[str, str], second: tuple[str, str]) -> InvalidInputError:
+    """The error for a field that has two types; each side is (sample, type)."""
+    return InvalidInputError(
+        f"field {shown(name)} has two types",
+        found=f"{first[1]} in sample {shown(first[0])}, {second[1]} in sample {shown(second[0])}",
+        expected="one type for all samples of a level (TACO 2.0, 5.5, PIT-2)",
+        hint="give the values one type; strict_schema=False widens int to float, nothing else",
+        field=name,
+    )
+
+
+def missing_field(name: str, present: str, absent: str) -> InvalidInputError:
+    """The error for a field that one sample has and another has not."""
+    return InvalidInputError(
+        f"field {shown(name)} is not in every sample",
+        found=f"in sample {shown(present)}, not in sample {shown(absent)}",
+        expected="the same fields in all samples of a level (TACO 2.0, 5.5, PIT-2)",
+        hint="add it, or use strict_schema=False to fill it with null",
+        field=name,
+    )
+
+
+def normal(array: Any) -> Any:
+    """The column in the types that every reader knows.
+
+    Large and view types become plain ones, dictionaries and extension types their values; times
+    become microseconds of UTC without a zone where that loses nothing.
+    """
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = (
+            pa.chunked_array([c.storage for c in array.chunks], array.type.storage_type)
+            if isinstance(array, pa.ChunkedArray)
+            else array.storage
+        )
+    wanted = normal_type(array.type)
+    if wanted.equals(array.type):
+        return array
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid:
+        if pa.types.is_timestamp(array.type):  # finer than a microsecond: kept as it is
+            return array.cast(pa.timestamp(array.type.unit))
+        raise
+
+
+def normal_type(kind: Any) -> Any:
+    """The type in which `normal` leaves a column of type `kind`."""
+    types = pa.types
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_dictionary(kind):
+        return normal_type(kind.value_type)
+    if types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind):
+        return pa.list_(pa.field("element", normal_type(kind.value_type)))
+    if isinstance(kind, pa.BaseExtensionType):
+        return normal_type(kind.storage_type)
+    return kind
+
+
+def normal_table(table: Any, where: str = "table") -> Any:
+    """All columns of `table` through `normal`; descriptions of fields are kept, nothing else."""
+    with translated(_ARROW_FAULTS, "table holds a column that cannot be stored", where=where):
+        columns = [normal(table.column(i)) for i in range(table.num_columns)]
+    fields = [
+        pa.field(old.name, new.type, metadata=_description_only(old))
+        for old, new in zip(table.schema, columns, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+_DESCRIPTION = b"description"
+
+
+def described(name: str, kind: Any, text: str | None) -> Any:
+    """An Arrow field that carries its description until it is written to ``taco:field_schema``."""
+    return pa.field(name, kind, metadata={_DESCRIPTION: text.encode()} if text else None)
+
+
+def descriptions(schema: Any) -> dict[str, str]:
+    """The descriptions that the fields of `schema` carry."""
+    return {
+        column.name: column.metadata[_DESCRIPTION].decode("utf-8", "replace")
+        for column in schema
+        if column.metadata and _DESCRIPTION in column.metadata
+    }
+
+
+def _description_only(old: Any) -> dict[bytes, bytes] | None:
+    metadata = old.metadata or {}
+    return {_DESCRIPTION: metadata[_DESCRIPTION]} if _DESCRIPTION in metadata else None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of one level that came from one place."""
+
+    table: Any
+    who: Who
+    """Id path of the sample in a row of `table`."""
+    real: np.ndarray[Any, Any] | None = None
+    """Rows that are no padding; None when all are."""
+
+
+def unify(chunks: Sequence[Chunk], *, strict: bool) -> Any:
+    """One table of all `chunks`, whose schemas must agree (PIT-2).
+
+    Columns stand in the order in which they first appear. A column without any value has no type
+    and agrees with every other.
+    """
+    chunks = [chunk for chunk in chunks if chunk.table.num_rows]
+    if len(chunks) == 1:
+        return chunks[0].table
+    target: dict[str, tuple[Any, Chunk]] = {}
+    for chunk in chunks:
+        for found in chunk.table.schema:
+            known = target.get(found.name)
+            target[found.name] = (
+                (found, chunk) if known is None else _agree(known, (found, chunk), strict=strict)
+            )
+    if strict:
+        _check_columns(chunks, target)
+    schema = pa.schema([found for found, _ in target.values()])
+    return pa.concat_tables([_conform(chunk.table, schema) for chunk in chunks])
+
+
+def _agree(known: tuple[Any, Chunk], new: tuple[Any, Chunk], *, strict: bool) -> tuple[Any, Chunk]:
+    old, found = known[0].type, new[0].type
+    if old.equals(found) or pa.types.is_null(found):
+        return known
+    if pa.types.is_null(old):
+        return new
+    wide = _wider(old, found)
+    if wide is None or strict:
+        raise type_conflict(
+            known[0].name,
+            (known[1].who(0), spec.type_name(old)),
+            (new[1].who(0), spec.type_name(found)),
+        )
+    return known[0].with_type(wide), known[1]
+
+
+def _wider(first: Any, second: Any) -> Any:
+    """The type that holds integers of one and floating point of the other column, or None."""
+    types = pa.types
+    numbers = [first, second]
+    if all(types.is_integer(kind) for kind in numbers):
+        return pa.int64() if pa.uint64() not in numbers else None
+    if all(types.is_integer(kind) or types.is_floating(kind) for kind in numbers):
+        return pa.float64()
+    return None
+
+
+def _check_columns(chunks: Sequence[Chunk], target: Mapping[str, tuple[Any, Chunk]]) -> None:
+    for chunk in chunks:
+        absent = [name for name in target if name not in chunk.table.schema.names]
+        if absent and (chunk.real is None or chunk.real.any()):
+            row = 0 if chunk.real is None else int(np.flatnonzero(chunk.real)[0])
+            raise missing_field(absent[0], target[absent[0]][1].who(0), chunk.who(row))
+
+
+def _conform(table: Any, schema: Any) -> Any:
+    columns = []
+    for wanted in schema:
+        if wanted.name in table.schema.names:
+            found = table.column(wanted.name)
+            columns.append(found if found.type.equals(wanted.type) else found.cast(wanted.type))
+        else:
+            columns.append(pa.chunked_array([pa.nulls(table.num_rows, wanted.type)]))
+    return pa.table(columns, schema=schema)
+
+
+def without_null_type(table: Any) -> Any:
+    """The table with each column that never got a value as text, for a file needs some type."""
+    for position, found in enumerate(table.schema):
+        if pa.types.is_null(found.type):
+            empty = pc.cast(table.column(position), pa.string())
+            table = table.set_column(position, found.with_type(pa.string()), empty)
+    return table

@@ -1,0 +1,65 @@
+"""Extensions: declared metadata that is computed or checked (TACO 2.0, 7.1.2).
+
+Each name is imported when it is first used, so that none costs the libraries of another.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.taco.extensions.base import SampleExtension as SampleExtension
+    from comal.taco.extensions.base import TacoExtension as TacoExtension
+    from comal.taco.extensions.base import TortillaExtension as TortillaExtension
+    from comal.taco.extensions.geotiff_stats import GeotiffStats as GeotiffStats
+    from comal.taco.extensions.istac import ISTAC as ISTAC
+    from comal.taco.extensions.labels import LabelClass as LabelClass
+    from comal.taco.extensions.labels import Labels as Labels
+    from comal.taco.extensions.majortom import MajorTOM as MajorTOM
+    from comal.taco.extensions.optical import OpticalData as OpticalData
+    from comal.taco.extensions.optical import SpectralBand as SpectralBand
+    from comal.taco.extensions.publications import Publication as Publication
+    from comal.taco.extensions.publications import Publications as Publications
+    from comal.taco.extensions.rai import RAI as RAI
+    from comal.taco.extensions.rai import GeoEnrich as GeoEnrich
+    from comal.taco.extensions.scaling import Scaling as Scaling
+    from comal.taco.extensions.spatial_grouping import SpatialGrouping as SpatialGrouping
+    from comal.taco.extensions.split import Split as Split
+    from comal.taco.extensions.split_strategy import SplitStrategy as SplitStrategy
+    from comal.taco.extensions.stac import STAC as STAC
+
+_HOMES = {
+    "GeoEnrich": "rai",
+    "GeotiffStats": "geotiff_stats",
+    "ISTAC": "istac",
+    "LabelClass": "labels",
+    "Labels": "labels",
+    "MajorTOM": "majortom",
+    "OpticalData": "optical",
+    "Publication": "publications",
+    "Publications": "publications",
+    "RAI": "rai",
+    "STAC": "stac",
+    "SampleExtension": "base",
+    "Scaling": "scaling",
+    "SpatialGrouping": "spatial_grouping",
+    "SpectralBand": "optical",
+    "Split": "split",
+    "SplitStrategy": "split_strategy",
+    "TacoExtension": "base",
+    "TortillaExtension": "base",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.taco.extensions' has no attribute {name!r}")
+    return getattr(import_module(f"comal.taco.extensions.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,241 @@
+"""What an extension is: a declared schema and the columns that it computes (TACO 2.0, 7.1.2).
+
+Three kinds differ in what they see and in how many rows they return: a sample (one row), a
+tortilla (one row per sample) and a whole dataset (one row). The base classes are plain abstract
+classes; a subclass may be a plain class, a dataclass or, named after ``BaseModel`` in the list of
+bases, a pydantic model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from comal.errors import InvalidInputError
+from comal.taco.extensions.results import as_arrow, is_polars, polars_types
+
+_DESCRIPTION = b"description"
+
+
+@runtime_checkable
+class SampleLike(Protocol):
+    """What an extension sees of a sample."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def path(self) -> Any:
+        """Its data: a path, bytes or a tortilla."""
+        ...
+
+    @property
+    def type(self) -> str:
+        """``FILE`` or ``FOLDER``."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata fields so far."""
+        ...
+
+
+class TortillaLike(Protocol):
+    """What an extension sees of a tortilla."""
+
+    def to_arrow(self) -> pa.Table:
+        """Its samples as a table: ``id``, ``type`` and the metadata fields so far."""
+        ...
+
+    def __len__(self) -> int:
+        """How many samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowSample:
+    """One row of a table, in the form of a sample."""
+
+    id: str
+    path: Any
+    type: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def column(name: str, kind: pa.DataType, description: str | None = None) -> pa.Field:
+    """A column of a schema; its description ends in ``taco:field_schema``."""
+    return pa.field(name, kind, metadata={_DESCRIPTION: description} if description else None)
+
+
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """A list type with the child name that comal writes."""
+    return pa.list_(pa.field("element", kind))
+
+
+class _Extension(ABC):
+    """What the three kinds share."""
+
+    schema_only: bool = False
+    """Return typed nulls and compute nothing."""
+
+    def __init__(self, *, schema_only: bool = False) -> None:
+        self.schema_only = schema_only
+
+    @abstractmethod
+    def get_schema(self) -> pa.Schema | Mapping[str, Any]:
+        """The columns: an Arrow schema, or a dict of Arrow or polars types."""
+
+    def _checked(self, result: Any, rows: int) -> pa.Table:
+        return as_arrow(result, arrow_schema(self), rows=rows, name=type(self).__name__)
+
+
+class SampleExtension(_Extension):
+    """Adds metadata to one sample.
+
+    A subclass may also define ``compute_table(table) -> pa.Table``, which gets the columns ``id``,
+    ``type``, ``path`` and the metadata so far of many samples and returns its own columns, row by
+    row the same as `_compute` would: levels that come as tables are then never taken apart.
+    """
+
+    @abstractmethod
+    def _compute(self, sample: Any) -> Any:
+        """One row: an Arrow table, a polars frame or a dict of columns (lists of one value)."""
+
+    def __call__(self, sample: SampleLike) -> pa.Table:
+        """One checked row; typed nulls when `schema_only`."""
+        if self.schema_only:
+            return nulls(arrow_schema(self), 1)
+        return self._checked(self._compute(sample), 1)
+
+
+class TortillaExtension(_Extension):
+    """Adds columns to all samples of a tortilla.
+
+    A subclass may also define ``compute_table(table) -> pa.Table``, as for `SampleExtension`.
+    """
+
+    @abstractmethod
+    def _compute(self, tortilla: Any) -> Any:
+        """As many rows as samples: an Arrow table, a polars frame or a dict of columns."""
+
+    def __call__(self, tortilla: TortillaLike) -> pa.Table:
+        """One checked row per sample; typed nulls when `schema_only`."""
+        if self.schema_only:
+            return nulls(arrow_schema(self), len(tortilla))
+        return self._checked(self._compute(tortilla), len(tortilla))
+
+
+class TacoExtension(_Extension):
+    """Adds fields to the collection."""
+
+    @abstractmethod
+    def _compute(self, taco: Any) -> Any:
+        """One row: an Arrow table, a polars frame or a dict of columns (lists of one value)."""
+
+    def __call__(self, taco: Any) -> pa.Table:
+        """One checked row; typed nulls when `schema_only`."""
+        if self.schema_only:
+            return nulls(arrow_schema(self), 1)
+        return self._checked(self._compute(taco), 1)
+
+
+def columns_for(extension: SampleExtension | TortillaExtension, table: pa.Table) -> pa.Table:
+    """The columns that `extension` adds to the samples of `table`, checked.
+
+    The vectorised ``compute_table`` is used where the extension has one. A sample extension
+    without it is called row by row, a tortilla extension gets the table as its tortilla.
+    """
+    if extension.schema_only:
+        return nulls(arrow_schema(extension), table.num_rows)
+    vectorised = getattr(extension, "compute_table", None)
+    if vectorised is not None:
+        return extension._checked(vectorised(table), table.num_rows)  # noqa: SLF001 - same module
+    if isinstance(extension, TortillaExtension):
+        return extension(_TableTortilla(table))
+    rows = [extension(sample) for sample in samples_of(table)]
+    return pa.concat_tables(rows) if rows else nulls(arrow_schema(extension), 0)
+
+
+def samples_of(table: pa.Table) -> Iterator[RowSample]:
+    """The rows of `table`, one by one, as samples."""
+    own = ("id", "path", "type")
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            metadata = {key: value for key, value in row.items() if key not in own}
+            yield RowSample(row["id"], row.get("path"), row.get("type", "FILE"), metadata)
+
+
+def table_of(sample: SampleLike) -> pa.Table:
+    """One sample as a table of one row, as ``compute_table`` takes it.
+
+    The path becomes text, or stays bytes; a tortilla becomes null.
+    """
+    path = sample.path
+    if not isinstance(path, bytes | None):
+        path = str(path) if sample.type == "FILE" else None
+    own: dict[str, Any] = {"id": sample.id, "type": sample.type, "path": path}
+    return pa.table({key: [value] for key, value in {**sample.metadata, **own}.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _TableTortilla:
+    table: pa.Table
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+
+def nulls(schema: pa.Schema, rows: int) -> pa.Table:
+    """A table of typed nulls."""
+    return pa.table([pa.nulls(rows, kind) for kind in schema.types], schema=schema)
+
+
+def arrow_schema(extension: _Extension) -> pa.Schema:
+    """What ``get_schema`` returned, as an Arrow schema with descriptions.
+
+    Raises
+    ------
+    InvalidInputError
+        It is neither a schema nor a dict, or a type is neither Arrow nor polars.
+    """
+    name = type(extension).__name__
+    declared = extension.get_schema()
+    if not isinstance(declared, pa.Schema):
+        if not isinstance(declared, Mapping):
+            raise InvalidInputError(
+                "get_schema() returned no schema",
+                where=name,
+                found=type(declared).__name__,
+                expected="pyarrow.Schema or a dict of column names and types",
+            )
+        declared = pa.schema([(key, _arrow_type(kind, name)) for key, kind in declared.items()])
+    describe = getattr(extension, "get_field_descriptions", dict)
+    descriptions: Mapping[str, str] = describe()
+    for position, found in enumerate(declared):
+        if found.name in descriptions:
+            described = found.with_metadata({_DESCRIPTION: descriptions[found.name]})
+            declared = declared.set(position, described)
+    return declared
+
+
+def _arrow_type(kind: Any, extension: str) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    if is_polars(kind if isinstance(kind, type) else type(kind)):
+        found: pa.DataType = polars_types().arrow_type(kind)
+        return found
+    raise InvalidInputError(
+        "unknown type in a schema",
+        where=extension,
+        found=repr(kind)[:60],
+        expected="a pyarrow or polars data type",
+    )

@@ -1,0 +1,208 @@
+"""GeoEnrich and RAI: what rasters and areas that the user names say about where a sample lies.
+
+Everything is computed offline from local files. A layer gives its mean over the footprint of the
+sample, null where no pixel is valid; an administrative layer gives the name of the area that the
+centroid lies in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, shown
+from comal.geo import samples
+from comal.geo.regions import Regions, load_regions
+from comal.taco.extensions.base import TortillaExtension, column
+
+Floats = npt.NDArray[np.float64]
+
+VARIABLES: dict[str, str] = {
+    "elevation": "Elevation in metres",
+    "cisi": "Critical infrastructure spatial index, 0 to 1",
+    "precipitation": "Precipitation in millimetres per year",
+    "temperature": "Air temperature in degrees Celsius",
+    "soil_clay": "Clay in the soil in percent",
+    "soil_sand": "Sand in the soil in percent",
+    "soil_carbon": "Organic carbon in the soil in grams per kilogram",
+    "soil_bulk_density": "Bulk density of the soil in kilograms per cubic metre",
+    "soil_ph": "pH of the soil",
+    "gdp": "Gross domestic product in US dollars per year",
+    "hdi": "Human development index, 0 to 1",
+    "gmi": "Global human modification index, 0 to 1",
+    "human_modification": "Global human modification index, 0 to 1",
+    "population": "Population in persons",
+    "pop": "Population in persons",
+}
+"""Known variables and their units; the mean is taken over the footprint, in the layer's unit."""
+
+SHARES = frozenset({"cisi", "hdi", "gmi", "human_modification"})
+"""Variables that lie between 0 and 1."""
+
+# Rounding of a mean of float32 pixels may pass an end of the range.
+_SLACK = 1e-6
+
+
+@dataclass
+class GeoEnrich(TortillaExtension):
+    """Columns ``geoenrich:{name}`` from rasters and ``geoenrich:admin_{name}`` from areas.
+
+    Parameters
+    ----------
+    layers
+        Name of a variable to a local raster, or to (path, band). Any name is taken; the unit is
+        that of the raster.
+    admin
+        Name of a column to areas: GeoJSON or GeoParquet path, (path, name column), an Arrow table
+        with ``geometry`` and a name, or a list of (WKB, name), in EPSG:4326.
+    prefix
+        What stands before the colon.
+    tolerance
+        Degrees: a centroid in no area takes the nearest one within so far.
+    executor
+        Any `concurrent.futures.Executor`, which then computes the layers side by side.
+
+    Raises
+    ------
+    InvalidInputError
+        No layer at all; samples without place; a layer without CRS; a share outside 0..1.
+    ComalError
+        A layer cannot be read; the message names it.
+
+    Notes
+    -----
+    The footprint is the raster of ``stac:*``, else ``istac:geometry``, else a centroid.
+    """
+
+    layers: Mapping[str, Any] = field(default_factory=dict)
+    admin: Mapping[Any, Any] = field(default_factory=dict)
+    prefix: str = "geoenrich"
+    tolerance: float = 0.0
+    executor: Executor | None = field(default=None, repr=False, compare=False)
+    schema_only: bool = field(default=False, kw_only=True)
+
+    _kinds: ClassVar[dict[str, pa.DataType]] = {}
+    _default: ClassVar[pa.DataType] = pa.float32()
+    _admin_name: ClassVar[str] = "admin_{}"
+
+    def __post_init__(self) -> None:
+        if not self.layers and not self.admin:
+            raise InvalidInputError(
+                f"{type(self).__name__} needs layers",
+                expected="layers={'elevation': 'dem.tif'} or admin={'countries': 'admin.geojson'}",
+            )
+        self._regions: dict[Any, Regions] = {}
+
+    def get_schema(self) -> pa.Schema:
+        """A column per layer and per administrative layer, in the order given."""
+        columns = [
+            column(
+                f"{self.prefix}:{name}",
+                self._kinds.get(name, self._default),
+                VARIABLES.get(name, f"Mean of {name} over the footprint"),
+            )
+            for name in self.layers
+        ]
+        columns += [
+            column(
+                f"{self.prefix}:{self._admin_name.format(name)}",
+                pa.string(),
+                "Administrative area of the centroid",
+            )
+            for name in self.admin
+        ]
+        return pa.schema(columns)
+
+    def compute_table(self, table: pa.Table) -> pa.Table:
+        """Values for all rows; null where nothing is valid or the sample has no place."""
+        footprints = footprints_of(table, type(self).__name__)
+        schema = self.get_schema()
+        means = self._means(footprints)
+        columns: list[pa.Array] = []
+        for name, wanted, values in zip(self.layers, schema, means, strict=False):
+            columns.append(_column(name, values, wanted.type))
+        lon, lat = footprints.centres()
+        for name, source in self.admin.items():
+            if name not in self._regions:
+                self._regions[name] = load_regions(source)
+            columns.append(self._regions[name].find(lon, lat, self.tolerance))
+        return pa.table(columns, schema=schema)
+
+    def _means(self, footprints: samples.Footprints) -> list[Floats]:
+        from comal.raster.zonal import sample_footprint  # noqa: PLC0415 - loads GDAL
+
+        compute = partial(sample_footprint, footprints=footprints)
+        run = map if self.executor is None else self.executor.map
+        return list(run(compute, self.layers.values()))
+
+    def _compute(self, tortilla: Any) -> pa.Table:
+        return self.compute_table(tortilla.to_arrow())
+
+
+@dataclass
+class RAI(GeoEnrich):
+    """Columns ``rai:*`` of responsible AI, computed as by `GeoEnrich`.
+
+    Layers are ``elevation`` (int64, in metres), ``cisi``, ``gdp``, ``hdi``, ``gmi`` and ``pop``
+    (double); administrative layers are 0, 1 and 2 for countries, districts and municipalities.
+    """
+
+    prefix: str = "rai"
+
+    _kinds: ClassVar[dict[str, pa.DataType]] = {"elevation": pa.int64()}
+    _default: ClassVar[pa.DataType] = pa.float64()
+    _admin_name: ClassVar[str] = "admin{}"
+
+
+def footprints_of(table: pa.Table, who: str) -> samples.Footprints:
+    """Footprints of samples from their ``stac:*`` and ``istac:*`` columns.
+
+    Raises
+    ------
+    InvalidInputError
+        The table has none of these columns.
+    """
+    names = set(table.column_names)
+    options: list[samples.Footprints] = []
+    if {"stac:crs", "stac:geotransform", "stac:tensor_shape"} <= names:
+        raster = (table.column(f"stac:{part}") for part in ("crs", "geotransform", "tensor_shape"))
+        options.append(samples.raster_footprints(*raster))
+    if {"istac:crs", "istac:geometry"} <= names:
+        geometry, crs = table.column("istac:geometry"), table.column("istac:crs")
+        options.append(samples.geometry_footprints(geometry, crs))
+    options += [
+        samples.point_footprints(table.column(name))
+        for name in ("stac:centroid", "istac:centroid")
+        if name in names
+    ]
+    if not options:
+        raise InvalidInputError(
+            f"{who} needs the place of the samples",
+            found=", ".join(map(shown, table.column_names[:20])),
+            expected="the columns of STAC or ISTAC",
+        )
+    return samples.first_known(options)
+
+
+def _column(name: str, values: Floats, kind: pa.DataType) -> pa.Array:
+    known = np.isfinite(values)
+    if name in SHARES:
+        outside = known & ((values < -_SLACK) | (values > 1 + _SLACK))
+        if outside.any():
+            raise InvalidInputError(
+                f"layer {name} is no share",
+                found=float(values[outside][0]),
+                expected="values from 0 to 1",
+                hint="give the nodata value in the raster, or rescale it",
+            )
+    if pa.types.is_integer(kind):
+        values = np.round(values)
+    return pc.cast(pa.array(values, mask=~known), kind)

@@ -1,0 +1,206 @@
+"""Which rows lie in a box or in a range of time (7.2.2), told for whole columns at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, InvalidMetadataError, shown, translated
+from comal.geo import boxes, times, wkb
+from comal.geo.crs import LONLAT, groups, projection
+from comal.geo.geometry import densified, unrolled
+from comal.taco import spec
+
+Bools = npt.NDArray[np.bool_]
+
+Objects = npt.NDArray[np.object_]
+
+_DEGREES = frozenset({"", LONLAT, "OGC:CRS84"})
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Rows whose geometry has a point in common with a box; edges count."""
+
+    bounds: tuple[float, float, float, float]
+    """West, south, east, north in degrees; west > east crosses the antimeridian."""
+    column: str
+    crs_column: str | None
+    """Column with the CRS of each geometry; None when it is longitude and latitude."""
+    level: int = 0
+    prune: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that `matches` takes."""
+        return (self.column,) if self.crs_column is None else (self.column, self.crs_column)
+
+    def matches(self, geometry: Any, crs: Any = None) -> Bools:
+        """Which rows match: WKB, and where needed the CRS, as Arrow arrays of n rows."""
+        geometry = _plain(geometry)
+        if crs is None:
+            return intersecting(geometry, self.bounds, self.column)
+        result = np.zeros(len(geometry), np.bool_)
+        for name, rows in groups(pc.fill_null(_plain(crs), LONLAT), len(geometry)):
+            some = geometry.take(pa.array(rows))
+            if name in _DEGREES:
+                result[rows] = intersecting(some, self.bounds, self.column)
+            else:
+                args = some, name, self.bounds, self.column
+                result[rows] = _on_own_thread(_projected, *args)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Rows whose time lies in a range, both ends included."""
+
+    start: int | None
+    """Microseconds since 1970 UTC, or None for an open end."""
+    end: int | None
+    column: str
+    level: int = 0
+    prune: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that `matches` takes."""
+        return (self.column,)
+
+    def matches(self, values: Any) -> Bools:
+        """Which rows match; null never does."""
+        column = _plain(times.timestamps(_plain(values), self.column))
+        moments = np.asarray(pc.fill_null(column.cast(pa.int64()), 0), np.int64)
+        result = np.asarray(pc.is_valid(column), np.bool_)
+        if self.start is not None:
+            result = result & (moments >= self.start)
+        if self.end is not None:
+            result = result & (moments <= self.end)
+        return result
+
+
+Filter = Box | Period
+
+
+def intersecting(geometry: Any, bounds: tuple[float, ...], where: str) -> Bools:
+    """Which WKB geometries in degrees meet the box `bounds`; points need no geometry library."""
+    west, south, east, north = wkb.bounds(geometry, where)
+    result = boxes.boxes_intersect(west, south, east, north, bounds)
+    with np.errstate(invalid="ignore"):
+        extended = np.flatnonzero((west < east) | (south < north))
+    if len(extended):
+        shapes = wkb.to_shapely(geometry.take(pa.array(extended)), where)
+        result[extended] = _meet(unrolled(shapes), bounds)
+    return result
+
+
+def _meet(shapes: Objects, bounds: tuple[float, ...]) -> Bools:
+    """Which geometries in degrees, of which some go on beyond 180, meet the box."""
+    import shapely  # noqa: PLC0415 - 40 ms that points never need
+
+    west, south, east, north = bounds
+    arcs = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+    result = np.zeros(len(shapes), np.bool_)
+    for shift in (-360.0, 0.0, 360.0):
+        for start, end in arcs:
+            window = shapely.box(start + shift, south, end + shift, north)
+            result |= shapely.intersects(shapes, window)
+    return result
+
+
+def _projected(geometry: Any, crs: str, bounds: tuple[float, ...], where: str) -> Bools:
+    """Which WKB geometries in another CRS meet the box."""
+    import shapely  # noqa: PLC0415 - as above
+
+    with translated({InvalidInputError: InvalidMetadataError}, "unknown CRS", where=where):
+        source = projection(crs, where)
+    shapes = densified(source, wkb.to_shapely(geometry, where))
+    points, index = shapely.get_coordinates(shapes, return_index=True)
+    degrees = np.column_stack(source.to_lonlat(points[:, 0], points[:, 1]))
+    lost = np.unique(index[~np.isfinite(degrees).all(axis=1)])
+    shapes = shapely.set_coordinates(shapes, np.nan_to_num(degrees))
+    # A geometry that has no place on the earth meets nothing.
+    shapes[lost] = None
+    return _meet(unrolled(shapes), bounds)
+
+
+_PROJECTING: list[ThreadPoolExecutor] = []
+
+
+def _on_own_thread(function: Callable[..., Bools], *args: Any) -> Bools:
+    """Call a function on a thread of Python's own.
+
+    Objects of PROJ belong to a thread and are kept with it. The threads of a query engine are
+    another one to Python at each call, and PROJ crashes in them.
+    """
+    if not _PROJECTING:
+        _PROJECTING.append(ThreadPoolExecutor(1, "comal-projection"))
+    return _PROJECTING[0].submit(function, *args).result()
+
+
+os.register_at_fork(after_in_child=_PROJECTING.clear)
+
+
+def _plain(column: Any) -> Any:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+# -- choosing columns ------------------------------------------------------------------------------
+
+
+def box_filter(
+    bounds: Iterable[float], column: str, level: int, *, prune: bool, schema: Any
+) -> Box:
+    """The filter for a box; ``column="auto"`` takes the first of the columns of 7.2.2."""
+    box = boxes.validate_bbox(tuple(bounds), "bbox")
+    name = _chosen(column, spec.GEOMETRY_COLUMNS, schema, level, "geometry_col")
+    kind = schema.field(name).type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise InvalidInputError(
+            f"column {shown(name)} is no geometry", found=str(kind), expected="WKB in binary"
+        )
+    crs = "istac:crs" if name == "istac:geometry" and "istac:crs" in schema.names else None
+    west, south, east, north = box
+    return Box((west, south, east, north), name, crs, level, prune)
+
+
+def period_filter(value: Any, column: str, level: int, *, prune: bool, schema: Any) -> Period:
+    """The filter for a range of time; ``column="auto"`` takes the first of 7.2.2."""
+    start, end = times.parse_range(value)
+    name = _chosen(column, spec.TIME_COLUMNS, schema, level, "time_col")
+    kind = schema.field(name).type
+    if not (pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        raise InvalidInputError(
+            f"column {shown(name)} is no time", found=str(kind), expected="a timestamp"
+        )
+    return Period(start, end, name, level, prune)
+
+
+def _chosen(column: str, candidates: tuple[str, ...], schema: Any, level: int, what: str) -> str:
+    if column != "auto":
+        if column not in schema.names:
+            raise InvalidInputError(
+                f"no column {shown(column)} at level {level}",
+                expected=", ".join(shown(name) for name in schema.names[:40]),
+                hint=f"pass {what}= one of these, or another level=",
+            )
+        return column
+    for name in candidates:
+        if name in schema.names:
+            return name
+    raise InvalidInputError(
+        f"level {level} has no column that {what}='auto' looks for",
+        found=", ".join(shown(name) for name in schema.names[:40]),
+        expected=" or ".join(candidates),
+        hint=f"pass {what}= the right column, or another level=",
+    )

@@ -1,0 +1,40 @@
+"""ZIP archives over byte ranges: written front to back, read by their directory.
+
+`ZipWriter` appends entries to a file; `directory_plan` fetches and parses a central directory;
+`check_local` and `local_before` compare a payload's own header with what led to it; `check_plan`
+lists everything that is wrong.
+"""
+
+from comal.ziparchive.check import check_plan, content_plan, local_plan, problems
+from comal.ziparchive.directory import Directory, directory_plan
+from comal.ziparchive.local import (
+    LocalHeader,
+    check_local,
+    local_before,
+    parse_local,
+    prefix_size,
+)
+from comal.ziparchive.payload import check_crc, extracted
+from comal.ziparchive.wire import DEFLATE, STORE
+from comal.ziparchive.write import Reserved, Span, ZipWriter
+
+__all__ = [
+    "DEFLATE",
+    "STORE",
+    "Directory",
+    "LocalHeader",
+    "Reserved",
+    "Span",
+    "ZipWriter",
+    "check_crc",
+    "check_local",
+    "check_plan",
+    "content_plan",
+    "directory_plan",
+    "extracted",
+    "local_before",
+    "local_plan",
+    "parse_local",
+    "prefix_size",
+    "problems",
+]

@@ -1,0 +1,200 @@
+"""Headers and checksums for a whole block of entries, and the few ways bytes reach a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal.isal_zlib import crc32
+
+from comal.errors import InvalidInputError, StorageError, shown, translated
+from comal.ziparchive import wire
+
+BLOCK_BYTES = 8 << 20
+BLOCK_ROWS = 65_536
+CHUNK = 4 << 20
+_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+DISK: dict[type[BaseException], type[StorageError]] = {OSError: StorageError}
+
+
+def encoded_name(name: str) -> bytes:
+    """The bytes of an entry name; refused when empty, too long, or not representable."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            "entry name is not valid Unicode", found=shown(name), hint="rename the sample"
+        ) from error
+    if not 0 < len(encoded) <= wire.MAX_NAME or b"\0" in encoded:
+        raise InvalidInputError(
+            "entry name cannot be written",
+            found=shown(name),
+            expected="1 to 65535 bytes without NUL",
+        )
+    return encoded
+
+
+def checked_names(names: Any) -> Any:
+    """An Arrow column of names as binary; refused like `encoded_name`, all at once."""
+    names = names.cast(pa.binary()) if names.type != pa.binary() else names
+    sizes = pc.binary_length(names)
+    bad = pc.or_(
+        pc.or_(pc.equal(sizes, 0), pc.greater(sizes, wire.MAX_NAME)),
+        pc.match_substring(names, b"\0"),
+    )
+    row = pc.index(bad, value=True).as_py()
+    if row >= 0:
+        encoded_name(names[row].as_py().decode("utf-8", "replace"))
+    return names
+
+
+def flat(column: Any, what: str) -> Any:
+    """A column as one Arrow array without nulls."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        raise InvalidInputError(f"{what} are over 2 GiB in one call", hint="add them in batches")
+    if column.type not in _BYTES:
+        raise InvalidInputError(
+            f"{what} are no text or bytes", found=column.type, expected="string or binary"
+        )
+    if column.null_count:
+        raise InvalidInputError(f"{what} hold nulls", found=f"{column.null_count} nulls")
+    return column
+
+
+def as_binary(values: Any) -> Any:
+    """A block of string or binary values as an Arrow array of binary, without a copy."""
+    offsets = value_offsets(values)
+    data = pa.py_buffer(value_bytes(values))
+    starts = pa.py_buffer((offsets - offsets[0]).astype(np.int32))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, starts, data])
+
+
+def flags_of(names: Any) -> npt.NDArray[np.uint16]:
+    """General purpose flags for each name of a binary array."""
+    if bytes(value_bytes(names)).isascii():
+        return np.zeros(len(names), np.uint16)
+    ascii_only = pc.string_is_ascii(names.cast(pa.string())).to_numpy(zero_copy_only=False)
+    flags: npt.NDArray[np.uint16] = np.where(ascii_only, 0, wire.FLAG_UTF8).astype(np.uint16)
+    return flags
+
+
+def block_bounds(sizes: wire.Int64s) -> Iterator[tuple[int, int]]:
+    """Row ranges whose payloads make up about one block each."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + BLOCK_ROWS)
+        yield start, stop
+        start = stop
+
+
+def value_offsets(values: Any) -> npt.NDArray[Any]:
+    """Where each value of a binary array starts in its data buffer, and the end of the last."""
+    if len(values) == 0:
+        return np.zeros(1, np.int32)
+    wide = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
+    offsets = np.frombuffer(values.buffers()[1], np.int64 if wide else np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1]
+
+
+def value_bytes(values: Any) -> memoryview:
+    """All values of a binary array, joined, without a copy."""
+    offsets = value_offsets(values)
+    return memoryview(values.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
+
+
+def checksums(payloads: Any) -> npt.NDArray[np.uint32]:
+    """CRC-32 of each value of a binary array."""
+    bounds = value_offsets(payloads).tolist()
+    data = memoryview(payloads.buffers()[2] or b"")
+    return np.fromiter(
+        (crc32(data[start:stop]) for start, stop in pairwise(bounds)),
+        np.uint32,
+        len(payloads),
+    )
+
+
+def paddings(
+    position: int, name_sizes: wire.Int64s, sizes: wire.Int64s, alignment: int
+) -> wire.Int64s:
+    """Bytes of the alignment field for each of a run of entries that starts at `position`."""
+    count = len(sizes)
+    if alignment <= 1 or count == 0:
+        return np.zeros(count, np.int64)
+    # Each payload begins on the alignment, so only its length decides about the entry behind it.
+    before = np.empty(count, np.int64)
+    before[0] = position
+    before[1:] = sizes[:-1]
+    gaps = -(before + wire.LOCAL_SIZE + name_sizes) % alignment
+    short = (gaps > 0) & (gaps < 4)
+    gaps[short] += -((gaps[short] - 4) // alignment) * alignment
+    return gaps
+
+
+def padding_array(pads: wire.Int64s) -> Any:
+    """The alignment fields as an Arrow array of binary."""
+    kinds, codes = np.unique(pads, return_inverse=True)
+    fields = pa.array([wire.padding_field(size) for size in kinds.tolist()], pa.binary())
+    return fields.take(pa.array(codes))
+
+
+def entry_records(
+    starts: wire.Int64s,
+    sizes: wire.Int64s,
+    crcs: npt.NDArray[np.uint32],
+    flags: npt.NDArray[np.uint16],
+    name_sizes: wire.Int64s,
+) -> wire.Records:
+    """What a writer remembers of stored entries, as an array of `wire.ENTRY`."""
+    records = np.zeros(len(starts), wire.ENTRY)
+    records["offset"] = starts
+    records["csize"] = sizes
+    records["size"] = sizes
+    records["crc"] = crcs
+    records["flags"] = flags
+    records["name_size"] = name_sizes
+    return records
+
+
+def exact_chunks(source: BinaryIO, size: int, where: str) -> Iterator[bytes]:
+    """The bytes of a stream that must hold exactly `size` of them."""
+    left = size
+    while True:
+        with translated({OSError: StorageError}, "source cannot be read", where=where):
+            chunk = source.read(min(left, CHUNK) if left else 1)
+        if not chunk and not left:
+            return
+        if not chunk or len(chunk) > left:
+            raise InvalidInputError(
+                "source is not as long as it was said to be",
+                where=where,
+                found=f"{size - left} bytes" if not chunk else f"more than {size} bytes",
+                expected=f"{size} bytes",
+                hint="leave the source alone while it is packed",
+            )
+        left -= len(chunk)
+        yield chunk
+
+
+def zeros(size: int) -> Iterator[bytes]:
+    """`size` zero bytes in chunks."""
+    block = bytes(min(size, CHUNK))
+    for start in range(0, size, CHUNK):
+        yield block[: size - start]
+
+
+def write_all(file: BinaryIO, data: Any) -> None:
+    """Write all of `data`, also to a file that takes less than it is given."""
+    with translated(DISK, "target cannot be written"):
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[file.write(left) :]

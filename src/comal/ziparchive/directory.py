@@ -1,0 +1,249 @@
+"""The central directory of an archive: columns of its entries, and the plan that fetches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidMetadataError, Problem
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import Piece, Plan, read_span
+from comal.ziparchive import parse, wire
+from comal.ziparchive.end import End, find_end
+
+TAIL = 65_536
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The entries of an archive, one row each, in the order of the central directory.
+
+    Arrays have shape (n,). Offsets count from the first byte of the object, also where something
+    stands before the archive.
+    """
+
+    names: Any
+    """Arrow string array; see `parse.text_names` for the decoding."""
+    raw_names: Any
+    """The same as stored, Arrow binary array; shares its bytes with `names`."""
+    method: npt.NDArray[np.uint16]
+    flags: npt.NDArray[np.uint16]
+    crc: npt.NDArray[np.uint32]
+    csize: wire.Int64s
+    """Stored bytes of each payload."""
+    size: wire.Int64s
+    """Bytes of each entry when extracted."""
+    header_offset: wire.Int64s
+    """Where each local header begins."""
+    name_size: npt.NDArray[np.uint16]
+    """Bytes of each name as stored."""
+    made_by: npt.NDArray[np.uint16]
+    external: npt.NDArray[np.uint32]
+    """External attributes; Unix modes in the upper half."""
+    comments: Any
+    """Arrow binary array of entry comments, or None where no entry has one."""
+    start: int
+    """Offset of the directory."""
+    end_offset: int
+    """Offset of the end record (the ZIP64 one where there is one)."""
+    comment: bytes
+    """Comment of the archive."""
+    total: int
+    """Bytes of the object."""
+    shift: int
+    """Bytes that stand before the archive and that its own offsets do not count."""
+    problems: tuple[Problem, ...]
+    """What was odd, without doubt about the answer."""
+
+    def __len__(self) -> int:
+        return len(self.method)
+
+    @cached_property
+    def unique(self) -> bool:
+        """Whether no name stands twice."""
+        return bool(pc.count_distinct(self.names).as_py() == len(self))
+
+    def find(self, name: str) -> int:
+        """The row of an entry, or -1; of several with one name the last, as other readers do."""
+        names = self.names if self.unique else self.names[::-1]
+        row: int = pc.index(names, pa.scalar(name, names.type)).as_py()
+        return row if self.unique or row < 0 else len(self) - 1 - row
+
+    def find_many(self, names: Any) -> wire.Int64s:
+        """Rows of many entries.
+
+        Parameters
+        ----------
+        names
+            Arrow string array.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64, shape (len(names),): the row of each, -1 where there is none.
+        """
+        known = self.names if self.unique else self.names[::-1]
+        found = pc.index_in(names.cast(known.type), value_set=known)
+        if isinstance(found, pa.ChunkedArray):
+            found = found.combine_chunks()
+        rows: wire.Int64s = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+        if not self.unique:
+            rows[rows >= 0] = len(self) - 1 - rows[rows >= 0]
+        return rows
+
+    @cached_property
+    def payload_offsets(self) -> wire.Int64s:
+        """Where payloads begin when local headers hold no extra field but ZIP64's.
+
+        True of every archive without alignment; `local_header_plan` reads the real ones.
+        """
+        zip64 = (self.size >= wire.U32) | (self.csize >= wire.U32)
+        offsets: wire.Int64s = (
+            self.header_offset + wire.LOCAL_SIZE + self.name_size + np.where(zip64, 20, 0)
+        )
+        return offsets
+
+
+def directory_plan(
+    href: str = "",
+    tail: int = TAIL,
+    limits: Limits = DEFAULT_LIMITS,
+    known: Sequence[Piece] = (),
+) -> Plan[Directory]:
+    """Fetch and parse the central directory of an archive.
+
+    One request for the last `tail` bytes, another only where the directory does not lie in them.
+
+    Parameters
+    ----------
+    href
+        The archive, relative to what the plan is run against.
+    tail
+        Bytes to ask for at first.
+    limits
+        `table_bytes` and `table_rows` cap the directory.
+    known
+        Pieces of the object that are here already; a tail among them saves the first request.
+
+    Raises
+    ------
+    NotThisFormatError
+        No end record.
+    InvalidMetadataError
+        The end record, the directory or an entry contradicts the archive.
+    LimitExceededError
+        A directory over the limits.
+    """
+    where = href or "archive"
+    end, pieces = yield from find_end(href, tail, known, where)
+    limits.check("table_rows", end.count, where)
+    limits.check("table_bytes", end.size, where)
+    data = b""
+    if end.size:
+        data = yield from read_span(pieces, end.start, end.size, href)
+    return parse_directory(data, end, where)
+
+
+def parse_directory(data: bytes, end: End, where: str = "archive") -> Directory:
+    """The columns of a central directory whose bytes are `data`.
+
+    Raises
+    ------
+    InvalidMetadataError
+        Another number of entries than the end record says; an entry that reaches beyond the
+        entries' part of the object, or into another one.
+    """
+    starts, records = parse.headers(data, where)
+    if len(starts) != end.count:
+        raise InvalidMetadataError(
+            "end record and directory disagree about the number of entries",
+            where=f"{where}, byte {end.position}",
+            found=f"{len(starts)} entries",
+            expected=f"{end.count}",
+        )
+    csize, size, offset = parse.apply_zip64(data, starts, records, where)
+    name_starts = starts + wire.CENTRAL_SIZE
+    raw = parse.slices(data, name_starts, records["name_size"])
+    names, problems = parse.text_names(raw, records["flags"])
+    directory = Directory(
+        names=names,
+        raw_names=raw,
+        method=records["method"].copy(),
+        flags=records["flags"].copy(),
+        crc=records["crc"].copy(),
+        csize=csize,
+        size=size,
+        header_offset=offset + end.shift,
+        name_size=records["name_size"].copy(),
+        made_by=records["made_by"].copy(),
+        external=records["external"].copy(),
+        comments=_comments(data, name_starts, records),
+        start=end.start,
+        end_offset=end.position,
+        comment=end.comment,
+        total=end.total,
+        shift=end.shift,
+        problems=(*end.problems, *problems),
+    )
+    _check_spans(directory, where)
+    return directory
+
+
+def _comments(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
+    if not records["comment_size"].any():
+        return None
+    starts = name_starts + records["name_size"] + records["extra_size"]
+    return parse.slices(data, starts, records["comment_size"])
+
+
+def _check_spans(directory: Directory, where: str) -> None:
+    """Refuse entries that reach past the directory or partly into one another.
+
+    Several names on one local header are legal; they are reported by `check.problems`.
+    """
+    starts = directory.header_offset
+    room = directory.start - wire.LOCAL_SIZE - directory.name_size.astype(np.int64)
+    # Written so that nothing can wrap: csize may be anything below 2 ** 63.
+    outside = (starts < 0) | (starts > room) | (directory.csize > room - starts)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise InvalidMetadataError(
+            "entry reaches outside of the archive",
+            where=f"{where}, {parse.label(directory.names, row)}",
+            found=f"{directory.csize[row]} bytes behind a header at {starts[row]}",
+            expected=f"an end at or before {directory.start}",
+            problems=_outside_problems(directory, outside),
+        )
+    pair = _overlap(directory)
+    if pair is not None:
+        first, second = pair
+        raise InvalidMetadataError(
+            "entries overlap",
+            where=f"{where}, {parse.label(directory.names, second)}",
+            found=f"its header at {starts[second]}",
+            expected=f"not inside {parse.label(directory.names, first)}",
+        )
+
+
+def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> list[Problem]:
+    return [
+        Problem("zip-span", parse.label(directory.names, row), "reaches outside of the archive")
+        for row in np.flatnonzero(outside)[: parse.MAX_PROBLEMS].tolist()
+    ]
+
+
+def _overlap(directory: Directory) -> tuple[int, int] | None:
+    starts = directory.header_offset
+    stops = directory.payload_offsets + directory.csize
+    order = np.arange(len(starts)) if (np.diff(starts) >= 0).all() else np.argsort(starts)
+    first, second = order[:-1], order[1:]
+    shared = (starts[first] == starts[second]) & (directory.csize[first] == directory.csize[second])
+    bad = np.flatnonzero((stops[first] > starts[second]) & ~shared)
+    return (int(first[bad[0]]), int(second[bad[0]])) if len(bad) else None

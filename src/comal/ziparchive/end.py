@@ -1,0 +1,234 @@
+"""The end of an archive: which end record counts, and where the central directory is."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from comal.errors import InvalidMetadataError, NotThisFormatError, Problem
+from comal.plan import ByteRange, Piece, Plan, Tail, read_span
+from comal.ziparchive import wire
+
+SEARCH: Final = wire.END_SIZE + wire.MAX_COMMENT
+"""An end record begins at most so far from the end of the archive."""
+_MAX_CANDIDATES = 16
+_END = struct.Struct("<4xHHHHIIH")
+_END64 = struct.Struct("<4xQHHIIQQQQ")
+_LOCATOR64 = struct.Struct("<4xIQI")
+_CENTRAL = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
+_END_MARK = wire.END_SIGNATURE.to_bytes(4, "little")
+_END64_MARK = wire.END64_SIGNATURE.to_bytes(4, "little")
+_LOCATOR64_MARK = wire.LOCATOR64_SIGNATURE.to_bytes(4, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What the end records say, and where the directory really is."""
+
+    count: int
+    start: int
+    """Offset of the central directory in the object."""
+    size: int
+    position: int
+    """Offset of the first end record, the ZIP64 one where there is one."""
+    comment: bytes
+    total: int
+    shift: int = 0
+    """Bytes before the archive that its offsets do not count."""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def stop(self) -> int:
+        """Offset of the first byte behind the directory."""
+        return self.start + self.size
+
+    def but(self, problem: Problem) -> End:
+        """The same with one more problem."""
+        return replace(self, problems=(*self.problems, problem))
+
+
+def find_end(
+    href: str, tail: int, known: Sequence[Piece], where: str
+) -> Plan[tuple[End, list[Piece]]]:
+    """Find the end record that counts: the last whose comment reaches the end of the object.
+
+    Records that only look like one, in a comment or left by an earlier update, are told apart by
+    that and by the signature that their directory must begin with.
+
+    Returns
+    -------
+    end, pieces
+        The record, and the pieces that were fetched or known.
+    """
+    pieces = list(known)
+    last = next((piece for piece in pieces if piece.end == piece.total), None)
+    if last is None:
+        (last,) = yield [Tail(tail, href)]
+        pieces.append(last)
+    candidates = end_candidates(last)
+    if not candidates and last.offset > max(0, last.total - SEARCH):
+        start = max(0, last.total - SEARCH - wire.LOCATOR64_SIZE - wire.END64_SIZE)
+        (last,) = yield [ByteRange(start, last.total - start, href)]
+        pieces.append(last)
+        candidates = end_candidates(last)
+    candidates = candidates or _followed_by_bytes(last)
+    if not candidates:
+        raise NotThisFormatError(
+            "no end of central directory record",
+            where=where,
+            expected="a ZIP archive",
+            hint="the file is no ZIP archive, or its end was cut off",
+        )
+    end = yield from _first_valid(candidates, last, pieces, href, where)
+    return end, pieces
+
+
+def end_candidates(tail: Piece) -> list[int]:
+    """Offsets in the object of end records whose comment ends with it, the last first."""
+    return [start for start, stop in _records(tail) if stop == tail.total]
+
+
+def _followed_by_bytes(tail: Piece) -> list[int]:
+    return [start for start, stop in _records(tail) if stop < tail.total]
+
+
+def _records(tail: Piece) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    lowest = max(0, tail.total - SEARCH - tail.offset)
+    at = tail.data.rfind(_END_MARK)
+    while at >= lowest and len(found) < _MAX_CANDIDATES:
+        if at + wire.END_SIZE <= len(tail.data):
+            comment = int.from_bytes(tail.data[at + 20 : at + 22], "little")
+            found.append((tail.offset + at, tail.offset + at + wire.END_SIZE + comment))
+        at = tail.data.rfind(_END_MARK, 0, at + 3)
+    return found
+
+
+def _first_valid(
+    candidates: list[int], tail: Piece, pieces: list[Piece], href: str, where: str
+) -> Plan[End]:
+    reasons: list[InvalidMetadataError] = []
+    valid: list[End] = []
+    for position in candidates:
+        try:
+            record = yield from _record(position, tail, pieces, href, where)
+            end = yield from _placed(record, pieces, href, where, sure=len(candidates) > 1)
+        except InvalidMetadataError as error:
+            reasons.append(error)
+        else:
+            valid.append(end)
+    if not valid:
+        raise reasons[0]
+    # A record without entries is believed only when nothing else is there: an archive with an
+    # end record in its comment would otherwise open empty.
+    end = next((end for end in valid if end.count), valid[0])
+    if len(valid) > 1:
+        places = ", ".join(str(other.position) for other in valid)
+        end = end.but(Problem("zip-two-ends", where, f"several end records hold: at {places}"))
+    return end
+
+
+def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: str) -> Plan[End]:
+    """The end record at `position`, with the values of its ZIP64 pair; places not yet checked."""
+    fields = _END.unpack(tail.slice(position, wire.END_SIZE))
+    disks, (here, count, size, offset, comment_size) = fields[:2], fields[2:]
+    comment = tail.slice(position + wire.END_SIZE, comment_size)
+    end = End(count, offset, size, position, comment, tail.total)
+    stop = position + wire.END_SIZE + comment_size
+    if stop < tail.total:
+        message = f"{tail.total - stop} bytes stand behind the end record"
+        end = end.but(Problem("zip-trailing-bytes", f"{where}, byte {stop}", message))
+    if position >= wire.LOCATOR64_SIZE:
+        at = position - wire.LOCATOR64_SIZE
+        locator = yield from read_span(pieces, at, wire.LOCATOR64_SIZE, href)
+        if locator.startswith(_LOCATOR64_MARK):
+            return (yield from _with_zip64(end, locator, pieces, href, where))
+    if here != count or any(disks):
+        raise InvalidMetadataError(
+            "archive is one of several volumes, which is not supported",
+            where=f"{where}, byte {position}",
+            found=f"disks {disks[0]} and {disks[1]}, {here} of {count} entries here",
+        )
+    return end
+
+
+def _with_zip64(end: End, locator: bytes, pieces: list[Piece], href: str, where: str) -> Plan[End]:
+    """Fields that are too small in the end record, from the ZIP64 one (APPNOTE 4.3.14)."""
+    _, stated, _ = _LOCATOR64.unpack(locator)
+    adjacent = end.position - wire.LOCATOR64_SIZE - wire.END64_SIZE
+    found: tuple[int, bytes] | None = None
+    for place in dict.fromkeys((stated, adjacent)):
+        if 0 <= place <= adjacent:
+            record = yield from read_span(pieces, place, wire.END64_SIZE, href)
+            if record.startswith(_END64_MARK):
+                found = place, record
+                break
+    place_name = f"{where}, byte {end.position - wire.LOCATOR64_SIZE}"
+    if found is None:
+        if end.count == wire.U16 or wire.U32 in (end.size, end.start):
+            raise InvalidMetadataError(
+                "ZIP64 locator points at no ZIP64 end record", where=place_name, found=stated
+            )
+        message = "ZIP64 locator points at no ZIP64 end record; the plain one is used"
+        return end.but(Problem("zip-zip64-locator", place_name, message))
+    position, record = found
+    if position != stated:
+        message = f"says {stated}, the ZIP64 end record is at {position}"
+        end = end.but(Problem("zip-zip64-locator", place_name, message))
+    _, _, _, disk, first_disk, here, count, size, offset = _END64.unpack(record)
+    if here != count or disk or first_disk:
+        raise InvalidMetadataError(
+            "archive is one of several volumes, which is not supported", where=place_name
+        )
+    plain = (end.count, end.size, end.start)
+    large = (count, size, offset)
+    merged = [
+        wide if short == sentinel else short
+        for short, wide, sentinel in zip(plain, large, (wire.U16, wire.U32, wire.U32), strict=True)
+    ]
+    if merged != list(large):
+        message = f"plain end record says {plain}, the ZIP64 one {large}"
+        end = end.but(Problem("zip-zip64-mismatch", place_name, message))
+    return replace(end, count=merged[0], size=merged[1], start=merged[2], position=position)
+
+
+def _placed(end: End, pieces: list[Piece], href: str, where: str, *, sure: bool) -> Plan[End]:
+    """Check the directory's numbers and find where it is; `sure` asks for its signature too."""
+    place = f"{where}, byte {end.position}"
+    limit = end.position
+    if end.size > limit or end.count * wire.CENTRAL_SIZE > end.size:
+        raise InvalidMetadataError(
+            "end record cannot be right",
+            where=place,
+            found=f"{end.count} entries in a directory of {end.size} bytes",
+            expected=f"at most {limit} bytes, at least {wire.CENTRAL_SIZE} for each entry",
+        )
+    adjacent = limit - end.size
+    if end.size == 0:
+        return replace(end, start=min(end.start, limit))
+    if end.start == adjacent and not sure:
+        return end
+    # An offset that is too large would mean bytes missing in front: nothing in there is sure.
+    for start in dict.fromkeys((end.start, adjacent)) if end.start <= adjacent else ():
+        signature = yield from read_span(pieces, start, 4, href)
+        if signature == _CENTRAL:
+            return _moved(end, start, adjacent, place)
+    raise InvalidMetadataError(
+        "no central directory where the end record says",
+        where=place,
+        found=f"directory of {end.size} bytes at {end.start}",
+        expected=f"one that ends at {limit}",
+    )
+
+
+def _moved(end: End, start: int, adjacent: int, place: str) -> End:
+    if start != end.start:
+        message = f"{start - end.start} bytes stand before the archive and are not counted in it"
+        end = end.but(Problem("zip-prefix", place, message))
+        return replace(end, shift=start - end.start, start=start)
+    if start != adjacent:
+        message = f"{adjacent - start} bytes between the directory and its end record"
+        end = end.but(Problem("zip-gap", place, message))
+    return end

@@ -1,0 +1,116 @@
+"""Small files that would become large: read and checked in a process with little memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.attacks.build import FLAT, Recipe, parquet
+
+_MEMORY = 4 << 30
+"""Address space, of which libraries reserve 2 to 3 GB before anything is read."""
+_SECONDS = 40
+
+_PROGRAM = """
+import json, resource, sys, warnings
+resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
+warnings.simplefilter("ignore")
+from comal.errors import ComalError
+from comal.taco.check import check
+from comal.taco.load import load
+path, what = sys.argv[1:]
+try:
+    if what == "check":
+        answer = dict(check(path).counts)
+    elif what == "open":
+        answer = load(path).id
+    elif what == "query":
+        answer = len(load(path).sql("SELECT id FROM data LIMIT 3").data)
+    elif what == "data":
+        answer = len(load(path).data)
+except ComalError as error:
+    answer = type(error).__name__
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([answer, peak]))
+"""
+
+
+def _same(value: Any, rows: int) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([value]))
+
+
+def _level(rows: int, **columns: Any) -> bytes:
+    zero, numbers = pa.array([0] * rows, pa.int64()), pa.array(range(rows), pa.int64())
+    table = pa.table(
+        {
+            "id": _same("a", rows),
+            "type": _same("FILE", rows),
+            **columns,
+            "internal:current_id": numbers,
+            "internal:parent_id": numbers,
+            "internal:offset": zero,
+            "internal:size": zero,
+        }
+    )
+    return parquet(table, store_schema=False, row_group_size=rows)
+
+
+def _texts() -> bytes:
+    """One text of a megabyte, six thousand times: 6 GB out of a few KB."""
+    return _level(6_000, text=_same("x" * 1_000_000, 6_000))
+
+
+def _rows() -> bytes:
+    """25 million rows, more than the limit, in a few hundred KB."""
+    rows = 25_000_000
+    numbers = pa.chunked_array([pa.nulls(rows, pa.int8()).fill_null(0)])
+    table = pa.table(dict.fromkeys(("id", "type", "a"), numbers))
+    return parquet(table, store_schema=False)
+
+
+def _run(path: Path, what: str) -> tuple[Any, int]:
+    program = _PROGRAM.format(memory=_MEMORY, seconds=_SECONDS)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path), what],
+        capture_output=True,
+        text=True,
+        timeout=2 * _SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer, peak = json.loads(done.stdout)
+    return answer, peak
+
+
+@pytest.mark.parametrize("what", ["open", "query", "check"])
+def test_texts_cost_no_more_than_what_is_asked_for(tmp_path: Path, what: str) -> None:
+    path = _write(tmp_path, _texts)
+    _, peak = _run(path, what)
+    assert peak < 600_000  # KB
+
+
+def test_all_of_a_bomb_at_once_is_refused(tmp_path: Path) -> None:
+    answer, _ = _run(_write(tmp_path, _texts), "data")
+    assert answer == "LimitExceededError"
+
+
+@pytest.mark.parametrize("what", ["check", "data"])
+def test_more_rows_than_the_limit(tmp_path: Path, what: str) -> None:
+    answer, peak = _run(_write(tmp_path, _rows), what)
+    assert answer in ("LimitExceededError", "InvalidMetadataError") or "taco-column-type" in answer
+    assert peak < 600_000
+
+
+def _write(place: Path, level: Callable[[], bytes]) -> Path:
+    path = place / "bomb.tacozip"
+    path.write_bytes(Recipe(tree=FLAT, level_bytes=lambda depth, data: level()).build())
+    assert path.stat().st_size < 3_000_000
+    return path

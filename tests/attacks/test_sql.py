@@ -1,0 +1,151 @@
+"""SQL that wants more than to read the data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from comal.errors import ComalError, LimitExceededError, QueryError
+from comal.taco.dataset import TacoDataset
+from comal.taco.load import load
+from tests.attacks.build import FLAT, Recipe
+from tests.attacks.corpus.base import zipped
+
+CANARY = "the canary sings"
+
+# {canary}: a file that must not be read; {target}: a file that must not come to be.
+TEXTS = {
+    "copy to": "COPY data TO '{target}'",
+    "copy a query": "COPY (SELECT 1) TO '{target}' (FORMAT csv)",
+    "copy in a select": "SELECT * FROM (COPY (SELECT 1) TO '{target}')",
+    "stacked": "SELECT * FROM data; COPY (SELECT 1) TO '{target}'",
+    "stacked behind NUL": "SELECT * FROM data\0; COPY (SELECT 1) TO '{target}'",
+    "stacked behind a comment": "SELECT * FROM data --\n; COPY (SELECT 1) TO '{target}'",
+    "export": "EXPORT DATABASE '{target}'",
+    "attach": "ATTACH '{target}' AS other",
+    "attach and select": "ATTACH '{target}' AS other; SELECT * FROM data",
+    "read_text": "SELECT content FROM read_text('{canary}')",
+    "read_blob": "SELECT content FROM read_blob('{canary}')",
+    "read_csv": "SELECT * FROM read_csv('{canary}', header=false)",
+    "read_parquet": "SELECT * FROM read_parquet('{canary}')",
+    "read_json": "SELECT * FROM read_json('{canary}')",
+    "file as a table": "SELECT * FROM '{canary}'",
+    "file as a quoted table": 'SELECT * FROM "{canary}"',
+    "glob": "SELECT * FROM glob('{folder}/*')",
+    "glob of the root": "SELECT * FROM glob('/etc/*')",
+    "sniff_csv": "SELECT * FROM sniff_csv('{canary}')",
+    "http": "SELECT * FROM read_csv('http://127.0.0.1:9/x.csv')",
+    "https table": "SELECT * FROM 'https://127.0.0.1:9/x.parquet'",
+    "install": "INSTALL httpfs",
+    "load": "LOAD httpfs",
+    "load a file": "LOAD '{target}.duckdb_extension'",
+    "set": "SET enable_external_access=true",
+    "set and select": "SET enable_external_access=true; SELECT content FROM read_text('{canary}')",
+    "reset": "RESET lock_configuration",
+    "pragma": "PRAGMA enable_profiling='json'",
+    "pragma to a file": "PRAGMA profiling_output='{target}'",
+    "log to a file": "CALL enable_logging(storage='file', storage_path='{target}')",
+    "create": "CREATE TABLE t AS SELECT 1",
+    "create as": "CREATE VIEW data AS SELECT 1",
+    "insert": "INSERT INTO data SELECT * FROM data",
+    "update": "UPDATE data SET id='x'",
+    "delete": "DELETE FROM data",
+    "drop": "DROP TABLE data",
+    "cte that deletes": "WITH gone AS (DELETE FROM data RETURNING *) SELECT * FROM gone",
+    "cte that inserts": "WITH new AS (INSERT INTO data SELECT * FROM data RETURNING *) "
+    "SELECT * FROM new",
+    "transaction": "COMMIT",
+    "stacked transaction": "COMMIT; SELECT 1",
+    "explain": "EXPLAIN ANALYZE SELECT * FROM data",
+    "prepare": "PREPARE p AS SELECT content FROM read_text('{canary}')",
+    "execute": "EXECUTE p",
+    "secret": "CREATE SECRET s (TYPE s3, KEY_ID 'x', SECRET 'y')",
+    "secrets": "SELECT * FROM which_secret('s3://x', 's3') WHERE read_text('{canary}') IS NOT NULL",
+    "query function": "SELECT * FROM query('SELECT content FROM read_text(''{canary}'')')",
+    "query_table": "SELECT * FROM query_table('{canary}')",
+    "getenv": "SELECT getenv('PATH') AS x",
+    "python variable": "SELECT * FROM frame_of_the_caller",
+    "nothing": "",
+    "two selects": "SELECT 1; SELECT 2",
+    "a comment": "-- nothing",
+}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> TacoDataset:
+    return load(zipped(Recipe(tree=FLAT))(tmp_path))
+
+
+@pytest.mark.parametrize("isolated", [False, True], ids=["here", "isolated"])
+def test_no_text_reads_or_writes_a_file(
+    dataset: TacoDataset, tmp_path: Path, isolated: bool
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    canary = folder / "canary.txt"
+    canary.write_text(CANARY)
+    frame_of_the_caller = {"x": [CANARY]}
+    # A process of its own takes a moment, so that there only some are tried.
+    texts = TEXTS if not isolated else dict(list(TEXTS.items())[10::22])
+    answered = []
+    for name, text in texts.items():
+        query = text.replace("{canary}", str(canary)).replace("{folder}", str(folder))
+        query = query.replace("{target}", str(folder / "target"))
+        try:
+            answer = dataset.sql(query, isolated=isolated).data.to_arrow()
+        except QueryError:
+            continue
+        answered.append(name)
+        assert CANARY not in str(answer.to_pylist()), name
+        assert str(folder) not in str(answer.to_pylist()), name
+    # EXPLAIN is a statement of its own, so that nothing here may be answered.
+    assert answered == []
+    assert sorted(path.name for path in folder.iterdir()) == ["canary.txt"]
+    assert canary.read_text() == CANARY
+    assert frame_of_the_caller
+
+
+def test_a_long_text_is_refused_before_it_is_parsed(dataset: TacoDataset) -> None:
+    query = "SELECT " + " + ".join(["1"] * 50_000) + " AS x FROM data"
+    with pytest.raises(LimitExceededError):
+        dataset.sql(query)
+
+
+def test_values_never_become_text(dataset: TacoDataset) -> None:
+    evil = "x' OR 1=1; DROP TABLE data; --"
+    found = dataset.sql("SELECT * FROM data WHERE id = $name", {"name": evil}).data
+    assert len(found) == 0
+    found = dataset.sql("SELECT * FROM data WHERE id = ?", ["img_1.bin"]).data
+    assert found.read_bytes(0) == FLAT["img_1.bin"]
+
+
+def test_column_names_of_a_file_are_quoted(tmp_path: Path) -> None:
+    names = ['a"b', "a'b", "a;b", "select", "a.b", "ä", "  ", 'x" FROM data; --']
+
+    def widened(_depth: int, table: object) -> object:
+        import pyarrow as pa
+
+        for number, name in enumerate(names):
+            table = table.append_column(name, pa.array([number] * 4))  # type: ignore[attr-defined]
+        return table
+
+    dataset = load(zipped(Recipe(tree=FLAT, table=widened))(tmp_path))
+    table = dataset.data.to_arrow()
+    assert set(names) <= set(table.column_names)
+    filtered = dataset.sort("value").limit(2).data.to_arrow()
+    assert [filtered[name][0].as_py() for name in names] == list(range(len(names)))
+
+
+def test_a_query_that_never_ends_is_ended(dataset: TacoDataset) -> None:
+    query = "SELECT count(*) AS n FROM range(1000000000) a, range(1000000000) b"
+    with pytest.raises(ComalError) as caught:
+        _ = dataset.sql(query, isolated=True).data
+    assert isinstance(caught.value, QueryError | LimitExceededError)
+
+
+def test_a_query_that_eats_memory_is_ended(dataset: TacoDataset) -> None:
+    query = "SELECT repeat('x', 2000000000) || repeat('y', 2000000000) AS t FROM range(1000)"
+    with pytest.raises(ComalError) as caught:
+        _ = dataset.sql(query, isolated=True).data
+    assert isinstance(caught.value, QueryError | LimitExceededError)

@@ -1,0 +1,123 @@
+"""What a failed command prints and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from comal import errors
+from comal.cli.failures import Flags, PipeClosedError, guarded
+from tests.cli.conftest import Run
+
+COMAL = [sys.executable, "-c", "from comal.cli import main; main()"]
+
+CODES = [
+    (errors.ObjectNotFoundError("x"), 3),
+    (errors.NotInContainerError("x"), 3),
+    (errors.AccessDeniedError("x"), 4),
+    (errors.NotThisFormatError("x"), 5),
+    (errors.UnsupportedVersionError("x"), 5),
+    (errors.InvalidMetadataError("x"), 6),
+    (errors.ShortReadError("x"), 7),
+    (errors.StorageError("x"), 7),
+    (errors.InvalidInputError("x"), 2),
+    (errors.QueryError("x"), 2),
+    (errors.MissingExtraError("x"), 8),
+    (errors.UnsafeContentError("x"), 9),
+    (errors.LimitExceededError("x"), 9),
+    (errors.ObjectChangedError("x"), 10),
+    (errors.ConflictError("x"), 10),
+    (click.UsageError("x"), 2),
+    (click.Abort(), 130),
+    (PipeClosedError(), 141),
+    (OSError(28, "No space left on device"), 7),
+    (ZeroDivisionError("x"), 70),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), CODES, ids=lambda value: type(value).__name__)
+def test_codes(error: Exception, code: int) -> None:
+    def fail() -> None:
+        raise error
+
+    assert guarded(fail, Flags()) == code
+
+
+def test_json_error_is_one_object(run: Run, tmp_path: Path) -> None:
+    result = run("info", tmp_path / "absent", "--json", code=3)
+    document = json.loads(result.stderr)
+    assert document["error"] == "ObjectNotFoundError"
+    assert document["code"] == "object-not-found"
+    assert str(tmp_path / "absent") in document["where"]
+    assert result.stdout == ""
+
+
+def test_usage_error_as_json(run: Run) -> None:
+    assert json.loads(run("info", "--json", code=2).stderr)["code"] == "usage"
+
+
+def test_usage_error_as_text(run: Run) -> None:
+    stderr = run("ls", code=2).stderr
+    assert "Usage: comal ls" in stderr
+    assert "comal ls --help" in stderr
+
+
+def test_traceback_only_with_debug(run: Run, tmp_path: Path) -> None:
+    assert "Traceback" not in run("info", tmp_path / "absent", code=3).stderr
+    assert "Traceback" in run("info", tmp_path / "absent", "--debug", code=3).stderr
+
+
+def test_a_bug_asks_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise KeyError("x")
+
+    assert guarded(broken, Flags()) == 70
+    assert "report" in capsys.readouterr().err
+
+
+def test_flags_end_at_the_double_dash() -> None:
+    assert Flags.of(["ls", "--json", "--", "--debug"]) == Flags(json=True, debug=False)
+
+
+def test_closed_pipe(flat: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*COMAL, "ls", str(flat)], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C while a command runs."""
+    code = (
+        "import os, signal, sys\n"
+        "import comal.cli.info as info\n"
+        "info.sniff = lambda href: os.kill(os.getpid(), signal.SIGINT)\n"
+        "from comal.cli import main\n"
+        "sys.argv = ['comal', 'info', 'x']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 130
+    assert b"Traceback" not in done.stderr
+
+
+def test_full_output(flat: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMAL, "ls", str(flat)], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 7
+    assert b"No space left" in done.stderr

@@ -1,0 +1,98 @@
+"""Help shows examples, costs little, and knows every exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+from comal.cli import root
+from comal.cli.base import Command, Group
+from comal.cli.failures import EXIT_CODES
+from comal.errors import ComalError
+from tests.cli.conftest import Run
+
+if TYPE_CHECKING:
+    import click
+
+HEAVY = {"numpy", "pyarrow", "rasterio", "duckdb", "pandas", "polars", "shapely", "obstore", "rich"}
+
+
+def commands(group: Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield names, group
+    for name in group.table:
+        command = import_module(group.table[name][0]).command
+        if isinstance(command, Group):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+def paths() -> list[tuple[str, ...]]:
+    assert isinstance(root, Group)
+    return [path for path, _ in commands(root)]
+
+
+@pytest.mark.parametrize("path", paths(), ids=" ".join)
+def test_every_command_shows_examples(run: Run, path: tuple[str, ...]) -> None:
+    text = run(*path, "--help").stdout
+    assert "Examples:" in text
+    assert f"$ comal {' '.join(path)}" in text
+
+
+def test_every_command_takes_the_common_options() -> None:
+    assert isinstance(root, Group)
+    for path, command in commands(root):
+        if path and not isinstance(command, Group):
+            assert isinstance(command, Command), path
+            options = {name for option in command.params for name in option.opts}
+            assert {"--json", "--quiet", "--debug"} <= options, path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['comal', '--help']\n"
+        "from comal.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = done.stdout.rpartition("LOADED")[2].split()
+    assert "Usage: comal" in done.stdout
+    assert not HEAVY & {name.partition(".")[0] for name in loaded}
+
+
+def test_importing_comal_loads_no_heavy_library() -> None:
+    code = "import sys, comal; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not HEAVY & {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def kinds(kind: type[ComalError]) -> Iterator[type[ComalError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from kinds(below)
+
+
+def test_every_error_has_a_listed_exit_code(run: Run) -> None:
+    text = run("--help").stdout
+    for kind in kinds(ComalError):
+        assert kind.exit_code in EXIT_CODES, kind
+    for code, meaning in EXIT_CODES.items():
+        assert f"  {code}" in text
+        assert meaning in text
+
+
+def test_version(run: Run) -> None:
+    import comal
+
+    assert run("--version").stdout == f"comal, version {comal.__version__}\n"
+
+
+def test_a_group_alone_shows_its_help(run: Run) -> None:
+    assert "Commands:" in run("taco", code=2).stderr

@@ -1,0 +1,96 @@
+"""Lines for programs, and tables for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from comal.cli import output
+from comal.cli.options import Style, parse_bbox
+
+TEXT = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=12))
+ROWS = st.lists(st.tuples(TEXT, st.one_of(st.none(), st.integers(-(2**60), 2**60))), max_size=8)
+
+
+def table(rows: list[tuple[str | None, int | None]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [(), ()]
+    return pa.table(
+        {"key": pa.array(columns[0], pa.string()), "size": pa.array(columns[1], pa.int64())}
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(ROWS, st.integers(0, 3))
+def test_json_lines_say_what_the_table_holds(
+    rows: list[tuple[str | None, int | None]], start: int
+) -> None:
+    part = table(rows)[start:]
+    found = [json.loads(line) for line in output.json_lines(part).split(b"\n") if line]
+    assert found == part.to_pylist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(ROWS)
+def test_tab_lines_have_a_line_per_row(rows: list[tuple[str | None, int | None]]) -> None:
+    text = output.tab_lines(table(rows)).decode()
+    assert text.count("\n") == len(rows)
+    assert text.count("\t") == len(rows)
+    assert all(character.isprintable() or character in "\t\n" for character in text)
+
+
+def test_tables_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    output.print_rows(("id", "n"), [("[red]x[/red]", 1), ("\x1b[31m", None)])
+    text = capsys.readouterr().out
+    assert "[red]x[/red]" in text
+    assert "\x1b[31m" not in text
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Console] = []
+
+    def console(**options: object) -> Console:
+        shown.append(Console(record=True, force_terminal=True, width=60, file=sys.stderr))
+        return shown[0]
+
+    monkeypatch.setattr(output, "Console", console)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with output.working("copying", Style()) as progress:
+        progress(1, 2, "bytes")
+    assert "bytes" in shown[0].export_text()
+
+
+@pytest.mark.parametrize("style", [Style(quiet=True), Style(json=True)])
+def test_no_progress_when_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], style: Style
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with output.working("copying", style) as progress:
+        progress(1, 2, "bytes")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (1_400_000, "1.4 MB"),
+        (5e15, "5000.0 TB"),
+    ],
+)
+def test_human_size(size: int, text: str) -> None:
+    assert output.human_size(size) == text
+
+
+def test_a_box_is_four_numbers() -> None:
+    assert parse_bbox("-10, 35,4,44.5") == (-10.0, 35.0, 4.0, 44.5)

@@ -1,0 +1,241 @@
+"""The group ``comal taco``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import comal
+from tests.cli.conftest import NESTED_KEYS, Run, payload
+
+
+def ids(href: Path) -> list[str]:
+    with comal.open(href) as dataset:
+        found: list[str] = dataset.data.to_arrow().column("id").to_pylist()
+        return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two scenes of two files each."""
+    for key in NESTED_KEYS:
+        path = tmp_path / "in" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(payload(key))
+    return tmp_path / "in"
+
+
+def test_create(run: Run, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tacozip"
+    line = ["--license", "CC0-1.0", "--provider", "me", "--task", "other", "--keyword", "k"]
+    result = run("taco", "create", folder, output, "--title", "T", "--id", "mine", *line)
+    assert result.stdout == f"{output}: written\n"
+    assert result.stderr == ""
+    with comal.open(output) as dataset:
+        assert (dataset.id, dataset.title, dataset.licenses) == ("mine", "T", ["CC0-1.0"])
+        assert dataset.providers[0]["name"] == "me"
+        assert (dataset.tasks, dataset.keywords) == (["other"], ["k"])
+    assert run("get", output, "s2/b.bin").stdout_bytes == payload("s2/b.bin")
+    run("taco", "create", folder, output, code=10)
+
+
+def test_create_says_what_the_collection_lacks(run: Run, folder: Path, tmp_path: Path) -> None:
+    result = run("taco", "create", folder, tmp_path / "out.tacozip")
+    assert "--license" in result.stderr
+    quiet = run("taco", "create", folder, tmp_path / "quiet.tacozip", "-q")
+    assert quiet.output == ""
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        ("json", '{"id": "other", "licenses": ["MIT"], "sensor": "x", "taco_version": "9"}'),
+        ("toml", 'id = "other"\nlicenses = ["MIT"]\nsensor = "x"\n'),
+        ("yaml", "id: other\nlicenses: [MIT]\nsensor: x\n"),
+    ],
+)
+def test_create_with_a_collection_file(
+    run: Run, folder: Path, tmp_path: Path, suffix: str, text: str
+) -> None:
+    document = tmp_path / f"collection.{suffix}"
+    document.write_text(text)
+    output = tmp_path / "out.tacozip"
+    run("taco", "create", folder, output, "--collection", document, "--id", "wins")
+    with comal.open(output) as dataset:
+        assert (dataset.id, dataset.licenses) == ("wins", ["MIT"])
+        assert dataset.collection["sensor"] == "x"
+        assert dataset.taco_version == "2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("absent.json", None, 3),
+        ("list.yaml", "- a\n", 2),
+        ("broken.yaml", "a: [", 2),
+        ("broken.toml", "a", 2),
+        ("broken.json", "{", 6),
+    ],
+)
+def test_create_with_a_bad_collection_file(
+    run: Run, folder: Path, tmp_path: Path, name: str, text: str | None, code: int
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    output = tmp_path / "out.tacozip"
+    run("taco", "create", folder, output, "--collection", tmp_path / name, code=code)
+    assert not output.exists()
+
+
+def test_create_from_a_manifest(run: Run, folder: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "samples.csv"
+    manifest.write_text("id,path,cloud\nfirst,s2/a.bin,5\nsecond,s10/b.bin,90\n")
+    output = tmp_path / "out.tacozip"
+    run("taco", "create", folder, output, "--manifest", manifest)
+    assert ids(output) == ["first", "second"]
+    assert run("get", output, "second").stdout_bytes == payload("s10/b.bin")
+
+
+def test_create_in_parts(run: Run, folder: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "samples.csv"
+    manifest.write_text("id,path,kind\nx,s2/a.bin,u\ny,s10/b.bin,v\n")
+    line = ["--manifest", manifest, "--group-by", "kind", "--json"]
+    result = run("taco", "create", folder, tmp_path / "out.tacozip", *line)
+    names = {Path(path).name for path in json.loads(result.stdout)["output"]}
+    assert {"out_u.tacozip", "out_v.tacozip", "__TACOCAT__", ".tacocat"} <= names
+
+
+def test_sql(run: Run, flat: Path) -> None:
+    query = "SELECT id, number FROM data WHERE number > 2 ORDER BY number DESC"
+    rows = [
+        json.loads(line) for line in run("taco", "sql", flat, query, "--json").stdout.splitlines()
+    ]
+    assert rows == [{"id": "s4", "number": 4}, {"id": "s3", "number": 3}]
+    table = list(csv.reader(io.StringIO(run("taco", "sql", flat, query, "--csv").stdout)))
+    assert table == [["id", "number"], ["s4", "4"], ["s3", "3"]]
+
+
+def test_sql_values_of_all_kinds(run: Run, flat: Path) -> None:
+    query = (
+        "SELECT NULL AS a, TIMESTAMP '2025-01-02 03:04:05' AS b, 'x'::BLOB AS c, [1, 2] AS d, "
+        "{'k': DATE '2025-01-02'} AS e, 'nan'::DOUBLE AS f, true AS g, 1.5::DECIMAL(4,1) AS h "
+        "FROM data LIMIT 1"
+    )
+    row = json.loads(run("taco", "sql", flat, query, "--json").stdout)
+    assert row == {
+        "a": None,
+        "b": "2025-01-02T03:04:05",
+        "c": "78",
+        "d": [1, 2],
+        "e": {"k": "2025-01-02"},
+        "f": None,
+        "g": True,
+        "h": "1.5",
+    }
+    assert '"[1, 2]"' in run("taco", "sql", flat, query).stdout
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP TABLE data",
+        "SELECT 1; SELECT 2",
+        "SELECT nothing FROM data",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "COPY data TO 'x.csv'",
+        "",
+    ],
+)
+def test_sql_that_is_refused(run: Run, flat: Path, query: str) -> None:
+    assert run("taco", "sql", flat, query, code=2).stdout == ""
+
+
+def test_sql_of_a_stranger(run: Run, flat: Path) -> None:
+    query = "SELECT max(number) AS n FROM data"
+    assert run("taco", "sql", flat, query, "--untrusted", "--json").stdout == '{"n": 4}\n'
+
+
+def test_export(run: Run, flat: Path, tmp_path: Path) -> None:
+    output = tmp_path / "part.tacozip"
+    line = ["taco", "export", flat, output, "--where", "number >= 3 -- not more"]
+    assert json.loads(run(*line, "--json").stdout) == {"output": str(output), "samples": 2}
+    assert ids(output) == ["s3", "s4"]
+    run(*line, code=10)
+    run(*line[:4], "--where", "number = 0", "--overwrite")
+    assert ids(output) == ["s0"]
+
+
+def test_export_by_box_and_time(run: Run, stac: Path, tmp_path: Path) -> None:
+    east, june = tmp_path / "east.tacozip", tmp_path / "june.tacozip"
+    run("taco", "export", stac, east, "--bbox=25,-5,40,5")
+    run("taco", "export", stac, june, "--datetime", "2025-06-01/..")
+    assert (ids(east), ids(june)) == (["p3"], ["p2", "p3"])
+    run("taco", "export", stac, tmp_path / "x", "--bbox=1,2", code=2)
+
+
+@pytest.fixture
+def stac(tmp_path: Path) -> Path:
+    """Four points a month of three apart, from west to east."""
+    from comal import taco
+    from comal.taco.extensions import STAC
+    from tests.cli.conftest import COLLECTION
+
+    samples = []
+    for number in range(4):
+        sample = taco.Sample(id=f"p{number}", path=payload(f"p{number}"))
+        extension: Any = STAC(
+            crs="EPSG:4326",
+            tensor_shape=(1, 10, 10),
+            geotransform=(10.0 * number, 0.1, 0.0, 0.5, 0.0, -0.1),
+            time_start=f"2025-{1 + 3 * number:02d}-01T00:00:00Z",
+        )
+        sample.extend_with(extension)
+        samples.append(sample)
+    output = tmp_path / "stac.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(samples), **COLLECTION), output)
+    return output
+
+
+def test_concat(run: Run, flat: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.tacozip", tmp_path / "second.tacozip"
+    run("taco", "export", flat, first, "--where", "number < 2")
+    run("taco", "export", flat, second, "--where", "number >= 4")
+    output = tmp_path / "both.tacozip"
+    run("taco", "concat", first, second, "-o", output)
+    assert ids(output) == ["s0", "s1", "s4"]
+    assert run("get", output, "s4").stdout_bytes == payload("s4")
+
+
+def test_tacocat_and_tacollection(run: Run, flat: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    parts = [folder / "a.tacozip", folder / "b.tacozip"]
+    run("taco", "export", flat, parts[0], "--where", "number < 2")
+    run("taco", "export", flat, parts[1], "--where", "number >= 2")
+    run("taco", "tacocat", *parts)
+    rows = run("ls", folder).stdout.splitlines()
+    assert [row.partition("\t")[0] for row in rows] == [
+        "a.tacozip/s0",
+        "a.tacozip/s1",
+        "b.tacozip/s2",
+        "b.tacozip/s3",
+        "b.tacozip/s4",
+    ]
+    assert run("get", folder / "__TACOCAT__", "b.tacozip/s3").stdout_bytes == payload("s3")
+    run("taco", "tacollection", *parts, "-o", folder)
+    document = json.loads((folder / "TACOLLECTION.json").read_text())
+    assert document["taco:sources"]["count"] == 2
+    run("convert", folder, tmp_path / "one.tacozip")
+    assert ids(tmp_path / "one.tacozip") == [f"s{n}" for n in range(5)]
+
+
+def test_zip2folder_and_back(run: Run, nested: Path, tmp_path: Path) -> None:
+    run("taco", "zip2folder", nested, tmp_path / "folder")
+    run("taco", "folder2zip", tmp_path / "folder", tmp_path / "again.tacozip")
+    for key in NESTED_KEYS:
+        assert run("get", tmp_path / "again.tacozip", key).stdout_bytes == payload(key)

@@ -1,0 +1,60 @@
+"""The examples of the documents run, and say what is there."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from comal.cli import root
+from comal.cli.failures import EXIT_CODES
+from comal.cli.root import COMMANDS as ROOT_COMMANDS
+from comal.cli.taco import COMMANDS as TACO_COMMANDS
+from tests.docs.examples import blocks, run_python
+from tests.support import REPOSITORY
+
+README = REPOSITORY / "README.md"
+GUIDE = REPOSITORY / "docs" / "guide.md"
+
+
+def test_readme_python(workplace: Path) -> None:
+    run_python(README)
+    assert (workplace / "scenes.tacozip").is_file()
+    assert (workplace / "chips.tacozip").is_file()
+
+
+def test_guide_python(workplace: Path) -> None:
+    run_python(GUIDE)
+    assert (workplace / "europe-again.tacozip").is_file()
+
+
+@pytest.mark.usefixtures("workplace")
+def test_readme_commands() -> None:
+    (lines,) = [block for block in blocks(README, "sh") if block.startswith("comal ")]
+    for line in lines.splitlines():
+        program, *arguments = shlex.split(line)
+        result = CliRunner().invoke(root, arguments)
+        assert (program, result.exit_code) == ("comal", 0), f"{line}\n{result.output}"
+
+
+def test_readme_has_the_two_commands() -> None:
+    commands = [block.strip() for block in blocks(README, "sh")]
+    assert commands[0].endswith("comal demo")
+    assert commands[1] == "sh scripts/test"
+    assert "exec sh scripts/test" in (REPOSITORY / ".ci" / "run").read_text()
+
+
+def test_exit_codes_are_documented() -> None:
+    text = (REPOSITORY / "docs" / "cli.md").read_text()
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in text
+
+
+def test_every_command_is_documented() -> None:
+    text = (REPOSITORY / "docs" / "cli.md").read_text()
+    for name in ROOT_COMMANDS:
+        assert name == "taco" or f"`comal {name} " in text
+    for name in TACO_COMMANDS:
+        assert f"`comal taco {name} " in text

@@ -1,0 +1,169 @@
+"""What comal writes, read by the reference readers: every leaf, on every way to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal.taco.convert import folder2zip, zip2folder
+from comal.taco.export import export
+from comal.taco.load import load
+from comal.taco.model import Sample, Tortilla
+from comal.taco.tacocat import create_tacocat
+from comal.taco.write import create
+from tests.interop.environments import LATEST, OLDEST, SPECIFIED, drive
+from tests.taco.write.small import dataset, nested, scene
+
+pytestmark = pytest.mark.interop
+
+QUERY = "SELECT * FROM data ORDER BY id DESC LIMIT 2"
+Leaves = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A container and the bytes of its leaves by path."""
+
+    path: Path
+    leaves: Leaves
+
+
+def scene_leaves(number: int) -> Leaves:
+    return {
+        f"s{number}/imagery/before.tif": f"s{number} before".encode(),
+        f"s{number}/imagery/after.tif": f"s{number} after".encode(),
+        f"s{number}/label.json": f"s{number} label".encode(),
+    }
+
+
+def leaves_of(numbers: range) -> Leaves:
+    return {path: data for n in numbers for path, data in scene_leaves(n).items()}
+
+
+def padded() -> tuple[Tortilla, Leaves]:
+    """Scenes with three images each, filled up to four."""
+    samples: list[Sample] = []
+    leaves: Leaves = {}
+    for number in range(11):
+        bands = {f"band{n}.tif": f"s{number} band {n}".encode() for n in range(3)}
+        inner = Tortilla([Sample(name, data, n=number) for name, data in bands.items()], pad_to=4)
+        samples.append(Sample(f"s{number}", inner, score=number / 2))
+        leaves |= {f"s{number}/{name}": data for name, data in bands.items()}
+    return Tortilla(samples), leaves
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
+    root = tmp_path_factory.mktemp("written")
+    every = leaves_of(range(12))
+    flat = {f"img_{n}": bytes([n]) * (3 * n) for n in range(12)}
+    flat_tortilla = Tortilla([Sample(name, data, cloud=1.5) for name, data in flat.items()])
+    pad_tortilla, pad_leaves = padded()
+    found: dict[str, Written] = {}
+
+    def made(name: str, path: Path, leaves: Leaves) -> Path:
+        found[name] = Written(path, leaves)
+        return path
+
+    for name, tortilla, leaves in (
+        ("flat", flat_tortilla, flat),
+        ("nested", nested(12), every),
+        ("padded", pad_tortilla, pad_leaves),
+    ):
+        made(name, create(dataset(tortilla), root / f"{name}.tacozip")[0], leaves)
+        made(f"{name}-folder", create(dataset(tortilla), root / f"{name}_folder")[0], leaves)
+    part = load(found["nested"].path).sql("SELECT * FROM data WHERE score BETWEEN 12 AND 16.5")
+    made("export", export(part, root / "part.tacozip"), leaves_of(range(8, 12)))
+    made("export-folder", export(part, root / "part"), leaves_of(range(8, 12)))
+    made("unpacked", zip2folder(found["nested"].path, root / "unpacked"), every)
+    made("packed", folder2zip(root / "unpacked", root / "packed.tacozip"), every)
+    parts = root / "parts"
+    parts.mkdir()
+    for number in range(3):
+        tortilla = Tortilla([scene(n) for n in range(4 * number, 4 * number + 4)])
+        create(dataset(tortilla), parts / f"part{number}.tacozip")
+    create_tacocat(sorted(parts.glob("*.tacozip")), parts)
+    made("index", parts, every)
+    return found
+
+
+NAMES = [
+    "flat",
+    "flat-folder",
+    "nested",
+    "nested-folder",
+    "padded",
+    "padded-folder",
+    "export",
+    "export-folder",
+    "unpacked",
+    "packed",
+    "index",
+]
+
+
+@pytest.fixture(scope="module")
+def answers(
+    written: dict[str, Written], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Any]]:
+    """What a reader says of each container; one process for all of them."""
+
+    @cache
+    def ask(reader: str) -> dict[str, Any]:
+        jobs = [
+            {"path": str(_for(reader, name, written[name].path)), "query": QUERY, "base": None}
+            for name in NAMES
+        ]
+        home = tmp_path_factory.mktemp(reader)
+        return dict(zip(NAMES, drive(reader, "read.py", home, jobs=jobs), strict=True))
+
+    return ask
+
+
+def _for(reader: str, name: str, path: Path) -> Path:
+    if name != "index":
+        return path
+    # One folder holds both forms; each generation of readers knows one of them.
+    return path / ("__TACOCAT__" if reader == OLDEST else ".tacocat")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("reader", [SPECIFIED, LATEST, OLDEST])
+def test_every_leaf_reads_back(
+    written: dict[str, Written], answers: Callable[[str], dict[str, Any]], reader: str, name: str
+) -> None:
+    answer = answers(reader)[name]
+    assert "error" not in answer, answer["error"]
+    wanted = digests(written[name].leaves)
+    assert answer["navigated"] == wanted
+    assert answer["tables"] == wanted
+    roots = sorted({leaf.partition("/")[0] for leaf in wanted})
+    assert sorted(answer["ids"]) == roots
+    last = roots[-1:-3:-1]
+    below = {leaf: digest for leaf, digest in wanted.items() if leaf.partition("/")[0] in last}
+    assert answer["queried"] == ({"ids": last} if reader == LATEST else below)
+
+
+def digests(leaves: Leaves) -> dict[str, str]:
+    return {path: hashlib.sha256(data).hexdigest() for path, data in leaves.items()}
+
+
+@pytest.mark.parametrize("reader", [SPECIFIED, LATEST])
+def test_an_index_away_from_its_archives(
+    written: dict[str, Written], reader: str, tmp_path: Path
+) -> None:
+    source = written["index"].path
+    moved = tmp_path / "elsewhere" / ".tacocat"
+    moved.mkdir(parents=True)
+    for file in (source / ".tacocat").iterdir():
+        (moved / file.name).write_bytes(file.read_bytes())
+    jobs = [{"path": str(moved), "query": QUERY, "base": str(source)}]
+    (answer,) = drive(reader, "read.py", tmp_path / "home", jobs=jobs)
+    assert "error" not in answer, answer["error"]
+    assert answer["tables"] == digests(written["index"].leaves)

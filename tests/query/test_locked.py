@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+from comal.errors import InvalidMetadataError, LimitExceededError, QueryError
+from comal.limits import Limits
+from comal.query import Engine, Function, engine
+
+TABLE = pa.table({"a": [1, 2, 3, 4, 5], "b": list("abcde")})
+
+
+def test_select_returns_arrow_with_parameters_and_functions() -> None:
+    even = Function(lambda column: pc.equal(pc.bit_wise_and(column, 1), 0), ("BIGINT",))
+    found = engine().select(
+        "SELECT b FROM t WHERE a > $least AND even(a)",
+        {"least": 2},
+        tables={"t": TABLE},
+        functions={"even": even},
+    )
+    assert found.to_pydict() == {"b": ["d"]}
+    with pytest.raises(QueryError):
+        engine().select("SELECT * FROM t")
+    with pytest.raises(QueryError):
+        engine().select("SELECT even(2)")
+
+
+def test_functions_of_several_arguments_see_nulls() -> None:
+    table = pa.table({"x": [1, None, 3], "y": [None, 2, 3]})
+    both = Function(lambda x, y: pc.and_(pc.is_valid(x), pc.is_valid(y)), ("BIGINT", "BIGINT"))
+    found = engine().select(
+        "SELECT x FROM t WHERE known(x, y)", tables={"t": table}, functions={"known": both}
+    )
+    assert found.to_pydict() == {"x": [3]}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1; SELECT 2",
+        "COPY (SELECT 1) TO 'stolen.csv'",
+        "CREATE TABLE x (a INT)",
+        "ATTACH 'x.db'",
+        "INSTALL spatial",
+        "SET threads = 1",
+        "EXPLAIN SELECT 1",
+        "DELETE FROM t",
+        "",
+        "-- nothing",
+        "SELECT 1\0; SELECT 2",
+        "SELECT (",
+        "SELECT 1) UNION (SELECT 2",
+        "WITH gone AS (DELETE FROM t RETURNING *) SELECT * FROM gone",
+    ],
+)
+def test_only_one_select_runs(statement: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        engine().select(statement, tables={"t": TABLE})
+    assert str(caught.value).splitlines()[0].isascii()
+    assert engine().select("SELECT count(*) AS n FROM t", tables={"t": TABLE})["n"][0].as_py() == 5
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_csv('{path}')",
+        "SELECT * FROM read_text('{path}')",
+        "SELECT * FROM '{path}'",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM TABLE_",
+    ],
+)
+def test_nothing_outside_can_be_read(query: str, tmp_path: Path) -> None:
+    path = tmp_path / "secret.csv"
+    path.write_text("a\n1\n")
+    with pytest.raises(QueryError):
+        engine().select(query.replace("{path}", str(path)))
+
+
+def test_python_variables_are_not_tables() -> None:
+    hidden = TABLE
+    assert len(hidden) == 5
+    with pytest.raises(QueryError, match="hidden"):
+        engine().select("SELECT * FROM hidden")
+
+
+def test_long_text_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(LimitExceededError, match="query bytes"):
+        engine().select("SELECT " + "1+" * 40_000 + "1")
+    small = Engine(limits=Limits(query_bytes=10))
+    with pytest.raises(LimitExceededError):
+        small.select("SELECT 1 + 1")
+    small.close()
+
+
+def test_results_over_max_rows_are_refused() -> None:
+    assert len(engine().select("SELECT * FROM t", tables={"t": TABLE}, max_rows=5)) == 5
+    with pytest.raises(LimitExceededError):
+        engine().select("SELECT * FROM t", tables={"t": TABLE}, max_rows=4)
+
+
+def test_memory_limit_is_an_error_of_ours() -> None:
+    small = Engine(threads=1, memory_limit=20_000_000)
+    with pytest.raises(LimitExceededError):
+        small.select("SELECT list(x) FROM (SELECT x FROM range(10000000) r(x) ORDER BY x DESC)")
+    assert small.select("SELECT 1 AS one")["one"][0].as_py() == 1
+    small.close()
+
+
+def test_the_own_error_of_a_function_comes_back() -> None:
+    failure = InvalidMetadataError("broken geometry", where="row 3")
+
+    def fail(column: Any) -> Any:
+        raise failure
+
+    with pytest.raises(InvalidMetadataError) as caught:
+        engine().select(
+            "SELECT fail(a) FROM t",
+            tables={"t": TABLE},
+            functions={"fail": Function(fail, ("BIGINT",))},
+        )
+    assert caught.value is failure
+
+
+def test_parse_cuts_the_final_semicolon_and_nothing_else() -> None:
+    assert engine().parse("SELECT 'é;' -- ;\n, \"a;b\" ; -- x;") == "SELECT 'é;' -- ;\n, \"a;b\" "
+    assert engine().parse("SELECT 1") == "SELECT 1"
+
+
+def test_table_names_are_those_that_the_query_does_not_define() -> None:
+    names = engine().table_names("WITH x AS (SELECT * FROM Data) SELECT * FROM x, l1")
+    assert {name.lower() for name in names} == {"data", "l1"}
+
+
+def test_parameters_are_renamed_outside_of_texts_and_comments() -> None:
+    query = "SELECT '$x', \"$y\", $$ $z $$ /* $w */ FROM t WHERE a > $x AND a < $Up -- $v"
+    text, names = engine().renamed(query, "p_")
+    assert names == {"p_x": "x", "p_Up": "Up"}
+    assert text == query.replace("> $x", "> $p_x").replace("< $Up", "< $p_Up")
+    text, names = engine().renamed("SELECT ? + ?, '?'", "q_")
+    assert text == "SELECT $q_1 + $q_2, '?'"
+    assert names == {"q_1": "1", "q_2": "2"}
+    assert engine().renamed("SELECT $1, 'é', $1", "r_")[0] == "SELECT $r_1, 'é', $r_1"
+
+
+def test_datasets_are_scanned_in_order_and_lazily() -> None:
+    data = ds.dataset(pa.table({"n": np.arange(300_000)}))
+    found = engine().select("SELECT n FROM d WHERE n % 3 = 0", tables={"d": data})
+    assert np.array_equal(np.asarray(found["n"]), np.arange(0, 300_000, 3))
+
+
+def test_each_thread_has_its_own_engine() -> None:
+    found: list[tuple[int, int]] = []
+
+    def work() -> None:
+        table = engine().select("SELECT sum(a) AS s FROM t", tables={"t": TABLE})
+        found.append((id(engine()), int(table["s"][0].as_py())))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [total for _, total in found] == [15] * 4
+    with pytest.raises(TypeError, match="pickled"):
+        engine().__reduce__()
+
+
+def test_a_forked_child_gets_a_new_engine() -> None:
+    engine().select("SELECT 1")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            value = engine().select("SELECT 42 AS x")["x"][0].as_py()
+            os.write(write, str(value).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as answer:
+        assert answer.read() == b"42"
+
+
+def test_nothing_is_printed_at_exit() -> None:
+    script = (
+        "import pyarrow as pa, threading\n"
+        "from comal.query import engine, Function\n"
+        "f = Function(lambda a: a, ('BIGINT',), 'BIGINT')\n"
+        "def work(): engine().select('SELECT f(a) FROM t', tables={'t': pa.table({'a': [1]})},"
+        " functions={'f': f})\n"
+        "work()\n"
+        "t = threading.Thread(target=work); t.start(); t.join()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

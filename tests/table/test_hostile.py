@@ -1,0 +1,200 @@
+"""Parquet from strangers: right values or an error of ours."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fakes import MemorySource
+from tests.table.tables import opened, parquet, sample_table, source_of
+
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, ShortReadError
+from comal.limits import Limits
+from comal.plan import ByteRange, run
+from comal.table import ParquetTable, footer_plan
+
+TABLE = sample_table(50)
+DATA = parquet(TABLE, row_group_size=20)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not a Parquet file"),
+        (b"PAR1PAR1", "not a Parquet file"),
+        (b"x" * 100, "not a Parquet file"),
+        (DATA[:-4] + b"PARE", "encrypted"),
+        (DATA[:-8] + struct.pack("<I", len(DATA)) + b"PAR1", "longer than the file"),
+        (DATA[:-8] + b"\xff\xff\xff\xffPAR1", "longer than the file"),
+        (DATA[:-8] + bytes(4) + b"PAR1", "footer"),
+        (DATA[:-8] + b"\5\0\0\0PAR1", "footer"),
+        (DATA[:-300] + bytes(292) + DATA[-8:], "footer"),
+    ],
+)
+def test_footers_that_are_refused(data: bytes, message: str) -> None:
+    source, span = source_of(data)
+    with pytest.raises(InvalidMetadataError, match=message) as caught:
+        run(footer_plan(span), source.fetch)
+    assert f"bytes {span.offset}+{span.size}" in str(caught.value.where)
+
+
+def test_a_footer_over_the_limit() -> None:
+    source, span = source_of(DATA)
+    with pytest.raises(LimitExceededError):
+        run(footer_plan(span, limits=Limits(table_bytes=100)), source.fetch)
+    with pytest.raises(LimitExceededError):
+        run(footer_plan(span, limits=Limits(table_columns=7)), source.fetch)
+
+
+def test_names_that_are_refused() -> None:
+    for table in (pa.table({"a\n": [1]}), pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"])):
+        file = io.BytesIO()
+        pq.write_table(table, file)
+        source, span = source_of(file.getvalue())
+        with pytest.raises(InvalidMetadataError, match="column name"):
+            run(footer_plan(span), source.fetch)
+
+
+def test_a_span_in_the_wrong_place() -> None:
+    source, span = source_of(DATA)
+    for shift in (-1, 1, 100):
+        with pytest.raises(ComalError):
+            run(footer_plan(ByteRange(span.offset + shift, span.size)), source.fetch)
+
+
+def test_a_flipped_bit_in_a_page_is_found() -> None:
+    """With page checksums no page can be changed unseen."""
+    metadata = pq.read_metadata(io.BytesIO(DATA))
+    data_size = len(DATA) - metadata.serialized_size - 8
+    rng = np.random.default_rng(0)
+    for offset in rng.choice(data_size, 150, replace=False).tolist():
+        broken = bytearray(DATA)
+        broken[offset] ^= 1 << (offset % 8)
+        outcome = attempt(bytes(broken))
+        assert isinstance(outcome, InvalidMetadataError) or outcome.equals(TABLE), offset
+
+
+def test_a_flipped_bit_is_found_by_every_way_of_reading() -> None:
+    layout = opened(DATA)[0].footer.layout
+    broken = bytearray(DATA)
+    broken[layout.start[0, 1] + layout.size[0, 1] - 3] ^= 1
+    table, _ = opened(bytes(broken))
+    for read in (
+        lambda: table.read(["number"]),
+        lambda: table.read_rows(0, 5),
+        lambda: table.take_rows([3]),
+        lambda: list(table.iter_batches()),
+    ):
+        with pytest.raises(InvalidMetadataError, match="broken"):
+            read()
+    with pytest.raises(OSError, match=r"(?i)crc|checksum"):
+        table.dataset().to_table()
+    assert table.read(["id"]).num_rows == 50
+
+
+def test_a_changed_footer_never_ends_the_process() -> None:
+    """pyarrow's view of a column chunk aborts on some of these; it is never asked."""
+    size = int.from_bytes(DATA[-8:-4], "little") + 8
+    rng = np.random.default_rng(0)
+    refused = 0
+    for offset in rng.choice(size - 8, 250, replace=False).tolist():
+        broken = bytearray(DATA)
+        broken[len(DATA) - size + offset] ^= 2
+        outcome = attempt(bytes(broken))
+        refused += isinstance(outcome, InvalidMetadataError)
+        assert isinstance(outcome, ComalError | pa.Table)
+    assert refused > 50
+
+
+mutations = st.lists(
+    st.tuples(st.integers(0, len(DATA) - 1), st.binary(min_size=1, max_size=4)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(mutations)
+def test_mutants_are_read_or_refused(changes: list[tuple[int, bytes]]) -> None:
+    broken = DATA
+    for offset, new in changes:
+        broken = broken[: -offset - 1] + new + broken[len(broken) - offset - 1 + len(new) :]
+    assert isinstance(attempt(broken), ComalError | pa.Table)
+
+
+def attempt(data: bytes) -> Any:
+    source, span = source_of(data)
+    try:
+        footer = run(footer_plan(span), source.fetch)
+        return ParquetTable(source, footer, limits=Limits(leaf_bytes=50_000_000)).read()
+    except ComalError as error:
+        return error
+
+
+def test_a_table_that_grows_when_decoded() -> None:
+    """Dictionaries make gigabytes of a few bytes; decoding stops at the limit."""
+    zeros = pa.array(np.zeros(20_000, np.int32))
+    value = pa.DictionaryArray.from_arrays(zeros, ["x" * 200_000])
+    table = pa.table({"a": value})
+    file = io.BytesIO()
+    pq.write_table(table, file, dictionary_pagesize_limit=1 << 20)
+    data = file.getvalue()
+    assert len(data) < 500_000
+    bomb, _ = opened(data, limits=Limits(leaf_bytes=100_000_000))
+    before = pa.total_allocated_bytes()
+    with pytest.raises(LimitExceededError):
+        bomb.read()
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_rows_over_the_limit_are_not_decoded() -> None:
+    table = pa.table({"a": pa.nulls(30_000_000, pa.int8())})
+    bomb, source = opened(parquet(table, row_group_size=1 << 25))
+    with pytest.raises(LimitExceededError, match="rows"):
+        bomb.read()
+    assert source.requests == 0
+
+
+def test_text_that_is_no_text() -> None:
+    binary = pa.array([b"\xff\xfe"], pa.binary())
+    text = pa.StringArray.from_buffers(1, binary.buffers()[1], binary.buffers()[2])
+    file = io.BytesIO()
+    pq.write_table(pa.table({"a": text}), file)
+    table, _ = opened(file.getvalue())
+    with pytest.raises(InvalidMetadataError):
+        table.read()
+
+
+class Failing(MemorySource):
+    def fetch(self, wanted: Any) -> Any:
+        """As a source whose connection breaks."""
+        raise ShortReadError("connection broke", where="here")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.read(),
+        lambda table: next(table.iter_batches()),
+        lambda table: table.dataset().to_table(),
+    ],
+)
+def test_errors_of_the_source_stay_what_they_are(read: Any) -> None:
+    table, source = opened(DATA)
+    failing = ParquetTable(Failing(source.objects), table.footer)
+    with pytest.raises(ShortReadError, match="connection broke"):
+        read(failing)
+
+
+def test_chunks_outside_of_the_file() -> None:
+    # The same footer behind fewer bytes: its chunks now reach into it.
+    source, span = source_of(DATA[1000:])
+    with pytest.raises(InvalidMetadataError, match="outside of the Parquet file"):
+        run(footer_plan(span), source.fetch)

@@ -1,0 +1,310 @@
+"""`folder2zip` and `zip2folder`: nothing is lost on the way, and nothing else comes along."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from comal.errors import (
+    ConflictError,
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    UnsafeContentError,
+)
+from comal.taco.convert import folder2zip, folder2zip_async, zip2folder, zip2folder_async
+from comal.taco.load import load
+from comal.taco.model import Taco
+from comal.taco.warning import TacoWarning
+from comal.taco.write import create
+from tests.attacks.build import FLAT, NESTED, RawZip, Recipe, folder, leaves_of, swapped_spans
+from tests.support import SHARED, needs_shared
+from tests.taco.export.test_export import PADDED, check_archive, files_of
+from tests.taco.read.scenes import located, write
+from tests.taco.write.small import FIELDS, Archive, dataset, flat, nested
+
+REFERENCE = SHARED / "fixtures/taco"
+
+
+def tables(path: Path) -> list[Any]:
+    """The level tables of either form, without what depends on it."""
+    if path.is_dir():
+        found = [pq.read_table(file) for file in sorted((path / "METADATA").iterdir())]
+    else:
+        archive = Archive(path)
+        found = [archive.level(n) for n in range(archive.levels)]
+    spans = {"internal:offset", "internal:size"}
+    return [t.select(sorted(c for c in t.column_names if c not in spans)) for t in found]
+
+
+@pytest.mark.parametrize("tortilla", [flat(7), nested(12)], ids=["flat", "nested"])
+def test_there_and_back_gives_the_same_bytes(tmp_path: Path, tortilla: Any) -> None:
+    taco = dataset(tortilla, title="kept", keywords=["a", "ñ"])
+    taco.extend_with({"x:note": {"b": [1, 2]}})
+    (first,) = create(taco, tmp_path / "a.tacozip")
+    unpacked = zip2folder(first, tmp_path / "b")
+    again = folder2zip(unpacked, tmp_path / "c.tacozip")
+    assert again.read_bytes() == first.read_bytes()
+    (direct,) = create(taco, tmp_path / "d")
+    for file in sorted(direct.rglob("*")):
+        if file.is_file():
+            assert (unpacked / file.relative_to(direct)).read_bytes() == file.read_bytes()
+    assert files_of(unpacked) == Archive(first).entries()
+
+
+@pytest.mark.parametrize("tree", [FLAT, NESTED, PADDED])
+def test_foreign_archives(tmp_path: Path, tree: Any) -> None:
+    path = write(tmp_path, Recipe(tree, table=located))
+    unpacked = zip2folder(path, tmp_path / "out")
+    assert files_of(unpacked) == dict(leaves_of(tree))
+    assert tables(unpacked) == tables(path)
+    again = folder2zip(unpacked, tmp_path / "again.tacozip")
+    check_archive(again, dict(leaves_of(tree)))
+    assert tables(again) == tables(path)
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "name",
+    [
+        "flat.tacozip",
+        "nested.tacozip",
+        "flat_padded.tacozip",
+        "nested_padded.tacozip",
+        "cat/part2.tacozip",
+        "tacocat_binary/part0.tacozip",
+        "tacocat_binary/part2.tacozip",
+    ],
+)
+def test_reference_archives(tmp_path: Path, name: str) -> None:
+    source = Archive(REFERENCE / name)
+    unpacked = zip2folder(REFERENCE / name, tmp_path / "out")
+    assert files_of(unpacked) == source.entries()
+    again = check_archive(folder2zip(unpacked, tmp_path / "out.tacozip"), source.entries())
+    for level in range(source.levels):
+        old, new = source.level(level), again.level(level)
+        for column in old.column_names:
+            if not column.startswith("internal:"):
+                assert new[column].to_pylist() == old[column].to_pylist()
+    kept = {k: v for k, v in source.collection.items() if k != "taco:field_schema"}
+    kept["taco:pit_schema"]["shape"] = again.collection["taco:pit_schema"]["shape"]
+    assert {k: again.collection[k] for k in kept} == kept
+    assert list(again.collection) == list(source.collection)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["flat_folder", "nested_folder"])
+def test_reference_folders(tmp_path: Path, name: str) -> None:
+    archive = check_archive(
+        folder2zip(REFERENCE / name, tmp_path / "out.tacozip"), files_of(REFERENCE / name)
+    )
+    document = json.loads((REFERENCE / name / "COLLECTION.json").read_text())
+    texts = {e[0]: e[2] for e in document["taco:field_schema"]["level0"]}
+    stored = {e[0]: e[2] for e in archive.collection["taco:field_schema"]["level0"]}
+    assert {k: stored[k] for k in texts if not k.startswith("internal:")} == {
+        k: v for k, v in texts.items() if not k.startswith("internal:")
+    }
+
+
+def test_wrong_spans_are_mended(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(NESTED, table=lambda n, t: swapped_spans(t) if n else t))
+    with pytest.warns(TacoWarning, match="not those of their samples"):
+        unpacked = zip2folder(path, tmp_path / "out")
+    assert files_of(unpacked) == dict(leaves_of(NESTED))
+
+
+def test_tables_of_the_oldest_writers(tmp_path: Path) -> None:
+    def old(level: int, table: Any) -> Any:
+        table = table.drop_columns(["internal:current_id"])
+        return table.cast(
+            pa.schema(
+                [
+                    f.with_type(pa.large_string()) if f.type == pa.string() else f
+                    for f in table.schema
+                ]
+            )
+        )
+
+    unpacked = zip2folder(write(tmp_path, Recipe(NESTED, table=old)), tmp_path / "out")
+    assert files_of(unpacked) == dict(leaves_of(NESTED))
+    check_archive(folder2zip(unpacked, tmp_path / "o.zip"), dict(leaves_of(NESTED)))
+
+
+def test_a_tree_that_is_none_keeps_its_description(tmp_path: Path) -> None:
+    tree = {"a": {"x": b"1"}, "b": {"y": b"2", "z": b"3"}}
+    pit = {"root": {"n": 2, "type": "FOLDER"}, "hierarchy": {"1": [{"n": 3, "type": [], "id": []}]}}
+    recipe = Recipe(tree, collection=lambda d: {**d, "taco:pit_schema": pit})
+    with pytest.warns(TacoWarning, match="structure"):
+        unpacked = zip2folder(write(tmp_path, recipe), tmp_path / "out")
+    assert files_of(unpacked) == dict(leaves_of(tree))
+    assert json.loads((unpacked / "COLLECTION.json").read_text())["taco:pit_schema"] == pit
+
+
+# -- what does not belong to the dataset ----------------------------------------------------------
+
+
+def add_before(name: str, data: bytes = b"hidden", **how: Any) -> Any:
+    def before(archive: RawZip, entry: str) -> None:
+        if entry == "METADATA/level0.parquet":
+            archive.add(name, data, **how)
+
+    return before
+
+
+@pytest.mark.parametrize(
+    ("recipe", "code"),
+    [
+        (Recipe(FLAT, before=add_before("extra.bin")), "zip-undeclared"),
+        (Recipe(FLAT, before=add_before("DATA/img_0.bin")), "zip-name-twice"),
+        (
+            Recipe(FLAT, entry=lambda n: {"external": 0xA1FF0000} if n == "DATA/img_0.bin" else {}),
+            "zip-symlink",
+        ),
+        (Recipe(FLAT, before=add_before("DATA/../x", listed=False, data=b"x" * 50)), "zip-hole"),
+    ],
+)
+def test_archives_with_more_in_them_are_refused(tmp_path: Path, recipe: Recipe, code: str) -> None:
+    path = write(tmp_path, recipe)
+    with pytest.raises(InvalidMetadataError) as caught:
+        zip2folder(path, tmp_path / "out")
+    assert code in {problem.code for problem in caught.value.problems}
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "how", [{"method": 8}, {"flags": 1}, {"local_name": b"DATA/img_9.bin"}, {"local_crc": 1}]
+)
+def test_entries_that_are_not_what_they_say_are_refused(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    path = write(tmp_path, Recipe(FLAT, entry=lambda n: how if n == "DATA/img_0.bin" else {}))
+    with pytest.raises(InvalidMetadataError):
+        zip2folder(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("size", [60, 120])
+def test_aligned_payloads(tmp_path: Path, size: int) -> None:
+    extra = struct.pack("<HH", 0xD935, size) + bytes(size)
+    path = write(
+        tmp_path, Recipe(FLAT, entry=lambda n: {"local_extra": extra} if "DATA" in n else {})
+    )
+    assert files_of(zip2folder(path, tmp_path / "out")) == FLAT
+
+
+def test_files_that_no_row_names_are_told_of(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source")
+    (source / "DATA/s1/imagery/before.bin.aux.xml").write_text("x")
+    (source / "DATA/notes").mkdir()
+    (source / "DATA/notes/a.txt").write_text("x")
+    with pytest.warns(TacoWarning, match="2 files"):
+        path = folder2zip(source, tmp_path / "out.tacozip")
+    check_archive(path, dict(leaves_of(NESTED)))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source")
+    (source / "DATA/s1/label.txt").unlink()
+    with pytest.raises(ObjectNotFoundError, match="label"):
+        folder2zip(source, tmp_path / "out.tacozip")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["source"]
+
+
+@pytest.mark.parametrize("place", ["s1/label.txt", "s1/imagery"])
+def test_links_out_of_the_folder_are_refused(tmp_path: Path, place: str) -> None:
+    source = folder(tmp_path / "source")
+    moved = tmp_path / "moved"
+    (source / "DATA" / place).rename(moved)
+    (source / "DATA" / place).symlink_to(moved)
+    with pytest.raises(UnsafeContentError, match="symbolic link"):
+        folder2zip(source, tmp_path / "out.tacozip")
+    assert not (tmp_path / "out.tacozip").exists()
+
+
+def test_links_inside_the_folder_are_followed(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source")
+    label = source / "DATA/s1/label.txt"
+    label.rename(source / "label.txt")
+    label.symlink_to(source / "label.txt")
+    check_archive(folder2zip(source, tmp_path / "o.tacozip"), dict(leaves_of(NESTED)))
+
+
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source", FLAT)
+    (source / "DATA/img_0.bin").unlink()
+    os.mkfifo(source / "DATA/img_0.bin")
+    with pytest.raises(ValueError, match="regular"):
+        folder2zip(source, tmp_path / "o.tacozip")
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "/abs", "a\\b"])
+def test_ids_and_paths_that_lead_out(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, Recipe({"a": {name: b"1"}}))
+    with pytest.raises((UnsafeContentError, InvalidMetadataError)):
+        zip2folder(path, tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
+
+
+def test_risky_ids_can_be_renamed(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe({"a?": {"x": b"1"}, "A?": {"x": b"2"}}))
+    with pytest.raises(UnsafeContentError, match="rename"):
+        zip2folder(path, tmp_path / "out")
+    unpacked = zip2folder(path, tmp_path / "out", rename=True)
+    assert files_of(unpacked) == {"a_/x": b"1", "A__2/x": b"2"}
+
+
+# -- the wrong thing in the wrong place -----------------------------------------------------------
+
+
+def test_inputs_of_the_other_form(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(FLAT))
+    source = folder(tmp_path / "source", FLAT)
+    with pytest.raises(NotThisFormatError):
+        folder2zip(path, tmp_path / "out.tacozip")
+    with pytest.raises(NotThisFormatError):
+        zip2folder(source, tmp_path / "out")
+    with pytest.raises(ObjectNotFoundError):
+        zip2folder(tmp_path / "nothing.tacozip", tmp_path / "out")
+
+
+def test_targets(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(FLAT))
+    source = folder(tmp_path / "source", FLAT)
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").write_text("x")
+    with pytest.raises(ConflictError):
+        zip2folder(path, taken)
+    assert (taken / "file").exists()
+    with pytest.raises(ConflictError):
+        zip2folder(path, tmp_path, overwrite=True)
+    with pytest.raises(ConflictError):
+        zip2folder(path, source)
+    with pytest.raises(ConflictError):
+        folder2zip(source, source / "out.tacozip")
+    assert files_of(zip2folder(path, taken, overwrite=True)) == FLAT
+    assert not (taken / "file").exists()
+
+
+def test_async(tmp_path: Path) -> None:
+    async def there_and_back() -> Path:
+        unpacked = await zip2folder_async(write(tmp_path, Recipe(FLAT)), tmp_path / "a", 5, True)
+        return await folder2zip_async(unpacked, tmp_path / "b.tacozip", quiet=True)
+
+    check_archive(asyncio.run(there_and_back()), dict(leaves_of(FLAT)))
+
+
+def test_a_dataset_of_comal_stays_loadable(tmp_path: Path) -> None:
+    (path,) = create(Taco(nested(3), **FIELDS), tmp_path / "a.tacozip")
+    unpacked = load(zip2folder(path, tmp_path / "b"))
+    assert {p: unpacked.data.read_bytes(p) for p, _ in unpacked.data.walk()} == Archive(
+        path
+    ).entries()

@@ -1,0 +1,525 @@
+"""`export`: what is written, compared with what went in by zipfile, struct and pyarrow."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from comal.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidMetadataError,
+    QueryError,
+    UnsafeContentError,
+)
+from comal.taco.concat import concat
+from comal.taco.export import export, export_async
+from comal.taco.load import load
+from comal.taco.warning import TacoWarning
+from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of, replaced, swapped_spans
+from tests.support import SHARED, needs_shared
+from tests.taco.read.scenes import located, scenes, write
+from tests.taco.write.small import Archive
+
+STAMP = "2024-05-06T07:08:09Z"
+EXPECTED = SHARED / "fixtures/taco/expected.json"
+
+
+def leaves(tree: Any, *roots: str) -> dict[str, bytes]:
+    """Path and bytes of the leaves below some of the roots, or all."""
+    found = dict(leaves_of(tree))
+    return {p: b for p, b in found.items() if not roots or p.partition("/")[0] in roots}
+
+
+def check_archive(path: Path, wanted: dict[str, bytes]) -> Archive:
+    """The archive at `path`, whose three ways to each leaf all give the bytes of `wanted`."""
+    archive = Archive(path)
+    assert archive.leaves() == wanted
+    assert archive.walked() == wanted
+    assert archive.entries() == wanted
+    assert archive.zip.testzip() is None
+    return archive
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The data files of the FOLDER form."""
+    return {
+        path.relative_to(folder / "DATA").as_posix(): path.read_bytes()
+        for path in (folder / "DATA").rglob("*")
+        if path.is_file() and path.name != "__meta__"
+    }
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Any:
+    return load(write(tmp_path, Recipe(scenes(*(f"s{n}" for n in range(12))), table=located)))
+
+
+def test_a_query_chooses_roots_and_takes_all_below_them(tmp_path: Path, nested: Any) -> None:
+    part = nested.sql("SELECT * FROM data WHERE id IN ('s10', 's2', 's9')")
+    path = export(part, tmp_path / "part.tacozip", subset_date=STAMP)
+    tree = scenes("s2", "s9", "s10")
+    archive = check_archive(path, leaves(tree))
+    assert archive.level(0)["id"].to_pylist() == ["s2", "s9", "s10"]
+    assert archive.level(0)["internal:current_id"].to_pylist() == [0, 1, 2]
+    assert archive.level(1)["internal:parent_id"].to_pylist() == [0, 0, 1, 1, 2, 2]
+    # Unknown columns come along, at every level.
+    assert archive.level(2)["label"].to_pylist() == [
+        f"<s{n}/imagery/{name}>" for n in (2, 9, 10) for name in ("before.bin", "after.bin")
+    ]
+
+
+def test_the_collection_is_computed_anew_and_names_its_source(tmp_path: Path, nested: Any) -> None:
+    part = nested.filter_bbox(1.5, -1, 3.5, 1)
+    path = export(part, tmp_path / "part.tacozip", subset_date=STAMP)
+    document = Archive(path).collection
+    assert document["taco:subset_of"] == "attack"
+    assert document["taco:subset_date"] == "2024-05-06T07:08:09+00:00"
+    assert document["extent"]["spatial"] == [2.0, 0.0, 3.0, 0.0]
+    assert document["extent"]["temporal"] == ["2023-01-03T10:00:00Z", "2023-01-04T10:00:00Z"]
+    assert document["taco:pit_schema"] == {
+        "root": {"n": 2, "type": "FOLDER"},
+        "shape": [2, 2, 2],
+        "hierarchy": {
+            "1": [{"n": 4, "type": ["FOLDER", "FILE"], "id": ["imagery", "label.txt"]}],
+            "2": [{"n": 4, "type": ["FILE", "FILE"], "id": ["before.bin", "after.bin"]}],
+        },
+    }
+    level1 = [entry[0] for entry in document["taco:field_schema"]["level1"]]
+    assert level1 == Archive(path).level(1).column_names
+    assert list(document)[-4:] == [
+        "taco:subset_of",
+        "taco:subset_date",
+        "taco:pit_schema",
+        "taco:field_schema",
+    ]
+
+
+def test_unknown_keys_of_the_collection_survive_and_those_of_an_index_do_not(
+    tmp_path: Path,
+) -> None:
+    def more(document: dict[str, Any]) -> dict[str, Any]:
+        return {**document, "x:note": {"a": [1]}, "_tacocat": {}, "taco:sources": {"count": 1}}
+
+    dataset = load(write(tmp_path, Recipe(FLAT, collection=more)))
+    document = Archive(export(dataset, tmp_path / "out.tacozip")).collection
+    assert document["x:note"] == {"a": [1]}
+    assert not {"_tacocat", "taco:sources"} & set(document)
+
+
+def test_an_extent_that_no_column_tells_stays_that_of_the_source(tmp_path: Path) -> None:
+    extent = {"spatial": [1, 2, 3, 4], "temporal": None}
+    recipe = Recipe(FLAT, collection=lambda document: {**document, "extent": extent})
+    path = export(load(write(tmp_path, recipe)).limit(1), tmp_path / "out.tacozip")
+    assert Archive(path).collection["extent"] == extent
+
+
+def test_the_order_of_the_view_is_the_order_of_the_export(tmp_path: Path, nested: Any) -> None:
+    part = nested.sql("SELECT * FROM data ORDER BY value DESC, id DESC").limit(5)
+    archive = check_archive(
+        export(part, tmp_path / "part.tacozip"),
+        leaves(scenes("s11", "s10", "s9", "s8", "s7")),
+    )
+    assert archive.level(0)["id"].to_pylist() == part.data.to_arrow()["id"].to_pylist()
+    names = [n for n in archive.zip.namelist() if n.startswith("DATA/") and "__meta__" not in n]
+    roots = list(dict.fromkeys(name.split("/")[1] for name in names))
+    assert roots == archive.level(0)["id"].to_pylist()
+
+
+def test_to_a_folder(tmp_path: Path, nested: Any) -> None:
+    part = nested.sql("SELECT * FROM data WHERE id = 's10'")
+    path = export(part, tmp_path / "part")
+    assert files_of(path) == leaves(scenes("s10"))
+    level1 = pq.read_table(path / "METADATA/level1.parquet")
+    assert "internal:offset" not in level1.column_names
+    assert level1["internal:relative_path"].to_pylist() == ["s10/imagery/", "s10/label.txt"]
+    assert load(path).flatten(2).to_arrow()["l0:id"].to_pylist() == ["s10", "s10"]
+
+
+def test_from_a_folder_to_both_forms(tmp_path: Path) -> None:
+    dataset = load(folder(tmp_path / "source"))
+    check_archive(export(dataset, tmp_path / "a.zip"), leaves(NESTED))
+    assert files_of(export(dataset.limit(1), tmp_path / "b")) == leaves(NESTED, "s2")
+
+
+def test_columns_that_a_query_drops_or_makes(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    part = dataset.sql('SELECT * EXCLUDE (label), value * 2 AS "my:double" FROM data')
+    table = Archive(export(part, tmp_path / "out.tacozip")).level(0)
+    assert [n for n in table.column_names if not n.startswith("internal:")] == [
+        "id",
+        "type",
+        "value",
+        "my:double",
+    ]
+    assert table["my:double"].to_pylist() == [2 * v for v in table["value"].to_pylist()]
+
+
+def test_ids_are_those_of_the_samples_whatever_the_query_says(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    part = dataset.sql("SELECT * REPLACE (upper(id) AS id, 'FOLDER' AS type) FROM data")
+    archive = check_archive(export(part, tmp_path / "out.tacozip"), leaves(FLAT))
+    assert archive.level(0)["id"].to_pylist() == list(FLAT)
+
+
+def test_a_query_that_kept_the_ids_only(tmp_path: Path) -> None:
+    part = load(write(tmp_path, Recipe(FLAT))).sql("SELECT id FROM data WHERE id > 'img_1'")
+    archive = check_archive(
+        export(part, tmp_path / "out.tacozip"), leaves(FLAT, "img_1.bin", "img_2.bin", "img_3.bin")
+    )
+    assert "value" not in archive.level(0).column_names
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("SELECT value FROM data", QueryError),
+        ('SELECT 99 AS "internal:current_id" FROM data', QueryError),
+        ('SELECT *, value AS "no good" FROM data', InvalidInputError),
+        ("SELECT * FROM data WHERE value < 0", InvalidInputError),
+        ("SELECT * FROM data UNION ALL SELECT * FROM data", InvalidInputError),
+    ],
+)
+def test_views_that_cannot_be_exported(tmp_path: Path, query: str, error: type[Exception]) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    with pytest.raises(error):
+        export(dataset.sql(query), tmp_path / "out.tacozip")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
+
+
+def test_a_computed_name_is_explained(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    with pytest.raises(InvalidInputError, match="'value \\* 2'"):
+        export(dataset.sql('SELECT *, 1 AS "value * 2" FROM data'), tmp_path / "out.zip")
+
+
+def test_unknown_column_names_of_the_source_are_kept(tmp_path: Path) -> None:
+    recipe = Recipe(
+        FLAT,
+        table=lambda n, t: t.rename_columns(
+            ["my value" if c == "value" else c for c in t.column_names]
+        ),
+    )
+    dataset = load(write(tmp_path, recipe))
+    path = export(dataset.sql("SELECT * FROM data"), tmp_path / "out.zip")
+    assert "my value" in Archive(path).level(0).column_names
+
+
+# -- several sources ------------------------------------------------------------------------------
+
+
+def test_a_concatenation(tmp_path: Path) -> None:
+    first = load(write(tmp_path, Recipe(scenes("s2", "s10")), "a.tacozip"))
+    second = load(folder(tmp_path / "b", scenes("s1", "s0"), Recipe(scenes("s1", "s0"))))
+    both = concat([first, second]).sql("SELECT * FROM data WHERE id != 's10' ORDER BY id")
+    archive = check_archive(
+        export(both, tmp_path / "out.tacozip"), leaves(scenes("s0", "s1", "s2"))
+    )
+    assert archive.level(0)["id"].to_pylist() == ["s0", "s1", "s2"]
+    assert "internal:source_file" not in archive.level(0).column_names
+
+
+def test_one_id_in_two_sources_is_told(tmp_path: Path) -> None:
+    first = load(write(tmp_path, Recipe(FLAT), "a.tacozip"))
+    second = load(write(tmp_path, Recipe(FLAT), "b.tacozip"))
+    with pytest.raises(InvalidInputError, match="stands twice") as caught:
+        export(concat([first, second]), tmp_path / "out.tacozip")
+    assert "a.tacozip" in str(caught.value)
+    assert "b.tacozip" in str(caught.value)
+
+
+def test_a_sample_that_a_query_repeats(tmp_path: Path, nested: Any) -> None:
+    part = nested.sql("SELECT * FROM data UNION ALL SELECT * FROM data WHERE id = 's4'")
+    with pytest.raises(InvalidInputError, match="twice in the view"):
+        export(part, tmp_path / "out.tacozip")
+    with pytest.raises(InvalidInputError, match="twice in the view"):
+        export(concat([nested, nested]), tmp_path / "out.tacozip")
+
+
+def test_only_a_dataset_can_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="dataset"):
+        export("scenes.tacozip", tmp_path / "out.tacozip")  # type: ignore[arg-type]
+
+
+def test_columns_of_deeper_levels_follow_the_mode(tmp_path: Path) -> None:
+    def more(level: int, table: Any) -> Any:
+        return table.append_column("extra", pa.array(["x"] * len(table)))
+
+    first = load(write(tmp_path, Recipe(scenes("a")), "a.tacozip"))
+    second = load(write(tmp_path, Recipe(scenes("b"), table=more), "b.tacozip"))
+    with pytest.warns(TacoWarning):
+        both = concat([first, second], "fill_missing")
+    table = Archive(export(both, tmp_path / "fill.tacozip")).level(2)
+    assert table["extra"].to_pylist() == [None, None, "x", "x"]
+    with pytest.warns(TacoWarning):
+        both = concat([first, second])
+    assert "extra" not in Archive(export(both, tmp_path / "both.tacozip")).level(2).column_names
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["cat", "tacocat_binary"])
+@pytest.mark.parametrize("output", ["out.tacozip", "out"])
+def test_an_index_over_archives(tmp_path: Path, name: str, output: str) -> None:
+    dataset = load(SHARED / "fixtures/taco" / name).sql("SELECT * FROM data ORDER BY id DESC")
+    path = export(dataset, tmp_path / output)
+    wanted = {}
+    for part in sorted((SHARED / "fixtures/taco" / name).glob("*.tacozip")):
+        with zipfile.ZipFile(part) as archive:
+            for entry in archive.namelist():
+                if entry.startswith("DATA/") and not entry.endswith("__meta__"):
+                    wanted[entry.removeprefix("DATA/")] = archive.read(entry)
+    found = files_of(path) if output == "out" else check_archive(path, wanted).entries()
+    assert found == wanted
+    assert len(load(path).flatten(2)) == 12
+
+
+# -- padding and pruning --------------------------------------------------------------------------
+
+PADDED = {
+    "a": {"x": b"ax", "y": b"ay", "__TACOPAD__0": b""},
+    "b": {"x": b"bx", "__TACOPAD__0": b"", "__TACOPAD__1": b""},
+    "c": {"x": b"cx", "__TACOPAD__0": b"", "__TACOPAD__1": b""},
+}
+
+
+def test_padding_is_written_only_where_structure_needs_it(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(PADDED)))
+    all_of_it = Archive(export(dataset, tmp_path / "all.tacozip"))
+    assert all_of_it.entries() == {
+        "a/x": b"ax",
+        "a/y": b"ay",
+        "b/x": b"bx",
+        "b/__TACOPAD__0": b"",
+        "c/x": b"cx",
+        "c/__TACOPAD__0": b"",
+    }
+    some = Archive(export(dataset.sql("SELECT * FROM data WHERE id > 'a'"), tmp_path / "b.tacozip"))
+    assert some.entries() == {"b/x": b"bx", "c/x": b"cx"}
+    assert some.collection["taco:pit_schema"]["shape"] == [2, 1]
+
+
+@needs_shared
+def test_padding_of_the_roots_goes_away(tmp_path: Path) -> None:
+    dataset = load(SHARED / "fixtures/taco/flat_padded.tacozip")
+    archive = Archive(export(dataset, tmp_path / "out.tacozip"))
+    assert not [n for n in archive.zip.namelist() if "TACOPAD" in n]
+    assert archive.collection["taco:pit_schema"]["root"]["n"] == 5
+
+
+def test_pruned_children_leave_placeholders(tmp_path: Path) -> None:
+    tree = scenes("s0", "s1", "s2")
+    dataset = load(write(tmp_path, Recipe(tree, table=located)))
+    # At level 2 the points lie at longitudes 0..5: s0 has 0 and 1, s1 has 2 and 3, s2 has 4 and 5.
+    part = dataset.filter_bbox(0.5, 19, 2.5, 21, level=2, prune=True)
+    archive = Archive(export(part, tmp_path / "out.tacozip"))
+    whole = leaves(tree)
+    kept = {p: whole[p] for p in ("s0/imagery/after.bin", "s1/imagery/before.bin")}
+    pads = {"s0/imagery/__TACOPAD__0": b"", "s1/imagery/__TACOPAD__0": b""}
+    assert archive.entries() == kept | pads
+    level2 = archive.level(2)
+    assert level2["label"].to_pylist()[0] is None
+    shown = [path for path, _ in load(tmp_path / "out.tacozip").data.walk()]
+    assert sorted(shown) == sorted(kept)
+
+
+def test_without_prune_children_are_complete(tmp_path: Path) -> None:
+    tree = scenes("s0", "s1", "s2")
+    dataset = load(write(tmp_path, Recipe(tree, table=located)))
+    part = dataset.filter_bbox(0.5, 19, 1.5, 21, level=2)
+    check_archive(export(part, tmp_path / "out.tacozip"), leaves(scenes("s0")))
+
+
+def test_roots_of_different_structure_are_refused(tmp_path: Path) -> None:
+    tree = {"a": {"x": b"1"}, "b": {"y": b"2"}}
+    dataset = load(write(tmp_path, Recipe(tree)))
+    with pytest.raises(InvalidInputError, match="structure"):
+        export(dataset, tmp_path / "out.tacozip")
+    check_archive(export(dataset.limit(1), tmp_path / "one.tacozip"), {"a/x": b"1"})
+
+
+# -- ids ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "/etc/passwd", "a\\b", "a:b", "a\nb", "", "__x"])
+@pytest.mark.parametrize("output", ["out.tacozip", "out"])
+def test_ids_that_could_leave_their_folder_are_never_written(
+    tmp_path: Path, name: str, output: str
+) -> None:
+    path = write(tmp_path, Recipe({"good": b"1", name: b"2"}))
+    with pytest.raises(UnsafeContentError):
+        export(load(path), tmp_path / output)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
+
+
+def test_risky_ids_are_a_warning_in_a_zip_and_an_error_in_a_folder(tmp_path: Path) -> None:
+    tree = {"a,b": b"1", "con": b"2", "A": b"3", "a": b"4", "x" * 300: b"5"}
+    dataset = load(write(tmp_path, Recipe(tree)))
+    with pytest.warns(TacoWarning, match="a,b"):
+        check_archive(export(dataset, tmp_path / "out.tacozip"), tree)
+    with pytest.raises(UnsafeContentError, match="rename"):
+        export(dataset, tmp_path / "out")
+    names = sorted(files_of(export(dataset, tmp_path / "out", rename=True)))
+    assert names[:4] == ["A", "_con", "a_2", "a_b"]
+    assert len(names[4]) == 255
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+
+def test_swapped_spans_are_mended_on_the_way(tmp_path: Path) -> None:
+    recipe = Recipe(NESTED, table=lambda n, t: swapped_spans(t) if n else t)
+    dataset = load(write(tmp_path, recipe))
+    with pytest.warns(TacoWarning, match="not those of their samples"):
+        path = export(dataset, tmp_path / "out.tacozip")
+    check_archive(path, leaves(NESTED))
+
+
+def test_a_wrong_span_of_the_root_level_is_an_error(tmp_path: Path) -> None:
+    def shifted(level: int, table: Any) -> Any:
+        values = table["internal:offset"].to_pylist()
+        return replaced(table, "internal:offset", [values[1], values[1], *values[2:]])
+
+    dataset = load(write(tmp_path, Recipe(FLAT, table=shifted)))
+    with pytest.raises(InvalidMetadataError, match="img_0"):
+        export(dataset, tmp_path / "out.tacozip")
+    assert not (tmp_path / "out.tacozip").exists()
+
+
+def test_bit_rot_is_an_error(tmp_path: Path) -> None:
+    data = Recipe(FLAT).build()
+    place = data.index(b"BBBB")
+    path = tmp_path / "x.tacozip"
+    path.write_bytes(data[:place] + b"C" + data[place + 1 :])
+    with pytest.raises(InvalidMetadataError, match="checksum"):
+        export(load(path), tmp_path / "out")
+    check_archive(
+        export(load(path).sql("SELECT * FROM data WHERE id <> 'img_1.bin'"), tmp_path / "o.zip"),
+        leaves(FLAT, "img_0.bin", "img_2.bin", "img_3.bin"),
+    )
+
+
+def test_a_link_out_of_the_source_folder_is_refused(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source", FLAT)
+    (tmp_path / "secret").write_bytes(b"x" * 40)
+    leaf = source / "DATA/img_0.bin"
+    leaf.unlink()
+    leaf.symlink_to(tmp_path / "secret")
+    with pytest.raises(UnsafeContentError, match="symbolic link"):
+        export(load(source), tmp_path / "out.tacozip")
+    part = load(source).sql("SELECT * FROM data WHERE id <> 'img_0.bin'")
+    assert len(load(export(part, tmp_path / "out.tacozip")).data) == 3
+
+
+# -- targets --------------------------------------------------------------------------------------
+
+
+def test_an_existing_target_is_kept_unless_asked(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    target = tmp_path / "out.tacozip"
+    target.write_bytes(b"precious")
+    with pytest.raises(ConflictError):
+        export(dataset, target)
+    assert target.read_bytes() == b"precious"
+    check_archive(export(dataset, target, overwrite=True), leaves(FLAT))
+
+
+@pytest.mark.parametrize("place", ["x.tacozip", "link.tacozip", "."])
+def test_a_target_that_is_the_source_is_refused(tmp_path: Path, place: str) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    path = write(inner, Recipe(FLAT))
+    (inner / "link.tacozip").symlink_to(path)
+    before = path.read_bytes()
+    with pytest.raises(ConflictError):
+        export(load(path), inner / place, overwrite=True)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["", "DATA/part", "part.tacozip"])
+def test_a_target_in_the_source_folder_is_refused(tmp_path: Path, place: str) -> None:
+    source = folder(tmp_path / "source", FLAT)
+    with pytest.raises(ConflictError):
+        export(load(source), source / place, overwrite=True)
+    assert files_of(source) == dict(FLAT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"limit": 0}, InvalidInputError),
+        ({"limit": True}, InvalidInputError),
+        ({"output_format": "tar"}, InvalidInputError),
+        ({"subset_date": "yesterday"}, InvalidInputError),
+        ({"compresion": "zstd"}, InvalidInputError),
+    ],
+)
+def test_arguments_that_cannot_be_used(
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    with pytest.raises(error):
+        export(dataset, tmp_path / "out.tacozip", **arguments)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
+
+
+# -- dates and determinism ------------------------------------------------------------------------
+
+
+def test_the_date_is_the_only_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = load(write(tmp_path, Recipe(NESTED)))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    first = export(dataset, tmp_path / "a.tacozip").read_bytes()
+    assert (
+        json.loads(json.dumps(Archive(tmp_path / "a.tacozip").collection))["taco:subset_date"]
+        == "2023-11-14T22:13:20+00:00"
+    )
+    assert export(dataset, tmp_path / "b.tacozip").read_bytes() == first
+    given = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert export(dataset, tmp_path / "c.tacozip", subset_date=given).read_bytes() == first
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
+    with pytest.raises(InvalidInputError):
+        export(dataset, tmp_path / "d.tacozip")
+
+
+def test_parquet_settings_reach_the_tables(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    path = export(dataset, tmp_path / "out", compression="snappy", row_group_size=2)
+    metadata = pq.read_metadata(path / "METADATA/level0.parquet")
+    assert metadata.num_row_groups == 2
+    assert metadata.row_group(0).column(0).compression == "SNAPPY"
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[tuple[int, int | None, str]] = []
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    export(dataset, tmp_path / "out.tacozip", progress=lambda *state: told.append(state))
+    assert (4, 4, "samples") in told
+
+
+def test_async(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(FLAT)))
+    path = asyncio.run(export_async(dataset, tmp_path / "out.tacozip", quiet=True))
+    check_archive(path, leaves(FLAT))
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "name",
+    ["flat.tacozip", "flat_folder", "nested.tacozip", "nested_folder", "nested_padded.tacozip"],
+)
+def test_reference_files_keep_every_leaf(tmp_path: Path, name: str) -> None:
+    source = load(SHARED / "fixtures/taco" / name)
+    wanted = {path: source.data.read_bytes(path) for path, _ in source.data.walk()}
+    archive = check_archive(export(source, tmp_path / "out.tacozip"), wanted)
+    stored = {c for c in source.columns if not c.startswith("internal:")}
+    assert stored == {c for c in archive.level(0).column_names if not c.startswith("internal:")}
+    assert files_of(export(source, tmp_path / "out")) == wanted

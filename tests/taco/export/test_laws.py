@@ -1,0 +1,156 @@
+"""What holds for every tree, every choice of rows and every name."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from comal import names
+from comal.errors import InvalidMetadataError
+from comal.storage import open_source
+from comal.taco import copying
+from comal.taco.copying import ZipEntries
+from comal.taco.export import export
+from comal.taco.foreign import safe_name
+from comal.taco.load import load
+from tests.attacks.build import Recipe, leaves_of
+from tests.taco.read.scenes import write
+from tests.taco.write.small import Archive
+
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+IDS = st.lists(st.integers(0, 40), min_size=1, max_size=8, unique=True)
+
+
+def regular(roots: list[int], shape: Any, prefix: str = "") -> Any:
+    """A tree whose roots all look like `shape`: None is a leaf, a list a folder of such."""
+    if shape is None:
+        return prefix.encode() * 3
+    return {f"c{n}": regular([], child, f"{prefix}/c{n}") for n, child in enumerate(shape)}
+
+
+SHAPES = st.recursive(
+    st.none(), lambda child: st.lists(child, min_size=1, max_size=3), max_leaves=6
+)
+
+
+@SLOW
+@given(roots=IDS, shape=SHAPES, data=st.data())
+def test_any_rows_of_any_tree(roots: list[int], shape: Any, data: Any) -> None:
+    tree = {f"s{n}": regular([], shape, f"s{n}") for n in roots}
+    chosen = data.draw(st.lists(st.sampled_from(list(tree)), min_size=1, unique=True))
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = load(write(Path(folder), Recipe(tree)))
+        wanted = {name: tree[name] for name in chosen}
+        order = " ".join(f"WHEN '{name}' THEN {n}" for n, name in enumerate(chosen))
+        part = dataset.sql(
+            f"SELECT * FROM data WHERE id IN ({', '.join(repr(n) for n in chosen)}) "
+            f"ORDER BY CASE id {order} END"
+        )
+        archive = Archive(export(part, Path(folder) / "out.tacozip"))
+        assert archive.level(0)["id"].to_pylist() == chosen
+        assert archive.leaves() == archive.walked() == archive.entries() == dict(leaves_of(wanted))
+        names_ = [n.removeprefix("DATA/") for n in archive.zip.namelist() if n.startswith("DATA/")]
+        files = [name for name in names_ if not name.endswith("__meta__")]
+        # Depth-first, in the order of the samples.
+        assert files == list(dict(leaves_of(wanted)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"], exclude_characters="/\\:"))
+    | st.sampled_from(["con", "COM1.tif", "a.", "b ", "-x", "~", "a?b*", "e\u0301", "x" * 300])
+)
+def test_safe_names_are_safe_and_stay(name: str) -> None:
+    if names.illegal(name):
+        return
+    safe = safe_name(name)
+    assert names.risky(safe) is None
+    assert safe_name(safe) == safe
+    if names.risky(name) is None:
+        assert safe == name
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipEntries, list[bytes]]:
+    rng = np.random.default_rng(7)
+    tree = {
+        f"{'n' * int(rng.integers(1, 60))}{n}": rng.bytes(int(rng.integers(0, 3_000)))
+        for n in range(60)
+    }
+    path = tmp_path_factory.mktemp("entries") / "x.tacozip"
+    path.write_bytes(Recipe(tree).build())
+    table = Archive(path).level(0)
+    return (
+        ZipEntries(
+            [open_source(path)],
+            np.zeros(60, np.int64),
+            np.array(table["internal:offset"]),
+            np.array(table["internal:size"]),
+            pa.array([f"DATA/{name}" for name in tree]),
+        ),
+        list(tree.values()),
+    )
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    rows=st.lists(st.integers(0, 59), unique=True, max_size=60),
+    request=st.sampled_from([64, 700, 5_000, 1 << 22]),
+    group=st.sampled_from([100, 2_000, 1 << 25]),
+    gap=st.sampled_from([0, 300, 1 << 16]),
+    limit=st.integers(1, 5),
+)
+def test_blocks_in_any_order_and_of_any_size(
+    entries: tuple[ZipEntries, list[bytes]],
+    rows: list[int],
+    request: int,
+    group: int,
+    gap: int,
+    limit: int,
+) -> None:
+    found, wanted = entries
+    chosen = ZipEntries(
+        found.sources, found.source, found.offsets, found.lengths, found.names, limit
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying, "_REQUEST", request)
+        patch.setattr(copying, "_GROUP", group)
+        patch.setattr(copying, "_GAP", gap)
+        picked = np.array(rows, np.int64)
+        block = chosen.block(picked, found.lengths[picked])
+    assert block.to_pylist() == [wanted[row] for row in rows]
+    for row in rows[:3]:
+        with chosen.open(row) as stream:
+            assert stream.read() == wanted[row]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    row=st.integers(0, 59),
+    shift=st.integers(-4_000, 4_000).filter(bool),
+    grow=st.integers(-50, 50),
+)
+def test_no_other_span_passes(
+    entries: tuple[ZipEntries, list[bytes]], row: int, shift: int, grow: int
+) -> None:
+    found, _ = entries
+    offsets, lengths = found.offsets.copy(), found.lengths.copy()
+    offsets[row] = max(0, offsets[row] + shift)
+    lengths[row] = max(0, lengths[row] + grow)
+    wrong = ZipEntries(found.sources, found.source, offsets, lengths, found.names)
+    everything = np.arange(len(wrong))
+    with pytest.raises(InvalidMetadataError):
+        wrong.block(everything, lengths)
+    with pytest.raises(InvalidMetadataError), wrong.open(row) as stream:
+        stream.read()

@@ -1,0 +1,216 @@
+"""Extensions that write what they are told: Split, Scaling and those of the collection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pydantic
+import pytest
+
+from comal.errors import InvalidInputError
+from comal.taco.extensions import (
+    LabelClass,
+    Labels,
+    OpticalData,
+    Publication,
+    Publications,
+    Scaling,
+    SpectralBand,
+    Split,
+    SplitStrategy,
+)
+from comal.taco.extensions.base import RowSample, columns_for
+from comal.taco.extensions.optical import sensor_bands, sensors
+
+SAMPLE = RowSample("a", None, "FILE")
+
+
+def test_split() -> None:
+    for name in ("train", "test", "validation"):
+        assert Split(name)(SAMPLE).to_pylist() == [{"split": name}]
+    assert columns_for(Split("test"), pa.table({"id": ["a", "b"]}))["split"].to_pylist() == [
+        "test",
+        "test",
+    ]
+    with pytest.raises(InvalidInputError, match="val"):
+        Split("val")
+    with pytest.raises(InvalidInputError, match="split"):
+        Split()
+    assert Split(schema_only=True)(SAMPLE)["split"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "row", "kind"),
+    [
+        ({}, (None, None, None), "float"),
+        ({"scale_factor": 0.5, "scale_offset": -1}, (0.5, -1, None), "float"),
+        ({"scale_factor": [0.5, 2]}, ([0.5, 2], None, None), "list<element: float>"),
+        (
+            {"scale_factor": [0.5, 2], "scale_offset": 1, "padding": (1, 2, 3, 4)},
+            ([0.5, 2], [1, 1], [1, 2, 3, 4]),
+            "list<element: float>",
+        ),
+    ],
+)
+def test_scaling(arguments: dict[str, Any], row: tuple[Any, ...], kind: str) -> None:
+    found = Scaling(**arguments)(SAMPLE)
+    assert tuple(found.to_pylist()[0].values()) == row
+    assert [str(one) for one in found.schema.types] == [kind, kind, "list<element: int32>"]
+    assert columns_for(Scaling(**arguments), pa.table({"id": ["a", "b"]})).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"scale_factor": 0},
+        {"scale_factor": [1, 0.0]},
+        {"scale_offset": float("nan")},
+        {"scale_factor": [1, 2], "scale_offset": [1, 2, 3]},
+        {"padding": [1, 2, 3]},
+        {"padding": [1, 2, 3, 4.5]},
+    ],
+)
+def test_scaling_refuses(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Scaling(**arguments)
+
+
+class Model(pydantic.BaseModel):
+    doi: str
+    citation: str
+    summary: str | None = None
+
+
+def test_publications() -> None:
+    entry = {"doi": "10.1/x", "citation": "A (2023)"}
+    full = {**entry, "summary": None}
+    for value in (entry, Publication(**entry), Model(**entry)):
+        found = Publications([value])(None)
+        assert found.to_pylist() == [{"publications": [full]}]
+    assert "struct<doi: string, citation: string, summary: string>" in str(found.schema.types[0])
+    for wrong in ([{"doi": "10.1/x"}], [{**entry, "year": 1}], [5], entry, None):
+        with pytest.raises(InvalidInputError):
+            Publications(wrong)  # type: ignore[arg-type]
+
+
+def test_labels() -> None:
+    found = Labels(
+        [{"name": "Forest", "category": 1}, LabelClass("Urban", "U", "towns")], "by hand"
+    )
+    assert found(None).to_pylist() == [
+        {
+            "labels:classes": [
+                {"name": "Forest", "category": "1", "description": None},
+                {"name": "Urban", "category": "U", "description": "towns"},
+            ],
+            "labels:description": "by hand",
+            "labels:num_classes": 2,
+        }
+    ]
+    with pytest.raises(InvalidInputError, match="one category"):
+        Labels([{"name": "a", "category": 1}, {"name": "b", "category": "1"}])
+    with pytest.raises(InvalidInputError, match="name"):
+        Labels([{"category": 1}])
+
+
+def test_split_strategy() -> None:
+    for name in ("random", "stratified", "manual", "other", "none", "unknown"):
+        assert SplitStrategy(name)(None).to_pylist() == [{"split:strategy": name}]
+    with pytest.raises(InvalidInputError, match="magic"):
+        SplitStrategy("magic")
+    assert SplitStrategy(schema_only=True)(None).to_pylist() == [{"split:strategy": None}]
+
+
+def test_sensors() -> None:
+    counts = {name: len(sensor_bands(name)[1]) for name in sensors()}
+    assert counts == {
+        "landsat1mss": 4,
+        "landsat2mss": 4,
+        "landsat3mss": 4,
+        "landsat4mss": 4,
+        "landsat5mss": 4,
+        "landsat4tm": 7,
+        "landsat5tm": 7,
+        "landsat7etm": 8,
+        "landsat8oli": 11,
+        "landsat9oli": 11,
+        "sentinel2msi": 13,
+        "eo1ali": 10,
+        "aster": 15,
+        "modis": 36,
+    }
+
+
+# The electro-optical extension of STAC: the range in nm within which a common name may lie.
+RANGES = {
+    "pan": (400, 1000),
+    "coastal": (400, 455),
+    "blue": (450, 530),
+    "green": (500, 600),
+    "green05": (510, 550),
+    "red": (600, 700),
+    "rededge071": (690, 730),
+    "rededge075": (730, 760),
+    "rededge078": (770, 800),
+    "nir": (750, 1000),
+    "nir08": (700, 900),
+    "nir09": (800, 1100),
+    "cirrus": (1350, 1400),
+    "swir16": (1550, 1750),
+    "swir22": (2050, 2450),
+    "lwir": (10250, 12500),
+    "lwir11": (10500, 11500),
+    "lwir12": (11500, 12510),
+}
+
+
+@pytest.mark.parametrize("sensor", sensors())
+def test_wavelengths_fit_the_common_names(sensor: str) -> None:
+    bands = sensor_bands(sensor)[1]
+    assert [band.index for band in bands] == list(range(len(bands)))
+    for band in bands:
+        assert band.unit == "nm"
+        assert band.center_wavelength is not None
+        assert band.full_width_half_max is not None
+        assert 0 < band.full_width_half_max < band.center_wavelength
+        if band.common_name is not None:
+            low, high = RANGES[band.common_name]
+            assert low <= band.center_wavelength <= high
+
+
+def test_optical_data() -> None:
+    row = OpticalData("sentinel2msi")(None).to_pylist()[0]
+    assert row["optical:sensor"] == "sentinel2msi"
+    assert row["optical:num_bands"] == 13
+    assert row["optical:bands"][8] == {
+        "name": "B8A",
+        "index": 8,
+        "common_name": "nir08",
+        "description": "Narrow near infrared, 20 m",
+        "unit": "nm",
+        "center_wavelength": 864.7,
+        "full_width_half_max": 21.0,
+    }
+    subset = OpticalData("sentinel2msi[B04, B03,B02]")(None).to_pylist()[0]
+    assert subset["optical:sensor"] == "sentinel2msi"
+    assert [band["name"] for band in subset["optical:bands"]] == ["B04", "B03", "B02"]
+    own = OpticalData("mine", [SpectralBand("X", center_wavelength=500), {"name": "Y"}])(None)
+    assert own.to_pylist()[0]["optical:num_bands"] == 2
+    assert OpticalData(schema_only=True)(None).to_pylist()[0]["optical:bands"] is None
+
+
+@pytest.mark.parametrize(
+    "sensor",
+    [
+        "sentinel9",
+        "sentinel2msi[B99]",
+        "sentinel2msi[B04,B04]",
+        "sentinel2msi[]",
+        "aster[B01",
+        None,
+    ],
+)
+def test_optical_data_refuses(sensor: str | None) -> None:
+    with pytest.raises(InvalidInputError):
+        OpticalData(sensor)

@@ -1,0 +1,194 @@
+"""Several datasets as one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal.errors import InvalidInputError
+from comal.taco.concat import concat
+from comal.taco.dataset import TacoDataset
+from comal.taco.load import load
+from comal.taco.warning import TacoWarning
+from tests.attacks.build import FLAT, Recipe, Tree
+from tests.support import SHARED, needs_shared
+from tests.taco.read.scenes import (
+    expected,
+    located,
+    read_all,
+    scenes,
+    without,
+    write,
+    write_folder,
+)
+
+ONE, TWO = scenes("s2", "s10"), scenes("s1", "s3", "a")
+
+
+def make(place: Path, tree: Tree, name: str, hook: Any = located) -> TacoDataset:
+    return load(write(place, Recipe(tree=tree, table=hook), name))
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[TacoDataset]:
+    folder = load(write_folder(tmp_path, Recipe(tree=TWO, table=located), "two"))
+    return [make(tmp_path, ONE, "one.tacozip"), folder]
+
+
+def extra(level: int, table: Any) -> Any:
+    return located(level, table).append_column("extra", pa.array(range(len(table))))
+
+
+def test_rows_of_one_never_answer_for_another(parts: list[TacoDataset]) -> None:
+    both = concat(parts)
+    assert both.data["id"].to_pylist() == [*ONE, *TWO]
+    assert both.data["internal:source_file"].to_pylist() == ["one.tacozip"] * 2 + ["two"] * 3
+    assert read_all(both.data) == expected({**ONE, **TWO})
+    assert [len(both.sql(f"SELECT * FROM level{n}").data) for n in range(3)] == [5, 10, 10]
+    assert [len(both.sql(f"SELECT * FROM l{n}").data) for n in range(3)] == [5, 10, 10]
+    assert len(both.flatten()) == 10
+    paths = zip(*(both.flatten()[f"l{n}:id"].to_pylist() for n in range(3)), strict=True)
+    wanted = [expected({**ONE, **TWO})["/".join(path)] for path in paths]
+    assert both.flatten().read_bytes() == wanted
+    # Rows of equal numbers in both: the second scene of each has points 2 and 3 at level 2.
+    deep = both.filter_bbox(1.5, 19, 2.5, 21, level=2)
+    assert deep.data["id"].to_pylist() == ["s10", "s3"]
+    assert deep.data.read("s3/imagery")["id"].to_pylist() == ["before.bin", "after.bin"]
+    pruned = both.filter_bbox(1.5, 19, 2.5, 21, level=2, prune=True)
+    assert pruned.data.read("s3/imagery")["id"].to_pylist() == ["before.bin"]
+    assert both.pit_schema.root_n == 5
+    assert both.pit_schema.rows(2) == 10
+
+
+def test_inputs_are_never_changed(parts: list[TacoDataset]) -> None:
+    before = [(p.pit_schema, p.collection, p.columns) for p in parts]
+    concat(parts).sql("SELECT * FROM data WHERE id = 'a'")
+    assert [(p.pit_schema, p.collection, p.columns) for p in parts] == before
+    assert parts[0].data["id"].to_pylist() == list(ONE)
+
+
+def test_views_of_one_file_go_together(tmp_path: Path) -> None:
+    dataset = make(tmp_path, {**ONE, **TWO}, "x.tacozip")
+    first = dataset.sql("SELECT * FROM data WHERE id = $x", {"x": "a"})
+    second = dataset.filter_datetime("2023-01-02").sql(
+        "SELECT * FROM data WHERE id <> $x", {"x": "a"}
+    )
+    both = concat([first, second, first])
+    assert both.data["id"].to_pylist() == ["a", "s10", "a"]
+    assert len(both.sql("SELECT * FROM level1").data) == 4
+    assert both.data[:2].read_bytes("s10/label.txt") == expected(ONE)["s10/label.txt"]
+    assert both.flatten()["l0:id"].to_pylist() == ["a", "a", "s10", "s10", "a", "a"]
+
+
+def test_pruning_one_part_leaves_the_others_alone(parts: list[TacoDataset]) -> None:
+    pruned = parts[0].filter_bbox(-1, 19, 0.5, 21, level=2, prune=True)
+    both = concat([pruned, parts[1]])
+    assert both.data["id"].to_pylist() == ["s2", *TWO]
+    assert len(both.data.read("s2/imagery")) == 1
+    assert len(both.data.read("s1/imagery")) == 2
+
+
+def test_equal_names_are_told_apart_by_place(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = make(tmp_path / "a", scenes("s1"), "x.tacozip")
+    two = make(tmp_path / "b", scenes("s1", names=("p.bin", "q.bin")), "x.tacozip")
+    both = concat([one, two])
+    assert len(set(both.data["internal:source_file"].to_pylist())) == 2
+    assert [len(both.data.read(n)) for n in range(2)] == [2, 2]
+    assert both.data.read(1).read("imagery")["id"].to_pylist() == ["p.bin", "q.bin"]
+    assert both.data.read(0).read("imagery")["id"].to_pylist() == ["before.bin", "after.bin"]
+
+
+def test_column_modes(tmp_path: Path) -> None:
+    one = make(tmp_path, ONE, "one.tacozip", extra)
+    two = make(tmp_path, TWO, "two.tacozip")
+    with pytest.warns(TacoWarning, match="'extra'"):
+        small = concat([one, two])
+    assert "extra" not in small.columns
+    assert small.columns == small.data.columns
+    with pytest.warns(TacoWarning, match="filled"):
+        filled = concat([one, two], "fill_missing")
+    assert filled.data["extra"].to_pylist() == [0, 1, None, None, None]
+    assert filled.sql("SELECT * FROM level1").data["extra"].to_pylist()[:4] == [0, 1, 2, 3]
+    assert filled.data.schema.equals(filled.schema)
+    with pytest.raises(InvalidInputError, match="differ") as caught:
+        concat([one, two], "strict")
+    assert "extra" in str(caught.value)
+    same = concat([two, make(tmp_path, ONE, "three.tacozip")], "strict")
+    assert len(same.data) == 5
+    with pytest.raises(InvalidInputError, match="mode"):
+        concat([one, two], "other")  # type: ignore[arg-type] # what a caller may try
+
+
+def test_what_does_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError):
+        concat([])
+    flat = make(tmp_path, FLAT, "flat.tacozip")
+    nested = make(tmp_path, ONE, "one.tacozip")
+    with pytest.raises(InvalidInputError, match="FOLDER"):
+        concat([flat, nested])
+
+    def text(level: int, table: Any) -> Any:
+        at = table.schema.get_field_index("value")
+        return table.set_column(at, "value", pa.array(["x"] * len(table)))
+
+    with pytest.raises(InvalidInputError, match="value"):
+        concat([nested, make(tmp_path, TWO, "two.tacozip", text)])
+    with pytest.raises(InvalidInputError, match="SELECT"):
+        concat([nested.sql("SELECT id, type FROM data"), nested])
+    assert concat([nested]) is nested
+
+
+def test_generations_mix(tmp_path: Path) -> None:
+    old = make(tmp_path, ONE, "old.tacozip", without("internal:current_id"))
+    new = make(tmp_path, TWO, "new.tacozip", lambda n, t: t)
+    both = concat([old, new])
+    assert read_all(both.data) == expected({**ONE, **TWO})
+    assert len(both.flatten()) == 10
+
+
+def test_concatenations_nest_and_pickle(parts: list[TacoDataset], tmp_path: Path) -> None:
+    three = make(tmp_path, scenes("z"), "three.tacozip")
+    whole = concat([concat(parts).sql("SELECT * FROM data WHERE id <> 's2'"), three])
+    copy = pickle.loads(pickle.dumps(whole))
+    assert copy.data["id"].to_pylist() == ["s10", *TWO, "z"]
+    assert read_all(copy.data) == {
+        p: d for p, d in expected({**ONE, **TWO, **scenes("z")}).items() if not p.startswith("s2/")
+    }
+
+
+@needs_shared
+def test_indexes_and_archives_mix() -> None:
+    root = SHARED / "fixtures" / "taco"
+    both = load([root / "cat", root / "cat" / "part0.tacozip", root / "tacocat_binary/__TACOCAT__"])
+    names = both.data["internal:source_file"].to_pylist()
+    assert len(names) == 14
+    assert len(set(names)) == 7
+    assert len(both.flatten()) == 28
+    frame = both.data
+    for row in range(len(frame)):
+        scene = frame["id"][row].as_py()
+        part = load(root / "cat" / f"part{int(scene[-1]) // 2}.tacozip").data
+        assert frame.read(row).read_bytes("label.json") == part.read_bytes(f"{scene}/label.json")
+
+
+@needs_shared
+def test_extents_are_united() -> None:
+    root = SHARED / "fixtures" / "taco"
+    parts = [load(root / "cat" / f"part{n}.tacozip") for n in range(3)]
+    both = concat(parts)
+    boxes = [part.extent["spatial"] for part in parts]
+    assert both.extent["spatial"] == pytest.approx(
+        [
+            min(b[0] for b in boxes),
+            min(b[1] for b in boxes),
+            max(b[2] for b in boxes),
+            max(b[3] for b in boxes),
+        ]
+    )
+    assert both.extent["temporal"][0] == min(p.extent["temporal"][0] for p in parts)

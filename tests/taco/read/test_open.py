@@ -1,0 +1,248 @@
+"""What is opened, what is refused, and how many requests it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    UnsupportedVersionError,
+)
+from comal.limits import Limits
+from comal.storage import CountingSource, open_source
+from comal.taco.load import load
+from comal.taco.warning import TacoWarning
+from tests.attacks.build import FLAT, NESTED, Recipe, parquet
+from tests.servers.http import HttpServer
+from tests.taco.read.scenes import expected, read_all, scenes, write, write_folder
+
+SORTED = scenes("a", "b", "c")
+
+
+@pytest.mark.parametrize("tree", [FLAT, SORTED, NESTED], ids=["flat", "sorted", "nested"])
+def test_zip_and_folder_give_every_leaf(tree: Any, tmp_path: Path) -> None:
+    recipe = Recipe(tree=tree)
+    for path in (write(tmp_path, recipe), write_folder(tmp_path, recipe)):
+        dataset = load(path)
+        assert read_all(dataset.data) == expected(tree)
+        assert dataset.data["id"].to_pylist() == list(tree)
+    with load(str(tmp_path / "x.tacozip")) as dataset:
+        assert dataset.id == "attack"
+
+
+def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        load(tmp_path / "nowhere.tacozip")
+    with pytest.raises(NotThisFormatError):
+        load(tmp_path)
+    other = tmp_path / "other"
+    for data, word in (
+        (b"", "empty"),
+        (b"#y" + bytes(300), "Tortilla"),
+        (b"WX" + bytes(300), "Tortilla"),
+        (b"PAR1" + bytes(300), "Parquet"),
+        (b"\x89PNG" + bytes(300), "not a TACO"),
+        (b"PK\x03\x04", "not a TACO"),
+    ):
+        other.write_bytes(data)
+        with pytest.raises(NotThisFormatError, match=word):
+            load(other)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(NotThisFormatError):
+        load(pipe)
+
+
+def test_versions(tmp_path: Path) -> None:
+    def versioned(version: Any) -> Path:
+        recipe = Recipe(tree=FLAT, collection=lambda d: {**d, "taco_version": version})
+        return write(tmp_path, recipe)
+
+    for known in ("0.5.0", "2.0.0", "2.7.1", None):
+        assert len(load(versioned(known)).data) == len(FLAT)
+    for unknown in ("3.0.0", "1.0.0", "banana", 2):
+        with pytest.raises(UnsupportedVersionError):
+            load(versioned(unknown))
+
+
+def test_the_least_collection_is_enough(tmp_path: Path) -> None:
+    def least(document: dict[str, Any]) -> dict[str, Any]:
+        return {"id": document["id"], "taco:pit_schema": document["taco:pit_schema"]}
+
+    dataset = load(write(tmp_path, Recipe(collection=least)))
+    assert read_all(dataset.data) == expected(NESTED)
+    assert dataset.extent == {}
+    assert (dataset.title, dataset.providers, dataset.field_schema) == (None, [], {})
+    assert "attack" in repr(dataset)
+    assert "attack" in dataset._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Recipe(collection_bytes=lambda data: data[:-5]),
+        Recipe(collection_bytes=lambda data: b"[]"),
+        Recipe(collection_bytes=lambda data: b"{}"),
+        Recipe(collection_bytes=lambda data: b"\xff\xfe{}"),
+        Recipe(level_bytes=lambda n, data: data[: len(data) // 2]),
+        Recipe(level_bytes=lambda n, data: b"PAR1" + bytes(len(data) - 8) + b"PAR1"),
+        Recipe(table=lambda n, table: table.drop_columns(["type"])),
+        Recipe(table=lambda n, table: table.drop_columns(["internal:offset"])),
+        Recipe(table=lambda n, table: table.set_column(0, "id", pa.array([1] * len(table)))),
+        Recipe(header=lambda pairs: bytes(116)),
+        Recipe(header=lambda pairs: b"\x07" + bytes(115)),
+        Recipe(after=lambda data: data[: len(data) // 2]),
+    ],
+)
+def test_corrupt_input_is_an_error_of_ours(change: Recipe, tmp_path: Path) -> None:
+    path = write(tmp_path, change)
+    with pytest.raises(ComalError) as caught:
+        read_all(load(path).data)
+    assert isinstance(caught.value, InvalidMetadataError)
+    assert len(str(caught.value).splitlines()[0]) <= 400
+
+
+def test_limits_are_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe())
+    for limits in (Limits(json_bytes=100), Limits(table_bytes=100), Limits(table_columns=2)):
+        with pytest.raises(ComalError, match="limit"):
+            load(path, limits=limits)
+    with pytest.raises(ComalError, match="leaf bytes"):
+        load(path, limits=Limits(leaf_bytes=1)).data.read_bytes("s2/label.txt")
+
+
+def test_a_wrong_checksum_of_the_header_is_survived_with_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(header_crc=1))
+    with pytest.warns(TacoWarning, match="checksum"):
+        dataset = load(path)
+    assert read_all(dataset.data) == expected(NESTED)
+
+
+def test_opening_takes_two_requests_in_one_round_trip(tmp_path: Path) -> None:
+    source = CountingSource(open_source(write(tmp_path, Recipe(tree=SORTED))))
+    dataset = load(source)
+    assert (source.wanted, source.round_trips) == (2, 1)
+    assert dataset.columns
+    assert dataset.pit_schema.root_n == 3
+    assert source.round_trips == 1
+
+
+def test_remote_requests(http_server: HttpServer) -> None:
+    leaves = {f"img_{n:04d}": bytes([n % 256]) * 64 for n in range(600)}
+    url = http_server.put("data/x.tacozip", Recipe(tree=leaves).build())
+    dataset = load(url)
+    assert len(http_server.requests) == 2
+    frame = dataset.data
+    http_server.reset()
+    assert frame.read(5) == f"/vsisubfile/{frame.leaf(5).offset}_64,/vsicurl/{url}"
+    assert http_server.requests == []
+    assert frame.read_bytes(7) == leaves["img_0007"]
+    assert len(http_server.requests) == 1
+    http_server.reset()
+    assert frame.read_bytes(list(range(500))) == list(leaves.values())[:500]
+    assert len(http_server.requests) == 1
+
+
+def test_a_tail_that_is_too_short_costs_one_round_trip_more(tmp_path: Path) -> None:
+    source = CountingSource(open_source(write(tmp_path, Recipe(tree=SORTED))))
+    dataset = load(source, tail=64)
+    assert source.round_trips <= 3
+    assert read_all(dataset.data) == expected(SORTED)
+
+
+def test_nested_reads_never_touch_local_metadata(http_server: HttpServer) -> None:
+    recipe = Recipe(tree=SORTED, meta_bytes=lambda name, data: b"\0" * len(data))
+    dataset = load(http_server.put("x.tacozip", recipe.build()))
+    assert read_all(dataset.data) == expected(SORTED)
+
+
+def test_folders_and_indexes_open_over_http(http_server: HttpServer, tmp_path: Path) -> None:
+    write_folder(tmp_path, Recipe(tree=SORTED), "set")
+    url = http_server.serve_folder(tmp_path / "set", "set")
+    for place in (url, url + "/"):
+        dataset = load(place)
+        assert read_all(dataset.data) == expected(SORTED)
+    assert dataset.data.read("a/label.txt") == f"/vsicurl/{url}/DATA/a/label.txt"
+    with pytest.raises(ObjectNotFoundError):
+        load(http_server.url_for("nothing/here"))
+
+
+def test_a_missing_level_of_a_folder_is_not_the_end_of_the_tree(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, Recipe())
+    (path / "METADATA" / "level2.parquet").unlink()
+    with pytest.raises(InvalidMetadataError, match="level"):
+        load(path)
+
+
+def test_lists(tmp_path: Path) -> None:
+    one = write(tmp_path, Recipe(tree=scenes("a", "b")), "one.tacozip")
+    two = write(tmp_path, Recipe(tree=scenes("c")), "two.tacozip")
+    assert load([one, two]).data["id"].to_pylist() == ["a", "b", "c"]
+    assert load([one]).data["id"].to_pylist() == ["a", "b"]
+    with pytest.raises(InvalidInputError):
+        load([])
+
+
+def test_opening_a_local_file_loads_no_engine(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe())
+    script = (
+        "import sys; from comal.taco.load import load; d = load(sys.argv[1]); d.columns; repr(d);"
+        "d.filter_bbox(0, 0, 1, 1, geometry_col='g') if 'g' in d.columns else None;"
+        "print('duckdb' in sys.modules, 'shapely' in sys.modules, 'rasterio' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["False"] * 3
+    assert done.stderr == ""
+
+
+def test_pickles_reopen_nothing(tmp_path: Path) -> None:
+    source = CountingSource(open_source(write(tmp_path, Recipe(tree=SORTED))))
+    dataset = load(source).sql("SELECT * FROM data WHERE id <> 'b'")
+    before = source.requests
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert source.requests == before
+    assert read_all(copy.data) == {p: d for p, d in expected(SORTED).items() if p[0] != "b"}
+    assert json.dumps(copy.collection) == json.dumps(dataset.collection)
+
+
+def test_indexes_find_parts_with_odd_names(http_server: HttpServer, tmp_path: Path) -> None:
+    """An index over one ZIP whose name is no plain part of a URL."""
+    name = "x 1%&.tacozip"
+    recipe = Recipe(tree=SORTED)
+    write(tmp_path, recipe, name)
+    place = tmp_path / ".tacocat"
+    place.mkdir()
+    dataset = load(tmp_path / name)
+    for n, level in enumerate(dataset.home.containers[0].levels):
+        table = level.table.read()
+        source = pa.array([name] * len(table))
+        (place / f"level{n}.parquet").write_bytes(
+            parquet(table.append_column("internal:source_file", source))
+        )
+    (place / "COLLECTION.json").write_text(json.dumps(dataset.collection))
+    for index in (load(tmp_path), load(http_server.serve_folder(tmp_path, "set") + "/.tacocat")):
+        frame = index.data
+        assert read_all(frame) == expected(SORTED)
+        below = index.sql("SELECT * FROM level1").data
+        assert frame.read("a/label.txt") in below["internal:gdal_vsi"].to_pylist()
+        assert frame.read("a")["internal:gdal_vsi"][1].as_py() == frame.read("a/label.txt")
+    assert frame.read("a/label.txt").endswith("/set/x%201%25%26.tacozip")

@@ -1,0 +1,72 @@
+"""Threads, forks and other processes; and how much is told."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal.errors import InvalidInputError
+from comal.taco.load import load
+from comal.taco.verbosity import LOGGER, verbose
+from tests.attacks.build import Recipe
+from tests.taco.read.scenes import expected, located, read_all, scenes, write
+
+TREE = scenes(*(f"s{n}" for n in range(6)))
+
+
+def use(dataset: Any) -> tuple[list[str], dict[str, bytes]]:
+    some = dataset.filter_bbox(-1, -1, 2.5, 1).sql("SELECT * FROM data WHERE id <> 's1'")
+    return some.data["id"].to_pylist(), read_all(some.data)
+
+
+WANTED = ["s0", "s2"]
+LEAVES = {p: d for p, d in expected(TREE).items() if p[:2] in WANTED}
+
+
+def test_threads_share_a_dataset(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(tree=TREE, table=located)))
+    found: list[Any] = []
+    barrier = threading.Barrier(8)
+
+    def work() -> None:
+        barrier.wait()
+        found.append(use(dataset))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(WANTED, LEAVES)] * 8
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_share_a_dataset(method: str, tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(tree=TREE, table=located)))
+    assert use(dataset) == (WANTED, LEAVES)
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert list(pool.map(use, [dataset] * 2)) == [(WANTED, LEAVES)] * 2
+
+
+def test_verbose_says_what_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, Recipe(tree=TREE))
+    verbose(False)
+    load(path)
+    assert not LOGGER.isEnabledFor(logging.INFO)
+    verbose()
+    assert LOGGER.isEnabledFor(logging.INFO)
+    assert not LOGGER.isEnabledFor(logging.DEBUG)
+    verbose("debug")
+    assert LOGGER.isEnabledFor(logging.DEBUG)
+    with pytest.raises(InvalidInputError):
+        verbose("loud")  # type: ignore[arg-type] # what a caller may try
+    verbose(False)
+    assert not LOGGER.isEnabledFor(logging.INFO)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,306 @@
+"""Spans: right where the file has them wrong, refused where nothing can be right."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    LimitExceededError,
+    UnsafeContentError,
+)
+from comal.storage import CountingSource, open_source
+from comal.taco.load import load
+from comal.taco.warning import TacoWarning
+from tests.attacks.build import FLAT, RawZip, Recipe, Tree, parquet, replaced, swapped_spans
+from tests.servers.http import HttpServer
+from tests.taco.read.scenes import expected, read_all, scenes, write, write_folder
+
+TREE = scenes(*(f"s{n}" for n in range(12)))
+
+
+def swapped(level: int, table: Any) -> Any:
+    return swapped_spans(table) if level else table
+
+
+def payload(path: Path, vsi: str) -> bytes:
+    span, _, name = vsi.removeprefix("/vsisubfile/").partition(",")
+    offset, size = (int(part) for part in span.split("_"))
+    assert name == str(path)
+    return path.read_bytes()[offset : offset + size]
+
+
+def test_swapped_spans_are_mended_with_one_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(tree=TREE, table=swapped))
+    dataset = load(path)
+    frame = dataset.data
+    with pytest.warns(TacoWarning, match="directory") as caught:
+        found = read_all(frame)
+    assert found == expected(TREE)
+    assert len(caught) == 2, "one for each level"
+    files = dataset.sql("SELECT * FROM level2").data
+    wanted = [expected(TREE)[p] for p in files["internal:relative_path"].to_pylist()]
+    assert files.read_bytes() == wanted
+    assert [payload(path, vsi) for vsi in files["internal:gdal_vsi"].to_pylist()] == wanted
+    assert dataset.flatten().read_bytes() == wanted
+    assert {p: payload(path, vsi) for p, vsi in frame.walk()} == expected(TREE)
+
+
+def test_sound_archives_are_not_warned_about(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(tree=TREE)))
+    assert read_all(dataset.data) == expected(TREE)
+    assert dataset.home.containers[0].levels[2].spans is None
+
+
+def test_swapped_spans_over_http_cost_no_request_more(http_server: HttpServer) -> None:
+    dataset = load(http_server.put("x.tacozip", Recipe(tree=TREE, table=swapped).build()))
+    frame = dataset.data
+    http_server.reset()
+    with pytest.warns(TacoWarning):
+        found = frame.read("s10/label.txt")
+    assert http_server.requests == []
+    with pytest.warns(TacoWarning):
+        assert frame.read_bytes("s10/imagery/after.bin") == expected(TREE)["s10/imagery/after.bin"]
+    assert found.startswith("/vsisubfile/")
+    assert len(http_server.requests) == 1
+
+
+def test_aligned_payloads_are_right(tmp_path: Path) -> None:
+    def aligned(archive: RawZip, name: str) -> None:
+        extras[name] = b""
+        if name.startswith("DATA/"):
+            unaligned = len(archive.buffer) + 30 + len(name.encode())
+            gap = -unaligned % 64
+            size = gap if gap == 0 or gap >= 4 else gap + 64
+            if size:
+                extras[name] = b"\x35\xd9" + (size - 4).to_bytes(2, "little") + bytes(size - 4)
+
+    extras: dict[str, bytes] = {}
+    for table in (lambda n, t: t, swapped):
+        recipe = Recipe(
+            tree=TREE,
+            before=aligned,
+            entry=lambda name: {"local_extra": extras[name]},
+            table=table,
+        )
+        dataset = load(write(tmp_path, recipe))
+        if table is swapped:
+            with pytest.warns(TacoWarning):
+                assert read_all(dataset.data) == expected(TREE)
+        else:
+            assert read_all(dataset.data) == expected(TREE)
+        assert dataset.data.leaf("s3/label.txt").offset % 64 == 0
+
+
+def test_a_wrong_span_of_a_flat_archive_is_found_on_reading(tmp_path: Path) -> None:
+    def shifted(level: int, table: Any) -> Any:
+        return replaced(table, "internal:offset", table["internal:offset"].to_pylist()[::-1])
+
+    dataset = load(write(tmp_path, Recipe(tree=FLAT, table=shifted)))
+    with pytest.warns(TacoWarning, match="directory"):
+        assert dataset.data.read_bytes(list(FLAT)) == list(FLAT.values())
+    with pytest.warns(TacoWarning), dataset.data.open("img_1.bin") as file:
+        assert file.read() == FLAT["img_1.bin"]
+
+
+def test_a_sample_without_an_entry_is_refused_and_the_rest_works(tmp_path: Path) -> None:
+    def unlisted(name: str) -> dict[str, Any]:
+        return {"listed": "s3/label" not in name, "local": "s3/label" not in name}
+
+    dataset = load(write(tmp_path, Recipe(tree=TREE, entry=unlisted)))
+    with pytest.warns(TacoWarning, match="directory"):
+        frame = dataset.data.read("s3")
+    assert frame["internal:gdal_vsi"].to_pylist()[1] is None
+    with pytest.raises(InvalidMetadataError):
+        frame.read("label.txt")
+    with pytest.raises(InvalidMetadataError):
+        frame.read_bytes("label.txt")
+    assert len(frame.read_bytes(["imagery/after.bin"])[0]) > 0
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        {"internal:offset": 10**12},
+        {"internal:offset": -5},
+        {"internal:size": -1},
+        {"internal:size": 2**63 - 1},
+        {"internal:offset": 2**63 - 1},
+        {"internal:offset": None},
+    ],
+)
+@pytest.mark.parametrize("tree", [FLAT, TREE], ids=["flat", "nested"])
+def test_spans_outside_of_the_file_are_refused(
+    spans: dict[str, int | None], tree: Tree, tmp_path: Path
+) -> None:
+    deepest = 0 if tree is FLAT else 2
+
+    def hook(level: int, table: Any) -> Any:
+        for column, value in spans.items() if level == deepest else ():
+            table = replaced(table, column, [value, *table[column].to_pylist()[1:]])
+        return table
+
+    dataset = load(write(tmp_path, Recipe(tree=tree, table=hook)))
+    with pytest.raises(InvalidMetadataError, match="span"):
+        _ = dataset.sql(f"SELECT * FROM level{deepest}").data
+    with pytest.raises(InvalidMetadataError, match="span"):
+        _ = dataset.flatten()
+
+
+def test_rot_is_found_by_the_checksum(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(tree=FLAT))
+    data = bytearray(path.read_bytes())
+    at = data.index(expected(FLAT)["img_2.bin"])
+    data[at + 3] ^= 1
+    path.write_bytes(data)
+    frame = load(path).data
+    with pytest.raises(InvalidMetadataError, match="checksum"):
+        frame.read_bytes("img_2.bin")
+    assert frame.read_bytes("img_2.bin", verify=False) == bytes(data[at : at + 42])
+    assert frame.read_bytes("img_1.bin") == FLAT["img_1.bin"]
+
+
+def test_many_reads_come_in_one_call(tmp_path: Path) -> None:
+    leaves = {f"img_{n:04d}": bytes([n % 251]) * (n % 97) for n in range(700)}
+    source = CountingSource(open_source(write(tmp_path, Recipe(tree=leaves))))
+    frame = load(source).data
+    before = source.round_trips
+    assert frame.read_bytes() == list(leaves.values())
+    assert source.round_trips == before + 1
+    assert asyncio.run(frame.read_bytes_async([3, "img_0005", -1])) == [
+        leaves["img_0003"],
+        leaves["img_0005"],
+        leaves["img_0699"],
+    ]
+    assert asyncio.run(frame.read_bytes_async(4)) == leaves["img_0004"]
+
+
+def test_files_over_leaves(tmp_path: Path) -> None:
+    for path in (write(tmp_path, Recipe(tree=TREE)), write_folder(tmp_path, Recipe(tree=TREE))):
+        with load(path).data.open("s1/label.txt") as file:
+            assert isinstance(file, io.RawIOBase)
+            assert file.seek(3) == 3
+            assert file.read() == b"label"
+    archive = load(path).data
+    with pytest.raises(InvalidInputError, match="FOLDER"):
+        archive.open("s1/imagery")
+
+
+def test_the_archive_is_what_zipfile_says(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(tree=TREE))
+    found = read_all(load(path).data)
+    with zipfile.ZipFile(path) as archive:
+        assert found == {name: archive.read(f"DATA/{name}") for name in found}
+
+
+def test_compressed_entries_are_no_samples(tmp_path: Path) -> None:
+    recipe = Recipe(tree=FLAT, entry=lambda n: {"method": 8} if n == "DATA/img_0.bin" else {})
+    frame = load(write(tmp_path, recipe)).data
+    with pytest.raises(InvalidMetadataError):
+        frame.read_bytes("img_0.bin")
+
+
+def test_an_object_replaced_between_reads_is_never_mixed(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(tree=FLAT))
+    frame = load(path).data
+    other = {name: data[::-1] + b"!" for name, data in expected(FLAT).items()}
+    write(tmp_path, Recipe(tree=other))
+    with pytest.raises(OSError, match="changed"):
+        frame.read_bytes(0)
+    assert load(path).data.read_bytes(0) == next(iter(other.values()))
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "..", "", "a\0b", "a\\b", "c:d", "a\nb"])
+def test_ids_of_a_folder_never_leave_it(name: str, tmp_path: Path) -> None:
+    def hook(level: int, table: Any) -> Any:
+        ids = [name, *table["id"].to_pylist()[1:]]
+        return replaced(table, "id", ids) if level == 0 else table
+
+    (tmp_path / "x.bin").write_bytes(b"secret")
+    for path in (
+        write_folder(tmp_path, Recipe(tree=FLAT, table=hook)),
+        write(tmp_path, Recipe(tree=FLAT, table=hook)),
+    ):
+        with pytest.raises(UnsafeContentError):
+            _ = load(path).data
+
+
+@pytest.mark.parametrize("path", ["../../x/a.bin", "/etc/hostname", "s1/../../a", "s1//a", "s1/."])
+def test_paths_of_a_folder_never_leave_it(path: str, tmp_path: Path) -> None:
+    def hook(level: int, table: Any) -> Any:
+        paths = [path, *table["internal:relative_path"].to_pylist()[1:]]
+        return replaced(table, "internal:relative_path", paths) if level == 1 else table
+
+    dataset = load(write_folder(tmp_path, Recipe(tree=TREE, table=hook)))
+    with pytest.raises((UnsafeContentError, InvalidMetadataError)):
+        read_all(dataset.data)
+    with pytest.raises((UnsafeContentError, InvalidMetadataError)):
+        _ = dataset.sql("SELECT * FROM level1").data
+
+
+def test_links_out_of_a_folder_are_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    path = write_folder(tmp_path, Recipe(tree=FLAT))
+    (path / "DATA" / "img_0.bin").unlink()
+    (path / "DATA" / "img_0.bin").symlink_to(secret)
+    frame = load(path).data
+    for read in (frame.read, frame.read_bytes, lambda key: frame.open(key).read()):
+        with pytest.raises(UnsafeContentError):
+            read(0)
+    assert frame.read_bytes(1) == FLAT["img_1.bin"]
+
+
+def test_a_missing_file_of_a_folder_is_named(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, Recipe(tree=FLAT))
+    (path / "DATA" / "img_0.bin").unlink()
+    frame = load(path).data
+    for read in (frame.read, frame.read_bytes):
+        with pytest.raises(FileNotFoundError, match="img_0"):
+            read(0)
+
+
+def test_stored_paths_are_ignored(tmp_path: Path) -> None:
+    def hook(level: int, table: Any) -> Any:
+        paths = pa.array(["/etc/hostname"] * len(table))
+        return table.append_column("internal:gdal_vsi", paths)
+
+    for path in (
+        write(tmp_path, Recipe(tree=TREE, table=hook)),
+        write_folder(tmp_path, Recipe(tree=TREE, table=hook)),
+    ):
+        dataset = load(path)
+        assert dataset.columns.count("internal:gdal_vsi") == 1
+        assert read_all(dataset.data) == expected(TREE)
+        for frame in (dataset.data, dataset.flatten(), dataset.sql("SELECT * FROM level1").data):
+            assert "/etc/hostname" not in frame["internal:gdal_vsi"].to_pylist()
+
+
+def test_a_zip_bomb_of_a_table_is_refused(tmp_path: Path) -> None:
+    from comal.limits import Limits
+
+    path = write(tmp_path, Recipe(tree=FLAT, level_bytes=lambda n, data: parquet(_wide())))
+    with pytest.raises(LimitExceededError):
+        _ = load(path, limits=Limits(table_cells=10_000)).sql("SELECT * FROM data").data
+
+
+def _wide() -> Any:
+    count = 100_000
+    columns = {
+        "id": pa.array([str(n) for n in range(count)]),
+        "type": pa.array(["FILE"] * count),
+        "internal:offset": pa.array([0] * count),
+        "internal:size": pa.array([0] * count),
+    }
+    return pa.table(columns)

@@ -1,0 +1,226 @@
+"""Queries over views: lazy, chained, and unable to do anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
+from comal.storage import CountingSource, open_source
+from comal.taco.dataset import TacoDataset
+from comal.taco.load import load
+from tests.attacks.build import FLAT, Recipe
+from tests.taco.read.scenes import (
+    DAY,
+    START,
+    expected,
+    located,
+    read_all,
+    scenes,
+    write,
+    write_folder,
+)
+
+TREE = scenes("s2", "s10", "s1")
+
+
+@pytest.fixture(params=["zip", "folder"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> TacoDataset:
+    recipe = Recipe(tree=TREE, table=located)
+    if request.param == "zip":
+        return load(write(tmp_path, recipe))
+    return load(write_folder(tmp_path, recipe))
+
+
+def ids(dataset: TacoDataset) -> list[str]:
+    found: list[str] = dataset.data["id"].to_pylist()
+    return found
+
+
+def test_queries_chain_in_any_letter_case(dataset: TacoDataset) -> None:
+    one = dataset.sql("select * from data where id <> 's2'")
+    two = one.sql("SELECT * FROM Data WHERE id <> 's10';")
+    three = two.sql("with x as (select * from DATA) select * from x -- all of it")
+    assert (ids(one), ids(two), ids(three)) == (["s10", "s1"], ["s1"], ["s1"])
+    assert ids(dataset) == ["s2", "s10", "s1"]
+    assert read_all(three.data) == {p: d for p, d in expected(TREE).items() if p.startswith("s1/")}
+
+
+def test_parameters_of_chained_queries_do_not_meet(dataset: TacoDataset) -> None:
+    chained = dataset.sql("SELECT * FROM data WHERE id <> $x", {"x": "s2"}).sql(
+        "SELECT *, $x AS given, ? AS '$x' FROM data WHERE id <> $x".replace(
+            "? AS '$x'", "'$x' AS q"
+        ),
+        {"x": "s10"},
+    )
+    assert chained.data.to_arrow().select(["id", "given", "q"]).to_pylist() == [
+        {"id": "s1", "given": "s10", "q": "$x"}
+    ]
+    assert ids(dataset.sql("SELECT * FROM data WHERE id IN (?, ?)", ["s1", "s2"])) == ["s2", "s1"]
+    with pytest.raises(QueryError, match="no value"):
+        _ = dataset.sql("SELECT $missing AS x FROM data").data
+
+
+def test_levels_and_flat_views(dataset: TacoDataset) -> None:
+    counts = [len(dataset.sql(f"SELECT * FROM level{n}").data) for n in range(3)]
+    assert counts == [3, 6, 6]
+    assert [len(dataset.sql(f"FROM l{n}").data) for n in range(3)] == counts
+    flat = dataset.sql('SELECT "l0:id", "l1:id", "l2:id" FROM L2').data.to_arrow().to_pylist()
+    paths = ["/".join(row.values()) for row in flat]
+    assert paths == [path for path in expected(TREE) if path.count("/") == 2]
+    with pytest.raises(QueryError, match="level3"):
+        _ = dataset.sql("SELECT * FROM level3").data
+
+
+def test_levels_are_those_below_the_current_view(dataset: TacoDataset) -> None:
+    some = dataset.sql("SELECT * FROM data WHERE id = 's10'")
+    assert len(some.sql("SELECT * FROM level2").data) == 2
+    assert some.sql('SELECT "l0:id" AS a FROM l2').data["a"].to_pylist() == ["s10"] * 2
+    boxed = dataset.filter_bbox(0.5, -1, 1.5, 1)
+    assert boxed.sql("SELECT * FROM level1").data["internal:relative_path"].to_pylist() == [
+        "s10/imagery/",
+        "s10/label.txt",
+    ]
+    lost = dataset.sql("SELECT id, type FROM data")
+    with pytest.raises(QueryError, match="lost the columns"):
+        _ = lost.sql("SELECT * FROM level1").data
+
+
+def test_rows_of_deeper_levels_can_be_read(dataset: TacoDataset) -> None:
+    folders = dataset.sql("SELECT * FROM level1 WHERE type = 'FOLDER'").data
+    assert [len(folders.read(n)) for n in range(3)] == [2, 2, 2]
+    assert folders.read(1).read_bytes("after.bin") == expected(TREE)["s10/imagery/after.bin"]
+    files = dataset.sql('SELECT * FROM level2 ORDER BY id, "internal:relative_path"').data
+    wanted = sorted(p for p in expected(TREE) if p.endswith(("before.bin", "after.bin")))
+    wanted.sort(key=lambda p: (p.rpartition("/")[2], p))
+    assert files.read_bytes() == [expected(TREE)[path] for path in wanted]
+
+
+def test_aggregates_and_columns_of_their_own(dataset: TacoDataset) -> None:
+    table = dataset.sql("SELECT count(*) AS n, max(value) AS m FROM data").data.to_arrow()
+    assert table["n"].to_pylist() == [3]
+    frame = dataset.sql("SELECT id, value * 2 AS double FROM data").data
+    assert frame.columns == ["id", "double"]
+    with pytest.raises(InvalidInputError, match="internal:"):
+        frame.read(0)
+
+
+def test_order_and_limits_of_a_query_are_kept(dataset: TacoDataset) -> None:
+    ordered = dataset.sql("SELECT * FROM data ORDER BY id DESC")
+    assert ids(ordered) == ["s2", "s10", "s1"]
+    assert ids(ordered.sql("SELECT * FROM data LIMIT 2")) == ["s2", "s10"]
+    assert ids(dataset.sort("id")) == ["s1", "s10", "s2"]
+    assert ids(dataset.sort("l0:id", descending=True).limit(1)) == ["s2"]
+    assert ids(dataset.sort("type")) == ids(dataset) == ["s2", "s10", "s1"]
+    flat = dataset.sort("id").flatten()
+    assert flat["l0:id"].to_pylist() == ["s1", "s1", "s10", "s10", "s2", "s2"]
+    assert flat["l2:id"].to_pylist() == ["before.bin", "after.bin"] * 3
+    with pytest.raises(InvalidInputError):
+        dataset.sort("nothing")
+    with pytest.raises(InvalidInputError):
+        dataset.limit(-1)
+
+
+def test_flatten_follows_the_view(dataset: TacoDataset) -> None:
+    some = dataset.sql("SELECT * FROM data WHERE id <> 's10'")
+    assert some.flatten(1)["l1:id"].to_pylist() == ["label.txt", "label.txt"]
+    assert some.flatten().read_bytes() == [
+        data for path, data in expected(TREE).items() if path[:3] != "s10" and path.count("/") == 2
+    ]
+    assert len(some.flatten(0)) == 0
+    with pytest.raises(InvalidInputError, match="level"):
+        some.flatten(3)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY data TO 'stolen.csv'",
+        "SELECT 1; DROP VIEW data",
+        "SELECT * FROM data) UNION (SELECT * FROM data",
+        "SELECT * FROM data /*",
+        "SELECT 1\0",
+        "",
+        "DELETE FROM data",
+    ],
+)
+def test_what_is_no_single_select_is_refused_at_once(query: str, dataset: TacoDataset) -> None:
+    with pytest.raises(QueryError):
+        dataset.sql(query)
+
+
+def test_errors_show_the_query_of_the_caller(dataset: TacoDataset) -> None:
+    with pytest.raises(QueryError) as caught:
+        _ = dataset.sql("SELECT bogus FROM data").data
+    assert "SELECT bogus FROM data" in str(caught.value)
+    assert "comal_" not in str(caught.value)
+    with pytest.raises(QueryError):
+        _ = dataset.sql("SELECT * FROM read_text('/etc/hostname')").data
+
+
+def test_odd_names_are_quoted(tmp_path: Path) -> None:
+    odd = 'we"ird; DROP TABLE x --'
+
+    def renamed(level: int, table: Any) -> Any:
+        return located(level, table).rename_columns(
+            [odd if name == "value" else name for name in [*table.column_names, *_GEO]]
+        )
+
+    folder = tmp_path / 'it\'s a "folder", 100%'
+    folder.mkdir()
+    path = write(folder, Recipe(tree=TREE, table=renamed), "x 'y' \"z\".tacozip")
+    dataset = load(path)
+    assert odd in dataset.columns
+    frame = dataset.filter_datetime("2023-01-01").sort(odd).data
+    assert frame.columns == dataset.columns
+    assert frame.read("s2/label.txt").endswith(f",{path}")
+    assert dataset.flatten().columns[2] == f"l2:{odd}"
+
+
+_GEO = ("stac:centroid", "stac:time_start")
+
+
+def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:
+    many = {f"img_{n:05d}": b"x" for n in range(30_000)}
+
+    def wide(level: int, table: Any) -> Any:
+        noise = pa.array([f"{n:064x}" for n in range(len(table))])
+        return table.append_column("noise", noise)
+
+    source = CountingSource(open_source(write(tmp_path, Recipe(tree=many, table=wide))))
+    dataset = load(source, tail=4096)
+    opened = source.bytes
+    view = dataset.sql("SELECT id FROM data WHERE value < 0").limit(5).sort("id")
+    assert source.bytes == opened
+    assert len(view.data) == 0
+    assert source.bytes - opened < 400_000
+    assert (tmp_path / "x.tacozip").stat().st_size > 3_000_000
+
+
+def test_isolated_queries(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, Recipe(tree=TREE, table=located)))
+    some = dataset.sql("SELECT * FROM data WHERE id = $x", {"x": "s1"}, isolated=True)
+    assert some.columns == dataset.columns
+    assert some.data.read_bytes("s1/label.txt") == b"s1-label"
+    bomb = dataset.sql("SELECT list_sum(range(3000000000)) AS x", isolated=True)
+    with pytest.raises(LimitExceededError):
+        _ = bomb.data
+    with pytest.raises(QueryError):
+        _ = dataset.sql("COPY data TO 'x'", isolated=True).data
+
+
+def test_a_broken_page_is_no_fault_of_the_query(tmp_path: Path) -> None:
+    def break_page(level: int, data: bytes) -> bytes:
+        return data[:40] + bytes([data[40] ^ 0xFF]) + data[41:] if level == 0 else data
+
+    dataset = load(write(tmp_path, Recipe(tree=FLAT, level_bytes=break_page)))
+    with pytest.raises(InvalidMetadataError):
+        _ = dataset.data
+
+
+def test_times_are_compared_where_they_are_stored(dataset: TacoDataset) -> None:
+    end = START + 2 * DAY
+    assert ids(dataset.filter_datetime((START, end))) == ["s2", "s10"]

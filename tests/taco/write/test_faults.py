@@ -1,0 +1,220 @@
+"""Bad input and failures: a clear error, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.taco import zipwrite
+from comal.taco.model import Sample, Tortilla
+from comal.taco.sources import LocalFiles
+from comal.taco.write import create
+from tests.taco.write.small import Archive, dataset, flat, nested
+
+FORMS = pytest.mark.parametrize("name", ["out.tacozip", "out"])
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@FORMS
+def test_missing_source(tmp_path: Path, name: str) -> None:
+    taco = dataset(Tortilla([Sample("a", tmp_path / "nowhere.tif")]))
+    with pytest.raises(ObjectNotFoundError, match=r"nowhere\.tif"):
+        create(taco, tmp_path / name)
+    assert left(tmp_path) == []
+
+
+@FORMS
+@pytest.mark.parametrize("growth", [-3, 5])
+def test_source_that_changes_size_while_it_is_copied(
+    tmp_path: Path, name: str, growth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = tmp_path / "in"
+    sources.mkdir()
+    for number in range(3):
+        (sources / f"{number}").write_bytes(b"x" * 10)
+    taco = dataset(Tortilla([Sample(f"s{n}", sources / f"{n}") for n in range(3)]))
+    sizes = LocalFiles.sizes
+
+    def change_behind(payloads: Any) -> Any:
+        known = sizes(payloads)
+        (sources / "1").write_bytes(b"y" * (10 + growth))
+        return known
+
+    monkeypatch.setattr(LocalFiles, "sizes", change_behind)
+    with pytest.raises(InvalidInputError) as caught:
+        create(taco, tmp_path / name)
+    assert "10 bytes" in str(caught.value)
+    assert left(tmp_path) == ["in"]
+
+
+@FORMS
+def test_source_that_vanishes_while_it_is_copied(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    sizes = LocalFiles.sizes
+
+    def vanish_behind(payloads: Any) -> Any:
+        known = sizes(payloads)
+        source.unlink()
+        return known
+
+    monkeypatch.setattr(LocalFiles, "sizes", vanish_behind)
+    with pytest.raises(ObjectNotFoundError, match="source"):
+        create(dataset(Tortilla([Sample("a", source)])), tmp_path / name)
+    assert left(tmp_path) == []
+
+
+@FORMS
+def test_sources_that_are_no_files(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(InvalidInputError, match="regular file"):
+            create(dataset(Tortilla([Sample("a", path)])), tmp_path / name)
+    with pytest.raises(InvalidInputError, match="path"):
+        create(dataset(Tortilla([Sample("a", "/tmp/a\0b")])), tmp_path / name)
+    assert left(tmp_path) == ["pipe"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_source_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "secret").chmod(0)
+    with pytest.raises(AccessDeniedError):
+        create(dataset(Tortilla([Sample("a", tmp_path / "secret")])), tmp_path / "a.zip")
+
+
+@FORMS
+def test_existing_output_is_kept(tmp_path: Path, name: str) -> None:
+    (first,) = create(dataset(flat(2)), tmp_path / name)
+    inode = first.stat().st_ino
+    with pytest.raises(ConflictError):
+        create(dataset(flat(3)), tmp_path / name)
+    assert first.stat().st_ino == inode
+    assert left(tmp_path) == [name]
+
+
+def test_target_that_is_a_source(tmp_path: Path) -> None:
+    (path,) = create(dataset(flat(2)), tmp_path / "a.tacozip")
+    before = path.read_bytes()
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for source in (path, link):
+        with pytest.raises(ConflictError, match="source"):
+            create(dataset(Tortilla([Sample("a", source)])), path, overwrite=True)
+    assert path.read_bytes() == before
+
+
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zipwrite, "write_level", full)
+    with pytest.raises(OSError, match="No space left"):
+        create(dataset(flat(2)), tmp_path / "a.tacozip")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_full_disk_for_temporary_files() -> None:
+    with pytest.raises(StorageError):
+        Sample("a", b"x", temp_dir="/dev/full")
+
+
+def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int | None, what: str) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("a.tacozip", "a"):
+        with pytest.raises(KeyboardInterrupt):
+            create(dataset(nested(2)), tmp_path / name, progress=interrupt)
+    assert left(tmp_path) == []
+
+
+def test_a_wrong_span_is_found_before_publishing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = zipwrite.ZipBuilder.add_payloads
+
+    def shifted(*args: Any) -> Any:
+        offsets = add(*args)
+        offsets[:2] = offsets[1::-1].copy()
+        return offsets
+
+    monkeypatch.setattr(zipwrite.ZipBuilder, "add_payloads", shifted)
+    with pytest.raises(InvalidMetadataError, match="does not match its rows"):
+        create(dataset(flat(3)), tmp_path / "a.tacozip")
+    assert left(tmp_path) == []
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    taco = dataset(flat(2))
+    for named in (
+        {"output_format": "tar"},
+        {"compression": "zip"},
+        {"split_size": "much"},
+        {"split_size": -1},
+        {"group_by": "nothing"},
+        {"unknown": 1},
+    ):
+        with pytest.raises(InvalidInputError):
+            create(taco, tmp_path / "a.tacozip", **named)
+    with pytest.raises(InvalidInputError, match="split"):
+        create(taco, tmp_path / "a", split_size="1MB")
+    with pytest.raises(ObjectNotFoundError):
+        create(taco, tmp_path / "no" / "a.tacozip")
+    assert left(tmp_path) == []
+
+
+def batch(start: int, stop: int, kind: Any = None) -> Any:
+    return pa.table(
+        {
+            "id": [f"s{n}" for n in range(start, stop)],
+            "path": pa.array([b"x"] * (stop - start), pa.binary()),
+            "v": pa.array(range(start, stop), kind or pa.int64()),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "text"),
+    [
+        ([], "no sample"),
+        ([batch(0, 3), batch(2, 4)], "twice"),
+        ([batch(0, 3), batch(3, 4, pa.float64())], "another schema"),
+        ([batch(0, 3), batch(3, 4).drop_columns(["v"])], "another schema"),
+        ([batch(0, 1), "no table"], "no table"),
+    ],
+)
+def test_bad_batches(tmp_path: Path, batches: list[Any], text: str) -> None:
+    tortilla = Tortilla.from_batches(batches, schema=batch(0, 1).schema)
+    with pytest.raises(InvalidInputError, match=text):
+        create(dataset(tortilla), tmp_path / "a.tacozip")
+    assert left(tmp_path) == []
+
+
+def test_batches_of_an_iterator_can_be_read_once(tmp_path: Path) -> None:
+    taco = dataset(Tortilla.from_batches(iter([batch(0, 3)]), schema=batch(0, 1).schema))
+    (path,) = create(taco, tmp_path / "a.tacozip")
+    assert len(Archive(path).leaves()) == 3
+    with pytest.raises(InvalidInputError, match="already"):
+        create(taco, tmp_path / "b.tacozip")
+    with pytest.raises(ComalError, match="batches"):
+        create(taco, tmp_path / "c")

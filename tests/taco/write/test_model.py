@@ -1,0 +1,382 @@
+"""Sample, Tortilla and Taco: what they take, what they refuse, and in which words."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gc
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pydantic
+import pytest
+
+from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError
+from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
+from comal.taco.model import Sample, Tortilla, verbose
+from comal.taco.write import create
+from tests.taco.write.small import Archive, dataset, flat
+
+
+class Weather(pydantic.BaseModel):
+    cloud: float
+    wind: int
+
+
+class Length(SampleExtension):
+    def get_schema(self) -> pa.Schema:
+        return pa.schema([pa.field("length", pa.int32(), metadata={"description": "Bytes"})])
+
+    def _compute(self, sample: Any) -> Any:
+        return {"length": [len(sample.path)]}
+
+
+class Rank(TortillaExtension):
+    def get_schema(self) -> Any:
+        return {"rank": pa.int16()}
+
+    def _compute(self, tortilla: Any) -> Any:
+        return pl.DataFrame({"rank": list(range(len(tortilla)))}, schema={"rank": pl.Int16})
+
+
+class Paper(TacoExtension):
+    def get_schema(self) -> Any:
+        return {"paper:doi": pa.string()}
+
+    def _compute(self, taco: Any) -> Any:
+        return {"paper:doi": [f"10.1/{taco.id}"]}
+
+
+# -- samples ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/b", "a\\b", "a:b", "a\nb", "a\0b", "__x", "NUL", "com1.tif", "a.", "a ",
+     "-x", "x" * 256, "a\u202eb", "e\u0301", "a?b", "a%b"],
+)  # fmt: skip
+def test_bad_ids_are_refused_at_once(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="id "):
+        Sample(name, b"")
+    with pytest.raises(InvalidInputError, match="id "):
+        Tortilla.from_table(pa.table({"id": [name], "path": pa.array([b""], pa.binary())}))
+
+
+@pytest.mark.parametrize("name", ["a", "a.tif", "x" * 255, "ñandú", "a b", "A+B", "__TACOPAD__0"])
+def test_good_ids_are_taken(name: str) -> None:
+    assert Sample(name, b"").id == name
+
+
+@pytest.mark.parametrize("key", ["id ", "a:b:c", "a-b", "é", "internal:offset", ""])
+def test_bad_field_names_are_refused(key: str) -> None:
+    with pytest.raises(InvalidInputError, match="metadata field"):
+        Sample("a", b"", **cast("dict[str, Any]", {key: 1}))
+    with pytest.raises(InvalidInputError, match="metadata field"):
+        Sample("a", b"").extend_with({key: 1})
+
+
+def test_core_fields_cannot_be_fields() -> None:
+    for key in ("id", "type", "path"):
+        with pytest.raises(InvalidInputError, match="core field"):
+            Sample("a", b"").extend_with({key: "x"})
+
+
+def test_fields_named_as_methods_do_no_harm(tmp_path: Path) -> None:
+    sample = Sample("a", b"x", cleanup="yes", model_dump=1)
+    sample.cleanup()
+    (path,) = create(dataset(Tortilla([sample])), tmp_path / "a.zip")
+    assert Archive(path).level(0)["cleanup"].to_pylist() == ["yes"]
+
+
+def test_type_follows_the_path() -> None:
+    inner = Tortilla([Sample("a", b"x")])
+    assert [Sample("a", path).type for path in (b"", "x.tif", Path("x"), inner)] == [
+        "FILE",
+        "FILE",
+        "FILE",
+        "FOLDER",
+    ]
+    with pytest.raises(InvalidInputError, match="cannot be a 'FOLDER'"):
+        Sample("a", b"", type="FOLDER")
+    with pytest.raises(InvalidInputError, match="wrong type"):
+        Sample("a", 1)  # type: ignore[arg-type]
+
+
+def test_temporary_files_go_with_cleanup_or_with_the_sample(tmp_path: Path) -> None:
+    sample = Sample("a", b"abc", temp_dir=tmp_path)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"abc"]
+    sample.cleanup()
+    assert list(tmp_path.iterdir()) == []
+    other = Sample("b", b"abc", temp_dir=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    del other
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_way_to_extend_a_sample() -> None:
+    sample = Sample("a", b"four", start=1)
+    sample.extend_with({"x": 1.5}, name="ns").extend_with(Weather(cloud=0.5, wind=3))
+    sample.extend_with(pa.table({"table": pa.array([7], pa.uint8())}))
+    sample.extend_with(pl.DataFrame({"frame": ["f"]}))
+    sample.extend_with(Length())
+    sample.extend_with(lambda one: {"called": one.id * 2})
+    row = sample.export_metadata()
+    assert row.to_pylist() == [
+        {
+            "id": "a",
+            "type": "FILE",
+            "path": None,
+            "start": 1,
+            "ns:x": 1.5,
+            "weather:cloud": 0.5,
+            "weather:wind": 3,
+            "table": 7,
+            "frame": "f",
+            "length": 4,
+            "called": "aa",
+        }
+    ]
+    assert row.schema.field("table").type == pa.uint8()
+    assert row.schema.field("length").type == pa.int32()
+    assert sample.called == "aa"
+    assert sample.pop("called") == "aa"
+    assert "called" not in sample.metadata
+    with pytest.raises(InvalidInputError, match="there already"):
+        sample.extend_with({"start": 2})
+    with pytest.raises(InvalidInputError, match="one row"):
+        sample.extend_with(pa.table({"y": [1, 2]}))
+
+
+def test_schema_only_gives_typed_nulls(tmp_path: Path) -> None:
+    tortilla = Tortilla([Sample(n, b"x").extend_with(Length(schema_only=True)) for n in "ab"])
+    tortilla.extend_with(Rank(schema_only=True))
+    (path,) = create(dataset(tortilla), tmp_path / "a.zip")
+    table = Archive(path).level(0)
+    assert table["length"].to_pylist() == table["rank"].to_pylist() == [None, None]
+    assert table.schema.field("length").type == pa.int32()
+    assert table.schema.field("rank").type == pa.int16()
+    listed = {
+        column[0]: column for column in Archive(path).collection["taco:field_schema"]["level0"]
+    }
+    assert listed["length"] == ["length", "int32", "Bytes"]
+
+
+# -- tortillas ----------------------------------------------------------------------------------
+
+
+def test_ids_stand_once_also_where_case_is_ignored() -> None:
+    with pytest.raises(InvalidInputError, match="twice"):
+        Tortilla([Sample("a", b""), Sample("a", b"")])
+    with pytest.raises(InvalidInputError, match="case"):
+        Tortilla([Sample("a", b""), Sample("A", b"")])
+    with pytest.raises(InvalidInputError, match="case"):
+        Tortilla([Sample("straße", b""), Sample("STRASSE", b"")])
+    table = pa.table({"id": ["a", "b", "A"], "path": pa.array([b""] * 3)})
+    with pytest.raises(InvalidInputError, match="case"):
+        Tortilla.from_table(table)
+
+
+def test_strict_schema_names_the_field_both_types_and_both_samples() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Tortilla([Sample("one", b"", x=1), Sample("two", b"", x="a")])
+    text = str(caught.value)
+    for part in ("'x'", "int64", "string", "'one'", "'two'"):
+        assert part in text
+    with pytest.raises(InvalidInputError, match="not in every sample") as caught:
+        Tortilla([Sample("one", b"", x=1), Sample("two", b"", y=1)])
+    assert "'one'" in str(caught.value)
+    assert "'two'" in str(caught.value)
+    for first, second in [(1, 1.5), (True, 1), ([1], [1.5]), ([1], ["a"]), (b"", "")]:
+        with pytest.raises(InvalidInputError, match="two types"):
+            Tortilla([Sample("one", b"", x=first), Sample("two", b"", x=second)])
+
+
+def test_lenient_schema_fills_and_widens_and_nothing_else() -> None:
+    samples = [Sample("a", b"", x=1, y="t"), Sample("b", b"", x=1.5), Sample("c", b"", z=[1])]
+    table = Tortilla(samples, strict_schema=False).to_arrow()
+    assert table["x"].to_pylist() == [1.0, 1.5, None]
+    assert table["y"].to_pylist() == ["t", None, None]
+    assert table["z"].to_pylist() == [None, None, [1]]
+    with pytest.raises(InvalidInputError, match="two types"):
+        Tortilla([Sample("a", b"", x=1), Sample("b", b"", x="1")], strict_schema=False).to_arrow()
+
+
+def test_schemas_of_one_level_must_agree_across_tortillas() -> None:
+    def tortilla(*values: object) -> Tortilla:
+        return Tortilla(
+            [
+                Sample(f"s{n}", Tortilla([Sample("a", b"", x=value)]))
+                for n, value in enumerate(values)
+            ]
+        )
+
+    assert dataset(tortilla(1, None, 2)).tortilla.levels()[1].table["x"].to_pylist() == [1, None, 2]
+    with pytest.raises(InvalidInputError, match="two types") as caught:
+        dataset(tortilla(1, "a"))
+    assert "a" in str(caught.value)
+
+
+def test_values_of_many_types_survive(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "text": "ü",
+        "flag": True,
+        "number": 2**40,
+        "real": 0.1,
+        "blob": b"\0\1",
+        "when": dt.datetime(2023, 1, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+        "day": dt.date(2023, 1, 2),
+        "list": [1, 2],
+        "deep": [[1.5], []],
+        "array": np.array([1.0, 2.0]),
+        "nothing": None,
+    }
+    (path,) = create(dataset(Tortilla([Sample("a", b"", **values)])), tmp_path / "a.zip")
+    (row,) = Archive(path).level(0).to_pylist()
+    expected = {**values, "when": dt.datetime(2023, 1, 1, 10), "array": [1.0, 2.0]}
+    assert {key: row[key] for key in values} == expected
+    schema = Archive(path).level(0).schema
+    assert schema.field("when").type == pa.timestamp("us")
+    assert schema.field("deep").type.value_field.name == "element"
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, 2**70, "\ud800", 1j])
+def test_values_that_no_table_holds_are_refused(value: object) -> None:
+    with pytest.raises(InvalidInputError, match="'x'"):
+        dataset(Tortilla([Sample("a", b"", x=value)]))
+
+
+def test_padding(tmp_path: Path) -> None:
+    tortilla = Tortilla([Sample(f"s{n}", b"x", v=n) for n in range(5)], pad_to=4)
+    (path,) = create(dataset(tortilla), tmp_path / "a.zip")
+    archive = Archive(path)
+    assert len(tortilla) == 8
+    assert archive.level(0)["id"].to_pylist()[5:] == [f"__TACOPAD__{n}" for n in range(3)]
+    assert archive.level(0)["v"].to_pylist()[5:] == [None] * 3
+    assert archive.leaves()["__TACOPAD__2"] == b""
+    assert archive.collection["taco:pit_schema"]["root"] == {"n": 8, "type": "FILE"}
+    table = pa.table({"id": ["a"], "path": pa.array([b"x"], pa.binary())})
+    assert len(Tortilla.from_table(table, pad_to=3)) == 3
+
+
+def test_extensions_of_tortillas_also_when_nested(tmp_path: Path) -> None:
+    def inner(n: int) -> Tortilla:
+        return Tortilla([Sample("a", b"%d" % n), Sample("b", b"")]).extend_with(Rank())
+
+    outer = Tortilla([Sample(f"s{n}", inner(n)) for n in range(3)])
+    outer.extend_with(pa.table({"column": [1, 2, 3]}))
+    (path,) = create(dataset(outer), tmp_path / "a.zip")
+    assert Archive(path).level(1)["rank"].to_pylist() == [0, 1] * 3
+    assert Archive(path).level(0)["column"].to_pylist() == [1, 2, 3]
+    with pytest.raises(InvalidInputError, match="there already"):
+        outer.extend_with(pa.table({"column": [1, 2, 3]}))
+    with pytest.raises(InvalidInputError, match="one row per sample"):
+        outer.extend_with(pa.table({"other": [1, 2]}))
+    assert outer.pop("column").to_pylist() == [1, 2, 3]
+    assert "column" not in outer.to_arrow().column_names
+
+
+def test_sample_extension_over_a_whole_table() -> None:
+    payloads = pa.array([b"a", b"bb"], pa.binary())
+    tortilla = Tortilla.from_table(pa.table({"id": ["x", "y"], "path": payloads}))
+    assert tortilla.extend_with(Length()).to_arrow()["length"].to_pylist() == [1, 2]
+    assert flat(2).extend_with(Length()).to_arrow()["length"].to_pylist() == [9, 9]
+
+
+def test_metadata_of_deeper_levels() -> None:
+    tortilla = Tortilla([Sample(f"s{n}", flat(2)) for n in range(2)])
+    table = tortilla.export_metadata(1)
+    assert table["internal:parent_id"].to_pylist() == [0, 0, 1, 1]
+    assert table["id"].to_pylist() == ["s0", "s1"] * 2
+    with pytest.raises(InvalidInputError, match="no such level"):
+        tortilla.export_metadata(2)
+
+
+def test_tables_name_parents_by_row_or_by_path(tmp_path: Path) -> None:
+    level0 = pa.table({"id": ["s10", "s2"]})
+    rows = {
+        "id": ["b", "a", "b", "a"],
+        "path": pa.array([b"s2b", b"s10a", b"s10b", b"s2a"], pa.binary()),
+    }
+    made: list[Path] = []
+    for parent in ([1, 0, 0, 1], ["s2", "s10", "s10", "s2"]):
+        tables = [level0, pa.table({**rows, "parent": parent})]
+        with pytest.raises(InvalidInputError, match="structure"):
+            dataset(Tortilla.from_tables(tables))
+        order = pa.table({**rows, "parent": parent}).take([3, 0, 1, 2])
+        tortilla = Tortilla.from_tables([level0, order])
+        made.append(create(dataset(tortilla), tmp_path / f"{len(made)}.zip")[0])
+    expected = {"s2/a": b"s2a", "s2/b": b"s2b", "s10/a": b"s10a", "s10/b": b"s10b"}
+    assert [Archive(path).leaves() for path in made] == [expected, expected]
+    with pytest.raises(InvalidInputError, match="parent that is not there"):
+        Tortilla.from_tables([level0, pa.table({**rows, "parent": [0, 0, 1, 2]})])
+
+
+def test_folder_without_children_is_refused() -> None:
+    child = pa.table({"id": ["a"], "path": pa.array([b""], pa.binary()), "parent": [0]})
+    with pytest.raises(InvalidInputError, match="no children"):
+        Tortilla.from_tables([pa.table({"id": ["x", "y"]}), child])
+    with pytest.raises(InvalidInputError, match="no samples"):
+        Tortilla([])
+
+
+def test_seven_levels_are_refused() -> None:
+    tortilla = flat(1)
+    for _ in range(5):
+        tortilla = Tortilla([Sample("s", tortilla)])
+    assert len(dataset(tortilla).tortilla.levels()) == 6
+    with pytest.raises(LimitExceededError, match="too deeply"):
+        dataset(Tortilla([Sample("s", tortilla)]))
+
+
+def test_polars_and_pandas_frames_are_tables(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"id": ["a", "b"], "path": [b"1", b"2"], "v": [[1], [2]]})
+    for number, table in enumerate((frame, frame.to_pandas())):
+        (path,) = create(dataset(Tortilla.from_table(table)), tmp_path / f"{number}.zip")
+        assert Archive(path).leaves() == {"a": b"1", "b": b"2"}
+        assert Archive(path).level(0).schema.field("id").type == pa.string()
+
+
+# -- datasets -----------------------------------------------------------------------------------
+
+
+def test_every_bad_field_is_named() -> None:
+    with pytest.raises(InvalidMetadataError) as caught:
+        dataset(flat(), id="Ñandú", licenses=[], tasks="x", providers=[{}], title="t" * 251)
+    places = [problem.place for problem in caught.value.problems]
+    assert [place.rpartition(" ")[2] for place in places] == [
+        "id",
+        "licenses",
+        "tasks",
+        "providers[0]",
+        "title",
+    ]
+
+
+def test_extending_a_dataset() -> None:
+    taco = dataset(flat()).extend_with(Paper()).extend_with({"n": np.int64(3), "l": (1, 2)})
+    taco.extend_with(Weather(cloud=1.0, wind=2))
+    assert taco.extra == {"paper:doi": "10.1/small", "n": 3, "l": [1, 2], "cloud": 1.0, "wind": 2}
+    assert taco.wind == 2
+    for bad in ({"id": 1}, {"taco:pit_schema": 1}, {"n": 1}):
+        with pytest.raises(InvalidInputError):
+            taco.extend_with(bad)
+    with pytest.raises(InvalidInputError, match="JSON"):
+        taco.extend_with({"bad": float("nan")})
+
+
+def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    try:
+        verbose(True)
+        create(dataset(flat()), tmp_path / "a.zip")
+        assert "a.zip" in caplog.text
+        caplog.clear()
+        verbose(False)
+        create(dataset(flat()), tmp_path / "b.zip")
+        assert caplog.text == ""
+        with pytest.raises(InvalidInputError):
+            verbose("loud")
+    finally:
+        verbose("info")

@@ -1,0 +1,178 @@
+"""A folder of files as a dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import rasterio
+import shapely
+from rasterio import Affine
+
+from comal.errors import InvalidInputError, ObjectNotFoundError
+from comal.taco.pack import pack_folder
+from tests.support import SHARED, needs_shared
+from tests.taco.write.small import Archive
+
+
+def write_raster(path: Path, west: float = 500_000.0, value: int = 1) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    profile: dict[str, Any] = {
+        "driver": "GTiff",
+        "width": 20,
+        "height": 10,
+        "count": 2,
+        "dtype": "uint16",
+        "crs": "EPSG:32631",
+        "transform": Affine(10, 0, west, 0, -10, 10_000),
+    }
+    with rasterio.open(path, "w", **profile) as target:
+        target.write(np.full((2, 10, 20), value, np.uint16))
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> Path:
+    root = tmp_path / "My Scenes"
+    for number in (2, 10):
+        for name in ("after.tif", "before.tif"):
+            write_raster(root / f"scene_{number}" / name, 500_000 + number * 1000, number)
+        (root / f"scene_{number}" / "label.json").write_text(f"{number}")
+    (root / ".hidden").write_text("x")
+    return root
+
+
+def test_tree_of_rasters(scenes: Path, tmp_path: Path) -> None:
+    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", title="T", extra={"n": 1})
+    archive = Archive(path)
+    assert archive.collection["id"] == "my-scenes"
+    assert archive.collection["title"] == "T"
+    assert archive.collection["n"] == 1
+    assert archive.leaves() == {
+        str(file.relative_to(scenes)): file.read_bytes()
+        for file in scenes.rglob("*.*")
+        if file.is_file() and file.name[0] != "."
+    }
+    rows = {row["internal:relative_path"]: row for row in archive.level(1).to_pylist()}
+    before = rows["scene_2/before.tif"]
+    assert before["stac:crs"] == "EPSG:32631"
+    assert before["stac:tensor_shape"] == [2, 10, 20]
+    assert before["stac:geotransform"] == [502_000, 10, 0, 10_000, 0, -10]
+    centre = shapely.from_wkb(before["stac:centroid"])
+    assert np.allclose([centre.x, centre.y], [3.0188, 0.0900], atol=1e-3)
+    assert rows["scene_2/label.json"]["stac:crs"] is None
+    west, _, east, _ = archive.collection["extent"]["spatial"]
+    assert 3 < west < east < 3.2
+    offset, size = before["internal:offset"], before["internal:size"]
+    with rasterio.open(f"/vsisubfile/{offset}_{size},{path}") as opened:
+        assert (opened.read() == 2).all()
+
+
+def test_pattern_and_no_stac(scenes: Path, tmp_path: Path) -> None:
+    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", pattern="*.tif", stac=False)
+    assert set(Archive(path).leaves()) == {
+        f"scene_{n}/{name}.tif" for n in (2, 10) for name in ("after", "before")
+    }
+    assert "stac:crs" not in Archive(path).level(1).column_names
+    with pytest.raises(InvalidInputError, match="no file"):
+        pack_folder(scenes, tmp_path / "b.tacozip", pattern="*.nc")
+
+
+def test_trees_that_differ_and_padding(scenes: Path, tmp_path: Path) -> None:
+    (scenes / "scene_10/before.tif").unlink()
+    with pytest.raises(InvalidInputError, match="structure"):
+        pack_folder(scenes, tmp_path / "a.tacozip")
+    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", pad=True)
+    archive = Archive(path)
+    (pattern,) = archive.collection["taco:pit_schema"]["hierarchy"]["1"]
+    assert pattern["id"] == ["after.tif", "before.tif", "label.json"]
+    assert archive.leaves()["scene_10/__TACOPAD__0"] == b""
+    (root,) = pack_folder(scenes, tmp_path / "loose", pad=True)
+    assert (root / "DATA/scene_10/__TACOPAD__0").read_bytes() == b""
+
+
+def test_output_inside_the_folder_is_no_sample_of_the_next_run(scenes: Path) -> None:
+    (path,) = pack_folder(scenes / "scene_2", scenes / "scene_2/out.tacozip")
+    first = path.read_bytes()
+    pack_folder(scenes / "scene_2", path, overwrite=True)
+    assert path.read_bytes() == first
+
+
+def test_manifest_in_csv(scenes: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text(
+        "id,path,cloud,time_start\n"
+        "b/x.tif,scene_2/before.tif,1.5,2023-01-01T00:00:00Z\n"
+        "a/x.tif,scene_10/before.tif,2.5,2023-03-01T00:00:00Z\n"
+    )
+    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", manifest=manifest)
+    archive = Archive(path)
+    assert archive.level(0)["id"].to_pylist() == ["b", "a"]
+    assert archive.level(1)["cloud"].to_pylist() == [1.5, 2.5]
+    assert archive.level(1).schema.field("stac:time_start").type == pa.timestamp("us")
+    assert archive.collection["extent"]["temporal"] == [
+        "2023-01-01T00:00:00Z",
+        "2023-03-01T00:00:00Z",
+    ]
+    assert archive.leaves()["a/x.tif"] == (scenes / "scene_10/before.tif").read_bytes()
+
+
+def test_manifest_in_geoparquet(scenes: Path, tmp_path: Path) -> None:
+    boxes = [shapely.to_wkb(shapely.box(n, 0, n + 1, 1)) for n in (170, -172)]
+    table = pa.table({"id": ["a", "b"], "path": ["scene_2/label.json"] * 2, "geom": boxes})
+    described = {"version": "1.1.0", "primary_column": "geom", "columns": {"geom": {}}}
+    pq.write_table(
+        table.replace_schema_metadata({"geo": json.dumps(described)}), tmp_path / "m.parquet"
+    )
+    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", manifest=tmp_path / "m.parquet")
+    archive = Archive(path)
+    assert archive.level(0)["istac:crs"].to_pylist() == ["EPSG:4326"] * 2
+    assert archive.collection["extent"]["spatial"] == [170, 0, -171, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        ("id,other\na,b\n", InvalidInputError),
+        ("id,path\na,nowhere\n", ObjectNotFoundError),
+        ("id,path\na,scene_2/label.json\na,scene_2/label.json\n", InvalidInputError),
+        ("id,path\na:b,scene_2/label.json\n", InvalidInputError),
+        ("id,path\na,scene_2/label.json\na/b,scene_2/label.json\n", InvalidInputError),
+        ("", InvalidInputError),
+    ],
+)
+def test_bad_manifests(scenes: Path, tmp_path: Path, rows: str, error: type[Exception]) -> None:
+    (tmp_path / "m.csv").write_text(rows)
+    with pytest.raises(error):
+        pack_folder(scenes, tmp_path / "a.tacozip", manifest=tmp_path / "m.csv")
+    assert not (tmp_path / "a.tacozip").exists()
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        pack_folder(tmp_path / "no", tmp_path / "a.tacozip")
+
+
+@needs_shared
+def test_real_rasters(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    wanted = [
+        "landsat8_a_uint16_utm18.tif",
+        "dateline_uint16_utm60.tif",
+        "srtm_sanfrancisco_int16.tif",
+    ]
+    for name in wanted:
+        shutil.copy(SHARED / "data" / name, source / name)
+    (path,) = pack_folder(source, tmp_path / "a.tacozip")
+    for row in Archive(path).level(0).to_pylist():
+        place = f"/vsisubfile/{row['internal:offset']}_{row['internal:size']},{path}"
+        with rasterio.open(place) as ours, rasterio.open(source / row["id"]) as theirs:
+            assert (ours.read() == theirs.read()).all()
+            assert row["stac:tensor_shape"] == [theirs.count, theirs.height, theirs.width]
+            assert row["stac:geotransform"] == pytest.approx(theirs.transform.to_gdal())

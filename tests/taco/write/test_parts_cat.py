@@ -1,0 +1,289 @@
+"""One dataset as several archives, and several as one."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
+from comal.taco import stored, zipwrite
+from comal.taco.levels import Level
+from comal.taco.model import Sample, Tortilla
+from comal.taco.parts import parse_size
+from comal.taco.stored import Spans
+from comal.taco.tacocat import create_tacocat, create_tacollection
+from comal.taco.write import create
+from tests.support import SHARED, needs_shared
+from tests.taco.write.small import Archive, dataset, flat, nested, scene
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def test_parts_by_size_lose_nothing(tmp_path: Path) -> None:
+    made = create(dataset(nested(12)), tmp_path / "data.tacozip", split_size=4_000)
+    archives = [path for path in made if path.suffix == ".tacozip"]
+    assert names(archives) == [f"data_part{n:04}.tacozip" for n in range(1, len(archives) + 1)]
+    assert len(archives) > 2
+    assert names(made[-2:]) == [".tacocat", "__TACOCAT__"]
+    found: dict[str, bytes] = {}
+    for path in archives:
+        archive = Archive(path)
+        assert archive.leaves() == archive.walked() == archive.entries()
+        assert archive.collection["taco:pit_schema"]["root"]["n"] == archive.level(0).num_rows
+        found |= archive.leaves()
+    (whole,) = create(dataset(nested(12)), tmp_path / "whole.tacozip")
+    assert found == Archive(whole).leaves()
+    assert list(found) == sorted(found, key=list(found).index)
+
+
+def test_groups_by_field_and_size(tmp_path: Path) -> None:
+    made = create(
+        dataset(nested(6)),
+        tmp_path / "d.zip",
+        group_by="group",
+        split_size="1 KB",
+        consolidate=False,
+    )
+    assert names(made) == [
+        *(f"d_even_part000{n}.zip" for n in (1, 2, 3)),
+        *(f"d_odd_part000{n}.zip" for n in (1, 2, 3)),
+    ]
+    assert Archive(made[4]).level(0)["id"].to_pylist() == ["s3"]
+
+
+def test_groups_by_several_fields_and_null(tmp_path: Path) -> None:
+    values = [("x y", 1), ("x y", 2), (None, 1)]
+    tortilla = Tortilla([Sample(f"s{n}", b"", a=a, b=b) for n, (a, b) in enumerate(values)])
+    made = create(dataset(tortilla), tmp_path / "d.zip", group_by=["a", "b"], consolidate=False)
+    assert names(made) == ["d_x-y_1.zip", "d_x-y_2.zip", "d_null_1.zip"]
+
+
+@pytest.mark.parametrize("values", [("a/b", "a:b"), ("a", "A")])
+def test_groups_of_one_file_name_are_refused(tmp_path: Path, values: tuple[str, str]) -> None:
+    tortilla = Tortilla([Sample(f"s{n}", b"", k=value) for n, value in enumerate(values)])
+    with pytest.raises(InvalidInputError, match="one file name"):
+        create(dataset(tortilla), tmp_path / "d.zip", group_by="k")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_in_a_later_part_removes_the_earlier_ones(tmp_path: Path) -> None:
+    sources = tmp_path / "in"
+    sources.mkdir()
+    for number in range(3):
+        (sources / f"{number}").write_bytes(b"x" * 1000)
+    tortilla = Tortilla([Sample(f"s{n}", sources / f"{n}") for n in range(3)])
+
+    def vanish(done: int, total: int | None, what: str) -> None:
+        (sources / "2").unlink(missing_ok=True)
+
+    with pytest.raises(FileNotFoundError):
+        create(dataset(tortilla), tmp_path / "d.zip", split_size=1100, progress=vanish)
+    assert names(list(tmp_path.iterdir())) == ["in"]
+
+
+def test_existing_part_or_index_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for name in ("d_part0002.zip", "__TACOCAT__"):
+        (tmp_path / name).write_bytes(b"mine")
+        with pytest.raises(ConflictError):
+            create(dataset(flat(4)), tmp_path / "d.zip", split_size=300)
+        assert names(list(tmp_path.iterdir())) == [name]
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GB", 4 * 10**9), ("512 MiB", 2**29), ("1.5kb", 1500), ("7", 7), (9, 9), ("3B", 3)],
+)
+def test_sizes(text: int | str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+# -- TACOCAT ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    made = []
+    for number, rows in enumerate([(0, 10, 2), (1,), (3, 4)]):
+        extent = {"spatial": [10 * number, 0, 10 * number + 5, 5], "temporal": None}
+        taco = dataset(Tortilla([scene(row) for row in rows]), id=f"part{number}", extent=extent)
+        made += create(taco, tmp_path / f"p{number}.tacozip")
+    return made
+
+
+def test_both_forms_hold_the_same_tables(tmp_path: Path, parts: list[Path]) -> None:
+    folder, binary = create_tacocat(parts)
+    data = binary.read_bytes()
+    assert data[:8] == b"TACOCAT\0"
+    assert struct.unpack("<II", data[8:16]) == (1, 2)
+    values = struct.unpack("<14Q", data[16:128])
+    slots = list(zip(values[::2], values[1::2], strict=True))
+    assert slots[0][0] == 128
+    assert slots[3:6] == [(0, 0)] * 3
+    assert sum(slots[6]) == len(data)
+    for level in range(3):
+        offset, size = slots[level]
+        assert data[offset : offset + size] == (folder / f"level{level}.parquet").read_bytes()
+    document = json.loads(data[slots[6][0] :])
+    assert document.pop("_tacocat") == {
+        "version": 1,
+        "num_datasets": 3,
+        "dataset_sources": ["p0.tacozip", "p1.tacozip", "p2.tacozip"],
+    }
+    assert document == json.loads((folder / "COLLECTION.json").read_text("ascii"))
+
+
+def test_rows_lead_to_the_bytes_in_their_source(tmp_path: Path, parts: list[Path]) -> None:
+    folder, _ = create_tacocat(parts, None)
+    table = pq.read_table(folder / "level2.parquet")
+    assert table.column_names == ["id", "type", *sorted(table.column_names[2:])]
+    assert table.num_rows == 12
+    sources = {path.name: path.read_bytes() for path in parts}
+    for row in table.to_pylist():
+        data = sources[row["internal:source_file"]]
+        start = row["internal:offset"]
+        found = data[start : start + row["internal:size"]].decode()
+        scene_id, _, name = row["internal:relative_path"].split("/")
+        assert found == f"{scene_id} {name.removesuffix('.tif')}"
+
+
+def test_merged_collection(tmp_path: Path, parts: list[Path]) -> None:
+    path = create_tacollection(parts)
+    assert path == tmp_path / "TACOLLECTION.json"
+    document = json.loads(path.read_text("ascii"))
+    assert document["id"] == "part0"
+    assert document["extent"] == {"spatial": [0, 0, 25, 5], "temporal": None}
+    assert document["taco:pit_schema"] == {
+        "root": {"n": 6, "type": "FOLDER"},
+        "shape": [6, 2, 2],
+        "hierarchy": {
+            "1": [{"n": 12, "type": ["FOLDER", "FILE"], "id": ["imagery", "label.json"]}],
+            "2": [{"n": 12, "type": ["FILE", "FILE"], "id": ["before.tif", "after.tif"]}],
+        },
+    }
+    sources = document["taco:sources"]
+    assert sources["count"] == 3
+    assert sources["ids"] == ["part0", "part1", "part2"]
+    assert sources["files"] == ["p0.tacozip", "p1.tacozip", "p2.tacozip"]
+    assert sources["extents"][1] == {
+        "file": "p1.tacozip",
+        "id": "part1",
+        "spatial": [10, 0, 15, 5],
+        "temporal": None,
+    }
+    with pytest.raises(ConflictError):
+        create_tacollection(parts)
+    assert create_tacollection(parts, overwrite=True) == path
+
+
+def test_what_cannot_be_joined(tmp_path: Path, parts: list[Path]) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    twin = Path(shutil.copy(parts[0], other / parts[0].name))
+    with pytest.raises(InvalidInputError, match="one name"):
+        create_tacocat([parts[0], twin])
+    (shallow,) = create(dataset(flat()), tmp_path / "flat.zip")
+    with pytest.raises(InvalidInputError, match="number of levels"):
+        create_tacocat([parts[0], shallow], validate_schema=False)
+    (loose,) = create(dataset(nested(1)), tmp_path / "loose")
+    with pytest.raises(NotThisFormatError, match="ZIP"):
+        create_tacocat([parts[0], loose])
+    assert create_tacollection([parts[0], loose]).is_file()
+    wrong: tuple[Any, ...] = ([], "p0.tacozip")
+    for inputs in wrong:
+        with pytest.raises(InvalidInputError, match="list"):
+            create_tacocat(inputs)
+    with pytest.raises(InvalidInputError, match="form"):
+        create_tacocat(parts, form="paper")
+    assert not (tmp_path / ".tacocat").exists()
+
+
+def test_fields_that_differ(tmp_path: Path) -> None:
+    def one(name: str, **fields: Any) -> Path:
+        return create(dataset(flat(2, **fields)), tmp_path / f"{name}.zip")[0]
+
+    plain, more, text = one("plain"), one("more", x=1), one("text", x="a")
+    with pytest.raises(InvalidInputError, match="'x'") as caught:
+        create_tacocat([plain, more])
+    assert "more.zip" in str(caught.value)
+    (folder, _) = create_tacocat([plain, more], validate_schema=False)
+    assert pq.read_table(folder / "level0.parquet")["x"].to_pylist() == [None, None, 1, 1]
+    with pytest.raises(InvalidInputError, match="two types"):
+        create_tacocat([more, text], tmp_path, "both", False, True)
+
+
+def test_forms_one_by_one(tmp_path: Path, parts: list[Path]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert create_tacocat(parts, out / "__TACOCAT__", form="binary") == [out / "__TACOCAT__"]
+    assert create_tacocat(parts, out, form="folder") == [out / ".tacocat"]
+    with pytest.raises(ConflictError):
+        create_tacocat(parts, out)
+    both = create_tacocat(parts, out, overwrite=True)
+    first = (out / "__TACOCAT__").read_bytes()
+    create_tacocat(parts, out, overwrite=True)
+    assert (out / "__TACOCAT__").read_bytes() == first
+    assert len(both) == 2
+
+
+@needs_shared
+def test_same_table_as_the_existing_writer(tmp_path: Path) -> None:
+    folder = SHARED / "fixtures/taco/cat"
+    inputs = [folder / f"part{n}.tacozip" for n in range(3)]
+    made, binary = create_tacocat(inputs, tmp_path)
+    assert binary.is_file()
+    for level in range(3):
+        ours = pq.read_table(made / f"level{level}.parquet")
+        theirs = pq.read_table(folder / f".tacocat/level{level}.parquet")
+        if level == 0:  # the existing writer has no path there
+            ours = ours.drop_columns(["internal:relative_path"])
+        assert ours.equals(theirs)
+
+
+@needs_shared
+def test_oldest_archives_join_too(tmp_path: Path) -> None:
+    folder = SHARED / "fixtures/taco/tacocat_binary"
+    inputs = sorted(folder.glob("*.tacozip"))
+    made, _ = create_tacocat(inputs, tmp_path)
+    table = pq.read_table(made / "level0.parquet")
+    assert table.schema.field("id").type == pa.string()
+    data = (folder / "__TACOCAT__").read_bytes()
+    offset, size = struct.unpack("<2Q", data[16:32])
+    theirs = pq.read_table(io.BytesIO(data[offset : offset + size]))
+    for name in ("id", "internal:offset", "internal:source_file"):
+        assert table[name].to_pylist() == theirs[name].to_pylist()
+
+
+def test_wrong_spans_of_other_writers_are_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Level tables whose spans were attached in the order of sorted folder names."""
+    write = stored.write_level
+
+    def in_other_order(level: Level, spans: Spans, paths: Any, *rest: Any) -> None:
+        order = pc.sort_indices(paths).to_numpy()
+        write(level, Spans(spans.offset[order], spans.size[order]), paths, *rest)
+
+    monkeypatch.setattr(zipwrite, "write_level", in_other_order)
+    (path,) = create(dataset(nested(12)), tmp_path / "a.tacozip")
+    expected = Archive(path).entries()
+    assert Archive(path).leaves() != expected
+    folder, _ = create_tacocat([path])
+    assert "spans of other samples" in caplog.text
+    data = path.read_bytes()
+    found = {}
+    for row in pq.read_table(folder / "level2.parquet").to_pylist():
+        start = row["internal:offset"]
+        found[row["internal:relative_path"]] = data[start : start + row["internal:size"]]
+    assert found == {name: value for name, value in expected.items() if name.count("/") == 2}

@@ -1,0 +1,274 @@
+"""The ZIP container, byte for byte and by independent readers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from comal.taco.model import Sample, Tortilla
+from comal.taco.write import create
+from tests.taco.write.small import Archive, dataset, flat, nested
+
+
+def test_header_stands_at_byte_41_and_its_checksum_is_right_twice(tmp_path: Path) -> None:
+    (path,) = create(dataset(nested(3)), tmp_path / "a.tacozip")
+    data = path.read_bytes()
+    fields = struct.unpack("<4sHHHHHIIIHH", data[:30])
+    assert fields[0] == b"PK\x03\x04"
+    assert fields[1:4] == (10, 0, 0)  # version 1.0, no flags, stored
+    assert fields[6] == zlib.crc32(data[41:157])
+    assert fields[7:] == (116, 116, 11, 0)
+    assert data[30:41] == b"TACO_HEADER"
+    assert data[41:45] == b"\x04\0\0\0"
+    with zipfile.ZipFile(path) as archive:
+        first = archive.infolist()[0]
+        assert (first.filename, first.header_offset, first.CRC) == ("TACO_HEADER", 0, fields[6])
+
+
+def test_order_of_entries(tmp_path: Path) -> None:
+    (path,) = create(dataset(nested(2)), tmp_path / "a.tacozip")
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        assert all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+        assert all(entry.date_time == (1980, 1, 1, 0, 0, 0) for entry in archive.infolist())
+    assert names == [
+        "TACO_HEADER",
+        "DATA/s0/imagery/before.tif",
+        "DATA/s0/imagery/after.tif",
+        "DATA/s0/label.json",
+        "DATA/s1/imagery/before.tif",
+        "DATA/s1/imagery/after.tif",
+        "DATA/s1/label.json",
+        "DATA/s0/imagery/__meta__",
+        "DATA/s1/imagery/__meta__",
+        "DATA/s0/__meta__",
+        "DATA/s1/__meta__",
+        "METADATA/level0.parquet",
+        "METADATA/level1.parquet",
+        "METADATA/level2.parquet",
+        "COLLECTION.json",
+    ]
+
+
+def test_metadata_lies_contiguous_at_the_end(tmp_path: Path) -> None:
+    (path,) = create(dataset(nested(2)), tmp_path / "a.tacozip")
+    archive = Archive(path)
+    with zipfile.ZipFile(path) as opened:
+        directory = opened.start_dir
+    ends = [offset + size for offset, size in archive.slots]
+    headers = [
+        offset - 30 - len(f"METADATA/level{n}.parquet")
+        for n, (offset, _) in enumerate(archive.slots[:-1])
+    ]
+    assert headers[1:] == ends[:-2]
+    assert ends[-1] == directory
+
+
+def test_every_span_is_that_of_its_own_row_with_unsorted_ids(tmp_path: Path) -> None:
+    (path,) = create(dataset(nested(12)), tmp_path / "a.tacozip")
+    archive = Archive(path)
+    wanted = {}
+    for n in range(12):
+        wanted[f"s{n}/imagery/before.tif"] = f"s{n} before".encode()
+        wanted[f"s{n}/imagery/after.tif"] = f"s{n} after".encode()
+        wanted[f"s{n}/label.json"] = f"s{n} label".encode()
+    assert archive.leaves() == wanted
+    assert archive.walked() == wanted
+    assert archive.entries() == wanted
+    for number in (0, 1):
+        for row in archive.level(number).to_pylist():
+            if row["type"] == "FOLDER":
+                name = f"DATA/{row['internal:relative_path']}__meta__"
+                assert archive.bytes_of(row) == archive.zip.read(name)
+
+
+def test_columns_and_types(tmp_path: Path) -> None:
+    (path,) = create(dataset(nested(2)), tmp_path / "a.tacozip")
+    archive = Archive(path)
+    internal = ["current_id", "parent_id", "offset", "size", "relative_path"]
+    assert archive.level(0).column_names == [
+        "id",
+        "type",
+        "score",
+        "group",
+        *(f"internal:{name}" for name in internal),
+    ]
+    level1 = archive.level(1)
+    assert level1["internal:parent_id"].to_pylist() == [0, 0, 1, 1]
+    assert level1["internal:current_id"].to_pylist() == [0, 1, 2, 3]
+    assert level1["internal:relative_path"].to_pylist() == [
+        "s0/imagery/",
+        "s0/label.json",
+        "s1/imagery/",
+        "s1/label.json",
+    ]
+    assert archive.level(0)["internal:relative_path"].to_pylist() == ["s0/", "s1/"]
+    assert level1.schema.field("internal:offset").type == pa.int64()
+    meta = pq.read_table(io.BytesIO(archive.zip.read("DATA/s1/__meta__")))
+    assert meta.column_names == [
+        "id",
+        "type",
+        "kind",
+        *(f"internal:{name}" for name in internal[:4]),
+    ]
+    assert meta["internal:parent_id"].to_pylist() == [1, 1]
+
+
+def test_collection(tmp_path: Path) -> None:
+    taco = dataset(nested(3), title="Título", keywords=["a"])
+    (path,) = create(taco, tmp_path / "a.tacozip")
+    archive = Archive(path)
+    assert "Título".encode() in archive.slot(-1)
+    assert list(archive.collection)[:11] == [
+        "id",
+        "dataset_version",
+        "description",
+        "licenses",
+        "providers",
+        "tasks",
+        "taco_version",
+        "title",
+        "curators",
+        "keywords",
+        "extent",
+    ]
+    assert archive.collection["taco_version"] == "2.0.0"
+    assert archive.collection["taco:pit_schema"] == {
+        "root": {"n": 3, "type": "FOLDER"},
+        "shape": [3, 2, 2],
+        "hierarchy": {
+            "1": [{"n": 6, "type": ["FOLDER", "FILE"], "id": ["imagery", "label.json"]}],
+            "2": [{"n": 6, "type": ["FILE", "FILE"], "id": ["before.tif", "after.tif"]}],
+        },
+    }
+    for number in range(3):
+        listed = archive.collection["taco:field_schema"][f"level{number}"]
+        assert [column[0] for column in listed] == archive.level(number).column_names
+        assert all(len(column) == 3 for column in listed)
+
+
+@pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
+def test_unzip_finds_nothing_wrong(tmp_path: Path) -> None:
+    (path,) = create(dataset(nested(2)), tmp_path / "a.tacozip")
+    done = subprocess.run(["unzip", "-tq", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_duckdb_reads_a_level(tmp_path: Path) -> None:
+    (path,) = create(dataset(flat(7)), tmp_path / "a.tacozip")
+    (tmp_path / "level0.parquet").write_bytes(Archive(path).slot(0))
+    relation = duckdb.sql(
+        f"SELECT id, \"internal:size\" FROM '{tmp_path}/level0.parquet' WHERE cloud >= 2.5"
+    )
+    assert relation is not None
+    assert relation.fetchall() == [("s5", 9), ("s6", 9)]
+
+
+def test_codec_and_encodings_of_the_level_tables(tmp_path: Path) -> None:
+    (path,) = create(dataset(flat(3)), tmp_path / "a.tacozip", compression="snappy")
+    group = pq.read_metadata(io.BytesIO(Archive(path).slot(0))).row_group(0)
+    columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+    assert {column.compression for column in columns.values()} == {"SNAPPY"}
+    assert all(column.statistics is not None for column in columns.values())
+    assert "DELTA_BYTE_ARRAY" in columns["id"].encodings
+    assert "DELTA_BINARY_PACKED" in columns["internal:offset"].encodings
+    assert "RLE_DICTIONARY" in columns["cloud"].encodings
+
+
+def test_same_input_gives_the_same_bytes_everywhere(tmp_path: Path) -> None:
+    program = (
+        "import sys, os; os.umask(int(sys.argv[2], 8))\n"
+        "from comal.taco.write import create\n"
+        "from tests.taco.write.small import dataset, nested\n"
+        "create(dataset(nested(12)), sys.argv[1])\n"
+    )
+    digests = set()
+    root = Path(__file__).resolve().parents[3]
+    for number, (zone, mask) in enumerate([("UTC", "022"), ("Asia/Tokyo", "077")]):
+        target = tmp_path / f"{number}.tacozip"
+        environment = {**os.environ, "TZ": zone, "PYTHONPATH": f"{root}{os.pathsep}{root}/src"}
+        environment["PYTHONHASHSEED"] = str(number)
+        work = tmp_path / f"cwd{number}"
+        work.mkdir()
+        subprocess.run(
+            [sys.executable, "-c", program, target, mask], env=environment, cwd=work, check=True
+        )
+        digests.add(hashlib.sha256(target.read_bytes()).hexdigest())
+        time.sleep(0.01)
+    assert len(digests) == 1
+
+
+def test_one_dataset_can_be_written_twice(tmp_path: Path) -> None:
+    taco = dataset(flat())
+    first, second = (create(taco, tmp_path / name)[0] for name in ("a.zip", "b.zip"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_samples_tables_and_batches_give_the_same_bytes(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "id": [f"s{n}" for n in range(10)],
+            "path": pa.array([f"payload {n}".encode() for n in range(10)], pa.binary()),
+            "cloud": [n / 2 for n in range(10)],
+        }
+    )
+    ways = {
+        "samples": flat(10),
+        "table": Tortilla.from_table(table),
+        "batches": Tortilla.from_batches(
+            lambda: iter(table.to_batches(max_chunksize=3)), schema=table.schema
+        ),
+    }
+    files = {
+        name: create(dataset(tortilla), tmp_path / f"{name}.zip")[0].read_bytes()
+        for name, tortilla in ways.items()
+    }
+    assert files["samples"] == files["table"] == files["batches"]
+
+
+def test_files_bytes_and_large_payloads_side_by_side(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    payloads = {
+        "small": b"x",
+        "empty": b"",
+        "large": generator.bytes(9_000_000),
+        "file": generator.bytes(70_000),
+        "large_file": generator.bytes(9_000_001),
+    }
+    samples = []
+    for name, payload in payloads.items():
+        path: Path | bytes = payload
+        if name.endswith("file"):
+            path = tmp_path / name
+            path.write_bytes(payload)
+        samples.append(Sample(name, path))
+    (made,) = create(dataset(Tortilla(samples)), tmp_path / "a.tacozip")
+    assert Archive(made).leaves() == payloads
+    assert Archive(made).entries() == payloads
+
+
+def test_relative_paths_mean_the_folder_where_the_sample_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.bin").write_bytes(b"here")
+    monkeypatch.chdir(tmp_path)
+    taco = dataset(Tortilla([Sample("a", "a.bin")]))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    (made,) = create(taco, "a.tacozip")
+    assert Archive(made).leaves() == {"a": b"here"}

@@ -1,0 +1,377 @@
+"""Finding and parsing the central directory, of sound archives and of hostile ones."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fakes import MemorySource
+from tests.ziparchive.archives import CASES, Entry, archive, contents, end_record, opened
+
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, NotThisFormatError
+from comal.limits import Limits
+from comal.plan import ByteRange, Piece, Tail, run
+from comal.ziparchive import directory_plan
+from comal.ziparchive.parse import headers
+
+TWO = archive([Entry("first", b"1111"), Entry("second", b"22")])
+START = TWO.index(b"PK\1\2")
+END = TWO.index(b"PK\5\6")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_columns_are_those_of_zipfile(case: str) -> None:
+    data = archive(CASES[case])
+    directory = opened(data)
+    with zipfile.ZipFile(io.BytesIO(data)) as other:
+        infos = other.infolist()
+        assert directory.names.to_pylist() == [info.filename for info in infos]
+        assert directory.start == other.start_dir
+    assert directory.crc.tolist() == [info.CRC for info in infos]
+    assert directory.size.tolist() == [info.file_size for info in infos]
+    assert directory.csize.tolist() == [info.compress_size for info in infos]
+    assert directory.method.tolist() == [info.compress_type for info in infos]
+    assert directory.flags.tolist() == [info.flag_bits for info in infos]
+    assert directory.header_offset.tolist() == [info.header_offset for info in infos]
+    assert directory.external.tolist() == [info.external_attr for info in infos]
+    comments = [info.comment for info in infos]
+    assert (directory.comments is None) == (not any(comments))
+    assert directory.comments is None or directory.comments.to_pylist() == comments
+    assert (directory.total, directory.shift, directory.problems) == (len(data), 0, ())
+    assert pickle.loads(pickle.dumps(directory)).names.equals(directory.names)
+
+
+def test_one_request_where_the_tail_holds_it() -> None:
+    source = MemorySource.of(TWO)
+    run(directory_plan(), source.fetch)
+    assert source.log == [[Tail(65_536)]]
+
+
+def test_two_requests_where_it_does_not() -> None:
+    data = archive([Entry(f"{row:0100}", b"") for row in range(1000)])
+    source = MemorySource.of(data)
+    directory = run(directory_plan(), source.fetch)
+    assert len(directory) == 1000
+    size = directory.end_offset - directory.start
+    assert source.log == [[Tail(65_536)], [ByteRange(directory.start, size)]]
+
+
+def test_two_requests_where_the_comment_is_long() -> None:
+    data = archive([Entry("a", b"1")], comment=b"c" * 65_535)
+    source = MemorySource.of(data)
+    assert len(run(directory_plan(), source.fetch).comment) == 65_535
+    assert source.round_trips == 2
+
+
+def test_no_request_where_the_tail_is_known() -> None:
+    source = MemorySource({"sub/x.zip": TWO})
+    known = [Piece(TWO[-200:], len(TWO) - 200, len(TWO))]
+    directory = run(directory_plan("sub/x.zip", known=known), source.fetch)
+    assert (len(directory), source.requests) == (2, 0)
+    run(directory_plan("sub/x.zip", tail=42, known=[Piece(b"", 0, 9)]), source.fetch)
+    assert source.requests == 2
+
+
+def test_find() -> None:
+    directory = opened(archive([Entry(name, b"") for name in ("a", "b", "é")]))
+    assert [directory.find(name) for name in ("a", "é", "z", "")] == [0, 2, -1, -1]
+    found = directory.find_many(pa.array(["é", "z", "a", "a"]))
+    assert found.dtype == np.int64
+    assert found.tolist() == [2, -1, 0, 0]
+    assert directory.find_many(pa.array([], pa.string())).tolist() == []
+    assert directory.find_many(pa.chunked_array([["b"], ["x"]])).tolist() == [1, -1]
+    assert directory.find_many(pa.array(["b"], pa.large_string())).tolist() == [1]
+
+
+def test_of_several_entries_with_one_name_the_last_is_found() -> None:
+    data = archive([Entry("aa", b"1"), Entry("bb", b"2"), Entry("cc", b"3")])
+    directory = opened(data.replace(b"cc", b"aa"))
+    assert not directory.unique
+    assert [directory.find(name) for name in ("aa", "bb", "cc")] == [2, 1, -1]
+    assert directory.find_many(pa.array(["bb", "aa", "cc"])).tolist() == [1, 2, -1]
+
+
+def test_payload_offsets_without_extra_fields() -> None:
+    assert opened(TWO).payload_offsets.tolist() == [35, 39 + 36]
+    assert opened(archive([])).payload_offsets.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "expected", "codes"),
+    [
+        (b"abc", 0, "abc", []),
+        ("é!".encode(), 0x0800, "é!", []),
+        ("é!".encode(), 0, "é!", []),
+        (b"\x82bc", 0, "ébc", []),
+        (b"\xffbc", 0x0800, "\xa0bc", ["zip-name-encoding"]),
+    ],
+)
+def test_names_that_are_not_ascii(name: bytes, flags: int, expected: str, codes: list[str]) -> None:
+    data = archive([Entry("xyz", b"1"), Entry("other", b"2")]).replace(b"xyz", name)
+    at = data.index(b"PK\1\2")
+    data = data[: at + 8] + struct.pack("<H", flags) + data[at + 10 :]
+    directory = opened(data)
+    assert directory.names.to_pylist() == [expected, "other"]
+    assert directory.raw_names.to_pylist() == [name, b"other"]
+    assert [problem.code for problem in directory.problems] == codes
+
+
+def changed(offset: int, new: bytes, data: bytes = TWO) -> bytes:
+    return data[:offset] + new + data[offset + len(new) :]
+
+
+def with_end(**named: int) -> bytes:
+    fields = {"count": 2, "size": END - START, "offset": START, "disk": 0, **named}
+    return TWO[:END] + end_record(
+        count=fields["count"], size=fields["size"], offset=fields["offset"], disk=fields["disk"]
+    )
+
+
+BROKEN: dict[str, tuple[bytes, type[ComalError]]] = {
+    "nothing": (b"", NotThisFormatError),
+    "no archive": (b"x" * 70_000, NotThisFormatError),
+    "end cut off": (TWO[:-1], NotThisFormatError),
+    "only the end": (TWO[END:], InvalidMetadataError),
+    "start cut off": (TWO[50:], InvalidMetadataError),
+    "hole in the middle": (TWO[:30] + TWO[40:], InvalidMetadataError),
+    "count too large": (with_end(count=3), InvalidMetadataError),
+    "count too small": (with_end(count=1), InvalidMetadataError),
+    "count zero": (with_end(count=0), InvalidMetadataError),
+    "count largest": (with_end(count=0xFFFF), InvalidMetadataError),
+    "size too large": (with_end(size=END - START + 1), InvalidMetadataError),
+    "size too small": (with_end(size=END - START - 1), InvalidMetadataError),
+    "size beyond the file": (with_end(size=0xFFFFFFFE), InvalidMetadataError),
+    "size largest": (with_end(size=0xFFFFFFFF), InvalidMetadataError),
+    "offset beyond the file": (with_end(offset=0xFFFFFFFE), InvalidMetadataError),
+    "offset largest": (with_end(offset=0xFFFFFFFF), InvalidMetadataError),
+    "several volumes": (with_end(disk=1), InvalidMetadataError),
+    "signature of the first": (changed(START, b"PK\1\3"), InvalidMetadataError),
+    "signature of the second": (changed(START + 51, b"XX"), InvalidMetadataError),
+    "name too long": (changed(START + 28, b"\xff\xff"), InvalidMetadataError),
+    "extra too long": (changed(START + 51 + 30, b"\1\0"), InvalidMetadataError),
+    "member beyond the file": (changed(START + 20, b"\0\1"), InvalidMetadataError),
+    "header beyond the file": (changed(START + 42, b"\0\1"), InvalidMetadataError),
+    "header in the directory": (
+        changed(START + 42, struct.pack("<I", START)),
+        InvalidMetadataError,
+    ),
+    "overlap": (changed(START + 51 + 42, struct.pack("<I", 5)), InvalidMetadataError),
+    "another size on one header": (
+        changed(START + 51 + 42, bytes(4)),
+        InvalidMetadataError,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_archives_are_refused(case: str) -> None:
+    data, error = BROKEN[case]
+    with pytest.raises(error) as caught:
+        opened(data)
+    assert type(caught.value) is error
+    assert caught.value.where is not None
+
+
+def test_every_truncation_is_refused() -> None:
+    for size in range(len(TWO)):
+        with pytest.raises((NotThisFormatError, InvalidMetadataError)):
+            opened(TWO[:size])
+
+
+def test_every_entry_outside_is_named() -> None:
+    data = changed(START + 42, b"\0\0\1\0")
+    with pytest.raises(InvalidMetadataError) as caught:
+        opened(data)
+    assert [problem.code for problem in caught.value.problems] == ["zip-span"]
+    assert "first" in caught.value.problems[0].place
+
+
+INNER = archive([Entry("inner", b"i")])
+ODD: dict[str, tuple[bytes, list[str]]] = {
+    "bytes behind": (TWO + b"trailing", ["zip-trailing-bytes"]),
+    "bytes in front": (b"stub" * 9 + TWO, ["zip-prefix"]),
+    "gap before the end": (TWO[:END] + b"gap" + TWO[END:], ["zip-gap"]),
+    "end record without comment in the comment": (
+        archive([Entry("first", b"1111"), Entry("second", b"22")], comment=b"PK\5\6" + bytes(17)),
+        [],
+    ),
+    "empty end record in the comment": (
+        archive([Entry("first", b"1111"), Entry("second", b"22")], comment=b"PK\5\6" + bytes(18)),
+        ["zip-two-ends"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_archives_open_and_say_so(case: str) -> None:
+    data, codes = ODD[case]
+    directory = opened(data)
+    assert [problem.code for problem in directory.problems] == codes
+    assert contents(data) == {"first": b"1111", "second": b"22"}
+
+
+def test_of_two_archives_in_a_row_the_last_counts() -> None:
+    data = TWO + archive([Entry("new", b"n")], base_offset=len(TWO))
+    assert contents(data) == {"new": b"n"}
+    assert opened(data).problems == ()
+
+
+def test_two_end_records_that_both_hold() -> None:
+    # The second archive is the comment of the first: readers that search differently disagree.
+    hidden = TWO[:END] + end_record(
+        count=2, size=END - START, offset=START, comment=TWO[START:END] + bytes(22)
+    )
+    at = END + 22
+    hidden = hidden[:-22] + end_record(count=2, size=END - START, offset=at)
+    directory = opened(hidden)
+    assert directory.start == at
+    assert [problem.code for problem in directory.problems] == ["zip-two-ends"]
+
+
+def zip64(
+    *, stated: int | None = None, values: tuple[int, int, int] | None = None, plain: bool = False
+) -> bytes:
+    """TWO with a ZIP64 end record and locator, honest unless told otherwise."""
+    count, size, offset = values or (2, END - START, START)
+    record = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, offset)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, END if stated is None else stated, 1)
+    short = (
+        end_record(count=2, size=END - START, offset=START)
+        if plain
+        else end_record(count=0xFFFF, size=0xFFFFFFFF, offset=0xFFFFFFFF)
+    )
+    return TWO[:END] + record + locator + short
+
+
+@pytest.mark.parametrize(
+    ("data", "codes"),
+    [
+        (zip64(), []),
+        (zip64(plain=True), []),
+        (zip64(stated=7), ["zip-zip64-locator"]),
+        (zip64(plain=True, values=(3, 9, 9)), ["zip-zip64-mismatch"]),
+        (b"stub" + zip64(), ["zip-zip64-locator", "zip-prefix"]),
+    ],
+)
+def test_zip64_end_records(data: bytes, codes: list[str]) -> None:
+    assert [problem.code for problem in opened(data).problems] == codes
+    assert contents(data) == {"first": b"1111", "second": b"22"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        zip64(values=(2**63, END - START, START)),
+        zip64(values=(2, 2**63, START)),
+        zip64(values=(2, END - START, 2**64 - 1)),
+        zip64(values=(2**64 - 1, 2**64 - 1, 2**64 - 1)),
+        zip64().replace(b"PK\6\6", b"PK\6\5"),
+        zip64().replace(b"PK\6\7", b"PK\6\5"),
+    ],
+)
+def test_zip64_lies(data: bytes) -> None:
+    with pytest.raises(InvalidMetadataError):
+        opened(data)
+
+
+def test_a_wrong_locator_beside_a_whole_end_record() -> None:
+    data = zip64(plain=True, stated=2**64 - 1).replace(b"PK\6\6", b"XXXX")
+    assert [problem.code for problem in opened(data).problems] == ["zip-zip64-locator", "zip-gap"]
+
+
+def entry_with_zip64(extra: bytes, *, size: int = 0xFFFFFFFF) -> bytes:
+    """One entry whose sizes stand in an extra field of the directory."""
+    local = archive([Entry("a", b"1234")])
+    start = local.index(b"PK\1\2")
+    central = bytearray(local[start : start + 47])
+    struct.pack_into("<II", central, 20, size, size)
+    struct.pack_into("<H", central, 30, len(extra))
+    directory = bytes(central) + extra
+    return local[:start] + directory + end_record(count=1, size=len(directory), offset=start)
+
+
+def test_zip64_field_of_an_entry() -> None:
+    other = struct.pack("<HH", 0x5455, 3) + b"abc"
+    field = struct.pack("<HHQQ", 1, 16, 4, 4)
+    for extra in (field, other + field, field + other):
+        directory = opened(entry_with_zip64(extra))
+        assert (directory.size.tolist(), directory.csize.tolist()) == ([4], [4])
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        b"",
+        struct.pack("<HHQ", 1, 8, 4),
+        struct.pack("<HHQQ", 1, 17, 4, 4),
+        struct.pack("<HHQQ", 1, 16, 2**63, 4),
+        struct.pack("<HHQQ", 1, 16, 4, 2**64 - 1),
+        struct.pack("<HHQQ", 1, 16, 4, 5),
+    ],
+)
+def test_zip64_field_that_lies(extra: bytes) -> None:
+    with pytest.raises(InvalidMetadataError, match=r"entry|ZIP64"):
+        opened(entry_with_zip64(extra))
+
+
+@pytest.mark.parametrize("limits", [Limits(table_rows=1), Limits(table_bytes=60)])
+def test_limits(limits: Limits) -> None:
+    source = MemorySource.of(TWO)
+    with pytest.raises(LimitExceededError):
+        run(directory_plan(limits=limits), source.fetch)
+    assert source.requests == 1
+
+
+def test_a_promise_of_a_huge_directory_takes_no_memory() -> None:
+    data = zip64(values=(2**40, 2**50, 0))
+    with pytest.raises(InvalidMetadataError):
+        opened(data)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=60), st.binary(max_size=60)), max_size=30))
+def test_headers_with_any_names(parts: list[tuple[bytes, bytes]]) -> None:
+    """Names and extra fields may hold signatures; the chain decides."""
+    data, expected = bytearray(), []
+    for plain, extra in parts:
+        name = plain.replace(b"\0", b"PK\1\2")
+        expected.append(len(data))
+        data += struct.pack("<4s24xHHH12x", b"PK\1\2", len(name), len(extra), 0) + name + extra
+    starts, records = headers(bytes(data), "here")
+    assert starts.tolist() == expected
+    assert len(records) == len(expected)
+
+
+mutations = st.lists(
+    st.tuples(st.integers(0, len(TWO) - 1), st.binary(min_size=1, max_size=8)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(mutations, st.sampled_from([TWO, zip64(), zip64(plain=True)]))
+def test_mutants_are_read_or_refused(changes: list[tuple[int, bytes]], data: bytes) -> None:
+    outcome = attempt(lambda: contents(apply(changes, data)))
+    assert isinstance(outcome, dict | ComalError)
+
+
+def apply(changes: list[tuple[int, bytes]], data: bytes) -> bytes:
+    for offset, new in changes:
+        data = changed(len(data) - 1 - offset, new, data)
+    return data
+
+
+def attempt(action: Callable[[], object]) -> object:
+    try:
+        return action()
+    except ComalError as error:
+        return error

@@ -1,0 +1,144 @@
+"""Local headers against the directory and against what an index claims."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from tests.ziparchive.archives import Entry, archive, opened
+
+from comal.errors import InvalidMetadataError, LimitExceededError
+from comal.limits import Limits
+from comal.ziparchive import (
+    DEFLATE,
+    STORE,
+    check_crc,
+    check_local,
+    extracted,
+    local_before,
+    parse_local,
+    prefix_size,
+    wire,
+)
+from comal.ziparchive.local import local_size
+
+DATA = archive([Entry("DATA/a", b"1111"), Entry("DATA/b", b"22"), Entry("c", b"3" * 50, True)])
+
+
+def test_check_local() -> None:
+    directory = opened(DATA)
+    for row in range(3):
+        start = int(directory.header_offset[row])
+        offset = check_local(DATA[start:], directory, row)
+        assert offset == directory.payload_offsets[row]
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "found"),
+    [
+        (0, b"PK\3\5", None),
+        (6, b"\1\0", "encryption flag"),
+        (8, b"\x08\0", "method 8, not 0"),
+        (14, b"\0\0\0\0", "checksum 0, not"),
+        (18, b"\5", "compressed size 5, not 4"),
+        (22, b"\5", "size 5, not 4"),
+        (26, b"\5", "name 'DATA/'"),
+        (30, b"d", "name 'dATA/a'"),
+        (28, b"\xff\xff", None),
+    ],
+)
+def test_a_local_header_that_disagrees(at: int, new: bytes, found: str | None) -> None:
+    data = DATA[:at] + new + DATA[at + len(new) :]
+    with pytest.raises(InvalidMetadataError) as caught:
+        check_local(data, opened(DATA), 0, "x.zip")
+    assert "x.zip" in str(caught.value.where)
+    assert found is None or found in str(caught.value.found)
+
+
+def test_an_extra_field_that_pushes_the_payload_out() -> None:
+    data = archive([Entry("a", b"1")])
+    header = data[:28] + struct.pack("<H", 47) + data[30:]
+    with pytest.raises(InvalidMetadataError, match="outside of the archive"):
+        check_local(header + bytes(100), opened(data), 0)
+
+
+def test_a_header_that_is_cut_short() -> None:
+    for size in range(36):
+        with pytest.raises(InvalidMetadataError):
+            parse_local(DATA[:size], "here")
+    assert parse_local(DATA[:36], "here").length == 36
+    with pytest.raises(InvalidMetadataError, match="no local header"):
+        local_size(DATA[:29], "here")
+
+
+def test_sizes_in_a_data_descriptor() -> None:
+    flagged = bytearray(DATA)
+    flagged[6] |= 8
+    flagged[14:26] = bytes(12)
+    assert check_local(bytes(flagged), opened(DATA), 0) == 36
+
+
+def test_zip64_sizes() -> None:
+    data = wire.local_header(b"n", crc=0, csize=1 << 33, size=1 << 34, method=DEFLATE)
+    header = parse_local(data, "here")
+    assert (header.csize, header.size, header.length) == (1 << 33, 1 << 34, 51)
+
+
+@pytest.mark.parametrize("alignment", [0, 64])
+@pytest.mark.parametrize("name", ["DATA/a", "DATA/é", "PK\x03\x04"])
+def test_local_before(alignment: int, name: str) -> None:
+    data = archive([Entry("x", b"PK\3\4" * 30), Entry(name, b"1234")], alignment=alignment)
+    offset = data.index(b"1234")
+    prefix = data[max(0, offset - prefix_size(len(name.encode()))) : offset]
+    header = local_before(prefix, name, 4, where="x.zip")
+    assert (header.name.decode(), header.size) == (name, 4)
+    assert extracted(b"1234", method=STORE, size=4, crc=header.crc, where="") == b"1234"
+
+
+@pytest.mark.parametrize(
+    ("offset", "name", "size", "message"),
+    [
+        (36, "DATA/b", 4, "not the entry's payload"),
+        (36, "DATA/a", 5, "not the entry's payload"),
+        (37, "DATA/a", 4, "no local header"),
+        (35, "DATA/a", 4, "no local header"),
+        (0, "DATA/a", 4, "no local header"),
+        (DATA.index(b"PK\1\2"), "DATA/a", 4, "no local header"),
+    ],
+)
+def test_a_span_that_is_another(offset: int, name: str, size: int, message: str) -> None:
+    prefix = DATA[max(0, offset - prefix_size(6)) : offset]
+    with pytest.raises(InvalidMetadataError, match=message) as caught:
+        local_before(prefix, name, size, where="x.zip")
+    assert "x.zip" in str(caught.value.where)
+
+
+def test_a_compressed_or_encrypted_entry_is_no_plain_span() -> None:
+    directory = opened(DATA)
+    offset = int(directory.payload_offsets[2])
+    with pytest.raises(InvalidMetadataError) as caught:
+        local_before(DATA[:offset], "c", 50, where="x.zip")
+    assert "method 8" in str(caught.value.found)
+    flagged = DATA[:6] + b"\1" + DATA[7:36]
+    with pytest.raises(InvalidMetadataError) as caught:
+        local_before(flagged, "DATA/a", 4, where="x.zip")
+    assert "encryption" in str(caught.value.found)
+
+
+def test_extracted_refuses() -> None:
+    deflated = DATA[int(opened(DATA).payload_offsets[2]) :][: int(opened(DATA).csize[2])]
+    assert extracted(deflated, method=DEFLATE, size=50, crc=None, where="w") == b"3" * 50
+    for payload, method, size in (
+        (deflated, DEFLATE, 49),
+        (deflated, DEFLATE, 51),
+        (deflated[:-1], DEFLATE, 50),
+        (b"\xff" * 9, DEFLATE, 50),
+        (b"1234", STORE, 5),
+        (b"1234", 12, 4),
+    ):
+        with pytest.raises(InvalidMetadataError):
+            extracted(payload, method=method, size=size, crc=None, where="w")
+    with pytest.raises(LimitExceededError):
+        extracted(deflated, method=DEFLATE, size=50, crc=0, where="w", limits=Limits(leaf_bytes=9))
+    with pytest.raises(InvalidMetadataError, match="checksum mismatch"):
+        check_crc(b"1234", 7, "w")

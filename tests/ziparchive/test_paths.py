@@ -1,0 +1,216 @@
+"""Packing local files."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.ziparchive.archives import contents
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.ziparchive import ZipWriter
+from comal.ziparchive.paths import read_exactly
+
+MIB = 1 << 20
+
+
+def make(folder: Path, sizes: list[int]) -> list[str]:
+    rng = np.random.default_rng(1)
+    made = []
+    for row, size in enumerate(sizes):
+        path = folder / f"f{row}"
+        path.write_bytes(rng.bytes(size))
+        made.append(str(path))
+    return made
+
+
+@pytest.mark.parametrize("alignment", [0, 64])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [0],
+        [0, 1, 0, 100],
+        [MIB] * 20,
+        [8 * MIB - 200, 8 * MIB - 31, 8 * MIB, 8 * MIB + 1, 3],
+        [5, 20 * MIB, 7, 9 * MIB, 9 * MIB, 1],
+        [17] * 40_000,
+    ],
+    ids=["none", "empty", "tiny", "1 MiB", "buffer edge", "large", "many"],
+)
+def test_files_come_back(tmp_path: Path, sizes: list[int], alignment: int) -> None:
+    if len(sizes) > 1000:
+        sources = make(tmp_path, sizes[:100]) * (len(sizes) // 100)
+    else:
+        sources = make(tmp_path, sizes)
+    names = [f"DATA/é{row}" if row % 3 else f"DATA/{row}" for row in range(len(sizes))]
+    with (tmp_path / "out.zip").open("wb") as file:
+        writer = ZipWriter(file, alignment=alignment)
+        writer.add("before", b"b")
+        offsets, found = writer.add_paths(names, sources, np.array(sizes, np.int64))
+        writer.add("after", b"a")
+        writer.close()
+    data = (tmp_path / "out.zip").read_bytes()
+    assert found.tolist() == sizes
+    assert not alignment or not (offsets % alignment).any()
+    for offset, source in zip(offsets.tolist(), sources, strict=True):
+        content = Path(source).read_bytes()
+        assert data[offset : offset + len(content)] == content
+    with zipfile.ZipFile(tmp_path / "out.zip") as other:
+        assert other.testzip() is None
+        assert other.namelist() == ["before", *names, "after"]
+
+
+def test_the_same_bytes_as_single_adds(tmp_path: Path) -> None:
+    sources = make(tmp_path, [3, 0, 900_000, 9 * MIB, 12])
+    names = [f"n{row}" for row in range(5)]
+    one, many = io.BytesIO(), io.BytesIO()
+    writer = ZipWriter(one)
+    for name, source in zip(names, sources, strict=True):
+        writer.add(name, Path(source).read_bytes())
+    writer.close()
+    writer = ZipWriter(many)
+    writer.add_paths(pa.array(names), sources)
+    writer.close()
+    assert many.getvalue() == one.getvalue()
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (source,) = make(tmp_path, [5])
+    (tmp_path / "link").symlink_to(source)
+    file = io.BytesIO()
+    writer = ZipWriter(file)
+    writer.add_paths(["a"], [str(tmp_path / "link")])
+    writer.close()
+    assert contents(file.getvalue()) == {"a": Path(source).read_bytes()}
+
+
+def pack(path: Path | str, size: int | None = None) -> None:
+    sizes = None if size is None else np.array([size], np.int64)
+    ZipWriter(io.BytesIO()).add_paths(["a"], [str(path)], sizes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("missing", ObjectNotFoundError, "cannot be opened"),
+        ("below a file", ObjectNotFoundError, "cannot be opened"),
+        ("folder", InvalidInputError, "no regular file"),
+        ("pipe", InvalidInputError, "no regular file"),
+        ("socket", StorageError, "cannot be opened"),
+        ("device", InvalidInputError, "no regular file"),
+        ("NUL", InvalidInputError, "cannot be opened"),
+        ("loop", StorageError, "cannot be opened"),
+    ],
+)
+def test_sources_that_are_no_files(
+    tmp_path: Path, kind: str, error: type[ComalError], message: str
+) -> None:
+    path: Path | str = tmp_path / "source"
+    if kind == "below a file":
+        (tmp_path / "file").touch()
+        path = tmp_path / "file" / "x"
+    elif kind == "folder":
+        path = tmp_path
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    elif kind == "device":
+        path = "/dev/zero"
+    elif kind == "NUL":
+        path = "a\0b"
+    elif kind == "loop":
+        Path(path).symlink_to(path)
+    with pytest.raises(error, match=message) as caught:
+        pack(path)
+    assert type(caught.value) is error
+    assert caught.value.where is not None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_source_that_must_not_be_read(tmp_path: Path) -> None:
+    (source,) = make(tmp_path, [5])
+    Path(source).chmod(0)
+    with pytest.raises(AccessDeniedError, match="cannot be opened"):
+        pack(source)
+
+
+@pytest.mark.parametrize("stated", [0, 4, 6, 9 * MIB])
+def test_a_source_of_another_size_than_stated(tmp_path: Path, stated: int) -> None:
+    (source,) = make(tmp_path, [5])
+    with pytest.raises(InvalidInputError, match="not as long") as caught:
+        pack(source, stated)
+    assert caught.value.found == "5 bytes"
+
+
+@pytest.mark.parametrize("size", [100, 20 * MIB])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_source_that_changes_while_it_is_read(
+    tmp_path: Path, size: int, change: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source,) = make(tmp_path, [size])
+    real = os.fstat
+
+    def fstat(descriptor: int) -> os.stat_result:
+        status = real(descriptor)
+        os.truncate(source, size + change)
+        return status
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    with pytest.raises(InvalidInputError, match="changed its size"):
+        pack(source)
+
+
+def test_read_exactly_goes_on_after_short_reads() -> None:
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=lambda: [os.write(writer, b"ab") for _ in range(50)])
+    thread.start()
+    target = bytearray(100)
+    read_exactly(reader, memoryview(target), 100, "pipe")
+    thread.join()
+    os.close(reader)
+    os.close(writer)
+    assert target == b"ab" * 50
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_exactly(reader, memoryview(target), 100, "pipe")
+
+
+class Full(io.BytesIO):
+    def write(self, data: object, /) -> int:
+        if self.tell() > 10 * MIB:
+            raise OSError(28, "No space left on device")
+        return super().write(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sizes", [[MIB] * 60, [60 * MIB]])
+def test_a_full_disk(tmp_path: Path, sizes: list[int]) -> None:
+    sources = make(tmp_path, sizes)
+    names = [str(row) for row in range(len(sizes))]
+    before = threading.active_count()
+    with pytest.raises(StorageError, match="target cannot be written") as caught:
+        ZipWriter(Full()).add_paths(names, sources)
+    assert "No space left" in str(caught.value)
+    assert threading.active_count() == before
+
+
+def test_arguments_of_different_length(tmp_path: Path) -> None:
+    writer = ZipWriter(io.BytesIO())
+    with pytest.raises(InvalidInputError, match="names and paths"):
+        writer.add_paths(["a"], [])
+    with pytest.raises(InvalidInputError, match="sizes and paths"):
+        writer.add_paths(["a"], ["b"], np.zeros(2, np.int64))

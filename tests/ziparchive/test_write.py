@@ -1,0 +1,331 @@
+"""What the writer writes, as the standard library, unzip and our own reader see it."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import struct
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fakes import MemorySource
+from tests.ziparchive.archives import CASES, Entry, archive, contents, opened
+
+from comal.errors import InvalidInputError, StorageError
+from comal.plan import run
+from comal.ziparchive import ZipWriter, check_plan
+
+needs_unzip = pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
+
+
+@pytest.mark.parametrize("alignment", [0, 64])
+@pytest.mark.parametrize("case", CASES)
+def test_entries_come_back(case: str, alignment: int) -> None:
+    entries = CASES[case]
+    data = archive(entries, alignment=alignment, comment=b"the comment")
+    expected = {entry.name: entry.data for entry in entries}
+    assert contents(data) == expected
+    with zipfile.ZipFile(io.BytesIO(data)) as other:
+        assert other.testzip() is None
+        assert {name: other.read(name) for name in other.namelist()} == expected
+        assert other.comment == b"the comment"
+        assert [info.comment for info in other.infolist()] == [e.comment for e in entries]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_our_own_check_finds_nothing(case: str) -> None:
+    data = archive(CASES[case])
+    directory = opened(data)
+    found = run(check_plan(directory, content=True), MemorySource.of(data).fetch)
+    unsafe = {"zip-name"} if case == "signatures inside" else set()
+    assert {problem.code for problem in found} == unsafe
+
+
+@needs_unzip
+@pytest.mark.parametrize(
+    "case",
+    # unzip warns of an empty archive, cuts long names and hides control characters.
+    sorted(CASES.keys() - {"empty archive", "long name", "signatures inside"}),
+)
+def test_unzip_is_content(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    path.write_bytes(archive(CASES[case], alignment=16))
+    done = subprocess.run(["unzip", "-tqq", path], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_profile_of_a_stored_entry() -> None:
+    data = archive([Entry("DATA/x", b"abc")])
+    (info,) = zipfile.ZipFile(io.BytesIO(data)).infolist()
+    assert info.date_time == (1980, 1, 1, 0, 0, 0)
+    assert info.external_attr == 0x81A40000
+    assert (info.create_version, info.create_system) == (0x3F, 3)
+    assert (info.extract_version, info.flag_bits, info.extra) == (10, 0, b"")
+    assert info.compress_type == zipfile.ZIP_STORED
+    # Header, name, payload; then nothing but the directory and the end record.
+    assert len(data) == 30 + 6 + 3 + 46 + 6 + 22
+
+
+@pytest.mark.parametrize(
+    ("entry", "version", "flags"),
+    [
+        (Entry("a", b"a"), 10, 0),
+        (Entry("a", b"a", deflate=True), 20, 0),
+        (Entry("é", b"a"), 10, 0x0800),
+    ],
+)
+def test_version_and_flags(entry: Entry, version: int, flags: int) -> None:
+    data = archive([entry])
+    (info,) = zipfile.ZipFile(io.BytesIO(data)).infolist()
+    assert (info.extract_version, info.flag_bits) == (version, flags)
+    assert struct.unpack_from("<HH", data, 4) == (version, flags)
+
+
+def test_a_time_can_be_given() -> None:
+    data = archive([Entry("a", b"")], dos_date=(44 << 9) | (2 << 5) | 29, dos_time=(13 << 11) | 30)
+    (info,) = zipfile.ZipFile(io.BytesIO(data)).infolist()
+    assert info.date_time == (2024, 2, 29, 13, 0, 60)
+
+
+def test_position_and_spans() -> None:
+    file = io.BytesIO()
+    writer = ZipWriter(file)
+    assert writer.position == 0
+    span = writer.add("abc", b"12345")
+    assert span == (33, 5)
+    assert writer.position == 38
+    assert writer.add("d", b"x" * 100, deflate=True).offset == 38 + 31
+    writer.close()
+    assert file.getvalue()[33:38] == b"12345"
+
+
+@pytest.mark.parametrize("alignment", [2, 4, 16, 64, 4096])
+def test_alignment_is_in_the_local_header_only(alignment: int) -> None:
+    names = pa.array(["n" * (1 + row % 70) + str(row) for row in range(200)])
+    payloads = pa.array([bytes(row) for row in range(200)], pa.binary())
+    file = io.BytesIO()
+    writer = ZipWriter(file, alignment=alignment)
+    single = writer.add("first", b"123").offset
+    offsets = writer.add_many(names, payloads)
+    streamed = writer.add_stream("s", io.BytesIO(b"77"), 2, where="s").offset
+    writer.close()
+    assert single % alignment == 0
+    assert streamed % alignment == 0
+    assert (offsets % alignment == 0).all()
+    with zipfile.ZipFile(file) as other:
+        assert other.testzip() is None
+        assert all(info.extra == b"" for info in other.infolist())
+    extra_size = struct.unpack_from("<H", file.getvalue(), 28)[0]
+    extra = file.getvalue()[35 : 35 + extra_size]
+    assert extra[:2] in {b"", b"\x35\xd9"}
+    assert not any(extra[4:])
+
+
+def test_reserved_entry_is_filled_last() -> None:
+    file = io.BytesIO()
+    writer = ZipWriter(file, alignment=64)
+    header = writer.reserve("TACO_HEADER", 116)
+    assert (header.offset, header.size) == (41, 116)
+    writer.add("a", b"1")
+    writer.fill(header, bytes(range(116)))
+    writer.close()
+    data = file.getvalue()
+    assert data[41:157] == bytes(range(116))
+    with zipfile.ZipFile(file) as other:
+        assert other.testzip() is None
+    assert contents(data) == {"TACO_HEADER": bytes(range(116)), "a": b"1"}
+
+
+def test_reserved_entry_must_be_filled() -> None:
+    writer = ZipWriter(io.BytesIO())
+    reserved = writer.reserve("h", 4)
+    with pytest.raises(InvalidInputError, match="payload does not fit"):
+        writer.fill(reserved, b"123")
+    with pytest.raises(InvalidInputError, match="never filled"):
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 9_000_000])
+def test_stream_of_the_stated_size(size: int) -> None:
+    body = np.random.default_rng(size).bytes(size)
+    file = io.BytesIO()
+    writer = ZipWriter(file)
+    span = writer.add_stream("s", io.BytesIO(body), size, where="s")
+    writer.add("t", b"t")
+    writer.close()
+    assert file.getvalue()[span.offset : span.offset + span.size] == body
+    assert zipfile.ZipFile(file).read("s") == body
+
+
+@pytest.mark.parametrize("held", [0, 9, 11, 5_000_000])
+def test_stream_of_another_size_is_refused(held: int) -> None:
+    with pytest.raises(InvalidInputError, match="not as long") as caught:
+        ZipWriter(io.BytesIO()).add_stream("s", io.BytesIO(bytes(held)), 10, where="the/source")
+    assert caught.value.where == "the/source"
+
+
+def test_add_many_is_add_many_times() -> None:
+    rng = np.random.default_rng(0)
+    payloads = [rng.bytes(int(size)) for size in rng.integers(0, 90_000, 400)]
+    names = [f"DATA/é{row}" if row % 7 == 0 else f"DATA/{row}" for row in range(400)]
+    one, many = io.BytesIO(), io.BytesIO()
+    writer = ZipWriter(one)
+    spans = [writer.add(name, data) for name, data in zip(names, payloads, strict=True)]
+    writer.close()
+    writer = ZipWriter(many)
+    offsets = writer.add_many(pa.array(names), pa.array(payloads, pa.binary()))
+    writer.close()
+    assert many.getvalue() == one.getvalue()
+    assert offsets.tolist() == [span.offset for span in spans]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string()])
+def test_add_many_takes_slices_and_chunks(kind: pa.DataType) -> None:
+    names = pa.chunked_array([["skipped", "a"], ["b", "c"]]).slice(1)
+    payloads = pa.array(["0", "1", "22", "", "4"], kind).slice(1, 3)
+    file = io.BytesIO()
+    writer = ZipWriter(file)
+    writer.add_many(names, payloads)
+    writer.add_many(names.slice(0, 0), payloads.slice(0, 0))
+    writer.close()
+    assert contents(file.getvalue()) == {"a": b"1", "b": b"22", "c": b""}
+
+
+def test_add_many_of_large_payloads() -> None:
+    payloads = [b"s", b"l" * 9_000_000, b"m" * 5_000_000, b"t"]
+    file = io.BytesIO()
+    writer = ZipWriter(file)
+    offsets = writer.add_many(pa.array(list("abcd")), pa.array(payloads, pa.binary()))
+    writer.close()
+    data = file.getvalue()
+    for offset, payload in zip(offsets.tolist(), payloads, strict=True):
+        assert data[offset : offset + len(payload)] == payload
+    assert zipfile.ZipFile(file).testzip() is None
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "n" * 65_536, "\ud800"])
+def test_names_that_cannot_be_written(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="name"):
+        ZipWriter(io.BytesIO()).add(name, b"")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "n" * 65_536, None])
+def test_columns_of_names_that_cannot_be_written(name: str | None) -> None:
+    with pytest.raises(InvalidInputError, match="name"):
+        ZipWriter(io.BytesIO()).add_many(pa.array(["a", name]), pa.array([b"", b""]))
+
+
+def test_null_payloads_and_lengths() -> None:
+    writer = ZipWriter(io.BytesIO())
+    with pytest.raises(InvalidInputError, match="nulls"):
+        writer.add_many(pa.array(["a"]), pa.array([None], pa.binary()))
+    with pytest.raises(InvalidInputError, match="differ in length"):
+        writer.add_many(pa.array(["a"]), pa.array([b"", b""]))
+
+
+def test_duplicate_names_are_refused_at_the_end() -> None:
+    writer = ZipWriter(io.BytesIO())
+    writer.add_many(pa.array(["a", "b"]), pa.array([b"", b""]))
+    writer.add("b", b"")
+    with pytest.raises(InvalidInputError, match="stand twice") as caught:
+        writer.close()
+    assert caught.value.found == "'b'"
+
+
+def test_other_refusals() -> None:
+    with pytest.raises(InvalidInputError, match="alignment"):
+        ZipWriter(io.BytesIO(), alignment=-1)
+    writer = ZipWriter(io.BytesIO())
+    with pytest.raises(InvalidInputError, match="level"):
+        writer.add("a", b"", deflate=True, level=13)
+    with pytest.raises(InvalidInputError, match="comment"):
+        writer.close(bytes(65_536))
+    writer.close()
+    with pytest.raises(InvalidInputError, match="closed already"):
+        writer.close()
+
+
+def test_appending_with_a_base_offset() -> None:
+    first = archive([Entry("a", b"old")])
+    file = io.BytesIO(first)
+    file.seek(0, io.SEEK_END)
+    writer = ZipWriter(file, base_offset=len(first))
+    span = writer.add_stream("b", io.BytesIO(b"new"), 3, where="b")
+    writer.close()
+    data = file.getvalue()
+    assert data[: len(first)] == first
+    assert data[span.offset : span.offset + 3] == b"new"
+    assert contents(data) == {"b": b"new"}
+
+
+class FullDisk(io.RawIOBase):
+    """Takes a few bytes at a time, and then no more."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.data = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        if self.room <= 0:
+            raise OSError(28, "No space left on device")
+        taken = bytes(memoryview(data))[: min(self.room, 7)]  # type: ignore[arg-type]
+        self.data += taken
+        self.room -= len(taken)
+        return len(taken)
+
+
+def write_one(disk: FullDisk) -> None:
+    writer = ZipWriter(disk)  # type: ignore[arg-type]
+    writer.add("a", b"123")
+    writer.close()
+
+
+def test_short_writes_and_a_full_disk() -> None:
+    whole = archive([Entry("a", b"123")])
+    disk = FullDisk(1 << 20)
+    write_one(disk)
+    assert disk.data == whole
+    for room in range(len(whole)):
+        with pytest.raises(StorageError, match="target cannot be written"):
+            write_one(FullDisk(room))
+
+
+def test_a_target_that_cannot_seek() -> None:
+    writer = ZipWriter(FullDisk(1 << 20))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="seek"):
+        writer.reserve("a", 1)
+    with pytest.raises(InvalidInputError, match="seek"):
+        writer.add_stream("a", io.BytesIO(b""), 0, where="a")
+
+
+names = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30
+)
+entry_lists = st.lists(
+    st.builds(Entry, names, st.binary(max_size=300), st.booleans(), st.binary(max_size=20)),
+    max_size=20,
+    unique_by=lambda entry: entry.name,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(entry_lists, st.binary(max_size=60), st.sampled_from([0, 8, 64]))
+def test_round_trip(entries: list[Entry], comment: bytes, alignment: int) -> None:
+    data = archive(entries, comment=comment.replace(b"PK", b"pk"), alignment=alignment)
+    assert contents(data) == {entry.name: entry.data for entry in entries}
+    directory = opened(data)
+    assert directory.comment == comment.replace(b"PK", b"pk")
+    assert directory.problems == ()
+    with zipfile.ZipFile(io.BytesIO(data)) as other:
+        assert other.testzip() is None
+    assert archive(entries, comment=comment.replace(b"PK", b"pk"), alignment=alignment) == data
