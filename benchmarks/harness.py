@@ -109,8 +109,10 @@ HEADINGS = (
 
 def _line(row: Row) -> str:
     low, high = row.spread
-    peer = (f"{row.peer.seconds:.4g}", f"{row.ratio:.1f}", f"{row.peer.peak_mb:.0f}")
-    seconds, ratio, memory = peer if row.peer else ("-", "-", "-")
+    seconds = ratio = memory = "-"
+    if row.peer is not None:
+        seconds, memory = f"{row.peer.seconds:.4g}", f"{row.peer.peak_mb:.0f}"
+        ratio = f"{row.ratio:.1f}"
     return (
         f"| {row.case} | {row.ours.seconds:.4g} ({low:.4g}-{high:.4g}) | {seconds} | {ratio} "
         f"| {row.ours.peak_mb:.0f} | {memory} | {row.target} |"

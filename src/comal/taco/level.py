@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from comal.taco.container import Container
 
 _CACHED_GROUPS = 4
+_HELD_CELLS = 20_000_000
+"""Rows times columns of a level that is held after its first query: a million rows of twenty."""
 
 
 class Level:
@@ -41,6 +43,7 @@ class Level:
         self.index = index
         self.table = table
         self._groups: dict[int, Any] = {}
+        self._queries = 0
         limits, cells = container.limits, table.num_rows * len(table.column_names)
         limits.check("table_rows", table.num_rows, self.where)
         limits.check("table_cells", cells, self.where)
@@ -284,6 +287,24 @@ class Level:
         )
         # Ids within each ZIP of an index cannot be told by a query from the row order.
         return self._mended if wrong or (self.container.is_index and not self.has_ids) else None
+
+    def held(self) -> Any:
+        """The level in memory for whoever queries it again, or None where it is better read.
+
+        The first query reads what it names and no more. A second one finds a local level of
+        moderate size held whole, which makes it several times faster; levels behind a network
+        and large ones are read lazily each time.
+        """
+        self._queries += 1
+        cells = self.num_rows * len(self.stored)
+        remote = "://" in self.container.source.href
+        if self._queries < 2 or cells > _HELD_CELLS or remote or not self.has_ids:
+            return None
+        return self._stored_table
+
+    @cached_property
+    def _stored_table(self) -> Any:
+        return self.table.read(list(self.stored))
 
     @cached_property
     def _mended(self) -> Any:

@@ -148,7 +148,7 @@ def _levels(subject: Subject, findings: Findings) -> Levels:
     """The dataset with parents and payloads as they really are."""
     loaded = [load(subject, depth, [], findings) for depth in range(len(subject.tables))]
     rows = first_of(loaded)
-    tree.link(rows, findings)
+    tree.link(rows, findings, complete=len(rows) == len(loaded))
     _refuse(findings, _FATAL, subject)
     if not rows or len(rows) < len(loaded):
         raise _hopeless(subject, findings.report(subject.where, None, "repair").problems)

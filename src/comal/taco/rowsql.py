@@ -107,6 +107,9 @@ class RowCompiler:
         mended = level.relation(spans=self.spans and index > 0)
         if mended is not None:
             return mended
+        held = level.held() if self.spans else None
+        if held is not None:
+            return held
         table = level.table
         recording = _Recording(container.source, self.failures)
         known = container.known

@@ -132,7 +132,7 @@ class Findings:
             return
         if isinstance(error, UnsafeContentError | LimitExceededError):
             code = error.code
-        self.add(code, place if error.where is None else str(error.where), _sentence(error))
+        self.add(code, _joined(place, error.where), _sentence(error))
 
     def guard(self, code: str, place: str) -> Guard:
         """Turn errors about the content into problems, so that the check goes on."""
@@ -179,6 +179,12 @@ class Guard:
             self._findings.take_error(error, self._code, self._place)
             return True
         return False
+
+
+def _joined(place: str, where: str | None) -> str:
+    if where is None or where in place:
+        return place
+    return where if place in where else f"{place}: {where}"
 
 
 def _sentence(error: ComalError) -> str:

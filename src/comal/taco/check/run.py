@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from comal.errors import (
     InvalidInputError,
@@ -91,14 +92,32 @@ def open_subject(
     remote = "://" in source.href
     if last == spec.TACOCAT_FOLDER:
         return open_folder(source, "tacocat-folder", base, limits, findings)
-    if not remote and not source.stat().is_dir:
+    if not remote:
+        if source.stat().is_dir:
+            return _open_folder(source, base, limits, findings)
         return _open_file(source, base, limits, findings)
-    if remote and not source.href.endswith("/"):
+    missing: ObjectNotFoundError | None = None
+    if not source.href.endswith("/"):
         try:
             return _open_file(source, base, limits, findings)
-        except ObjectNotFoundError:
-            pass  # a prefix in a store, or a folder behind HTTP
-    names = _names(source)
+        except ObjectNotFoundError as error:
+            missing = error  # unless it is a prefix in a store, or a folder behind HTTP
+    try:
+        return _open_folder(source, base, limits, findings)
+    except NotThisFormatError as error:
+        raise (missing or error) from None
+
+
+def _open_folder(
+    source: Source, base: Source | None, limits: Limits, findings: Findings
+) -> Subject:
+    try:
+        names = set(source.names())
+    except ObjectNotFoundError:
+        raise
+    except StorageError:
+        # HTTP cannot list; what each kind of folder must hold is asked for instead.
+        names = {f"{spec.TACOCAT_FOLDER}/"} if _is_index(source) else set()
     if f"{spec.TACOCAT_FOLDER}/" in names:
         inner = source.child(spec.TACOCAT_FOLDER)
         subject = open_folder(inner, "tacocat-folder", base or source, limits, findings)
@@ -110,13 +129,15 @@ def open_subject(
     return open_folder(source, "folder", base, limits, findings)
 
 
-def _names(source: Source) -> set[str]:
-    try:
-        return set(source.names())
-    except ObjectNotFoundError:
-        raise
-    except StorageError:
-        return set()
+def _is_index(source: Source) -> bool:
+    """Whether a folder that cannot be listed is one over an index, and not a dataset."""
+    with suppress(ObjectNotFoundError):
+        source.stat(spec.COLLECTION)
+        return False
+    with suppress(ObjectNotFoundError):
+        source.stat(f"{spec.TACOCAT_FOLDER}/{spec.COLLECTION}")
+        return True
+    return False
 
 
 def _open_file(source: Source, base: Source | None, limits: Limits, findings: Findings) -> Subject:
@@ -135,16 +156,17 @@ def _check(subject: Subject, level: str, findings: Findings, progress: Progress)
     progress(0, None, "level tables")
     loaded = [load(subject, depth, sources, findings) for depth in range(len(subject.tables))]
     levels = first_of(loaded)
-    tree.link(levels, findings)
+    complete = len(levels) == len(loaded) > 0
+    tree.link(levels, findings, complete=complete)
     codes = tree.check_pit(levels, findings)
-    if subject.collection is not None and len(levels) == len(loaded):
+    if subject.collection is not None and complete:
         tree.check_pit_schema(subject.collection, levels, codes, findings)
     spans: Sequence[EntrySpans] | None = None
     if subject.kind == "zip":
         for rows in levels:
             check_bounds(rows, subject.total, findings)
         if subject.directory is not None and payload is not None:
-            spans = check_entries(levels, subject.directory, payload, findings)
+            spans = check_entries(levels, subject.directory, payload, findings, complete=complete)
         else:
             check_overlap(levels, findings)
     elif subject.kind == "folder":

@@ -86,9 +86,17 @@ def true_spans(rows: Rows, directory: Directory, payload: Int64s) -> EntrySpans:
 
 
 def check_entries(
-    levels: Sequence[Rows], directory: Directory, payload: Int64s, findings: Findings
+    levels: Sequence[Rows],
+    directory: Directory,
+    payload: Int64s,
+    findings: Findings,
+    *,
+    complete: bool = True,
 ) -> list[EntrySpans]:
-    """Compare every row with its entry, and name the entries that belong to no row."""
+    """Compare every row with its entry, and name the entries that belong to no row.
+
+    `complete` tells that no level is missing, whose entries would seem to belong to none.
+    """
     used = np.zeros(len(directory), np.bool_)
     found = []
     for rows in levels:
@@ -104,7 +112,7 @@ def check_entries(
             used[row] = True
     findings.add_rows(
         "taco-entry-undeclared",
-        np.flatnonzero(~used),
+        np.flatnonzero(~used) if complete else [],
         lambda row: (
             f"entry {row} ({shown(directory.names[row].as_py())})",
             "no row of a level table names it",

@@ -18,8 +18,11 @@ from comal.taco.check.rows import Int64s, Rows, bools, integers
 _LARGE = 1 << 40
 
 
-def link(levels: Sequence[Rows], findings: Findings) -> None:
-    """Find the parent and the path of every row, and check all that is said about them."""
+def link(levels: Sequence[Rows], findings: Findings, *, complete: bool = True) -> None:
+    """Find the parent and the path of every row, and check all that is said about them.
+
+    `complete` tells that no deeper level is missing, which would have children.
+    """
     for rows in levels:
         _check_current(rows, findings)
         if rows.depth == 0:
@@ -31,7 +34,8 @@ def link(levels: Sequence[Rows], findings: Findings) -> None:
         _check_padding(rows, findings)
     for rows in levels:
         below = levels[rows.depth + 1] if rows.depth + 1 < len(levels) else None
-        _check_children(rows, below, findings)
+        if below is not None or complete:
+            _check_children(rows, below, findings)
 
 
 def within_source(rows: Rows) -> Int64s:
