@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,21 +42,6 @@ class MemorySource:
 
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         return self.fetch(wanted)
-
-    def file(self, href: str = "", offset: int = 0, size: int | None = None) -> io.BytesIO:
-        data = self._object(href)
-        return io.BytesIO(data[offset : None if size is None else offset + size])
-
-    def child(self, href: str) -> MemorySource:
-        below = {
-            posixpath.relpath(name, href) if name != href else "": data
-            for name, data in self.objects.items()
-            if name == href or name.startswith(href + "/")
-        }
-        return MemorySource(below, f"{self.href}/{href}", self.log)
-
-    def close(self) -> None:
-        return None
 
     def _object(self, href: str) -> bytes:
         try:

@@ -14,8 +14,8 @@ import pytest
 
 from tests.attacks.build import FLAT, Recipe, parquet
 
-_MEMORY = 4 << 30
-"""Address space, of which libraries reserve 2 to 3 GB before anything is read."""
+_MEMORY = 3 << 30
+"""Address space, of which libraries reserve 1 to 2 GB before anything is read."""
 _SECONDS = 40
 
 _PROGRAM = """

@@ -16,7 +16,7 @@ from tests.attacks.build import FLAT, NESTED, Recipe, Tree, header_payload, repl
 from tests.attacks.reading import read_everything
 
 _SETTINGS = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -19,7 +19,7 @@ from tests.attacks.reading import read_everything
 
 _FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
 _SEED = int(os.environ.get("COMAL_SWEEP_SEED", "20251121"))
-_PLACES = 80
+_PLACES = 60
 
 
 def unused_bytes(data: bytes) -> set[int]:

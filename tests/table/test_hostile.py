@@ -138,20 +138,41 @@ def attempt(data: bytes) -> Any:
         return error
 
 
-def test_a_table_that_grows_when_decoded() -> None:
-    """Dictionaries make gigabytes of a few bytes; decoding stops at the limit."""
-    zeros = pa.array(np.zeros(20_000, np.int32))
-    value = pa.DictionaryArray.from_arrays(zeros, ["x" * 200_000])
-    table = pa.table({"a": value})
+LONG = "x" * 100_000
+MANY = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, np.int32)), [LONG])
+BOMBS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "dictionary": (MANY, {}),
+    "dictionary in a list": (pa.ListArray.from_arrays(range(20_001), MANY), {}),
+    "shared prefixes": (
+        pa.array([LONG] * 500),
+        {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}},
+    ),
+    "zeros": (pa.array([bytes(40_000_000)]), {"use_dictionary": False, "compression": "zstd"}),
+    "wide numbers": (
+        pa.array([bytes(4096)] * 10_000, pa.binary(4096)),
+        {"compression": "zstd"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_a_table_that_grows_when_decoded(case: str) -> None:
+    """A few bytes become many; decoding stops before they do."""
+    values, arguments = BOMBS[case]
     file = io.BytesIO()
-    pq.write_table(table, file, dictionary_pagesize_limit=1 << 20)
+    pq.write_table(pa.table({"a": values}), file, **{"store_schema": False, **arguments})
     data = file.getvalue()
     assert len(data) < 500_000
-    bomb, _ = opened(data, limits=Limits(leaf_bytes=100_000_000))
-    before = pa.total_allocated_bytes()
-    with pytest.raises(LimitExceededError):
-        bomb.read()
-    assert pa.total_allocated_bytes() - before < 1 << 20
+    bomb, _ = opened(data, limits=Limits(leaf_bytes=20_000_000))
+    usual = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counted)
+    try:
+        with pytest.raises(LimitExceededError, match="leaf bytes"):
+            bomb.read()
+    finally:
+        pa.set_memory_pool(usual)
+    assert counted.max_memory() < 60_000_000
 
 
 def test_rows_over_the_limit_are_not_decoded() -> None:

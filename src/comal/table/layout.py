@@ -31,6 +31,8 @@ class Layout:
     """Stored bytes of each chunk."""
     values: npt.NDArray[np.int64]
     """Values of each chunk, nulls included."""
+    width: npt.NDArray[np.int64]
+    """Decoded bytes of a value of each leaf column, shape (leaf columns,); 0 for byte arrays."""
 
 
 def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
@@ -52,7 +54,8 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
     """
     with translated({IndexError: InvalidMetadataError}, "Parquet footer is broken", where=where):
         rows, leaves, groups = _file(CompactReader(footer), where)
-    names, count = _tree(leaves, where)
+    names, widths = _tree(leaves, where)
+    count = len(widths)
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
     if wrong is not None:
         raise InvalidMetadataError(
@@ -68,22 +71,27 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
         chunks[:, :, 0],
         chunks[:, :, 1],
         chunks[:, :, 2],
+        np.array(widths, np.int64),
     )
     _check(layout, rows, data_size, where)
     return layout
 
 
 _Group = tuple[int, list[tuple[int, int, int]]]
+_Element = tuple[str, int, int]
+"""Name, number of children, and for a leaf the width of its values."""
+_BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 6, 7
+_WIDEST_NUMBER = 16
 
 
-def _file(reader: CompactReader, where: str) -> tuple[int, list[tuple[str, int]], list[_Group]]:
+def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[_Group]]:
     """FileMetaData: 2 schema, 3 num_rows, 4 row_groups."""
     rows: int | None = None
-    schema: list[tuple[str, int]] = []
+    schema: list[_Element] = []
     groups: list[_Group] = []
     for number, kind in reader.fields():
         if number == 2 and kind == LIST:
-            schema = [_element(reader) for _ in range(_structs(reader, where))]
+            schema = [_element(reader, where) for _ in range(_structs(reader, where))]
         elif number == 3 and kind in _INTEGERS:
             rows = reader.integer()
         elif number == 4 and kind == LIST:
@@ -102,17 +110,23 @@ def _structs(reader: CompactReader, where: str) -> int:
     return size
 
 
-def _element(reader: CompactReader) -> tuple[str, int]:
-    """SchemaElement: 4 name, 5 num_children."""
-    name, children = "", 0
+def _element(reader: CompactReader, where: str) -> _Element:
+    """SchemaElement: 1 type, 2 type_length, 4 name, 5 num_children."""
+    name = ""
+    numbers = {1: -1, 2: 0, 5: 0}
     for number, kind in reader.fields():
         if number == 4 and kind == BINARY:
             name = reader.binary().decode("utf-8", "replace")
-        elif number == 5 and kind in _INTEGERS:
-            children = reader.integer()
+        elif number in numbers and kind in _INTEGERS:
+            numbers[number] = reader.integer()
         else:
             reader.skip(kind)
-    return name, children
+    width = _WIDEST_NUMBER
+    if numbers[1] == _BYTE_ARRAY:
+        width = 0
+    elif numbers[1] == _FIXED_LEN_BYTE_ARRAY:
+        width = _bounded(numbers[2], where)
+    return name, numbers[5], width
 
 
 def _group(reader: CompactReader, where: str) -> _Group:
@@ -175,23 +189,25 @@ def _bounded(value: int, where: str) -> int:
     return value
 
 
-def _tree(schema: list[tuple[str, int]], where: str) -> tuple[dict[str, range], int]:
-    """The leaves below each child of the root; the elements stand depth-first."""
+def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[int]]:
+    """The leaves below each child of the root, and their widths; elements stand depth-first."""
     names: dict[str, range] = {}
-    position, leaf = 1, 0
+    widths: list[int] = []
+    position = 1
     for _ in range(schema[0][1]):
         if position >= len(schema):
             break
-        name, first, open_elements = schema[position][0], leaf, 1
+        name, first, open_elements = schema[position][0], len(widths), 1
         while open_elements and position < len(schema):
-            children = schema[position][1]
-            leaf += children == 0
+            _, children, width = schema[position]
+            if children == 0:
+                widths.append(width)
             open_elements += _bounded(children, where) - 1
             position += 1
         if open_elements or name in names:
             what = "column name stands twice" if name in names else "Parquet schema is broken"
             raise InvalidMetadataError(what, where=f"{where}, column {shown(name)}")
-        names[name] = range(first, leaf)
+        names[name] = range(first, len(widths))
     if position != len(schema) or len(names) != schema[0][1]:
         raise InvalidMetadataError(
             "Parquet schema is broken",
@@ -199,7 +215,7 @@ def _tree(schema: list[tuple[str, int]], where: str) -> tuple[dict[str, range], 
             found=f"{len(names)} columns in {position} elements",
             expected=f"{schema[0][1]} in {len(schema)}",
         )
-    return names, leaf
+    return names, widths
 
 
 def _check(layout: Layout, rows: int, data_size: int, where: str) -> None:

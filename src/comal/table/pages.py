@@ -2,32 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from comal.errors import InvalidMetadataError, translated
-from comal.table.thrift import I32, CompactReader
+from comal.table.thrift import I32, STRUCT, CompactReader
+
+_DICTIONARY = frozenset({2, 8})
+"""PLAIN_DICTIONARY and RLE_DICTIONARY."""
+_DELTA_BYTE_ARRAY = 7
+_ENCODING_FIELD = {5: 2, 8: 4}
+"""DataPageHeader and DataPageHeaderV2 in a PageHeader, and where each says its encoding."""
 
 
-def page_sizes(chunk: bytes, where: str) -> tuple[int, int]:
-    """Bytes of the largest page of a chunk and of all its pages, when decompressed.
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """What bounds the decoded size of a chunk of byte arrays.
 
-    A decompressor gives exactly what the header states, or fails. No value of a chunk is longer
-    than its largest page: with dictionaries and shared prefixes that is all that bounds it.
+    A decompressor gives exactly what a page header states, or fails, so no value is longer than
+    the largest page. Only a dictionary or shared prefixes make more bytes than the pages hold.
     """
-    largest = total = 0
+
+    largest: int
+    """Bytes of the largest page."""
+    total: int
+    """Bytes of all pages."""
+    dictionary: bool
+    """Whether values are looked up in a dictionary."""
+    prefixes: bool
+    """Whether values share their beginnings (DELTA_BYTE_ARRAY)."""
+
+
+def expansion(chunk: bytes, where: str) -> Expansion:
+    """Walk over the page headers of a column chunk."""
+    sizes = [0]
+    encodings = set()
     reader = CompactReader(chunk)
     with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
         while reader.at < len(chunk):
-            uncompressed = stored = 0
-            # PageHeader: 2 uncompressed_page_size, 3 compressed_page_size.
-            for number, kind in reader.fields():
-                if number == 2 and kind == I32:
-                    uncompressed = reader.integer()
-                elif number == 3 and kind == I32:
-                    stored = reader.integer()
-                else:
-                    reader.skip(kind)
-            if stored < 0 or uncompressed < 0:
+            size, stored, encoding = _page_header(reader)
+            if stored < 0 or size < 0:
                 raise InvalidMetadataError("page of a negative size", where=where)
             reader.at += stored
-            largest = max(largest, uncompressed)
-            total += uncompressed
-    return largest, total
+            sizes.append(size)
+            encodings.add(encoding)
+    return Expansion(
+        max(sizes), sum(sizes), bool(encodings & _DICTIONARY), _DELTA_BYTE_ARRAY in encodings
+    )
+
+
+def _page_header(reader: CompactReader) -> tuple[int, int, int]:
+    """PageHeader: 2 uncompressed_page_size, 3 compressed_page_size; and the encoding."""
+    size = stored = 0
+    encoding = -1
+    for number, kind in reader.fields():
+        if number == 2 and kind == I32:
+            size = reader.integer()
+        elif number == 3 and kind == I32:
+            stored = reader.integer()
+        elif number in _ENCODING_FIELD and kind == STRUCT:
+            encoding = _encoding(reader, _ENCODING_FIELD[number])
+        else:
+            reader.skip(kind)
+    return size, stored, encoding
+
+
+def _encoding(reader: CompactReader, wanted: int) -> int:
+    found = -1
+    for number, kind in reader.fields():
+        if number == wanted and kind == I32:
+            found = reader.integer()
+        else:
+            reader.skip(kind)
+    return found

@@ -14,13 +14,13 @@ from comal.errors import InvalidInputError, InvalidMetadataError, shown, transla
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece
 from comal.table.footer import BROKEN, Footer, where_of
-from comal.table.pages import page_sizes
-from comal.table.schema import plain_table
+from comal.table.pages import expansion
+from comal.table.schema import plain_table, spread_bytes
 from comal.table.spanfile import Ranges, SpanFile
 
 _BATCH = 65_536
 _STREAM_BYTES = 8 << 20
-_BATCH_SHARE = 4
+_BATCH_SHARE = 2
 
 
 class ParquetTable:
@@ -216,10 +216,14 @@ class ParquetTable:
 
     def _check_size(self, names: Sequence[str], groups: Sequence[int]) -> None:
         layout = self.footer.layout
-        rows = int(layout.rows[groups].sum())
-        values = layout.values[np.ix_(groups, self._leaves(names))]
+        rows = sum(layout.rows[groups].tolist())
+        leaves = self._leaves(names)
+        # As floats, which do not wrap: a footer may claim 2 ** 63 - 1 for each.
+        values = layout.values[np.ix_(groups, leaves)].astype(np.float64)
+        decoded = (values * layout.width[leaves]).sum()
         self.limits.check("table_rows", rows, self._where)
         self.limits.check("table_cells", max(rows * len(names), int(values.sum())), self._where)
+        self.limits.check("leaf_bytes", int(decoded), self._where)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
         return [leaf for name in names for leaf in self.footer.layout.leaves[name]]
@@ -249,20 +253,46 @@ class ParquetTable:
                 return Piece(piece.slice(chunk.offset, chunk.size), chunk.offset, piece.total)
         return None
 
-    def _safe_rows(self, pieces: Sequence[Piece], rows: int) -> int:
-        """How many rows to decode at once so that a batch takes a fraction of the memory limit.
+    def _careful(
+        self, names: Sequence[str], pieces: Sequence[Piece], rows: int
+    ) -> tuple[int, list[str]]:
+        """How to decode so that a batch takes a fraction of the memory limit.
 
         A few bytes can promise gigabytes: through a codec, a dictionary, or shared prefixes.
+
+        Returns
+        -------
+        rows, columns
+            Rows of a batch, and columns to take as dictionaries, whose size is then known before
+            they are spread out.
         """
-        sizes = [page_sizes(piece.data, self._where) for piece in pieces]
-        self.limits.check("leaf_bytes", sum(total for _, total in sizes), self._where)
-        widest = max((largest for largest, _ in sizes), default=0)
-        return max(1, min(rows, self.limits.leaf_bytes // _BATCH_SHARE // max(1, widest)))
+        layout = self.footer.layout
+        budget = self.limits.leaf_bytes // _BATCH_SHARE
+        leaves = self._leaves(names)
+        flat = {layout.leaves[name][0]: name for name in names if self._is_text(name)}
+        total, widest = 0, 1
+        columns = set()
+        for number, piece in enumerate(pieces):
+            leaf = leaves[number % len(leaves)]
+            found = expansion(piece.data, self._where)
+            total += found.total
+            if layout.width[leaf] or not (found.dictionary or found.prefixes):
+                continue
+            if leaf in flat and not found.prefixes and found.largest * rows > budget:
+                columns.add(flat[leaf])
+            else:
+                widest = max(widest, found.largest)
+        self.limits.check("leaf_bytes", total, self._where)
+        return max(1, min(rows, budget // widest)), sorted(columns)
+
+    def _is_text(self, name: str) -> bool:
+        kind = self.schema.field(name).type
+        return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) and "." not in name
 
     def _decoded(
         self, names: Sequence[str], groups: Sequence[int], pieces: Sequence[Piece], rows: int
     ) -> Iterator[Any]:
-        rows = self._safe_rows(pieces, rows)
+        rows, dictionaries = self._careful(names, pieces, rows)
         file = SpanFile(self.source, self.footer.span, [self.footer.tail, *pieces])
         schema = self._schema(names)
         expected = int(self.footer.layout.rows[groups].sum())
@@ -270,6 +300,7 @@ class ParquetTable:
             reader = pq.ParquetFile(
                 pa.PythonFile(file, mode="r"),
                 metadata=self.footer.metadata,
+                read_dictionary=dictionaries,
                 pre_buffer=False,
                 page_checksum_verification=True,
                 arrow_extensions_enabled=False,
@@ -280,7 +311,9 @@ class ParquetTable:
                 batch = next(batches, None)
                 if batch is None:
                     break
-                batch = plain_table(batch.select(list(names)))
+                batch = batch.select(list(names))
+                self.limits.check("leaf_bytes", spread_bytes(batch), self._where)
+                batch = plain_table(batch)
                 batch.validate(full=True)
             expected -= batch.num_rows
             yield batch if batch.schema.equals(schema) else batch.cast(schema)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, shown
 from comal.limits import Limits
@@ -16,6 +17,7 @@ _PLAIN = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+_LENGTHS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def plain_type(kind: Any) -> Any:
@@ -57,6 +59,16 @@ def plain_table(table: Any) -> Any:
     if table.schema.equals(schema, check_metadata=True):
         return table
     return table.cast(schema)
+
+
+def spread_bytes(batch: Any) -> int:
+    """Bytes that the dictionary columns of a record batch take once they are spread out."""
+    total = 0
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and column.dictionary.type in _LENGTHS:
+            lengths = pc.binary_length(column.dictionary).cast(pa.int64())
+            total += pc.sum(lengths.take(column.indices)).as_py() or 0
+    return total
 
 
 def check_schema(schema: Any, limits: Limits, where: str) -> None:

@@ -41,6 +41,8 @@ class ParquetSettings:
     page_checksum: bool = True
     statistics: bool = True
     dictionary: bool = True
+    arrow_schema: bool = True
+    """Store the Arrow schema too; without it small tables shrink by half and plain types stay."""
     page_index: bool = False
     data_page_size: int | None = None
     """Target bytes of a page before compression."""
@@ -127,6 +129,7 @@ class ParquetSettings:
             "use_dictionary": dictionary,
             "column_encoding": encodings or None,
             "write_page_index": self.page_index,
+            "store_schema": self.arrow_schema,
             "data_page_size": self.data_page_size,
         }
 
@@ -189,12 +192,14 @@ class Writer:
             if self._rows >= self._settings.row_group_size:
                 self._write_full_groups()
 
-    def close(self) -> None:
-        """Write what is left and the footer."""
+    def close(self, key_values: Mapping[str, str] | None = None) -> None:
+        """Write what is left and the footer, with `key_values` as metadata of the file."""
         with translated(_WRITING, "table cannot be written"):
             if self._rows:
                 self._writer.write_table(pa.concat_tables(self._pending))
                 self._pending, self._rows = [], 0
+            if key_values:
+                self._writer.add_key_value_metadata(dict(key_values))
             self._writer.close()
 
     def _write_full_groups(self) -> None:

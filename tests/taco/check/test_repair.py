@@ -101,7 +101,7 @@ MENDABLE: dict[str, tuple[Recipe, str]] = {
         Recipe(before=lambda a, n: n.startswith("COLL") and a.add("DATA/evil", b"evil")),
         "taco-entry-undeclared",
     ),
-    "hole": (Recipe(before=lambda a, n: n.startswith("COLL") and a.gap(b"\0" * 9)), "zip-hole"),
+    "hole": (Recipe(before=lambda a, n: a.gap(b"\0" * 9 * n.startswith("COLL"))), "zip-hole"),
     "bytes behind the end": (Recipe(close={"trailing": b"x" * 30}), "zip-trailing-bytes"),
     "data descriptor": (Recipe(entry=on_entry(LEAF, flags=8)), "zip-descriptor"),
     "stored paths": (

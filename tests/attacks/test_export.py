@@ -1,0 +1,105 @@
+"""Containers whose ids are paths: nothing is written outside of the target."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from comal.errors import ComalError
+from comal.taco.convert import folder2zip, zip2folder
+from comal.taco.export import export
+from comal.taco.load import load
+from comal.taco.repair import repair
+from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
+from tests.attacks.corpus import ATTACKS, Attack
+from tests.attacks.corpus.base import first, foldered, set_column, zipped
+
+EVIL = ("../evil", "/tmp/evil-of-comal", "..", "a/../../evil", "C:\\evil", "a\0b", "__meta__")
+
+
+def _tree(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_ids_are_never_paths(name: str, tmp_path: Path) -> None:
+    path = zipped(Recipe(tree=FLAT, table=set_column(0, "id", first(name))))(tmp_path)
+    before = _tree(tmp_path)
+    writers: list[Callable[[Path], Path]] = [
+        lambda target: export(load(path), target, "folder"),
+        lambda target: export(load(path), target, "zip"),
+        lambda target: zip2folder(path, target),
+        lambda target: repair(path, target),
+    ]
+    for write in writers:
+        with pytest.raises(ComalError):
+            write(tmp_path / "out")
+        assert _tree(tmp_path) == before
+    assert not Path("/tmp/evil-of-comal").exists()
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_paths_of_rows_are_never_paths_of_files(name: str, tmp_path: Path) -> None:
+    recipe = Recipe(table=set_column(2, "internal:relative_path", first(name)))
+    for make in (zipped(recipe), foldered(recipe)):
+        place = tmp_path / make.__qualname__.partition(".")[0]
+        place.mkdir()
+        path = make(place)
+        before = _tree(tmp_path)
+        target = tmp_path / "out"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                if path.is_dir():
+                    folder2zip(path, target.with_suffix(".tacozip"))
+                else:
+                    zip2folder(path, target)
+            except ComalError:
+                assert _tree(tmp_path) == before
+                continue
+        # The parents told where the row belongs; then all samples are there and nothing else is.
+        made = _tree(tmp_path) - before
+        assert all(part.startswith("out") for part in made)
+        if target.is_dir():
+            for leaf, data in leaves_of(NESTED):
+                assert (target / "DATA" / leaf).read_bytes() == data
+            target.rename(place / "done")
+
+
+def test_a_target_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    path = zipped(Recipe(tree=FLAT))(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    link = tmp_path / "out.tacozip"
+    link.symlink_to(victim)
+    with pytest.raises(ComalError):
+        export(load(path), link)
+    export(load(path), link, overwrite=True)
+    assert victim.read_bytes() == b"precious"
+    assert not link.is_symlink()
+
+
+ZIPS = [attack for attack in ATTACKS if attack.check_raises is None and attack.reads != "right"]
+
+
+@pytest.mark.parametrize("attack", ZIPS[::3], ids=[attack.name for attack in ZIPS[::3]])
+def test_export_copies_right_bytes_or_nothing(attack: Attack, tmp_path: Path) -> None:
+    """A third of the attacks: what comes out is right, or nothing comes out."""
+    path = attack.make(tmp_path)
+    before = _tree(tmp_path)
+    target = tmp_path / "exported"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            export(load(path), target, "folder")
+        except ComalError:
+            assert _tree(tmp_path) == before
+            return
+    truth = dict(leaves_of(attack.tree))
+    data = target / "DATA"
+    for file in data.rglob("*"):
+        if file.is_file() and file.name != "__meta__":
+            assert file.read_bytes() == truth[str(file.relative_to(data))]
