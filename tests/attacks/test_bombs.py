@@ -24,8 +24,8 @@ resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
 resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
 warnings.simplefilter("ignore")
 from comal.errors import ComalError
-from comal.taco.check import check
-from comal.taco.load import load
+from comal.taco.checking import check
+from comal.taco.reading.loading import load
 path, what = sys.argv[1:]
 try:
     if what == "check":

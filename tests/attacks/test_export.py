@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from comal.errors import ComalError
-from comal.taco.convert import folder2zip, zip2folder
-from comal.taco.export import export
-from comal.taco.load import load
-from comal.taco.repair import repair
+from comal.taco.checking.repairing import repair
+from comal.taco.copying.converting import folder2zip, zip2folder
+from comal.taco.copying.exporting import export
+from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
 from tests.attacks.corpus import ATTACKS, Attack
 from tests.attacks.corpus.base import first, foldered, set_column, zipped

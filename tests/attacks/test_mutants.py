@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comal.errors import NotThisFormatError, UnsupportedVersionError
-from comal.taco.check import CODES, check
+from comal.taco.checking import CODES, check
 from tests.attacks.build import FLAT, NESTED, Recipe, Tree, header_payload, replaced
 from tests.attacks.reading import read_everything
 

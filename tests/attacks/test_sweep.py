@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from comal.errors import NotThisFormatError, UnsupportedVersionError
-from comal.taco.check import check
+from comal.taco.checking import check
 from tests.attacks.build import FLAT, NESTED, Recipe, Tree
 from tests.attacks.reading import read_everything
 

@@ -59,15 +59,15 @@ ALLOWED = {
     # last writes the many small tables of local metadata with settings of their own.
     "pyarrow.parquet": (
         "comal.table",
-        "comal.taco.manifest",
+        "comal.taco.writing.manifest",
         "comal.geo.regions",
-        "comal.taco.stored",
+        "comal.taco.writing.stored",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.polars_types", "comal.taco.topolars"),
-    "pandas": ("comal.taco.frame",),
+    "polars": ("comal.taco.extensions.polars_types", "comal.taco.reading.topolars"),
+    "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco.collection",),
-    "rich": ("comal.cli", "comal.demo", "comal.taco.telling"),
+    "rich": ("comal.cli", "comal.demo", "comal.taco.copying.telling"),
 }
 
 

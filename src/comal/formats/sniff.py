@@ -192,8 +192,8 @@ def _tapalcatl(evidence: Evidence) -> str | None:
 FORMATS: tuple[Format, ...] = (
     Format("taco", "TACO 2.0", _taco, "comal.formats.taco"),
     Format("taco-v3", "TACO 3", _taco3),
-    Format("taco-v1", "TACO 1", _taco_v1),
-    Format("tortilla", "Tortilla", _tortilla),
+    Format("taco-v1", "TACO 1", _taco_v1, "comal.formats.tortilla"),
+    Format("tortilla", "Tortilla", _tortilla, "comal.formats.tortilla"),
     Format("raquet", "RaQuet", _raquet),
     Format("tapalcatl", "Tapalcatl", _tapalcatl),
 )

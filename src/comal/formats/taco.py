@@ -22,12 +22,12 @@ from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
 from comal.limits import MIB
 from comal.progress import Progress
 from comal.storage import open_source
-from comal.taco import leaves as taco_leaves
 from comal.taco import spec
-from comal.taco.check import check as check_container
-from comal.taco.container import Container, open_container
-from comal.taco.level import Level
-from comal.taco.repair import repair as repair_container
+from comal.taco.checking import check as check_container
+from comal.taco.checking.repairing import repair as repair_container
+from comal.taco.reading import leaves as taco_leaves
+from comal.taco.reading.container import Container, open_container
+from comal.taco.reading.level import Level
 
 _ROWS = 65_536
 _AT_ONCE = 64 * MIB

@@ -5,85 +5,75 @@ The names are those of the specification, section 7. Each is imported when it is
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from comal.taco.check import Report as Report
-    from comal.taco.check import check as check
-    from comal.taco.concat import concat as concat
-    from comal.taco.convert import folder2zip as folder2zip
-    from comal.taco.convert import folder2zip_async as folder2zip_async
-    from comal.taco.convert import zip2folder as zip2folder
-    from comal.taco.convert import zip2folder_async as zip2folder_async
-    from comal.taco.dataset import TacoDataset as TacoDataset
-    from comal.taco.export import export as export
-    from comal.taco.export import export_async as export_async
+    from comal.taco import extensions as extensions
+    from comal.taco.checking import Report as Report
+    from comal.taco.checking import check as check
+    from comal.taco.checking.repairing import repair as repair
+    from comal.taco.copying.converting import folder2zip as folder2zip
+    from comal.taco.copying.converting import folder2zip_async as folder2zip_async
+    from comal.taco.copying.converting import zip2folder as zip2folder
+    from comal.taco.copying.converting import zip2folder_async as zip2folder_async
+    from comal.taco.copying.exporting import export as export
+    from comal.taco.copying.exporting import export_async as export_async
     from comal.taco.extensions.base import SampleExtension as SampleExtension
     from comal.taco.extensions.base import TacoExtension as TacoExtension
     from comal.taco.extensions.base import TortillaExtension as TortillaExtension
-    from comal.taco.frame import TacoDataFrame as TacoDataFrame
-    from comal.taco.load import load as load
-    from comal.taco.model import Taco as Taco
-    from comal.taco.pack import pack_folder as pack_folder
-    from comal.taco.repair import repair as repair
-    from comal.taco.sample import Sample as Sample
+    from comal.taco.model.collection import Taco as Taco
+    from comal.taco.model.sample import Sample as Sample
+    from comal.taco.model.tortilla import Tortilla as Tortilla
+    from comal.taco.reading.dataset import TacoDataset as TacoDataset
+    from comal.taco.reading.frame import TacoDataFrame as TacoDataFrame
+    from comal.taco.reading.joining import concat as concat
+    from comal.taco.reading.loading import load as load
     from comal.taco.spec import PITSchema as PITSchema
-    from comal.taco.tacocat import create_tacocat as create_tacocat
-    from comal.taco.tacocat import create_tacollection as create_tacollection
-    from comal.taco.tortilla import Tortilla as Tortilla
     from comal.taco.verbosity import verbose as verbose
     from comal.taco.warning import TacoWarning as TacoWarning
-    from comal.taco.write import create as create
+    from comal.taco.writing.creating import create as create
+    from comal.taco.writing.packing import pack_folder as pack_folder
+    from comal.taco.writing.tacocat import create_tacocat as create_tacocat
+    from comal.taco.writing.tacocat import create_tacollection as create_tacollection
 
 _HOMES = {
     "PITSchema": "spec",
-    "Report": "check",
-    "Sample": "sample",
+    "Report": "checking",
+    "Sample": "model.sample",
     "SampleExtension": "extensions.base",
-    "Taco": "model",
-    "TacoDataFrame": "frame",
-    "TacoDataset": "dataset",
+    "Taco": "model.collection",
+    "TacoDataFrame": "reading.frame",
+    "TacoDataset": "reading.dataset",
     "TacoExtension": "extensions.base",
     "TacoWarning": "warning",
-    "Tortilla": "tortilla",
+    "Tortilla": "model.tortilla",
     "TortillaExtension": "extensions.base",
-    "check": "check",
-    "concat": "concat",
-    "create": "write",
-    "create_tacocat": "tacocat",
-    "create_tacollection": "tacocat",
-    "export": "export",
-    "export_async": "export",
-    "folder2zip": "convert",
-    "folder2zip_async": "convert",
-    "load": "load",
-    "pack_folder": "pack",
-    "repair": "repair",
+    "check": "checking",
+    "concat": "reading.joining",
+    "create": "writing.creating",
+    "create_tacocat": "writing.tacocat",
+    "create_tacollection": "writing.tacocat",
+    "export": "copying.exporting",
+    "export_async": "copying.exporting",
+    "folder2zip": "copying.converting",
+    "folder2zip_async": "copying.converting",
+    "load": "reading.loading",
+    "pack_folder": "writing.packing",
+    "repair": "checking.repairing",
     "verbose": "verbosity",
-    "zip2folder": "convert",
-    "zip2folder_async": "convert",
+    "zip2folder": "copying.converting",
+    "zip2folder_async": "copying.converting",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-class _Room(ModuleType):
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Room
+__all__ = sorted([*_HOMES, "extensions"])  # noqa: PLE0605 - one table names homes and exports
 
 
 def __getattr__(name: str) -> Any:
+    if name == "extensions":
+        return import_module("comal.taco.extensions")
     home = _HOMES.get(name)
     if home is None:
-        if name == "extensions":
-            return import_module("comal.taco.extensions")
         raise AttributeError(f"module 'comal.taco' has no attribute {name!r}")
     return getattr(import_module(f"comal.taco.{home}"), name)
 

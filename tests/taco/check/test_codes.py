@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from comal.taco.check import CODES, LEVELS, check
+from comal.taco.checking import CODES, LEVELS, check
 from tests.attacks.build import FLAT, NESTED, Index, RawZip, Recipe, Tree, replaced
 from tests.attacks.corpus import ATTACKS
 from tests.attacks.corpus.base import LEAF, foldered, on_entry, set_column, zipped

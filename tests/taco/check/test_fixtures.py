@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from comal.taco.check import check
+from comal.taco.checking import check
 from tests.support import SHARED, needs_shared
 
 FIXTURES = SHARED / "fixtures" / "taco"

@@ -8,7 +8,7 @@ import pytest
 
 from comal.errors import ObjectNotFoundError, StorageError
 from comal.storage import StorageConfig
-from comal.taco.check import check
+from comal.taco.checking import check
 from tests.attacks.build import FLAT, NESTED, Index, Recipe, folder, swapped_spans
 from tests.servers.http import HttpServer
 

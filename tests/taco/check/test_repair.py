@@ -21,8 +21,8 @@ from comal.errors import (
     NotThisFormatError,
     UnsafeContentError,
 )
-from comal.taco.check import check
-from comal.taco.repair import repair
+from comal.taco.checking import check
+from comal.taco.checking.repairing import repair
 from tests.attacks.build import (
     FLAT,
     NESTED,

@@ -15,10 +15,10 @@ from comal.errors import (
     ObjectNotFoundError,
     Problem,
 )
-from comal.taco.check import check
-from comal.taco.check.archive import SHARE, some
-from comal.taco.check.document import covers, plain_type
-from comal.taco.check.findings import MAX_LISTED, Findings
+from comal.taco.checking import check
+from comal.taco.checking.archive import SHARE, some
+from comal.taco.checking.document import covers, plain_type
+from comal.taco.checking.findings import MAX_LISTED, Findings
 from tests.attacks.build import FLAT, NESTED, Recipe, swapped_spans
 from tests.attacks.corpus.base import raw, zipped
 

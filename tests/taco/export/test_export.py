@@ -20,9 +20,9 @@ from comal.errors import (
     QueryError,
     UnsafeContentError,
 )
-from comal.taco.concat import concat
-from comal.taco.export import export, export_async
-from comal.taco.load import load
+from comal.taco.copying.exporting import export, export_async
+from comal.taco.reading.joining import concat
+from comal.taco.reading.loading import load
 from comal.taco.warning import TacoWarning
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of, replaced, swapped_spans
 from tests.support import SHARED, needs_shared

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from comal import names
 from comal.errors import InvalidMetadataError
 from comal.storage import open_source
-from comal.taco import copying
-from comal.taco.copying import ZipEntries
-from comal.taco.export import export
-from comal.taco.foreign import safe_name
-from comal.taco.load import load
+from comal.taco.copying import entries as copying
+from comal.taco.copying.entries import ZipEntries
+from comal.taco.copying.exporting import export
+from comal.taco.copying.foreign import safe_name
+from comal.taco.reading.loading import load
 from tests.attacks.build import Recipe, leaves_of
 from tests.taco.read.scenes import write
 from tests.taco.write.small import Archive

@@ -10,9 +10,9 @@ import pytest
 
 from comal.errors import ComalError, ObjectChangedError
 from comal.storage import StorageConfig
-from comal.taco.convert import folder2zip, zip2folder
-from comal.taco.export import export
-from comal.taco.load import load
+from comal.taco.copying.converting import folder2zip, zip2folder
+from comal.taco.copying.exporting import export
+from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of
 from tests.servers.http import HttpServer
 from tests.taco.export.test_export import check_archive, files_of

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError
-from comal.taco.concat import concat
-from comal.taco.dataset import TacoDataset
-from comal.taco.load import load
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.joining import concat
+from comal.taco.reading.loading import load
 from comal.taco.warning import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree
 from tests.support import SHARED, needs_shared

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, InvalidMetadataError
-from comal.taco.dataset import TacoDataset
-from comal.taco.filters import Box, Period, intersecting
-from comal.taco.load import load
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.filters import Box, Period, intersecting
+from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import DAY, HOUR, START, expected, located, point, scenes, write
 

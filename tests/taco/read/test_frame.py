@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError, NotInContainerError
-from comal.taco.dataset import TacoDataset
-from comal.taco.frame import TacoDataFrame
-from comal.taco.load import load
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.frame import TacoDataFrame
+from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe, replaced
 from tests.taco.read.scenes import expected, scenes, write
 
@@ -134,8 +134,8 @@ def test_a_missing_library_names_its_extra(
     import sys
 
     monkeypatch.setitem(sys.modules, "polars", None)
-    monkeypatch.delitem(sys.modules, "comal.taco.topolars", raising=False)
-    monkeypatch.delattr("comal.taco.topolars", raising=False)
+    monkeypatch.delitem(sys.modules, "comal.taco.reading.topolars", raising=False)
+    monkeypatch.delattr("comal.taco.reading.topolars", raising=False)
     with pytest.raises(ImportError, match=r"comal\[polars\]"):
         flat.to_polars()
 

@@ -23,7 +23,7 @@ from comal.errors import (
 )
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
-from comal.taco.load import load
+from comal.taco.reading.loading import load
 from comal.taco.warning import TacoWarning
 from tests.attacks.build import FLAT, NESTED, Recipe, parquet
 from tests.servers.http import HttpServer
@@ -199,7 +199,7 @@ def test_lists(tmp_path: Path) -> None:
 def test_opening_a_local_file_loads_no_engine(tmp_path: Path) -> None:
     path = write(tmp_path, Recipe())
     script = (
-        "import sys; from comal.taco.load import load; d = load(sys.argv[1]); d.columns; repr(d);"
+        "import sys; from comal import taco; d = taco.load(sys.argv[1]); d.columns; repr(d);"
         "d.filter_bbox(0, 0, 1, 1, geometry_col='g') if 'g' in d.columns else None;"
         "print('duckdb' in sys.modules, 'shapely' in sys.modules, 'rasterio' in sys.modules)"
     )

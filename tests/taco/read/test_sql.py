@@ -10,8 +10,8 @@ import pytest
 
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
 from comal.storage import CountingSource, open_source
-from comal.taco.dataset import TacoDataset
-from comal.taco.load import load
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import (
     DAY,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from comal.taco.model import Sample, Taco, Tortilla
+from comal.taco.model.collection import Sample, Taco, Tortilla
 
 FIELDS: dict[str, Any] = {
     "id": "small",

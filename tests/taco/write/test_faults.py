@@ -18,10 +18,10 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from comal.taco import zipwrite
-from comal.taco.model import Sample, Tortilla
-from comal.taco.sources import LocalFiles
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.model.sources import LocalFiles
+from comal.taco.writing import zipwrite
+from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat, nested
 
 FORMS = pytest.mark.parametrize("name", ["out.tacozip", "out"])

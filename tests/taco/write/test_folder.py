@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError
-from comal.taco.model import Sample, Tortilla
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.writing.creating import create
 from tests.taco.write.small import dataset, flat, nested
 
 

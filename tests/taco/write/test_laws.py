@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.taco.model import Sample, Tortilla
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset
 
 NAMES = st.lists(

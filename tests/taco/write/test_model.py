@@ -15,8 +15,9 @@ import pytest
 
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError
 from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
-from comal.taco.model import Sample, Tortilla, verbose
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.verbosity import verbose
+from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat
 
 
@@ -377,6 +378,6 @@ def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
         create(dataset(flat()), tmp_path / "b.zip")
         assert caplog.text == ""
         with pytest.raises(InvalidInputError):
-            verbose("loud")
+            verbose("loud")  # type: ignore[arg-type]  # what mypy refuses too
     finally:
         verbose("info")

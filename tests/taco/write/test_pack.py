@@ -16,7 +16,7 @@ import shapely
 from rasterio import Affine
 
 from comal.errors import InvalidInputError, ObjectNotFoundError
-from comal.taco.pack import pack_folder
+from comal.taco.writing.packing import pack_folder
 from tests.support import SHARED, needs_shared
 from tests.taco.write.small import Archive
 

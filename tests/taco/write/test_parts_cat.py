@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
-from comal.taco import stored, zipwrite
-from comal.taco.levels import Level
-from comal.taco.model import Sample, Tortilla
-from comal.taco.parts import parse_size
-from comal.taco.stored import Spans
-from comal.taco.tacocat import create_tacocat, create_tacollection
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.model.levels import Level
+from comal.taco.writing import stored, zipwrite
+from comal.taco.writing.creating import create
+from comal.taco.writing.parts import parse_size
+from comal.taco.writing.stored import Spans
+from comal.taco.writing.tacocat import create_tacocat, create_tacollection
 from tests.support import SHARED, needs_shared
 from tests.taco.write.small import Archive, dataset, flat, nested, scene
 

@@ -13,9 +13,9 @@ import pytest
 import shapely
 
 from comal.errors import InvalidInputError
-from comal.taco.extent import Coverage, united
-from comal.taco.model import Sample, Tortilla
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.model.extent import Coverage, united
+from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat, nested
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal.taco.model import Sample, Tortilla
-from comal.taco.write import create
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat, nested
 
 
@@ -193,7 +193,7 @@ def test_codec_and_encodings_of_the_level_tables(tmp_path: Path) -> None:
 def test_same_input_gives_the_same_bytes_everywhere(tmp_path: Path) -> None:
     program = (
         "import sys, os; os.umask(int(sys.argv[2], 8))\n"
-        "from comal.taco.write import create\n"
+        "from comal.taco.writing.creating import create\n"
         "from tests.taco.write.small import dataset, nested\n"
         "create(dataset(nested(12)), sys.argv[1])\n"
     )

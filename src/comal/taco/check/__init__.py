@@ -1,7 +1,0 @@
-"""Checking a container: every problem, with its place, instead of the first (TACO 2.0, 5 and 6)."""
-
-from comal.taco.check.codes import CODES
-from comal.taco.check.findings import Report
-from comal.taco.check.run import LEVELS, check
-
-__all__ = ["CODES", "LEVELS", "Report", "check"]

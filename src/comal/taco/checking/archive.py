@@ -1,0 +1,129 @@
+"""The bytes of an archive against its central directory (TACO 2.0, 6.3).
+
+What any ZIP must be is checked by `comal.ziparchive`; here stands what TACO asks beyond that.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidMetadataError, shown
+from comal.plan import ByteRange, Plan, run
+from comal.progress import Progress
+from comal.storage import Source
+from comal.taco.checking.findings import Findings
+from comal.ziparchive import Directory, content_plan, local_plan, parse, problems, wire
+from comal.ziparchive.runs import runs
+
+Int64s = npt.NDArray[np.int64]
+
+SHARE = 20
+"""The sample level reads one entry of so many; small archives are read whole."""
+_UNIX = 3
+_REGULAR = 0o100000
+
+
+def check_archive(
+    source: Source, directory: Directory, level: str, findings: Findings, progress: Progress
+) -> Int64s:
+    """Check the archive as an archive.
+
+    Parameters
+    ----------
+    source
+        The archive.
+    directory
+        Its central directory.
+    level
+        ``structure`` reads all local headers, ``sample`` also the bytes of some entries and
+        ``full`` those of all.
+
+    Returns
+    -------
+    numpy.ndarray
+        Where the payload of each entry begins, int64, -1 where there is no local header.
+    """
+    progress(0, None, "archive")
+    findings.take(problems(directory, stored_only=True))
+    _check_kinds(directory, findings)
+    offsets: Int64s
+    offsets, found = _run(source, local_plan(directory), "local headers", progress, directory)
+    findings.take(found)
+    if level != "structure":
+        chosen = np.ones(len(directory), np.bool_) if level == "full" else some(len(directory))
+        plan = content_plan(directory, np.where(chosen, offsets, -1))
+        findings.take(_run(source, plan, "bytes", progress, directory))
+        _compare_notes(source, directory, offsets, findings)
+    return offsets
+
+
+def some(count: int) -> Any:
+    """Which of `count` entries the sample level reads: a share that is the same every time."""
+    if count <= SHARE * SHARE:
+        return np.ones(count, np.bool_)
+    # One of each run of neighbours, at a place that moves, so that no regular pattern is missed.
+    starts = np.arange(0, count - SHARE, SHARE)
+    chosen = np.zeros(count, np.bool_)
+    chosen[starts + np.arange(len(starts)) * 7 % SHARE] = True
+    return chosen
+
+
+def _run(
+    source: Source, plan: Plan[Any], what: str, progress: Progress, directory: Directory
+) -> Any:
+    """Run a plan that goes through the archive from front to back, telling how far it is."""
+
+    def fetch(wanted: Any) -> Any:
+        places = [want.offset + want.size for want in wanted if isinstance(want, ByteRange)]
+        progress(max(places, default=0), directory.total, what)
+        return source.fetch(wanted)
+
+    return run(plan, fetch)
+
+
+def _check_kinds(directory: Directory, findings: Findings) -> None:
+    """TACO_HEADER aside, TACO archives hold plain stored files (6.3)."""
+    mode = directory.external >> 16
+    unix = (directory.made_by >> 8 == _UNIX) & ((mode & 0o170000) != 0)
+    special = unix & ((mode & 0o170000) != _REGULAR) & ((mode & 0o170000) != 0o120000)
+    described = (directory.flags & wire.FLAG_DESCRIPTOR) != 0
+    for code, wrong, message in (
+        ("zip-descriptor", described, "has its sizes behind its data"),
+        ("zip-symlink", special, "is a folder, a device or another special file"),
+    ):
+        findings.add_rows(code, np.flatnonzero(wrong), partial(_tell, directory, message))
+
+
+def _tell(directory: Directory, message: str, row: int) -> tuple[str, str]:
+    return f"entry {row} ({shown(directory.names[row].as_py())})", message
+
+
+def _compare_notes(
+    source: Source, directory: Directory, offsets: Int64s, findings: Findings
+) -> None:
+    """Fields of the headers that no reader needs; they differ when bytes have decayed."""
+    (piece,) = source.fetch([ByteRange(directory.start, directory.end_offset - directory.start)])
+    try:
+        _, central = parse.headers(piece.data, source.href)
+    except InvalidMetadataError:
+        return  # bytes stand behind the directory, which is a problem of its own
+    order = np.argsort(directory.header_offset, kind="stable")
+    order = order[offsets[order] >= 0]
+    starts = directory.header_offset
+    for group in runs(starts, starts + wire.LOCAL_SIZE, order):
+        (piece,) = source.fetch([ByteRange(group.start, group.stop - group.start)])
+        room = len(piece.data) - wire.LOCAL_SIZE + 1
+        every = np.ndarray((room,), wire.LOCAL, piece.data, strides=(1,))
+        local, listed = every[starts[group.rows] - group.start], central[group.rows]
+        differ = listed["disk"] != 0
+        for field in ("version", "flags", "time", "date"):
+            differ |= local[field] != listed[field]
+        findings.add_rows(
+            "zip-local-note",
+            group.rows[differ],
+            partial(_tell, directory, "version, flags, time or disk differ in its two headers"),
+        )

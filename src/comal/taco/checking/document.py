@@ -1,0 +1,233 @@
+"""COLLECTION.json against the specification and against the tables (TACO 2.0, 5.6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.geo.times import parse_instant
+from comal.table import ParquetTable
+from comal.taco import spec
+from comal.taco.checking.findings import Findings
+from comal.taco.model.extent import Coverage
+
+_NEAR = 1e-6
+"""Degrees by which a stated box may be too small: about a decimetre."""
+_EXTENT_COLUMNS = (
+    "istac:geometry",
+    "istac:crs",
+    "istac:centroid",
+    "istac:time_start",
+    "istac:time_end",
+    "stac:crs",
+    "stac:geotransform",
+    "stac:tensor_shape",
+    "stac:centroid",
+    "stac:time_start",
+    "stac:time_end",
+)
+_POLARS = {
+    "str": "string",
+    "utf8": "string",
+    "boolean": "bool",
+    "float64": "double",
+    "float32": "float",
+    "halffloat": "float16",
+    "date": "date32[day]",
+    "large_string": "string",
+    "large_binary": "binary",
+}
+_POLARS_TIME = re.compile(r"datetime\(time_unit='(\w+)', time_zone=none\)")
+_LIST = re.compile(r"(?:large_)?list(?:\((.*)\)|<\w+: (.*)>)")
+
+
+def check_document(document: Mapping[str, Any], findings: Findings) -> None:
+    """What the specification asks of the collection itself."""
+    findings.take(spec.collection_problems(document))
+    version = document.get("taco_version")
+    if version is not None and not spec.version_is_readable(version):
+        message = f"found {shown(version)}, expected 0.5.0 or 2.x"
+        findings.add("taco-version", f"{spec.COLLECTION}: taco_version", message)
+    licences = document.get("licenses")
+    if isinstance(licences, list):
+        _check_licences([name for name in licences if isinstance(name, str) and name], findings)
+
+
+def _check_licences(names: Sequence[str], findings: Findings) -> None:
+    if not names:
+        return
+    for name in names:
+        if not _is_licence(name):
+            message = f"{shown(name)} is no SPDX licence or expression"
+            findings.add("taco-licence", f"{spec.COLLECTION}: licenses", message)
+
+
+def _is_licence(text: str) -> bool:
+    # A table of 2 000 licences that nothing else needs.
+    from license_expression import ExpressionError  # noqa: PLC0415
+
+    licensing = _licensing()
+    try:
+        return not licensing.unknown_license_keys(licensing.parse(text))
+    except ExpressionError:
+        return False
+
+
+@cache
+def _licensing() -> Any:
+    """The table of SPDX licences, a constant that takes 50 ms to build."""
+    from license_expression import get_spdx_licensing  # noqa: PLC0415
+
+    return get_spdx_licensing()
+
+
+# -- taco:field_schema ----------------------------------------------------------------------------
+
+
+def check_field_schema(
+    document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Findings
+) -> None:
+    """Compare what is said about the columns with the columns; all of it is informative."""
+    stated = document.get(spec.FIELD_SCHEMA)
+    place = f"{spec.COLLECTION}: {spec.FIELD_SCHEMA}"
+    if stated is None:
+        return
+    if not isinstance(stated, Mapping):
+        findings.add("taco-field-schema", place, "is no object")
+        return
+    for depth, table in enumerate(tables):
+        key = f"level{depth}"
+        if table is None:
+            continue
+        fields = _fields(stated.get(key))
+        if fields is None:
+            findings.add("taco-field-schema", f"{place}.{key}", "is no list of [name, type, text]")
+            continue
+        _compare_fields(fields, table, f"{place}.{key}", findings)
+
+
+def _fields(value: Any) -> dict[str, str] | None:
+    if not isinstance(value, list):
+        return None
+    fields = {}
+    for entry in value:
+        if not isinstance(entry, list) or len(entry) not in (2, 3):
+            return None
+        if not all(isinstance(part, str) for part in entry[:2]):
+            return None
+        fields[entry[0]] = entry[1]
+    return fields
+
+
+def _compare_fields(
+    fields: Mapping[str, str], table: ParquetTable, place: str, findings: Findings
+) -> None:
+    for name in table.column_names:
+        if name not in fields:
+            # Existing writers describe the columns before they add these.
+            if not name.startswith(spec.INTERNAL):
+                findings.add("taco-field-schema", place, f"lacks the column {shown(name)}")
+            continue
+        found = spec.type_name(table.schema.field(name).type)
+        if plain_type(fields[name]) != plain_type(found):
+            message = f"says {shown(name)} is {shown(fields[name])}, it is {found}"
+            findings.add("taco-field-schema", place, message)
+    for name in fields:
+        if name not in table.column_names:
+            findings.add("taco-field-schema", place, f"tells of {shown(name)}, which is not there")
+
+
+def plain_type(name: str) -> str:
+    """A type as Arrow spells it, from what any generation of writers wrote."""
+    name = name.strip().lower()
+    inner = _LIST.fullmatch(name)
+    if inner:
+        return f"list<{plain_type(inner[1] or inner[2])}>"
+    time = _POLARS_TIME.fullmatch(name)
+    if time:
+        return f"timestamp[{time[1]}]"
+    return _POLARS.get(name, name)
+
+
+# -- extent ---------------------------------------------------------------------------------------
+
+
+def check_extent(
+    document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Findings
+) -> None:
+    """Compare the stated extent with that of the samples, as far as columns tell it."""
+    extent = document.get("extent")
+    if not isinstance(extent, Mapping) or spec.extent_problems(extent, where="extent"):
+        return
+    spatial, temporal = _coverage(tables, findings)
+    place = f"{spec.COLLECTION}: extent"
+    box = extent.get("spatial")
+    if box is not None and spatial is not None and not covers(box, spatial):
+        message = f"{_digits(box)} does not cover the samples, which lie in {_digits(spatial)}"
+        findings.add("taco-extent-space", f"{place}.spatial", message)
+    times = extent.get("temporal")
+    if times is not None:
+        _check_times(times, temporal, f"{place}.temporal", findings)
+
+
+def _coverage(
+    tables: Sequence[ParquetTable | None], findings: Findings
+) -> tuple[list[float] | None, list[str] | None]:
+    """The extent by the columns of the first level that tells a place, and a time."""
+    spatial: list[float] | None = None
+    temporal: list[str] | None = None
+    for depth, table in enumerate(tables):
+        if table is None:
+            continue
+        columns = [name for name in _EXTENT_COLUMNS if name in table.column_names]
+        if not columns:
+            continue
+        coverage = Coverage()
+        try:
+            for batch in table.iter_batches(columns):
+                coverage.add(pa.Table.from_batches([batch]))
+        except (InvalidMetadataError, InvalidInputError) as error:
+            # Values that make no place: a CRS that is none, a geometry that is no WKB.
+            findings.take_error(error, "taco-extent-column", f"level {depth}")
+            continue
+        spatial = spatial or coverage.spatial()
+        temporal = temporal or coverage.temporal()
+        if spatial and temporal:
+            break
+    return spatial, temporal
+
+
+def covers(outer: Sequence[float], inner: Sequence[float]) -> bool:
+    """Whether a box holds another, on the circle of longitudes."""
+    if inner[1] < outer[1] - _NEAR or inner[3] > outer[3] + _NEAR:
+        return False
+    width = outer[2] - outer[0] + (360 if outer[2] < outer[0] else 0)
+    if width >= 360 - _NEAR:
+        return True
+    length = inner[2] - inner[0] + (360 if inner[2] < inner[0] else 0)
+    start = (inner[0] - outer[0] + _NEAR) % 360 - _NEAR
+    return bool(start + length <= width + 2 * _NEAR)
+
+
+def _check_times(
+    stated: Sequence[str], found: Sequence[str] | None, place: str, findings: Findings
+) -> None:
+    try:
+        start, end = (parse_instant(time, place) for time in stated)
+    except InvalidInputError as error:
+        findings.add("taco-extent", place, f"{error.what}: {error.found}")
+        return
+    if start > end:
+        findings.add("taco-extent", place, f"ends before it starts: {list(stated)}")
+    elif found and (start > parse_instant(found[0]) or end < parse_instant(found[1])):
+        message = f"{stated[0]} to {stated[1]} does not cover {found[0]} to {found[1]}"
+        findings.add("taco-extent-time", place, message)
+
+
+def _digits(box: Sequence[float]) -> list[float]:
+    return [round(float(value), 6) for value in box]

@@ -1,0 +1,196 @@
+"""Collecting problems: all are counted, the first thousand are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    Problem,
+    ShortReadError,
+    UnsafeContentError,
+)
+from comal.taco.checking.codes import CODES
+
+MAX_LISTED = 1_000
+
+_OF_CONTENT = (
+    InvalidMetadataError,
+    NotThisFormatError,
+    LimitExceededError,
+    UnsafeContentError,
+    ShortReadError,
+)
+"""Errors that say something about the content; all others are about the storage or about us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check found."""
+
+    where: str
+    """The container."""
+    container: str | None
+    """``zip``, ``folder``, ``tacocat`` or ``tacocat-folder``; None when it cannot be told."""
+    level: str
+    """How thorough the check was: ``structure``, ``sample`` or ``full``."""
+    problems: tuple[Problem, ...]
+    """The first thousand problems, errors before warnings, else as they were met."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How often each code was found, listed or not."""
+
+    @property
+    def total(self) -> int:
+        """All problems, listed or not."""
+        return sum(self.counts.values())
+
+    @property
+    def errors(self) -> int:
+        """Problems of severity error."""
+        return sum(n for code, n in self.counts.items() if severity_of(code) == "error")
+
+    @property
+    def warnings(self) -> int:
+        """Problems of severity warning."""
+        return self.total - self.errors
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error; warnings are allowed."""
+        return self.errors == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, as ``comal check --json`` prints it."""
+        return {
+            "ok": self.ok,
+            "where": self.where,
+            "container": self.container,
+            "level": self.level,
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "total": self.total,
+            "counts": dict(self.counts),
+            "problems": [problem.to_dict() for problem in self.problems],
+        }
+
+
+def severity_of(code: str) -> str:
+    """Severity of a code; one that another room has made up is an error."""
+    return CODES.get(code, ("error", ""))[0]
+
+
+class Findings:
+    """The problems of one check while it runs."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, list[Problem]] = {"error": [], "warning": []}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, code: str, place: str, message: str) -> None:
+        """One problem."""
+        self._counts[code] += 1
+        self._list(code, place, message)
+
+    def add_rows(
+        self, code: str, rows: Iterable[int] | np.ndarray[Any, Any], tell: Callable[[int], Any]
+    ) -> None:
+        """One problem for each row; `tell` makes ``(place, message)`` of those that are listed."""
+        found = np.asarray(rows, np.int64)
+        self._counts[code] += len(found)
+        room = MAX_LISTED - len(self._listed[severity_of(code)])
+        for row in found[: max(0, room)].tolist():
+            place, message = tell(row)
+            self._list(code, place, message)
+
+    def take(self, problems: Iterable[Problem]) -> None:
+        """Problems that another room found; severities are those of the codes here."""
+        for problem in problems:
+            code = problem.code
+            if code == "taco-collection-field" and problem.severity == "warning":
+                code = "taco-collection-note"
+            self.add(code, problem.place, problem.message)
+
+    def take_all(self, other: Findings, place: str) -> None:
+        """All that another check found in something that is part of this."""
+        self._counts.update(other._counts)
+        for problem in (*other._listed["error"], *other._listed["warning"]):
+            self._list(problem.code, f"{place}: {problem.place}", problem.message)
+
+    def take_error(self, error: ComalError, code: str, place: str) -> None:
+        """An error about the content as a problem; the problems that it carries as well."""
+        if isinstance(error, InvalidMetadataError) and error.problems:
+            self.take(error.problems)
+            return
+        if isinstance(error, UnsafeContentError | LimitExceededError):
+            code = error.code
+        self.add(code, _joined(place, error.where), _sentence(error))
+
+    def guard(self, code: str, place: str) -> Guard:
+        """Turn errors about the content into problems, so that the check goes on."""
+        return Guard(self, code, place)
+
+    def count(self, code: str) -> int:
+        """How often `code` was found."""
+        return self._counts[code]
+
+    @property
+    def total(self) -> int:
+        """All problems so far."""
+        return sum(self._counts.values())
+
+    def report(self, where: str, container: str | None, level: str) -> Report:
+        """The report of what was found."""
+        problems = (*self._listed["error"], *self._listed["warning"])[:MAX_LISTED]
+        counts = dict(sorted(self._counts.items()))
+        return Report(where, container, level, problems, {k: n for k, n in counts.items() if n})
+
+    def _list(self, code: str, place: str, message: str) -> None:
+        severity = severity_of(code)
+        listed = self._listed[severity]
+        if len(listed) < MAX_LISTED:
+            listed.append(Problem(code, place, message, severity))
+
+
+class Guard:
+    """The context of `Findings.guard`."""
+
+    def __init__(self, findings: Findings, code: str, place: str) -> None:
+        self._findings, self._code, self._place = findings, code, place
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, _OF_CONTENT):
+            self._findings.take_error(error, self._code, self._place)
+            return True
+        return False
+
+
+def _joined(place: str, where: str | None) -> str:
+    if where is None or where in place:
+        return place
+    return where if place in where else f"{place}: {where}"
+
+
+def _sentence(error: ComalError) -> str:
+    parts = [error.what]
+    if error.found is not None:
+        parts.append(f"found {error.found}")
+    if error.expected is not None:
+        parts.append(f"expected {error.expected}")
+    return ", ".join(parts)

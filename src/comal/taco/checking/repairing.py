@@ -1,0 +1,295 @@
+"""A mended copy of a container whose bytes are sound but whose index is not.
+
+Existing writers glue spans to the wrong rows, leave counts behind that nobody updated, or renumber
+parents. All of that can be told from what is right: the names of the entries, the paths of the
+rows, the local metadata. The copy is written like a new dataset; the bytes of each leaf are
+compared with the checksum of its entry on the way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidMetadataError,
+    Problem,
+    shown,
+)
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import run
+from comal.progress import Progress, silent
+from comal.storage import Source, StorageConfig, open_source
+from comal.taco import spec
+from comal.taco.checking import tree
+from comal.taco.checking.findings import Findings
+from comal.taco.checking.rows import Rows, first_of, load
+from comal.taco.checking.run import open_subject
+from comal.taco.checking.spans import EntrySpans, true_spans
+from comal.taco.checking.subject import Subject
+from comal.taco.copying.entrybytes import CheckedEntries
+from comal.taco.copying.foreign import check_foreign
+from comal.taco.model.extent import extent_of
+from comal.taco.model.levels import Level, Levels
+from comal.taco.model.pit import check_pit, pit_schema
+from comal.taco.model.sources import Payloads, Spans
+from comal.taco.writing.creating import Writing, write_levels
+from comal.taco.writing.stored import field_schema, settings
+from comal.ziparchive import Directory, local_plan, wire
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+
+_FATAL = frozenset(
+    {
+        "zip-end",
+        "zip-directory",
+        "taco-table",
+        "taco-level-missing",
+        "taco-column-missing",
+        "taco-column-type",
+        "taco-column-null",
+        "taco-type",
+        "taco-id",
+        "taco-id-twice",
+        "taco-folder-empty",
+        "taco-collection",
+        "limit-exceeded",
+        "unsafe-content",
+    }
+)
+"""What cannot be mended, because nothing tells what would be right."""
+
+
+def repair(
+    href: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    extent: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a copy of a ZIP or FOLDER whose metadata is right.
+
+    Rows, ids, types and values are those of the level tables; parents are those of the paths where
+    the two disagree; spans are those of the entries of these names. Level tables, local metadata,
+    TACO_HEADER, counts and ``taco:field_schema`` are written anew. The input is never changed.
+
+    Parameters
+    ----------
+    href
+        The container to mend.
+    output
+        The copy, a local path. It appears complete or not at all.
+    overwrite
+        Replace an existing target.
+    extent
+        Compute the extent from the samples, also where the stated one can be read.
+    limits, config
+        As for `load`.
+    progress
+        Told how far the copy is.
+
+    Returns
+    -------
+    pathlib.Path
+        The copy.
+
+    Raises
+    ------
+    InvalidMetadataError
+        Something that nothing else tells: a level table or the directory is unreadable, a sample
+        has no entry, or the bytes of one do not match their checksum, which is named. Nothing is
+        left behind.
+    UnsafeContentError, InvalidInputError
+        An id that no container may hold; an index, which is made anew by `create_tacocat`.
+    ConflictError
+        The target exists, or is the input itself.
+    """
+    target = Path(output)
+    findings = Findings()
+    with open_source(href, config=config) as source:
+        subject = open_subject(source, None, limits, findings)
+        if subject.is_index:
+            raise InvalidInputError(
+                "an index is not repaired",
+                where=source.href,
+                hint="create_tacocat makes it anew from its ZIPs",
+            )
+        _refuse_input(source, target)
+        levels = _levels(subject, findings)
+        document = _document(subject, levels, fresh_extent=extent)
+        how = Writing(settings({}), overwrite, progress or silent)
+        write_levels(levels, document, target, subject.kind, how)
+    return target
+
+
+def _refuse_input(source: Source, target: Path) -> None:
+    if "://" not in source.href and target.exists() and target.samefile(source.href):
+        raise ConflictError(
+            "the target is the input",
+            where=shown(target, 200),
+            hint="a repair writes a copy; choose another name",
+        )
+
+
+# -- what is right --------------------------------------------------------------------------------
+
+
+def _levels(subject: Subject, findings: Findings) -> Levels:
+    """The dataset with parents and payloads as they really are."""
+    loaded = [load(subject, depth, [], findings) for depth in range(len(subject.tables))]
+    rows = first_of(loaded)
+    tree.link(rows, findings, complete=len(rows) == len(loaded))
+    _refuse(findings, _FATAL, subject)
+    if not rows or len(rows) < len(loaded):
+        raise _hopeless(subject, findings.report(subject.where, None, "repair").problems)
+    payloads = _payloads(subject, rows)
+    levels: list[Level] = []
+    renumbered: Int64s | None = None
+    for depth, (level, held) in enumerate(zip(rows, payloads, strict=True)):
+        table = _metadata(subject, depth)
+        parent = np.arange(len(level))
+        order = parent
+        if depth:
+            assert level.above is not None
+            if (level.above < 0).any():
+                row = int(np.argmin(level.above))
+                message = "no row of the level above is its parent"
+                raise _hopeless(subject, [Problem("taco-parent", level.place(row), message)])
+            parent = level.above if renumbered is None else renumbered[level.above]
+            order = np.argsort(parent, kind="stable")
+        if not np.array_equal(order, np.arange(len(level))):
+            table, parent, held = table.take(pa.array(order)), parent[order], held.take(order)  # noqa: PLW2901
+            renumbered = np.empty(len(level), np.int64)
+            renumbered[order] = np.arange(len(level))
+        else:
+            renumbered = None
+        levels.append(Level(table, parent.astype(np.int64), held))
+    found = check_foreign(tuple(levels), as_files=subject.kind == "folder")
+    try:
+        check_pit(found)
+    except InvalidInputError as error:
+        raise InvalidMetadataError(
+            "the samples differ in structure, which no repair can mend",
+            where=subject.where,
+            found=error.found,
+            hint="export the samples that are alike",
+        ) from error
+    return found
+
+
+def _metadata(subject: Subject, depth: int) -> Any:
+    table = subject.tables[depth]
+    assert table is not None
+    fields = [name for name in table.column_names if not name.startswith(spec.INTERNAL)]
+    first = [name for name in spec.CORE_COLUMNS if name in fields]
+    return table.read([*first, *(name for name in fields if name not in first)])
+
+
+def _refuse(findings: Findings, codes: frozenset[str], subject: Subject) -> None:
+    report = findings.report(subject.where, None, "repair")
+    fatal = [problem for problem in report.problems if problem.code in codes]
+    if fatal:
+        raise _hopeless(subject, fatal)
+
+
+def _hopeless(subject: Subject, problems: Sequence[Problem]) -> InvalidMetadataError:
+    return InvalidMetadataError("cannot be repaired", where=subject.where, problems=problems)
+
+
+def _document(subject: Subject, levels: Levels, *, fresh_extent: bool) -> dict[str, Any]:
+    if subject.collection is None:
+        problem = Problem("taco-collection", spec.COLLECTION, "there is none")
+        raise _hopeless(subject, [problem])
+    document = dict(subject.collection)
+    if not spec.version_is_readable(document.get("taco_version")):
+        document["taco_version"] = spec.TACO_VERSION
+    stated = document.get("extent")
+    broken = stated is not None and bool(spec.extent_problems(stated, where="extent"))
+    if fresh_extent or broken:
+        document["extent"] = extent_of(levels)
+    document[spec.PIT_SCHEMA] = pit_schema(levels).to_dict()
+    schemas = [level.table.schema for level in levels]
+    fresh = field_schema(schemas, with_spans=subject.kind == "zip")
+    document[spec.FIELD_SCHEMA] = _described(fresh, document.get(spec.FIELD_SCHEMA))
+    return document
+
+
+def _described(fresh: dict[str, list[list[str]]], stated: Any) -> dict[str, list[list[str]]]:
+    """The new field schema with the descriptions that the old one had."""
+    if not isinstance(stated, dict):
+        return fresh
+    for level, fields in fresh.items():
+        old = stated.get(level)
+        texts = {
+            entry[0]: entry[2]
+            for entry in (old if isinstance(old, list) else [])
+            if isinstance(entry, list) and len(entry) == 3 and isinstance(entry[2], str)
+        }
+        for entry in fields:
+            entry[2] = texts.get(entry[0]) or entry[2]
+    return fresh
+
+
+# -- payloads -------------------------------------------------------------------------------------
+
+
+def _payloads(subject: Subject, rows: Sequence[Rows]) -> list[Payloads]:
+    if subject.kind == "folder":
+        return [_files(subject.source, level) for level in rows]
+    directory = subject.directory
+    assert directory is not None
+    payload, problems = run(local_plan(directory), subject.source.fetch)
+    del problems  # the entries whose bytes are needed are judged one by one below
+    found: list[Payloads] = []
+    missing: list[Problem] = []
+    for level in rows:
+        spans = true_spans(level, directory, payload)
+        needed = ~level.folders & ~(level.padding & (spans.entry < 0))
+        wrong = needed & ((spans.entry < 0) | (spans.offset < 0))
+        wrong |= needed & (directory.flags[spans.entry] & wire.FLAG_ENCRYPTED != 0)
+        missing += [
+            Problem("taco-entry-missing", level.place(row), "the archive has no readable entry")
+            for row in np.flatnonzero(wrong)[:1000].tolist()
+        ]
+        found.append(_entries(subject, level, directory, spans, needed & ~wrong))
+    if missing:
+        raise _hopeless(subject, missing)
+    return found
+
+
+def _files(source: Source, level: Rows) -> Payloads:
+    sizes = np.zeros(len(level), np.int64)
+    paths = []
+    for row, path in enumerate(level.paths.to_pylist()):
+        href = spec.DATA + path
+        paths.append(href)
+        if not level.folders[row]:
+            sizes[row] = source.stat(href).size
+    none = np.zeros(len(level), np.int64)
+    return Spans([source], none, none, sizes, pa.array(paths, pa.string()))
+
+
+def _entries(
+    subject: Subject, level: Rows, directory: Directory, spans: EntrySpans, needed: Any
+) -> Payloads:
+    entry = np.where(needed, spans.entry, 0)
+    return CheckedEntries(
+        source=subject.source,
+        offset=np.where(needed, spans.offset, 0),
+        stored=np.where(needed, directory.csize[entry], 0),
+        size=np.where(needed, directory.size[entry], 0),
+        crc=np.where(needed, directory.crc[entry], 0).astype(np.int64),
+        method=np.where(needed, directory.method[entry], wire.STORE).astype(np.int64),
+        paths=level.paths,
+        limits=subject.limits,
+    )

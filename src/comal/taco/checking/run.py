@@ -1,0 +1,215 @@
+"""`check`: the order in which a container is gone through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from comal.errors import (
+    InvalidInputError,
+    LimitExceededError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.progress import Progress, silent
+from comal.storage import Source, StorageConfig, open_source
+from comal.taco import spec
+from comal.taco.checking import document, tree
+from comal.taco.checking.archive import check_archive
+from comal.taco.checking.files import check_files
+from comal.taco.checking.findings import Findings, Report
+from comal.taco.checking.index import check_forms, check_sources
+from comal.taco.checking.meta import check_meta
+from comal.taco.checking.rows import Rows, first_of, load
+from comal.taco.checking.spans import EntrySpans, check_bounds, check_entries, check_overlap
+from comal.taco.checking.subject import Subject, open_folder, open_zip
+
+LEVELS = ("structure", "sample", "full")
+"""How thorough a check can be; see `check`."""
+
+
+def check(
+    href: str | os.PathLike[str],
+    *,
+    level: str = "full",
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    base_path: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """List every problem of a TACO container.
+
+    Parameters
+    ----------
+    href
+        Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file or a ``.tacocat`` folder.
+    level
+        ``structure``: all metadata, and of the data only the headers of the entries; ``sample``:
+        also one of each twenty payloads; ``full``: every byte. For an index, ``full`` checks its
+        ZIPs as well.
+    limits
+        Caps on what a file may make us hold.
+    config
+        How to speak to remote storage.
+    base_path
+        Folder with the ZIPs of an index, where they are not beside it.
+    progress
+        Told how far the check is.
+
+    Returns
+    -------
+    Report
+        All problems. A container that cannot be opened has a report as long as its first bytes
+        tell that it is TACO 2.
+
+    Raises
+    ------
+    NotThisFormatError, UnsupportedVersionError
+        Something else is there.
+    ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
+        Nothing is there, or it cannot be read.
+    InvalidInputError
+        An unknown level.
+    """
+    if level not in LEVELS:
+        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    findings = Findings()
+    with open_source(href, config=config) as source:
+        base = None if base_path is None else open_source(base_path, config=config)
+        subject = open_subject(source, base, limits, findings)
+        _check(subject, level, findings, progress or silent)
+        return findings.report(source.href, subject.kind, level)
+
+
+def open_subject(
+    source: Source, base: Source | None, limits: Limits, findings: Findings
+) -> Subject:
+    """Open what is there by its bytes, as `load` does, as far as it goes."""
+    last = source.href.rstrip("/").rpartition("/")[2]
+    remote = "://" in source.href
+    if last == spec.TACOCAT_FOLDER:
+        return open_folder(source, "tacocat-folder", base, limits, findings)
+    if not remote:
+        if source.stat().is_dir:
+            return _open_folder(source, base, limits, findings)
+        return _open_file(source, base, limits, findings)
+    missing: ObjectNotFoundError | None = None
+    if not source.href.endswith("/"):
+        try:
+            return _open_file(source, base, limits, findings)
+        except ObjectNotFoundError as error:
+            missing = error  # unless it is a prefix in a store, or a folder behind HTTP
+    try:
+        return _open_folder(source, base, limits, findings)
+    except NotThisFormatError as error:
+        raise (missing or error) from None
+
+
+def _open_folder(
+    source: Source, base: Source | None, limits: Limits, findings: Findings
+) -> Subject:
+    try:
+        names = set(source.names())
+    except ObjectNotFoundError:
+        raise
+    except StorageError:
+        # HTTP cannot list; what each kind of folder must hold is asked for instead.
+        names = {f"{spec.TACOCAT_FOLDER}/"} if _is_index(source) else set()
+    if f"{spec.TACOCAT_FOLDER}/" in names:
+        inner = source.child(spec.TACOCAT_FOLDER)
+        subject = open_folder(inner, "tacocat-folder", base or source, limits, findings)
+        if spec.TACOCAT in names:
+            check_forms(source, limits, findings)
+        return subject
+    if spec.TACOCAT in names:
+        return _open_file(source.child(spec.TACOCAT), base or source, limits, findings)
+    return open_folder(source, "folder", base, limits, findings)
+
+
+def _is_index(source: Source) -> bool:
+    """Whether a folder that cannot be listed is one over an index, and not a dataset."""
+    with suppress(ObjectNotFoundError):
+        source.stat(spec.COLLECTION)
+        return False
+    with suppress(ObjectNotFoundError):
+        source.stat(f"{spec.TACOCAT_FOLDER}/{spec.COLLECTION}")
+        return True
+    return False
+
+
+def _open_file(source: Source, base: Source | None, limits: Limits, findings: Findings) -> Subject:
+    subject = open_zip(source, limits, findings)
+    subject.base = base
+    return subject
+
+
+def _check(subject: Subject, level: str, findings: Findings, progress: Progress) -> None:
+    payload = None
+    if subject.directory is not None:
+        with findings.guard("zip-directory", subject.where):
+            payload = check_archive(subject.source, subject.directory, level, findings, progress)
+    _check_collection(subject, findings)
+    sources: list[str] = []
+    progress(0, None, "level tables")
+    loaded = [load(subject, depth, sources, findings) for depth in range(len(subject.tables))]
+    levels = first_of(loaded)
+    complete = len(levels) == len(loaded) > 0
+    tree.link(levels, findings, complete=complete)
+    codes = tree.check_pit(levels, findings)
+    if subject.collection is not None and complete:
+        tree.check_pit_schema(subject.collection, levels, codes, findings)
+    spans: Sequence[EntrySpans] | None = None
+    if subject.kind == "zip":
+        for rows in levels:
+            check_bounds(rows, subject.total, findings)
+        if subject.directory is not None and payload is not None:
+            spans = check_entries(levels, subject.directory, payload, findings, complete=complete)
+        else:
+            check_overlap(levels, findings)
+    elif subject.kind == "folder":
+        check_files(subject.source, levels, findings, progress)
+    if subject.kind == "folder" or spans is not None:
+        _check_meta(subject, levels, spans, findings, progress)
+    if subject.is_index:
+        present = check_sources(subject, levels, sources, findings, progress)
+        if level == "full":
+            _check_parts(subject, present, findings, progress)
+
+
+def _check_collection(subject: Subject, findings: Findings) -> None:
+    if subject.collection is None:
+        return
+    document.check_document(subject.collection, findings)
+    document.check_field_schema(subject.collection, subject.tables, findings)
+    with findings.guard("taco-table", "extent"):
+        document.check_extent(subject.collection, subject.tables, findings)
+
+
+def _check_meta(
+    subject: Subject,
+    levels: Sequence[Rows],
+    spans: Sequence[EntrySpans] | None,
+    findings: Findings,
+    progress: Progress,
+) -> None:
+    try:
+        check_meta(subject, levels, spans, findings, progress)
+    except LimitExceededError as error:
+        findings.take_error(error, "taco-meta", subject.where)
+
+
+def _check_parts(
+    subject: Subject, names: Sequence[str], findings: Findings, progress: Progress
+) -> None:
+    for name in names:
+        inner = Findings()
+        source = subject.part(name)
+        try:
+            part = open_zip(source, subject.limits, inner)
+        except NotThisFormatError:
+            continue  # reported with the index
+        _check(part, "full", inner, progress)
+        findings.take_all(inner, name)

@@ -1,0 +1,295 @@
+"""A container opened as far as its bytes allow: what cannot be read is a problem, not an end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from comal import strictjson
+from comal.errors import (
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.limits import Limits
+from comal.plan import ByteRange, Head, Whole, run
+from comal.storage import Source
+from comal.table import Footer, ParquetTable, footer_plan
+from comal.taco import spec, wire
+from comal.taco.checking.findings import Findings
+from comal.ziparchive import Directory, directory_plan
+
+
+@dataclass(slots=True)
+class Subject:
+    """What could be opened of a container."""
+
+    source: Source
+    kind: wire.Container
+    limits: Limits
+    total: int = 0
+    """Bytes of the object; 0 for a folder."""
+    directory: Directory | None = None
+    header: wire.Header | None = None
+    collection: dict[str, Any] | None = None
+    tables: list[ParquetTable | None] = field(default_factory=list)
+    """Per level; None where the table cannot be opened."""
+    base: Source | None = None
+    """Folder with the ZIPs of an index; None means beside it."""
+    names: set[str] | None = None
+    """Names in a folder, where it can be listed."""
+
+    @property
+    def where(self) -> str:
+        """The container, for messages."""
+        return self.source.href
+
+    @property
+    def is_index(self) -> bool:
+        """Whether rows name the ZIP that holds them (6.5)."""
+        return self.kind in {"tacocat", "tacocat-folder"}
+
+    def part(self, name: str) -> Source:
+        """A ZIP of the index."""
+        if self.base is not None:
+            return self.base.child(name)
+        return self.source.sibling(name)
+
+
+def open_zip(source: Source, limits: Limits, findings: Findings) -> Subject:
+    """Open a ZIP or a ``__TACOCAT__`` file.
+
+    Raises
+    ------
+    NotThisFormatError, UnsupportedVersionError
+        The first bytes are not those of either.
+    """
+    (head,) = source.fetch([Head(wire.HEADER_END)])
+    if head.data.startswith(wire.TACOCAT_MAGIC):
+        return _open_tacocat(source, head.data, head.total, limits, findings)
+    subject = Subject(source, "zip", limits, head.total)
+    try:
+        subject.header = wire.parse_header(head.data, head.total, source.href)
+        findings.take(subject.header.problems)
+    except InvalidMetadataError as error:
+        findings.take_error(error, "taco-header", source.href)
+    subject.directory = _open_directory(source, limits, findings)
+    levels, collection = _metadata_spans(subject, findings)
+    subject.tables = _open_tables(subject, levels, findings)
+    if collection is None:
+        findings.add("taco-collection", spec.COLLECTION, "there is no such entry")
+    else:
+        with findings.guard("taco-collection", spec.COLLECTION):
+            (piece,) = source.fetch([collection])
+            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, limits)
+    return subject
+
+
+def _open_directory(source: Source, limits: Limits, findings: Findings) -> Directory | None:
+    try:
+        directory = run(directory_plan(limits=limits), source.fetch)
+    except NotThisFormatError as error:
+        findings.take_error(error, "zip-end", source.href)
+    except (InvalidMetadataError, LimitExceededError) as error:
+        findings.take_error(error, "zip-directory", source.href)
+    else:
+        return directory
+    return None
+
+
+def _metadata_spans(
+    subject: Subject, findings: Findings
+) -> tuple[list[ByteRange | None], ByteRange | None]:
+    """Where level tables and collection lie; the directory wins over TACO_HEADER."""
+    header, directory = subject.header, subject.directory
+    if directory is None:
+        if header is None:
+            return [], None
+        return list(header.levels), header.collection
+    entries = {}
+    for name in (*(spec.level_path(n) for n in range(spec.MAX_LEVELS)), spec.COLLECTION):
+        row = directory.find(name)
+        if row >= 0:
+            offset, size = int(directory.payload_offsets[row]), int(directory.csize[row])
+            entries[name] = _payload_span(subject.source, directory, row, offset, size)
+    named = [name for name in entries if name != spec.COLLECTION]
+    count = max((int(name[14]) for name in named), default=-1) + 1
+    levels: list[ByteRange | None] = [entries.get(spec.level_path(n)) for n in range(count)]
+    collection = entries.get(spec.COLLECTION)
+    _check_header_entry(directory, subject.where, findings)
+    if header is not None:
+        _compare_slots(header, levels, collection, findings)
+        levels += header.levels[len(levels) :]
+        levels = [
+            span if span is not None or n >= len(header.levels) else header.levels[n]
+            for n, span in enumerate(levels)
+        ]
+        collection = collection or header.collection
+    return levels, collection
+
+
+def _payload_span(
+    source: Source, directory: Directory, row: int, offset: int, size: int
+) -> ByteRange:
+    """The span of an entry, past an alignment field that only its local header has."""
+    start = int(directory.header_offset[row])
+    (piece,) = source.fetch([ByteRange(start, min(30, directory.total - start))])
+    if piece.data[:4] == b"PK\x03\x04":
+        sizes = int.from_bytes(piece.data[26:28], "little") + int.from_bytes(
+            piece.data[28:30], "little"
+        )
+        if start + 30 + sizes + size <= directory.start:
+            offset = start + 30 + sizes
+    return ByteRange(offset, size)
+
+
+def _check_header_entry(directory: Directory, where: str, findings: Findings) -> None:
+    row = directory.find(wire.HEADER_NAME)
+    if row < 0:
+        row = directory.find("TACO_GHOST")
+    if row < 0:
+        findings.add("taco-header-entry", where, "TACO_HEADER is not in the directory")
+    elif directory.header_offset[row] != 0 or directory.csize[row] != wire.HEADER_PAYLOAD:
+        findings.add(
+            "taco-header-entry",
+            f"entry {row} (TACO_HEADER)",
+            f"must be {wire.HEADER_PAYLOAD} bytes and the first entry",
+        )
+
+
+def _compare_slots(
+    header: wire.Header,
+    levels: Sequence[ByteRange | None],
+    collection: ByteRange | None,
+    findings: Findings,
+) -> None:
+    if len(levels) != len(header.levels):
+        message = f"names {len(header.levels)} levels, the archive has {len(levels)}"
+        findings.add("taco-header-slot", "TACO_HEADER", message)
+    for depth, (slot, entry) in enumerate(zip(header.levels, levels, strict=False)):
+        _compare_slot(depth, spec.level_path(depth), slot, entry, findings)
+    _compare_slot(len(header.levels), spec.COLLECTION, header.collection, collection, findings)
+
+
+def _compare_slot(
+    position: int, name: str, slot: ByteRange, entry: ByteRange | None, findings: Findings
+) -> None:
+    if entry is None:
+        findings.add("taco-header-slot", f"slot {position}", f"there is no entry {name}")
+    elif slot != entry:
+        message = (
+            f"says {slot.offset}+{slot.size}, the entry {name} is at {entry.offset}+{entry.size}"
+        )
+        findings.add("taco-header-slot", f"slot {position}", message)
+
+
+def _open_tacocat(
+    source: Source, head: bytes, total: int, limits: Limits, findings: Findings
+) -> Subject:
+    subject = Subject(source, "tacocat", limits, total)
+    try:
+        subject.header = wire.parse_tacocat_header(head, total, source.href)
+    except InvalidMetadataError as error:
+        findings.take_error(error, "taco-header", source.href)
+        return subject
+    spans = [*subject.header.levels, subject.header.collection]
+    # 6.5: the sections follow the header one after the other.
+    end = wire.TACOCAT_HEADER.size
+    for position, span in enumerate(sorted(spans, key=lambda span: span.offset)):
+        if span.offset < end:
+            findings.add(
+                "taco-span-overlap", f"section {position}", f"begins at {span.offset}, before {end}"
+            )
+        elif span.offset > end:
+            findings.add(
+                "zip-hole", f"bytes {end}+{span.offset - end}", "bytes that belong to no section"
+            )
+        end = max(end, span.end)
+    if end < total:
+        findings.add("zip-trailing-bytes", f"byte {end}", f"{total - end} bytes follow")
+    subject.tables = _open_tables(subject, list(subject.header.levels), findings)
+    with findings.guard("taco-collection", source.href):
+        (piece,) = source.fetch([subject.header.collection])
+        subject.collection = strictjson.loads(piece.data, "collection", limits)
+    return subject
+
+
+def open_folder(
+    source: Source, kind: wire.Container, base: Source | None, limits: Limits, findings: Findings
+) -> Subject:
+    """Open a FOLDER, or the folder form of TACOCAT.
+
+    Raises
+    ------
+    NotThisFormatError
+        The folder has no COLLECTION.json.
+    """
+    subject = Subject(source, kind, limits, base=base)
+    try:
+        (piece,) = source.fetch([Whole(limits.json_bytes, spec.COLLECTION)])
+    except LimitExceededError as error:
+        findings.take_error(error, "taco-collection", spec.COLLECTION)
+    except ObjectNotFoundError as error:
+        raise NotThisFormatError(
+            "not a TACO dataset", where=source.href, expected=f"{spec.COLLECTION} in it"
+        ) from error
+    else:
+        with findings.guard("taco-collection", spec.COLLECTION):
+            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, limits)
+    prefix = "" if kind == "tacocat-folder" else "METADATA/"
+    count = _folder_levels(subject, prefix, findings)
+    spans: list[ByteRange | None] = []
+    for depth in range(count):
+        href = f"{prefix}level{depth}.parquet"
+        try:
+            spans.append(ByteRange(0, source.stat(href).size, href))
+        except ObjectNotFoundError:
+            findings.add("taco-level-missing", href, f"there is no table of level {depth}")
+            spans.append(None)
+    subject.tables = _open_tables(subject, spans, findings)
+    return subject
+
+
+def _folder_levels(subject: Subject, prefix: str, findings: Findings) -> int:
+    """How many levels a folder has: by its files where they can be listed, else by its word."""
+    stated = 0
+    document = subject.collection or {}
+    try:
+        stated = spec.PITSchema.from_dict(document.get(spec.PIT_SCHEMA)).levels
+    except InvalidMetadataError:
+        stated = 0  # reported with the collection
+    try:
+        found = set(subject.source.names(prefix.rstrip("/")))
+    except ObjectNotFoundError:
+        findings.add("taco-level-missing", prefix.rstrip("/"), "there is no such folder")
+        return 0
+    except StorageError:
+        return max(stated, 1)
+    present = [n for n in range(spec.MAX_LEVELS) if f"level{n}.parquet" in found]
+    return max(stated, max(present, default=0) + 1)
+
+
+def _open_tables(
+    subject: Subject, spans: Sequence[ByteRange | None], findings: Findings
+) -> list[ParquetTable | None]:
+    tables: list[ParquetTable | None] = []
+    for depth, span in enumerate(spans):
+        if span is None:
+            if subject.kind == "zip":
+                findings.add("taco-level-missing", f"level {depth}", "the level has no table")
+            tables.append(None)
+            continue
+        tables.append(None)
+        with findings.guard("taco-table", f"level {depth}"):
+            footer = open_footer(subject.source, span, subject.limits)
+            tables[-1] = ParquetTable(subject.source, footer, limits=subject.limits)
+    return tables
+
+
+def open_footer(source: Source, span: ByteRange, limits: Limits) -> Footer:
+    """The footer of a Parquet file that is a span of an object."""
+    limits.check("table_bytes", span.size, f"{source.href} {span.href}")
+    return run(footer_plan(span, (), limits), source.fetch)

@@ -1,0 +1,1 @@
+"""From container to container: export and the two conversions (TACO 2.0, 7.1.3, 7.1.4)."""

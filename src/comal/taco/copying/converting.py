@@ -1,0 +1,310 @@
+"""From one form of a dataset to the other: `folder2zip` and `zip2folder` (TACO 2.0, 7.1.4).
+
+Everything is kept: rows and their order, padding, columns, keys of the collection, and the bytes of
+the samples. Only what depends on the container is written anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    NotThisFormatError,
+    shown,
+    translated,
+)
+from comal.progress import Progress
+from comal.storage import StorageConfig, open_source
+from comal.storage.local import ERRORS
+from comal.taco import spec
+from comal.taco.copying.exporting import check_limit, computed_schemas
+from comal.taco.copying.foreign import check_foreign
+from comal.taco.copying.gather import check_links, levels_from, pick
+from comal.taco.copying.targetcheck import refuse_source
+from comal.taco.copying.telling import telling
+from comal.taco.copying.wholezip import check_whole
+from comal.taco.model.levels import Levels, relative_paths
+from comal.taco.model.pit import check_pit
+from comal.taco.reading.container import Container, open_container
+from comal.taco.verbosity import LOGGER
+from comal.taco.warning import TacoWarning
+from comal.taco.writing.creating import Writing, container_of, write_levels
+from comal.taco.writing.stored import field_schema, settings
+
+_SHOWN = 5
+
+
+def folder2zip(
+    input: str | os.PathLike[str],  # noqa: A002 - the name that the specification gives it
+    output: str | os.PathLike[str],
+    quiet: bool = False,  # noqa: FBT001, FBT002 - likewise its place
+    temp_dir: str | os.PathLike[str] | None = None,
+    *,
+    overwrite: bool = False,
+    config: StorageConfig | None = None,
+    progress: Progress | None = None,
+    **parquet: Any,
+) -> Path:
+    """Pack a dataset in FOLDER form into one ZIP.
+
+    Parameters
+    ----------
+    input
+        The folder, local or in an object store.
+    output
+        The archive.
+    quiet
+        Show no progress on a terminal.
+    temp_dir
+        Accepted for the specification's sake; what is temporary lies beside the target.
+    overwrite
+        Replace an existing target at the end, as a whole.
+    config
+        How to speak to remote storage.
+    progress
+        Told how far the copy is, instead of the terminal.
+    **parquet
+        Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``.
+
+    Returns
+    -------
+    pathlib.Path
+        The archive.
+
+    Raises
+    ------
+    NotThisFormatError
+        The input is something else than a dataset in FOLDER form.
+    ObjectNotFoundError
+        A sample's file is missing.
+    UnsafeContentError
+        An id that could leave its folder, or a symbolic link that leads out of the dataset.
+    InvalidMetadataError
+        Tables that are broken.
+    ConflictError
+        The target exists, or is part of the source.
+    StorageError, ObjectChangedError
+        Source or target fail, or a file changes while it is read.
+
+    Notes
+    -----
+    Files below ``DATA/`` that no row names are not copied; a warning tells of them.
+    """
+    del temp_dir
+    target = _target(output, "zip")
+    how = settings(parquet)
+    with _opened(input, "folder", "a dataset in FOLDER form", config) as container:
+        refuse_source([container], target)
+        levels = _all_levels(container, 100)
+        levels = check_foreign(levels, as_files=False)
+        _check_folder(container, levels)
+        _write(container, levels, target, "zip", how, overwrite, progress, quiet)
+    return target
+
+
+def zip2folder(
+    input: str | os.PathLike[str],  # noqa: A002 - the name that the specification gives it
+    output: str | os.PathLike[str],
+    limit: int = 100,
+    quiet: bool = False,  # noqa: FBT001, FBT002 - likewise its place
+    *,
+    overwrite: bool = False,
+    rename: bool = False,
+    config: StorageConfig | None = None,
+    progress: Progress | None = None,
+    **parquet: Any,
+) -> Path:
+    """Unpack a dataset in ZIP form into a folder.
+
+    Parameters
+    ----------
+    input
+        The archive, local or remote.
+    output
+        The folder, which must not exist.
+    limit
+        Requests in flight at once while remote bytes are copied.
+    quiet
+        Show no progress on a terminal.
+    overwrite
+        Replace an existing folder at the end. All that it holds is deleted then.
+    rename
+        Give ids that some file system cannot hold a safe name, instead of refusing them.
+    config
+        How to speak to remote storage.
+    progress
+        Told how far the copy is, instead of the terminal.
+    **parquet
+        Settings of the level tables.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    NotThisFormatError
+        The input is something else than a dataset in ZIP form.
+    UnsafeContentError
+        An id that could leave its folder, or one that is no file name everywhere.
+    InvalidMetadataError
+        An archive with entries that no table names, names that stand twice, entries that are
+        compressed, encrypted or no plain files, or bytes that are not those of their entry.
+    ConflictError
+        The target exists, or is part of the source.
+    StorageError, ObjectChangedError
+        Source or target fail, or the source changes while it is read.
+    """
+    target = _target(output, "folder")
+    check_limit(limit)
+    how = settings(parquet)
+    with _opened(input, "zip", "a dataset in ZIP form", config) as container:
+        refuse_source([container], target)
+        levels = _all_levels(container, limit)
+        check_whole(container)
+        levels = check_foreign(levels, as_files=True, rename=rename)
+        _write(container, levels, target, "folder", how, overwrite, progress, quiet)
+    return target
+
+
+async def folder2zip_async(
+    input: str | os.PathLike[str],  # noqa: A002
+    output: str | os.PathLike[str],
+    *args: Any,
+    **named: Any,
+) -> Path:
+    """As `folder2zip`, without blocking the event loop."""
+    return await asyncio.to_thread(folder2zip, input, output, *args, **named)
+
+
+async def zip2folder_async(
+    input: str | os.PathLike[str],  # noqa: A002
+    output: str | os.PathLike[str],
+    *args: Any,
+    **named: Any,
+) -> Path:
+    """As `zip2folder`, without blocking the event loop."""
+    return await asyncio.to_thread(zip2folder, input, output, *args, **named)
+
+
+def _target(output: str | os.PathLike[str], kind: str) -> Path:
+    target = Path(output)
+    container_of(target, kind)  # refuses names that a folder cannot have
+    return target
+
+
+@contextmanager
+def _opened(
+    href: str | os.PathLike[str], kind: str, expected: str, config: StorageConfig | None
+) -> Iterator[Container]:
+    with open_source(href, config=config) as source:
+        container = open_container(source)
+        if container.kind != kind:
+            raise NotThisFormatError(
+                f"not {expected}",
+                where=shown(source.href, 200),
+                found=container.kind,
+                hint="load it and use export, which takes every form",
+            )
+        yield container
+
+
+def _all_levels(container: Container, limit: int) -> Levels:
+    count = container.levels[0].num_rows
+    if count == 0:
+        raise InvalidInputError("dataset has no sample", where=shown(container.source.href, 200))
+    picked = pick([container], np.zeros(count, np.int64), np.arange(count))
+    for depth, level in enumerate(container.levels):
+        found = len(picked[depth].row) if depth < len(picked) else 0
+        if found != level.num_rows:
+            raise InvalidMetadataError(
+                "rows without a parent", where=level.where, found=f"{level.num_rows - found} rows"
+            )
+    return levels_from([container], picked, [None] * len(picked), limit, links=False)
+
+
+def _write(
+    container: Container,
+    levels: Levels,
+    target: Path,
+    kind: str,
+    how: Any,
+    overwrite: bool,  # noqa: FBT001
+    progress: Progress | None,
+    quiet: bool,  # noqa: FBT001
+) -> None:
+    document = container.collection | _schemas(container, levels, kind)
+    with telling(progress, quiet=quiet) as told:
+        write_levels(levels, document, target, kind, Writing(how, overwrite, told))
+    LOGGER.info("wrote %s", target)
+
+
+def _schemas(container: Container, levels: Levels, kind: str) -> dict[str, Any]:
+    """What the collection says of the tables; the tree that it describes stays when it is none."""
+    try:
+        check_pit(levels)
+    except InvalidInputError as error:
+        warnings.warn(
+            f"{container.source.href}: {error}; its {spec.PIT_SCHEMA} is copied as it is",
+            TacoWarning,
+            stacklevel=4,
+        )
+        schemas = [level.table.schema for level in levels]
+        return {spec.FIELD_SCHEMA: field_schema(schemas, with_spans=kind == "zip")}
+    return computed_schemas(levels, kind)
+
+
+# -- the folder itself ----------------------------------------------------------------------------
+
+
+def _check_folder(container: Container, levels: Levels) -> None:
+    """Refuse links out of a local folder, and tell of files that no row names."""
+    root = container.source.href.rstrip("/")
+    if "://" in root:
+        return  # not every storage can list, and none has links
+    names, links = _walk(f"{root}/{spec.DATA}")
+    check_links(root, [f"{root}/{spec.DATA}{name}" for name in links])
+    present = pa.array(names, pa.string())
+    known = [path.filter(pc.invert(pc.ends_with(path, "/"))) for path in relative_paths(levels)]
+    strange = present.filter(pc.invert(pc.is_in(present, value_set=pa.concat_arrays(known))))
+    if len(strange):
+        shown_names = ", ".join(shown(name) for name in strange[:_SHOWN].to_pylist())
+        warnings.warn(
+            f"{root}: {len(strange)} files below {spec.DATA} belong to no sample and are not "
+            f"copied: {shown_names}",
+            TacoWarning,
+            stacklevel=3,
+        )
+
+
+def _walk(root: str) -> tuple[list[str], list[str]]:
+    """Files below a folder relative to it, without local metadata; and links, not followed."""
+    found: list[str] = []
+    links: list[str] = []
+    left = [""]
+    with translated(ERRORS, "cannot list", where=shown(root, 200)):
+        while left:
+            prefix = left.pop()
+            with os.scandir(root + prefix) as entries:
+                for entry in entries:
+                    name = prefix + entry.name
+                    if entry.is_symlink():
+                        links.append(name)
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(name + "/")
+                    elif entry.name not in {spec.META, spec.META_OLD}:
+                        found.append(name)
+    return [os.fsencode(name).decode("utf-8", "backslashreplace") for name in sorted(found)], links

@@ -1,0 +1,340 @@
+"""Payloads that are entries of ZIP archives, each compared with its local header on the way.
+
+The local header of an entry stands right before its bytes, so it comes along in the same request:
+name, size and checksum show a wrong span, an index that is older than its archive and rot of the
+storage. Whole blocks are compared at once; only what is unusual is looked at entry by entry.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal.isal_zlib import crc32
+
+from comal.errors import InvalidMetadataError, shown
+from comal.limits import KIB, MIB
+from comal.plan import ByteRange, Piece, Wanted
+from comal.storage import Source
+from comal.storage.coalesce import Merged, coalesce
+from comal.storage.wrapping import WrappedSource
+from comal.taco.model.sources import Rows, check_size
+from comal.ziparchive import wire
+from comal.ziparchive.blocks import checksums
+from comal.ziparchive.local import local_before, prefix_size
+from comal.ziparchive.parse import slices
+
+_GAP = 64 * KIB
+"""Unwanted bytes between two samples that cost less than another request."""
+_REQUEST = 4 * MIB
+_GROUP = 32 * MIB
+"""Bytes that are fetched at once, gaps included."""
+_UNUSUAL = wire.FLAG_ENCRYPTED | wire.FLAG_DESCRIPTOR | wire.FLAG_STRONG_ENCRYPTION
+
+_Bools = npt.NDArray[np.bool_]
+
+
+class LimitedSource(WrappedSource):
+    """Asks for at most so many ranges at once."""
+
+    def __init__(self, source: Source, limit: int) -> None:
+        super().__init__(source)
+        self.limit = max(1, limit)
+
+    def rewrap(self, source: Source) -> LimitedSource:
+        """The same limit for another source."""
+        return LimitedSource(source, self.limit)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, in their order."""
+        pieces: list[Piece] = []
+        for start in range(0, len(wanted), self.limit):
+            pieces += self.source.fetch(wanted[start : start + self.limit])
+        return pieces
+
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `fetch`, without blocking the event loop."""
+        pieces: list[Piece] = []
+        for start in range(0, len(wanted), self.limit):
+            pieces += await self.source.fetch_async(wanted[start : start + self.limit])
+        return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class ZipEntries:
+    """Samples of other archives, by the spans that their indexes give them."""
+
+    sources: Sequence[Source]
+    source: Rows
+    """For each row the position of its archive."""
+    offsets: Rows
+    lengths: Rows
+    names: Any
+    """Arrow strings: the name of the entry that each row must be."""
+    limit: int = 100
+    """Requests in flight at most."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[ZipEntries]) -> ZipEntries:
+        """The rows of all `parts`, one after the other; an archive that several share stays one."""
+        sources: list[Source] = []
+        known: dict[int, int] = {}
+        source = []
+        for part in parts:
+            for item in part.sources:
+                if id(item) not in known:
+                    known[id(item)] = len(sources)
+                    sources.append(item)
+            places = np.array([known[id(item)] for item in part.sources], np.int64)
+            source.append(places[part.source])
+        return cls(
+            sources,
+            np.concatenate(source),
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            pa.concat_arrays([part.names for part in parts]),
+            min(part.limit for part in parts),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def sizes(self) -> Rows:
+        """Lengths of the spans."""
+        return self.lengths
+
+    def take(self, rows: Rows) -> ZipEntries:
+        """The payloads of `rows`."""
+        return ZipEntries(
+            self.sources,
+            self.source[rows],
+            self.offsets[rows],
+            self.lengths[rows],
+            self.names.take(pa.array(rows)),
+            self.limit,
+        )
+
+    def place(self, row: int) -> str:
+        """The archive and the span in it."""
+        return _place(self, row)
+
+    def block(self, rows: Rows, sizes: Rows) -> Any:
+        """Fetch `rows`, neighbours together, and compare each with its local header.
+
+        Raises
+        ------
+        InvalidMetadataError
+            A span is not that of its sample, a checksum is wrong, or two samples overlap.
+        """
+        del sizes  # those of the local headers must be the same
+        order = np.lexsort((self.offsets[rows], self.source[rows]))
+        chosen = self.take(rows[order])
+        parts = []
+        for position in np.unique(chosen.source).tolist():
+            mine = chosen.take(np.flatnonzero(chosen.source == position))
+            parts += list(_fetched(mine, self.sources[position]))
+        joined = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+        if (order[1:] >= order[:-1]).all():
+            return joined
+        return joined.take(pa.array(np.argsort(order)))
+
+    def open(self, row: int) -> BinaryIO:
+        """One entry as a stream that raises `InvalidMetadataError` when its checksum is wrong."""
+        source = self.sources[int(self.source[row])]
+        name, offset, size = self.names[row].as_py(), int(self.offsets[row]), int(self.lengths[row])
+        before = min(offset, prefix_size(len(name.encode())))
+        (piece,) = source.fetch([ByteRange(offset - before, before)])
+        header = local_before(piece.data, name, size, where=self.place(row))
+        return cast("BinaryIO", _CheckedStream(self, row, source, header.crc))
+
+
+# -- a block of entries ---------------------------------------------------------------------------
+
+
+def _fetched(entries: ZipEntries, source: Source) -> Iterator[Any]:
+    """The payloads of entries of one archive, in ascending order of their offsets."""
+    name_sizes = _name_sizes(entries.names)
+    for row in np.flatnonzero(entries.offsets < wire.LOCAL_SIZE + name_sizes)[:1].tolist():
+        raise InvalidMetadataError(
+            "the span is not that of the sample", where=_place(entries, row), expected="a header"
+        )
+    # The same for all rows, so that ranges ascend as offsets do.
+    before = prefix_size(int(name_sizes.max(initial=0)))
+    starts = np.maximum(0, entries.offsets - before)
+    merged = coalesce(starts, entries.offsets + entries.lengths - starts, _GAP, _REQUEST)
+    limited = LimitedSource(source, entries.limit)
+    first = 0
+    for begin, end in _groups(merged, entries.limit):
+        ranges = zip(
+            merged.starts[begin:end].tolist(), merged.sizes[begin:end].tolist(), strict=True
+        )
+        pieces = limited.fetch([ByteRange(start, size) for start, size in ranges])
+        # `owner` ascends, because offsets do.
+        last = int(np.searchsorted(merged.owner, end))
+        yield from _taken(entries, first, last, merged, begin, b"".join(p.data for p in pieces))
+        first = last
+
+
+def _groups(merged: Merged, limit: int) -> Iterator[tuple[int, int]]:
+    """Runs of requests that are sent at once; a range that needs several is never cut."""
+    whole = np.zeros(len(merged.starts) + 1, np.bool_)
+    whole[merged.owner] = True
+    whole[-1] = True
+    begin, size = 0, 0
+    for index, length in enumerate(merged.sizes.tolist()):
+        full = size + length > _GROUP or index - begin >= limit
+        if index > begin and full and whole[index]:
+            yield begin, index
+            begin, size = index, 0
+        size += length
+    if len(merged.sizes):
+        yield begin, len(merged.sizes)
+
+
+def _taken(
+    entries: ZipEntries, first: int, last: int, merged: Merged, begin: int, data: bytes
+) -> Iterator[Any]:
+    """Payloads of the rows ``first .. last`` from the bytes of their requests."""
+    rows = np.arange(first, last)
+    sizes = merged.sizes[begin:]
+    bases = np.cumsum(sizes) - sizes
+    owner = merged.owner[rows]
+    places = entries.offsets[rows] - merged.starts[owner] + bases[owner - begin]
+    lengths = entries.lengths[rows]
+    crcs = _expected(entries, rows, places, data)
+    overlaps = np.flatnonzero(places[1:] < places[:-1] + lengths[:-1])
+    for row in overlaps[:1].tolist():
+        raise InvalidMetadataError(
+            "samples overlap",
+            where=_place(entries, first + row + 1),
+            found=f"begins inside {_place(entries, first + row)}",
+        )
+    payloads = slices(data, places, lengths)
+    found = checksums(payloads)
+    for row in np.flatnonzero(found != crcs)[:1].tolist():
+        raise _damaged(entries, first + row, int(found[row]), int(crcs[row]))
+    yield payloads
+
+
+def _expected(entries: ZipEntries, rows: Rows, places: Rows, data: bytes) -> npt.NDArray[np.uint32]:
+    """The checksums that the local headers give, once the headers are those of the rows."""
+    names = entries.names.take(pa.array(rows))
+    name_sizes = _name_sizes(names)
+    lengths = entries.lengths[rows]
+    heads = places - wire.LOCAL_SIZE - name_sizes
+    inside = heads >= 0
+    every = np.ndarray((max(0, len(data) - wire.LOCAL_SIZE + 1),), wire.LOCAL, data, strides=(1,))
+    crcs = np.zeros(len(rows), np.uint32)
+    usual = np.zeros(len(rows), np.bool_)
+    if len(every):
+        records = every[np.minimum(np.maximum(heads, 0), len(every) - 1)]
+        crcs = records["crc"].copy()
+        usual = (
+            inside
+            & (records["signature"] == wire.LOCAL_SIGNATURE)
+            & (records["method"] == wire.STORE)
+            & (records["flags"] & _UNUSUAL == 0)
+            & (records["name_size"] == name_sizes)
+            & (records["extra_size"] == 0)
+            & (records["csize"] == lengths)
+            & (records["size"] == lengths)
+        )
+        usual &= _same_names(data, heads + wire.LOCAL_SIZE, names, name_sizes, usual)
+    for row in np.flatnonzero(~usual).tolist():
+        crcs[row] = _unusual(entries, int(rows[row]), int(places[row]), data)
+    return crcs
+
+
+def _same_names(data: bytes, starts: Rows, names: Any, sizes: Rows, candidates: _Bools) -> _Bools:
+    """Which of the candidates have the bytes of their names at `starts`."""
+    same = np.zeros(len(starts), np.bool_)
+    rows = np.flatnonzero(candidates)
+    ends = starts[rows] + sizes[rows]
+    if len(rows) == 0 or (starts[rows][1:] < ends[:-1]).any():
+        return same  # overlapping headers, which are looked at one by one
+    found = slices(data, starts[rows], sizes[rows])
+    equal = pc.equal(found, names.take(pa.array(rows)).cast(pa.binary()))
+    same[rows] = equal.to_numpy(zero_copy_only=False)
+    return same
+
+
+def _unusual(entries: ZipEntries, row: int, place: int, data: bytes) -> int:
+    """The checksum from a header with extra fields; an error when it is not that of the row."""
+    name = entries.names[row].as_py()
+    before = min(place, prefix_size(len(name.encode())))
+    size = int(entries.lengths[row])
+    prefix = data[place - before : place]
+    return int(local_before(prefix, name, size, where=_place(entries, row)).crc)
+
+
+def _name_sizes(names: Any) -> Rows:
+    return np.asarray(pc.binary_length(names).to_numpy(zero_copy_only=False), np.int64)
+
+
+# -- one large entry ------------------------------------------------------------------------------
+
+
+class _CheckedStream(io.RawIOBase):
+    """The bytes of one entry, fetched some MiB at a time; the last of them prove the rest."""
+
+    def __init__(self, entries: ZipEntries, row: int, source: Source, crc: int) -> None:
+        super().__init__()
+        self._entries, self._row, self._source, self._expected = entries, row, source, crc
+        self._left = int(entries.lengths[row])
+        self._position = int(entries.offsets[row])
+        self._buffer, self._used = b"", 0
+        self._crc = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            return self.readall()
+        if self._used == len(self._buffer) and self._left:
+            self._refill()
+        taken = self._buffer[self._used : self._used + size]
+        self._used += len(taken)
+        return taken
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _refill(self) -> None:
+        count = min(self._left, _GROUP, self._entries.limit * _REQUEST)
+        (piece,) = self._source.fetch([ByteRange(self._position, count)])
+        check_size(len(piece.data), count, _place(self._entries, self._row))
+        self._buffer, self._used = piece.data, 0
+        self._position += count
+        self._left -= count
+        self._crc = crc32(piece.data, self._crc)
+        if not self._left and self._crc != self._expected:
+            raise _damaged(self._entries, self._row, self._crc, self._expected)
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def _place(entries: ZipEntries, row: int) -> str:
+    name = shown(entries.names[row].as_py(), 120)
+    where = entries.sources[int(entries.source[row])].href
+    return f"sample {name} in {where} (bytes {entries.offsets[row]}+{entries.lengths[row]})"
+
+
+def _damaged(entries: ZipEntries, row: int, found: int, expected: int) -> InvalidMetadataError:
+    return InvalidMetadataError(
+        "checksum mismatch",
+        where=_place(entries, row),
+        found=f"crc {found:08x}",
+        expected=f"{expected:08x}",
+        hint="the archive is damaged; fetch it again",
+    )

@@ -1,0 +1,203 @@
+"""Filtered datasets as containers of their own: `export` (TACO 2.0, 7.1.3).
+
+The rows of the view and everything below them become levels, and the writer of `create` writes
+them. The bytes are copied by range, neighbours together, and never held as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from comal.errors import InvalidInputError, shown
+from comal.geo.times import parse_instant
+from comal.progress import Progress
+from comal.taco import spec
+from comal.taco.copying.foreign import check_foreign
+from comal.taco.copying.targetcheck import refuse_source
+from comal.taco.copying.telling import telling
+from comal.taco.copying.viewlevels import view_levels
+from comal.taco.model.extent import Coverage, finished
+from comal.taco.model.levels import Levels
+from comal.taco.model.pit import pit_schema
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.verbosity import LOGGER
+from comal.taco.writing.creating import Writing, container_of, write_levels
+from comal.taco.writing.stored import field_schema, settings
+
+_OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
+"""Keys that tell which archives an index is over; a container of its own is over none."""
+
+
+def export(
+    dataset: TacoDataset,
+    output: str | os.PathLike[str],
+    output_format: str = "auto",
+    quiet: bool = False,  # noqa: FBT001, FBT002 - the position that the specification gives it
+    limit: int = 100,
+    temp_dir: str | os.PathLike[str] | None = None,
+    *,
+    overwrite: bool = False,
+    rename: bool = False,
+    subset_date: str | dt.datetime | None = None,
+    progress: Progress | None = None,
+    **parquet: Any,
+) -> Path:
+    """Write the rows of a dataset's current view, with all that is below them, as a container.
+
+    Parameters
+    ----------
+    dataset
+        From `load` or `concat`, filtered or not, local or remote.
+    output
+        Target: a file for ZIP, a folder for FOLDER.
+    output_format
+        ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
+    quiet
+        Show no progress on a terminal.
+    limit
+        Requests in flight at once while remote bytes are copied.
+    temp_dir
+        Accepted for the specification's sake; what is temporary lies beside the target.
+    overwrite
+        Replace an existing target at the end, as a whole.
+    rename
+        Give ids that some file system cannot hold a safe name. Without it they are a warning in a
+        ZIP and an error in a FOLDER, where they become names of files.
+    subset_date
+        The time to put into ``taco:subset_date``: now when None, or what the environment variable
+        ``SOURCE_DATE_EPOCH`` says. It is the one thing that differs between two exports.
+    progress
+        Told how far the copy is, instead of the terminal.
+    **parquet
+        Settings of the level tables: ``compression``, ``compression_level``, ``row_group_size``,
+        ...
+
+    Returns
+    -------
+    pathlib.Path
+        The target.
+
+    Raises
+    ------
+    InvalidInputError
+        A view without rows, ids that stand twice (as in a concatenation of overlapping parts), rows
+        that differ in structure, arguments that cannot be used.
+    QueryError
+        A view whose rows cannot be found again, because its query dropped `id` and the
+        ``internal:`` columns.
+    UnsafeContentError
+        An id that could leave its folder, or one that is no file name everywhere.
+    InvalidMetadataError
+        A sample whose bytes are not those that its archive says.
+    ConflictError
+        The target exists, or is part of the source.
+    StorageError, ObjectChangedError
+        Source or target fail, or the source changes while it is read.
+
+    Notes
+    -----
+    What a query of the caller makes of level 0 is what is written: metadata columns that it drops
+    are dropped, and those that it computes are kept if their names follow the key grammar (letters,
+    digits, ``_`` and one ``:``). `id`, `type` and the ``internal:`` columns are always those of the
+    samples, whatever the query says. Deeper levels keep all their columns.
+
+    Children are complete, unless a filter with ``prune=True`` hides some. Where that leaves roots
+    of different structure, empty ``__TACOPAD__N`` samples fill the gaps; padding of the source that
+    nothing needs any more goes away.
+
+    Every other key of the collection stays. Extent (as far as columns tell it), counts, ``shape``
+    and ``taco:field_schema`` are computed anew; ``taco:subset_of`` is the id of the source.
+    """
+    del temp_dir
+    if not isinstance(dataset, TacoDataset):
+        raise InvalidInputError(
+            "not a dataset", found=type(dataset).__name__, hint="pass what load returns"
+        )
+    target = Path(output)
+    kind = container_of(target, output_format)
+    check_limit(limit)
+    how = settings(parquet)
+    stamp = _date(subset_date)
+    containers = dataset.home.containers
+    refuse_source(containers, target)
+    levels = view_levels(dataset, limit)
+    levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
+    document = _document(dataset.collection, levels, kind, stamp)
+    with telling(progress, quiet=quiet) as told:
+        write_levels(levels, document, target, kind, Writing(how, overwrite, told))
+    LOGGER.info("exported %d samples to %s", levels[0].rows, target)
+    return target
+
+
+async def export_async(
+    dataset: TacoDataset, output: str | os.PathLike[str], *args: Any, **named: Any
+) -> Path:
+    """As `export`, without blocking the event loop."""
+    return await asyncio.to_thread(export, dataset, output, *args, **named)
+
+
+def check_limit(limit: Any) -> None:
+    """Refuse what is no number of requests."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidInputError("limit is a number of requests", found=repr(limit))
+
+
+def _date(given: str | dt.datetime | None) -> str:
+    """The value of ``taco:subset_date``, in UTC."""
+    if given is not None:
+        moment = dt.datetime.fromtimestamp(parse_instant(given) / 1_000_000, dt.UTC)
+        return moment.isoformat()
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    if not epoch.isascii() or not epoch.isdigit() or len(epoch) > 11:
+        raise InvalidInputError(
+            "SOURCE_DATE_EPOCH is no time", found=shown(epoch), expected="seconds since 1970"
+        )
+    return dt.datetime.fromtimestamp(int(epoch), dt.UTC).isoformat()
+
+
+# -- the collection -------------------------------------------------------------------------------
+
+
+def _document(
+    collection: Mapping[str, Any], levels: Levels, kind: str, stamp: str
+) -> dict[str, Any]:
+    kept = {key: value for key, value in collection.items() if key not in _OF_AN_INDEX}
+    document = {key: kept.pop(key) for key in spec.CORE_FIELDS if key in kept}
+    document["taco_version"] = spec.TACO_VERSION
+    document["extent"] = _extent(levels, collection.get("extent"))
+    computed = (spec.PIT_SCHEMA, spec.FIELD_SCHEMA, spec.SUBSET_OF, spec.SUBSET_DATE)
+    document |= {key: value for key, value in kept.items() if key not in computed}
+    document[spec.SUBSET_OF] = collection.get("id")
+    document[spec.SUBSET_DATE] = stamp
+    return document | computed_schemas(levels, kind)
+
+
+def computed_schemas(levels: Levels, kind: str) -> dict[str, Any]:
+    """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
+    schemas = [level.table.schema for level in levels]
+    return {
+        spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
+        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=kind == "zip"),
+    }
+
+
+def _extent(levels: Levels, source: Any) -> dict[str, Any]:
+    """What the rows cover; what no column tells is that of the source, which covers them too."""
+    spatial: list[float] | None = None
+    temporal: list[str] | None = None
+    for level in levels:
+        coverage = Coverage()
+        coverage.add(level.table)
+        spatial = spatial or coverage.spatial()
+        temporal = temporal or coverage.temporal()
+    if isinstance(source, Mapping):
+        spatial = spatial or source.get("spatial")
+        temporal = temporal or source.get("temporal")
+    return finished(spatial, temporal)

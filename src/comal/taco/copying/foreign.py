@@ -1,0 +1,158 @@
+"""Ids that come out of other containers: what may be copied, and safe names for the rest.
+
+An id that could leave its folder or hide is never written. One that some file system cannot hold
+is copied into a ZIP with a warning, and into loose files only under another name.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal.isal_zlib import crc32
+
+from comal import names
+from comal.errors import InvalidInputError, UnsafeContentError, shown
+from comal.taco import spec
+from comal.taco.model.levels import Level, Levels, children, path_of
+from comal.taco.warning import TacoWarning
+
+_ODD = re.compile(r'[<>"|?*,%]')
+_SHOWN = 5
+
+
+def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Levels:
+    """Refuse rows that no container may hold; with `rename` give risky ids safe names.
+
+    Parameters
+    ----------
+    levels
+        Rows of other containers.
+    as_files
+        The ids become names of files and folders, so that risky ones are an error.
+    rename
+        Change risky ids instead.
+
+    Raises
+    ------
+    UnsafeContentError
+        An id that could leave its folder or hide, or with `as_files` a risky one.
+    InvalidInputError
+        An id that stands twice among siblings, a FOLDER without children.
+    """
+    checked = []
+    for depth, level in enumerate(levels):
+        parents = level.parent if depth else None
+        _check_illegal(levels, depth)
+        _check_twice(levels, depth, parents)
+        risky = _risky(level.ids, parents)
+        if risky and rename:
+            level = replace(level, table=_renamed(level, parents))  # noqa: PLW2901
+        elif risky:
+            _refuse_or_warn(levels, depth, risky, as_files=as_files)
+        checked.append(level)
+    for depth, level in enumerate(levels):
+        below = levels[depth + 1] if depth + 1 < len(levels) else None
+        empty = np.flatnonzero(level.folders & (children(level, below) == 0))
+        for row in empty[:1].tolist():
+            raise InvalidInputError(
+                "FOLDER sample has no children", where=shown(path_of(levels, depth, row))
+            )
+    return tuple(checked)
+
+
+def _check_illegal(levels: Levels, depth: int) -> None:
+    ids = levels[depth].ids
+    for row in np.flatnonzero(pc.is_null(ids).to_numpy(zero_copy_only=False))[:1].tolist():
+        raise UnsafeContentError("an id is null", where=f"level {depth}, row {row}")
+    for bad in names.bad_names(ids, tier=1):
+        raise UnsafeContentError(
+            f"id {shown(bad.name)} {bad.reason}", where=f"level {depth}, row {bad.row}", id=bad.name
+        )
+
+
+def _check_twice(levels: Levels, depth: int, parents: Any) -> None:
+    level = levels[depth]
+    for first, second in names.twins(level.ids, parents, fold=False)[:1]:
+        raise InvalidInputError(
+            f"id {shown(level.ids[first].as_py())} stands twice among siblings",
+            where=shown(path_of(levels, depth, first), 200),
+            found=f"{level.payloads.place(first)} and {level.payloads.place(second)}",
+            expected="ids that tell the samples apart",
+            hint="select rows so that each id comes once, or export the sources one by one",
+            id=level.ids[first].as_py(),
+        )
+
+
+def _risky(ids: Any, parents: Any) -> list[tuple[int, str]]:
+    """Some rows whose names not every file system can hold, with the reason."""
+    found = [(bad.row, bad.reason) for bad in islice(names.bad_names(ids, tier=2), _SHOWN)]
+    for first, second in names.twins(ids, parents)[: _SHOWN - len(found)]:
+        found.append((second, f"is {shown(ids[first].as_py())} where case is ignored"))
+    return found
+
+
+def _refuse_or_warn(
+    levels: Levels, depth: int, risky: list[tuple[int, str]], *, as_files: bool
+) -> None:
+    texts = [f"{shown(path_of(levels, depth, row))} {reason}" for row, reason in risky]
+    if as_files:
+        raise UnsafeContentError(
+            "ids cannot be names of files everywhere",
+            where=f"level {depth}",
+            found="; ".join(texts),
+            hint="pass rename=True to give them safe names, or write a ZIP",
+        )
+    warnings.warn(
+        f"level {depth} has ids that not every file system can hold: {'; '.join(texts)}",
+        TacoWarning,
+        stacklevel=5,
+    )
+
+
+# -- safe names -----------------------------------------------------------------------------------
+
+
+def safe_name(name: str) -> str:
+    """A name like `name` that every file system can hold; the name itself when it can."""
+    safe = _ODD.sub("_", unicodedata.normalize("NFC", name))
+    if safe[:1] in {"-", "~"}:
+        safe = "_" + safe[1:]
+    if safe[-1:] in {".", " "}:
+        safe = safe[:-1] + "_"
+    if names.risky(safe) and len(safe.encode()) <= names.MAX_BYTES:
+        safe = "_" + safe  # a device on Windows
+    if len(safe.encode()) > names.MAX_BYTES:
+        mark = f"_{crc32(name.encode()):08x}"
+        kept = safe.encode()[: names.MAX_BYTES - len(mark)].decode(errors="ignore")
+        safe = kept.rstrip(". ") + mark
+    return safe
+
+
+def _renamed(level: Level, parents: Any) -> Any:
+    """The table of a level with safe ids that differ among siblings, where case is ignored too."""
+    ids = _mapped(level.ids, safe_name)
+    numbers: dict[int, int] = {}
+    while pairs := names.twins(ids, parents):
+        changed = ids.to_pylist()
+        for _, second in pairs:
+            numbers[second] = numbers.get(second, 1) + 1
+            stem, dot, ending = changed[second].partition(".")
+            changed[second] = f"{stem}_{numbers[second]}{dot}{ending}"
+        ids = pa.array(changed, pa.string())
+    position = level.table.schema.get_field_index(spec.ID)
+    return level.table.set_column(position, level.table.schema.field(position), ids)
+
+
+def _mapped(ids: Any, change: Callable[[str], str]) -> Any:
+    encoded = pc.dictionary_encode(ids)
+    changed = pa.array([change(name) for name in encoded.dictionary.to_pylist()], pa.string())
+    return changed.take(encoded.indices)

@@ -1,0 +1,189 @@
+"""Where and when a dataset is, computed from the metadata of its samples (TACO 2.0, 5.6, 7.1.1).
+
+The first level that tells a place gives the spatial extent, the first that tells a time the
+temporal one. Boxes are those of the footprints and lie on the circle of longitudes: west is
+greater than east where the dataset crosses the antimeridian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.geo import boxes as geo_boxes
+from comal.geo import footprint, geometry, times, wkb
+from comal.taco import spec
+from comal.taco.model.levels import Levels, flat
+
+_ISTAC_PLACE = {"istac:geometry": pa.types.is_binary, "istac:crs": pa.types.is_string}
+_STAC_PLACE = {
+    "stac:crs": pa.types.is_string,
+    "stac:geotransform": pa.types.is_list,
+    "stac:tensor_shape": pa.types.is_list,
+}
+_CENTROIDS = {"stac:centroid": pa.types.is_binary, "istac:centroid": pa.types.is_binary}
+_NAMESPACES = ("istac", "stac")
+
+Boxes = tuple[Any, Any, Any, Any]
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What a growing number of rows covers; rows may come in batches."""
+
+    boxes: list[Boxes] = field(default_factory=list)
+    start: int | None = None
+    end: int | None = None
+
+    def add(self, table: Any) -> None:
+        """Take in the rows of one table."""
+        found = boxes(table)
+        if found is not None:
+            self.boxes.append(found)
+            if len(self.boxes) > 64:
+                self.boxes = [merged(self.boxes)]
+        span = time_range(table)
+        if span is not None:
+            self.start = span[0] if self.start is None else min(self.start, span[0])
+            self.end = span[1] if self.end is None else max(self.end, span[1])
+
+    def spatial(self) -> list[float] | None:
+        """The smallest box around everything, or None when no row had a place."""
+        if not self.boxes:
+            return None
+        box = geo_boxes.union_box(*merged(self.boxes))
+        return None if box is None else [float(value) for value in box]
+
+    def temporal(self) -> list[str] | None:
+        """The first start and the last end, or None when no row had a time."""
+        if self.start is None or self.end is None:
+            return None
+        return [times.isoformat(self.start), times.isoformat(self.end)]
+
+
+def extent_of(levels: Levels) -> dict[str, Any]:
+    """The extent of a dataset: ``{"spatial": [...], "temporal": [...] or None}``.
+
+    Without any place it is the whole world.
+    """
+    return extent_of_tables([level.table for level in levels])
+
+
+def extent_of_tables(tables: Sequence[Any]) -> dict[str, Any]:
+    """As `extent_of`, from the metadata tables of the levels."""
+    spatial: list[float] | None = None
+    temporal: list[str] | None = None
+    for table in tables:
+        coverage = Coverage()
+        coverage.add(table)
+        spatial = spatial or coverage.spatial()
+        temporal = temporal or coverage.temporal()
+        if spatial and temporal:
+            break
+    return finished(spatial, temporal)
+
+
+def finished(spatial: list[float] | None, temporal: list[str] | None) -> dict[str, Any]:
+    """An extent object; the world where no place is known."""
+    return {"spatial": spatial or list(spec.GLOBAL_BBOX), "temporal": temporal}
+
+
+def united(extents: Sequence[Any]) -> dict[str, Any]:
+    """One extent around several; those that say nothing are left out."""
+    given = [extent for extent in extents if isinstance(extent, dict)]
+    places = [extent["spatial"] for extent in given if extent.get("spatial")]
+    spans = [extent["temporal"] for extent in given if extent.get("temporal")]
+    spatial: list[float] | None = None
+    if places:
+        west, south, east, north = np.asarray(places, np.float64).T
+        box = geo_boxes.union_box(west, south, east, north)
+        spatial = None if box is None else [float(value) for value in box]
+    temporal = None
+    if spans:
+        starts = [times.parse_instant(start) for start, _ in spans]
+        ends = [times.parse_instant(end) for _, end in spans]
+        temporal = [times.isoformat(min(starts)), times.isoformat(max(ends))]
+    return finished(spatial, temporal)
+
+
+def boxes(table: Any) -> Boxes | None:
+    """Box of each row that tells where it is: west, south, east, north arrays; or None.
+
+    ISTAC geometry first, then the corners of STAC rasters, then a centroid of either.
+    """
+    found: Boxes | None = None
+    if _has(table, _ISTAC_PLACE):
+        shapes, crs = (flat(table[name]) for name in _ISTAC_PLACE)
+        found = geometry.geometry_boxes(shapes, crs)
+    elif _has(table, _STAC_PLACE):
+        crs, transform, shape = (flat(table[name]) for name in _STAC_PLACE)
+        found = footprint.footprints(crs, transform, shape)
+    if found is None or not _some(found):
+        for name, kind in _CENTROIDS.items():
+            if _has(table, {name: kind}):
+                x, y = wkb.points_xy(flat(table[name]))
+                found = (x, y, x, y)
+                if _some(found):
+                    break
+    if found is None or not _some(found):
+        return None
+    known = np.all([np.isfinite(side) for side in found], axis=0)
+    west, south, east, north = (np.asarray(side)[known] for side in found)
+    return west, south, east, north
+
+
+def _has(table: Any, columns: Mapping[str, Callable[[Any], bool]]) -> bool:
+    """Whether the table has the columns, in the types that they have where they mean this."""
+    return all(
+        name in table.column_names and fits(table.schema.field(name).type)
+        for name, fits in columns.items()
+    )
+
+
+def _some(found: Boxes) -> bool:
+    return bool(np.all([np.isfinite(side) for side in found], axis=0).any())
+
+
+def merged(parts: Sequence[Boxes]) -> Boxes:
+    """Fewer boxes that cover the same longitudes and reach as far south and north.
+
+    Overlapping arcs become one, so that what is kept does not grow with the number of rows.
+    """
+    west, south, east, north = (np.concatenate(side) for side in zip(*parts, strict=True))
+    west, east = geo_boxes.wrap_arcs(west, east)
+    over = west > east
+    starts = np.concatenate([west, np.full(int(over.sum()), -180.0)])
+    ends = np.concatenate([np.where(over, 180.0, east), east[over]])
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    first = np.r_[True, starts[1:] > ends[:-1]]
+    last = np.r_[first[1:], True]
+    count = int(first.sum())
+    low, high = np.full(count, south.min()), np.full(count, north.max())
+    return starts[first], low, ends[last], high
+
+
+def time_range(table: Any) -> tuple[int, int] | None:
+    """First start and last end of the rows in microseconds since 1970 UTC, or None."""
+    names = table.column_names
+    for namespace in _NAMESPACES:
+        start = f"{namespace}:time_start"
+        if start not in names or not pa.types.is_timestamp(table.schema.field(start).type):
+            continue
+        firsts = table[start]
+        end = f"{namespace}:time_end"
+        usable = end in names and pa.types.is_timestamp(table.schema.field(end).type)
+        lasts = pc.coalesce(table[end], firsts) if usable else firsts
+        low, high = pc.min(firsts), pc.max(lasts)
+        if low.is_valid:
+            return _micros(low), _micros(high)
+    return None
+
+
+def _micros(value: Any) -> int:
+    return int(value.cast(pa.timestamp("us"), safe=False).value)

@@ -1,0 +1,282 @@
+"""A dataset as columns: one table, one parent array and one payload column per level.
+
+Everything that writes a container starts from `Levels`, whether the rows came as `Sample`
+objects, as tables, or out of another container. Rows of a level stand in the order of their
+parents and, among siblings, in the order of the children.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import names
+from comal.errors import InvalidInputError, LimitExceededError, shown
+from comal.taco import spec
+from comal.taco.model.sources import Payloads, Rows, concat
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The samples of one depth of the tree."""
+
+    table: Any
+    """Columns `id`, `type` and the metadata fields; no ``internal:`` column, no path."""
+    parent: Rows
+    """Row of the parent in the level above; at level 0 the row itself (TACO 2.0, 6.2)."""
+    payloads: Payloads
+
+    @property
+    def rows(self) -> int:
+        """How many samples, padding included."""
+        return len(self.parent)
+
+    @property
+    def ids(self) -> Any:
+        """The ids, as one Arrow array."""
+        return flat(self.table.column(spec.ID))
+
+    @property
+    def folders(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows are FOLDER samples."""
+        mask = pc.equal(flat(self.table.column(spec.TYPE)), spec.FOLDER)
+        return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
+
+
+Levels = tuple[Level, ...]
+"""Level 0 and the levels below it."""
+
+
+def flat(column: Any) -> Any:
+    """A chunked column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    joined = column.combine_chunks()
+    if isinstance(joined, pa.ChunkedArray):
+        return pa.array([], column.type)
+    return joined
+
+
+def relative_paths(levels: Levels) -> list[Any]:
+    """Path of each row below DATA/, per level; a FOLDER ends in a slash."""
+    paths: list[Any] = []
+    for depth, level in enumerate(levels):
+        path = level.ids
+        if depth:
+            above = paths[-1].take(pa.array(level.parent))
+            path = pc.binary_join_element_wise(above, path, "")
+        folders = level.folders
+        if folders.all():
+            path = pc.binary_join_element_wise(path, "/", "")
+        elif folders.any():
+            path = pc.if_else(pa.array(folders), pc.binary_join_element_wise(path, "/", ""), path)
+        paths.append(path)
+    return paths
+
+
+def path_of(levels: Sequence[Level], depth: int, row: int) -> str:
+    """The id path of one row, for messages."""
+    parts = []
+    for level in reversed(levels[: depth + 1]):
+        parts.append(str(level.table.column(spec.ID)[row].as_py()))
+        row = int(level.parent[row])
+    return "/".join(reversed(parts))
+
+
+def is_padding(ids: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which ids are those of padding samples (TACO 2.0, 5.5)."""
+    mask = pc.fill_null(pc.starts_with(ids, spec.PAD_PREFIX), False)
+    return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
+
+
+def check_levels(levels: Levels, *, foreign: bool = False) -> None:
+    """Refuse levels that no container can hold.
+
+    Parameters
+    ----------
+    levels
+        The dataset.
+    foreign
+        The rows come from another container: names that only some systems cannot hold are a
+        warning then.
+
+    Raises
+    ------
+    LimitExceededError
+        More than six levels (TACO 2.0, 6.3).
+    InvalidInputError
+        A bad or repeated id, a FOLDER without children, a FILE with children.
+    """
+    check_depth(len(levels))
+    for depth, level in enumerate(levels):
+        if level.rows == 0:
+            raise InvalidInputError(f"level {depth} has no sample", hint="add at least one")
+        check_ids(level.ids, level.parent if depth else None, foreign=foreign, depth=depth)
+        below = levels[depth + 1] if depth + 1 < len(levels) else None
+        _check_children(levels, depth, level, below)
+
+
+def check_depth(count: int) -> None:
+    """Refuse more levels than TACO_HEADER has slots for."""
+    if count > spec.MAX_LEVELS:
+        raise LimitExceededError(
+            "dataset is nested too deeply",
+            found=f"{count} levels",
+            expected=f"at most {spec.MAX_LEVELS} (TACO 2.0, 6.3: six levels and the collection)",
+        )
+
+
+def check_ids(
+    ids: Any, parents: Rows | None = None, *, foreign: bool = False, depth: int = 0
+) -> None:
+    """Refuse ids that break a rule, or that stand twice among siblings."""
+    for bad in names.bad_names(ids, tier=2):
+        error = bad_id(bad.name, bad.reason, f"level {depth}, row {bad.row}")
+        if bad.tier == 1 or not foreign:
+            raise error
+        warnings.warn(str(error), stacklevel=3)
+    twins = names.twins(ids, parents)
+    # Equal names are equal where case is ignored as well, so that most often one look is enough.
+    for first, second in names.twins(ids, parents, fold=False)[:1] if twins else ():
+        raise InvalidInputError(
+            f"id {shown(ids[first].as_py())} stands twice among siblings",
+            where=f"level {depth}, rows {first} and {second}",
+            id=ids[first].as_py(),
+        )
+    for first, second in twins[:1]:
+        error = InvalidInputError(
+            f"ids {shown(ids[first].as_py())} and {shown(ids[second].as_py())} are one name "
+            "where case is ignored",
+            where=f"level {depth}, rows {first} and {second}",
+        )
+        if not foreign:
+            raise error
+        warnings.warn(str(error), stacklevel=3)
+
+
+def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputError:
+    """The error for an id that breaks a rule."""
+    return InvalidInputError(
+        f"id {shown(name)} {reason}",
+        where=where,
+        expected="a name that every file system can hold (TACO 2.0, 5.6)",
+        id=name,
+    )
+
+
+def _check_children(levels: Levels, depth: int, level: Level, below: Level | None) -> None:
+    counts = children(level, below)
+    folders = level.folders
+    for row in np.flatnonzero(folders & (counts == 0))[:1].tolist():
+        raise InvalidInputError(
+            "FOLDER sample has no children", where=shown(path_of(levels, depth, row))
+        )
+    for row in np.flatnonzero(~folders & (counts > 0))[:1].tolist():
+        raise InvalidInputError(
+            "FILE sample has children", where=shown(path_of(levels, depth, row))
+        )
+
+
+def children(level: Level, below: Level | None) -> Rows:
+    """How many children each row of `level` has."""
+    if below is None:
+        return np.zeros(level.rows, np.int64)
+    return np.bincount(below.parent, minlength=level.rows).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """All FILE samples of a dataset, depth-first in sample order."""
+
+    level: np.ndarray[Any, np.dtype[np.int8]]
+    row: Rows
+    payloads: Payloads
+    paths: Any
+    """Arrow strings: path below DATA/."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
+    """The FILE rows of all levels in the order in which a walk of the tree meets them."""
+    if len(levels) == 1:
+        (root,) = levels
+        return Leaves(np.zeros(root.rows, np.int8), np.arange(root.rows), root.payloads, paths[0])
+    files = [np.flatnonzero(~level.folders) for level in levels]
+    starts = first_leaf(levels)
+    order = np.argsort(
+        np.concatenate([start[rows] for start, rows in zip(starts, files, strict=True)]),
+        kind="stable",
+    )
+    depth = np.repeat(np.arange(len(levels), dtype=np.int8), [len(rows) for rows in files])
+    payloads = concat(
+        [level.payloads.take(rows) for level, rows in zip(levels, files, strict=True)]
+    )
+    names_of_all = pa.concat_arrays(
+        [flat(path).take(pa.array(rows)) for path, rows in zip(paths, files, strict=True)]
+    )
+    return Leaves(
+        depth[order],
+        np.concatenate(files)[order],
+        payloads.take(order),
+        names_of_all.take(pa.array(order)),
+    )
+
+
+def first_leaf(levels: Levels) -> list[Rows]:
+    """For each row the number of leaves that a depth-first walk meets before it."""
+    counts: list[Rows] = [np.zeros(0, np.int64)] * len(levels)
+    for depth in reversed(range(len(levels))):
+        level = levels[depth]
+        counts[depth] = (~level.folders).astype(np.int64)
+        if depth + 1 < len(levels):
+            below = levels[depth + 1]
+            summed = np.zeros(level.rows, np.int64)
+            np.add.at(summed, below.parent, counts[depth + 1])
+            counts[depth] += summed
+    starts: list[Rows] = []
+    for depth, level in enumerate(levels):
+        before = np.cumsum(counts[depth]) - counts[depth]
+        if depth:
+            eldest = np.searchsorted(level.parent, level.parent, side="left")
+            before = before - before[eldest] + starts[-1][level.parent]
+        starts.append(before)
+    return starts
+
+
+def select(levels: Levels, roots: Rows) -> Levels:
+    """The dataset of the level 0 rows `roots` (ascending) and all that is below them."""
+    chosen = np.asarray(roots, np.int64)
+    kept: list[Level] = []
+    for depth, level in enumerate(levels):
+        if depth == 0:
+            rows, parent = chosen, np.arange(len(chosen))
+        else:
+            renumbered = np.full(levels[depth - 1].rows, -1, np.int64)
+            renumbered[chosen] = np.arange(len(chosen))
+            rows = np.flatnonzero(renumbered[level.parent] >= 0)
+            parent = renumbered[level.parent[rows]]
+        kept.append(Level(level.table.take(pa.array(rows)), parent, level.payloads.take(rows)))
+        chosen = rows
+    return tuple(kept)
+
+
+def blocks(sizes: Rows, *, budget: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into runs of at most `budget` bytes and `rows` rows; a run has at least one."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + budget, side="right"))
+        stop = max(start + 1, min(stop, start + rows))
+        yield start, stop
+        start = stop

@@ -1,0 +1,314 @@
+"""SAMPLE: an id, a payload and metadata (TACO 2.0, 5.2 and 7.1.1).
+
+A `Sample` is a thin front of the columnar path: it checks what only one sample can get wrong and
+keeps plain values. Columns are made when a tortilla of samples becomes a level.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from comal import names
+from comal.errors import InvalidInputError, StorageError, shown
+from comal.taco import spec
+from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
+from comal.taco.model.levels import bad_id
+
+if TYPE_CHECKING:
+    from comal.taco.model.tortilla import Tortilla
+
+# Ids that need no closer look. Everything else goes through the rules of `comal.names`.
+_PLAIN = re.compile(r"(?!__)[A-Za-z0-9_](?:[A-Za-z0-9_.\-]{0,198}[A-Za-z0-9_\-])?")
+_DEVICE_PREFIXES = frozenset({"con", "prn", "aux", "nul", "com", "lpt"})
+_good_keys: set[str] = set()
+_GOOD_KEYS_MAX = 10_000
+_FILE: spec.SampleType = "FILE"
+_FOLDER: spec.SampleType = "FOLDER"
+
+
+class Sample:
+    r"""One sample: a FILE with bytes, or a FOLDER with a tortilla.
+
+    Parameters
+    ----------
+    id
+        Unique among its siblings; no ``/ \\ :``, no leading ``__``, nothing that a file system
+        refuses.
+    path
+        A local file, the payload itself as bytes, or a `Tortilla`.
+    type
+        ``FILE``, ``FOLDER`` or ``auto``: files and bytes are FILE, a tortilla is FOLDER.
+    temp_dir
+        Where a payload given as bytes is put into a file, instead of being kept in memory. The
+        file goes with the sample, or at `cleanup`.
+    **metadata
+        Fields: letters, digits and ``_``, with at most one ``:`` for a namespace.
+
+    Raises
+    ------
+    InvalidInputError
+        A bad id, path, type or field name.
+
+    Attributes
+    ----------
+    metadata
+        The fields with their values, in the order in which they were added. They can be read as
+        attributes too, unless a method has that name.
+    """
+
+    __slots__ = ("__weakref__", "_fields", "_remove", "id", "metadata", "path", "type")
+
+    id: str
+    path: str | bytes | Tortilla
+    type: spec.SampleType
+    metadata: dict[str, Any]
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the name that the specification gives it
+        path: str | os.PathLike[str] | bytes | bytearray | memoryview | Tortilla,
+        type: str = "auto",  # noqa: A002 - as above
+        temp_dir: str | os.PathLike[str] | None = None,
+        **metadata: Any,
+    ) -> None:
+        self.metadata = metadata
+        self._fields: dict[str, Any] | None = None
+        self._remove: Callable[[], object] | None = None
+        check_id(id)
+        self.id = id
+        for key in metadata:
+            if key not in _good_keys:
+                _remember_key(key)
+        self.path, found = _payload(path)
+        if type not in {"auto", found}:
+            raise InvalidInputError(
+                f"sample {shown(id)} cannot be a {shown(type)}",
+                found=f"a path that makes it a {found}",
+                expected=f"type='auto' or type={found!r}",
+            )
+        self.type = found
+        if temp_dir is not None and isinstance(self.path, bytes):
+            self._spill(self.path, temp_dir)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Sample.__slots__ and name in self.metadata:
+            return self.metadata[name]
+        raise AttributeError(f"sample has no field {name!r}")
+
+    def __repr__(self) -> str:
+        return f"Sample({self.id!r}, {self.type}, {len(self.metadata)} fields)"
+
+    def _spill(self, data: bytes, temp_dir: str | os.PathLike[str]) -> None:
+        try:
+            descriptor, path = tempfile.mkstemp(prefix="comal-", dir=temp_dir)
+        except OSError as error:
+            raise _no_temporary(error, os.fspath(temp_dir)) from error
+        self._remove = weakref.finalize(self, _unlink, path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            self.cleanup()
+            raise _no_temporary(error, path) from error
+        self.path = path
+
+    def cleanup(self) -> None:
+        """Remove the temporary file, where there is one; the sample cannot be written then."""
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+    def extend_with(self, extension: Any, name: str | None = None) -> Self:
+        """Add metadata fields.
+
+        Parameters
+        ----------
+        extension
+            A mapping, an Arrow table or polars frame of one row, a pydantic model, a
+            `SampleExtension`, or any function of a sample that returns one of these.
+        name
+            Namespace for the fields: ``name:field``. A pydantic model without one uses its class
+            name in lower case.
+
+        Returns
+        -------
+        Sample
+            This sample.
+
+        Raises
+        ------
+        InvalidInputError
+            A field with a bad name, one that is there already, or a table of other than one row.
+        """
+        for key, value, field in _extension_values(self, extension, name):
+            check_key(key)
+            if key in self.metadata:
+                raise InvalidInputError(
+                    f"field {shown(key)} is there already",
+                    where=f"sample {shown(self.id)}",
+                    hint=f"pop({key!r}) first to replace it",
+                )
+            self.metadata[key] = value
+            if field is not None:
+                self._fields = {**(self._fields or {}), key: field}
+        return self
+
+    def pop(self, field: str) -> Any:
+        """Remove a field and return its value.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such field.
+        """
+        if field not in self.metadata:
+            raise InvalidInputError(f"no field {shown(field)}", where=f"sample {shown(self.id)}")
+        if self._fields:
+            self._fields = {key: kind for key, kind in self._fields.items() if key != field}
+        return self.metadata.pop(field)
+
+    def declared(self, field: str) -> Any:
+        """The Arrow field that an extension fixed for `field`, or None."""
+        return self._fields.get(field) if self._fields else None
+
+    def export_metadata(self) -> Any:
+        """The sample as an Arrow table of one row: id, type, path (null for bytes), fields."""
+        path = self.path if isinstance(self.path, str) else None
+        columns = [pa.array([value], pa.string()) for value in (self.id, self.type, path)]
+        fields = [pa.field(key, pa.string()) for key in (spec.ID, spec.TYPE, spec.PATH)]
+        for key, value in self.metadata.items():
+            declared = self.declared(key)
+            kind = None if declared is None else declared.type
+            columns.append(column(key, [value], lambda _: self.id, declared=kind))
+            fields.append(declared or pa.field(key, columns[-1].type))
+        return pa.table(columns, schema=pa.schema(fields))
+
+
+def check_id(name: object) -> None:
+    """Refuse one id at once; whole columns go through `levels.check_ids`."""
+    if not isinstance(name, str):
+        raise InvalidInputError(f"id {shown(name)} is no text", found=type(name).__name__)
+    if _PLAIN.fullmatch(name) and name[:3].lower() not in _DEVICE_PREFIXES:
+        return
+    reason = names.illegal(name) or names.risky(name)
+    if reason is not None:
+        raise bad_id(name, reason)
+
+
+def _remember_key(key: str) -> None:
+    check_key(key)
+    if len(_good_keys) < _GOOD_KEYS_MAX:
+        _good_keys.add(key)
+
+
+def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
+    if isinstance(path, bytes):
+        return path, _FILE
+    if isinstance(path, str | os.PathLike):
+        text = os.fspath(path)
+        if not isinstance(text, str) or not text:
+            raise InvalidInputError("path of a sample is empty or no text", found=shown(text))
+        # A later change of the working folder must not change what the sample is.
+        return text if text[0] == "/" else os.path.abspath(text), _FILE  # noqa: PTH100
+    if isinstance(path, bytearray | memoryview):
+        return bytes(path), _FILE
+    if hasattr(path, "strict_schema"):
+        return path, _FOLDER
+    raise InvalidInputError(
+        "path of a sample has a wrong type",
+        found=type(path).__name__,
+        expected="a path, bytes or a Tortilla",
+    )
+
+
+def _extension_values(
+    sample: Sample, extension: Any, name: str | None
+) -> Iterator[tuple[str, Any, Any]]:
+    """Fields of an extension as (key, value, Arrow field or None)."""
+    if isinstance(extension, pa.Table):
+        yield from _row_values(extension, sample, name)
+    elif isinstance(extension, Mapping):
+        prefix = f"{name}:" if name else ""
+        yield from ((f"{prefix}{key}", value, None) for key, value in extension.items())
+    elif hasattr(extension, "model_dump") and not callable(extension):
+        prefix = name or type(extension).__name__.lower()
+        for key, value in extension.model_dump().items():
+            yield f"{prefix}:{key}", value, None
+    elif (table := as_table(extension)) is not None:
+        yield from _row_values(table, sample, name)
+    elif callable(extension):
+        yield from _computed_values(sample, extension, name)
+    else:
+        raise InvalidInputError(
+            "sample cannot be extended with this",
+            found=type(extension).__name__,
+            expected="a mapping, a table of one row, a pydantic model, an extension or a function",
+        )
+
+
+def _computed_values(
+    sample: Sample, extension: Any, name: str | None
+) -> Iterator[tuple[str, Any, Any]]:
+    result = extension(sample)
+    if callable(result) and not hasattr(result, "__arrow_c_stream__"):
+        raise InvalidInputError("extension returned a function", found=type(result).__name__)
+    texts: Mapping[str, str] = getattr(extension, "get_field_descriptions", dict)()
+    for key, value, field in _extension_values(sample, result, name):
+        text = texts.get(key)
+        yield (
+            key,
+            value,
+            field if field is None or text is None else described(key, field.type, text),
+        )
+
+
+def _row_values(table: Any, sample: Sample, name: str | None) -> Iterator[tuple[str, Any, Any]]:
+    if table.num_rows != 1:
+        raise InvalidInputError(
+            "table that extends a sample must have one row",
+            where=f"sample {shown(sample.id)}",
+            found=f"{table.num_rows} rows",
+        )
+    for position, found in enumerate(table.schema):
+        field = _plain_field(found, name)
+        yield field.name, table.column(position)[0].as_py(), field
+
+
+@lru_cache(maxsize=4096)
+def _plain_field(field: Any, name: str | None) -> Any:
+    """The field as it is stored; one object for all samples that an extension has seen."""
+    key = f"{name}:{field.name}" if name else field.name
+    return field.with_name(key).with_type(normal_type(field.type))
+
+
+def as_table(data: Any) -> Any:
+    """Arrow tables, record batches and frames of other libraries as a table; None for others."""
+    if isinstance(data, pa.RecordBatch):
+        return normal_table(pa.Table.from_batches([data]))
+    if isinstance(data, pa.Table):
+        return normal_table(data)
+    if hasattr(data, "__arrow_c_stream__"):  # polars, pandas 3, DuckDB
+        table = pa.table(data)
+        return normal_table(
+            table.select([n for n in table.column_names if n != "__index_level_0__"])
+        )
+    return None
+
+
+def _no_temporary(error: OSError, where: str) -> StorageError:
+    return StorageError(
+        "temporary file for a sample cannot be written", where=where, found=error.strerror
+    )
+
+
+def _unlink(path: str) -> None:
+    Path(path).unlink(missing_ok=True)

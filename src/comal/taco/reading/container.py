@@ -1,0 +1,293 @@
+"""An open container: where its metadata lies, its levels, and where the bytes of a sample are.
+
+A container is one of the four forms of TACO 2.0, 6: a ZIP, a folder, or an index over ZIPs as one
+file or as a folder. It is opened by its bytes and reads nothing more until it is asked to.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from comal import ziparchive
+from comal.errors import (
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    UnsafeContentError,
+    UnsupportedVersionError,
+    shown,
+)
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.names import illegal
+from comal.plan import Head, Piece, run
+from comal.storage import Source
+from comal.table import ParquetTable
+from comal.taco import spec, wire
+from comal.taco.reading.filters import Filter
+from comal.taco.reading.level import Level
+from comal.taco.warning import TacoWarning
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+INDEX_KINDS = frozenset({"tacocat", "tacocat-folder"})
+
+
+class Container:
+    """One container, opened.
+
+    It holds no connection and no lock: it may be used from several threads, survives a fork, and
+    its pickle reopens nothing.
+
+    Parameters
+    ----------
+    source
+        The ZIP, the folder or the index.
+    opened
+        What the opening plan returned.
+    base
+        Folder with the ZIPs of an index; None means beside the index.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        opened: wire.Opened,
+        *,
+        base: Source | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.source = source
+        self.base = base
+        self.limits = limits
+        self.opened = opened
+        self.collection: dict[str, Any] = opened.collection
+        self.pit = spec.PITSchema.from_dict(
+            self.collection.get(spec.PIT_SCHEMA), where=f"{source.href}: {spec.COLLECTION}"
+        )
+        self.levels = tuple(
+            Level(self, index, ParquetTable(source, footer, known=opened.pieces, limits=limits))
+            for index, footer in enumerate(opened.footers)
+        )
+        self.masks: dict[Filter, list[npt.NDArray[np.bool_]]] = {}
+        """What filters over deeper levels matched; kept here for all views of the container."""
+        self._parts: dict[str, Source] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        opened = self.opened
+        slim = wire.Opened(
+            opened.container, opened.collection, opened.footers, opened.header, (), opened.problems
+        )
+        return _rebuild, (self.source, slim, self.base, self.limits)
+
+    @property
+    def kind(self) -> wire.Container:
+        """Which of the four forms this is."""
+        return self.opened.container
+
+    @property
+    def is_index(self) -> bool:
+        """Whether rows name the ZIP that holds them (6.5)."""
+        return self.kind in INDEX_KINDS
+
+    @property
+    def name(self) -> str:
+        """The last part of the location, as `internal:source_file` shows it in a concatenation."""
+        return self.source.href.partition("?")[0].rstrip("/").rpartition("/")[2]
+
+    @property
+    def known(self) -> Sequence[Piece]:
+        """What opening fetched of the container's own object."""
+        return self.opened.pieces
+
+    def part(self, source_file: str | None) -> Source:
+        """The ZIP that a row names, or the container itself."""
+        if source_file is None or not self.is_index:
+            return self.source
+        found = self._parts.get(source_file)
+        if found is None:
+            reason = illegal(source_file)
+            if reason is not None:
+                raise UnsafeContentError(
+                    f"{spec.SOURCE_FILE} is no file name: it {reason}",
+                    where=self.source.href,
+                    found=shown(source_file),
+                )
+            if self.base is not None:
+                found = self.base.child(source_file)
+            else:
+                found = self.source.sibling(source_file)
+            self._parts[source_file] = found
+        return found
+
+    def directory(self, source_file: str | None = None) -> Any:
+        """The central directory of the ZIP, or of the ZIP that a row of an index names."""
+        if source_file is None:
+            return self._own_directory
+        plan = ziparchive.directory_plan(limits=self.limits)
+        return run(plan, self.part(source_file).fetch)
+
+    @cached_property
+    def _own_directory(self) -> Any:
+        plan = ziparchive.directory_plan(limits=self.limits, known=self.known)
+        return run(plan, self.source.fetch)
+
+    @cached_property
+    def source_codes(self) -> dict[str, int]:
+        """A number for each ZIP of an index, in the order in which level 0 names them."""
+        if not self.is_index:
+            return {}
+        column = self.levels[0].column(spec.SOURCE_FILE)
+        names = column.unique().to_pylist()
+        if None in names:
+            raise InvalidMetadataError(
+                "a row does not say which ZIP holds it",
+                where=f"{self.source.href}: level 0",
+                expected=f"a name in {spec.SOURCE_FILE}",
+            )
+        return {name: code for code, name in enumerate(names)}
+
+    def close(self) -> None:
+        """Let go of what the sources hold."""
+        for source in (self.source, *self._parts.values(), *([self.base] if self.base else [])):
+            source.close()
+
+
+def _rebuild(source: Source, opened: wire.Opened, base: Source | None, limits: Limits) -> Container:
+    return Container(source, opened, base=base, limits=limits)
+
+
+# -- opening by the bytes --------------------------------------------------------------------------
+
+
+def open_container(
+    source: Source,
+    *,
+    base: Source | None = None,
+    tail: int = wire.DEFAULT_TAIL,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Container:
+    """Open whatever container lies at `source`; its bytes decide, names do not.
+
+    A file is a ZIP or a ``__TACOCAT__``; a folder is an index when it is named ``.tacocat`` or
+    holds one, else a dataset in FOLDER form.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        Nothing is there.
+    NotThisFormatError
+        Something else is there; what it is, is named where comal knows it.
+    UnsupportedVersionError
+        Another major version of TACO.
+    InvalidMetadataError
+        A container that is broken.
+    """
+    if _is_folder(source):
+        container = _open_folder(source, base, tail, limits)
+    else:
+        try:
+            opened = run(wire.open_plan(source.href, tail=tail, limits=limits), source.fetch)
+        except NotThisFormatError as error:
+            raise _named(source, error) from error
+        except ObjectNotFoundError:
+            # A prefix in an object store is no object, and HTTP cannot say which it is.
+            if "://" not in source.href:
+                raise
+            container = _open_remote_folder(source, base, limits)
+        else:
+            container = Container(source, opened, base=base, limits=limits)
+    _check_version(container)
+    for problem in container.opened.problems:
+        warnings.warn(f"{problem.place}: {problem.message}", TacoWarning, stacklevel=3)
+    return container
+
+
+def _is_folder(source: Source) -> bool:
+    if "://" in source.href:
+        last = source.href.rstrip("/").rpartition("/")[2]
+        return source.href.endswith("/") or last == spec.TACOCAT_FOLDER
+    return source.stat().is_dir
+
+
+def _open_folder(source: Source, base: Source | None, tail: int, limits: Limits) -> Container:
+    if source.href.rstrip("/").rpartition("/")[2] == spec.TACOCAT_FOLDER:
+        return _read_folder(source, "tacocat-folder", base, limits)
+    if "://" in source.href:
+        return _open_remote_folder(source, base, limits)
+    names = set(source.names())
+    if f"{spec.TACOCAT_FOLDER}/" in names:
+        inner = source.child(spec.TACOCAT_FOLDER)
+        return _read_folder(inner, "tacocat-folder", base or source, limits)
+    if spec.TACOCAT in names:
+        return open_container(
+            source.child(spec.TACOCAT), base=base or source, tail=tail, limits=limits
+        )
+    if spec.COLLECTION not in names:
+        raise NotThisFormatError(
+            "not a TACO dataset",
+            where=source.href,
+            found="a folder",
+            expected=f"{spec.COLLECTION} or {spec.TACOCAT_FOLDER} in it",
+        )
+    return _read_folder(source, "folder", base, limits)
+
+
+def _open_remote_folder(source: Source, base: Source | None, limits: Limits) -> Container:
+    """Find out by asking for what each kind of folder must hold."""
+    try:
+        return _read_folder(source, "folder", base, limits)
+    except ObjectNotFoundError as missing:
+        try:
+            inner = source.child(spec.TACOCAT_FOLDER)
+            return _read_folder(inner, "tacocat-folder", base or source, limits)
+        except ObjectNotFoundError:
+            raise missing from None
+
+
+def _read_folder(
+    source: Source, kind: wire.Container, base: Source | None, limits: Limits
+) -> Container:
+    plan = wire.open_folder_plan(source.href, container=kind, limits=limits)
+    return Container(source, run(plan, source.fetch), base=base, limits=limits)
+
+
+_OTHERS = {
+    b"#y": "a Tortilla or TACO 1 file",
+    b"WX": "a Tortilla or TACO 1 file",
+    b"PAR1": "a Parquet file",
+}
+
+
+def _named(source: Source, error: NotThisFormatError) -> NotThisFormatError:
+    """The error, with what the file is where its first bytes tell."""
+    if isinstance(error, UnsupportedVersionError):
+        return error
+    (head,) = source.fetch([Head(8)])
+    for magic, name in _OTHERS.items():
+        if head.data.startswith(magic):
+            return NotThisFormatError(
+                "not a TACO 2 dataset",
+                where=source.href,
+                found=name,
+                expected="TACO_HEADER at byte 30",
+                hint="comal.open recognises every format",
+            )
+    if not head.data:
+        return NotThisFormatError("not a TACO dataset", where=source.href, found="an empty file")
+    return error
+
+
+def _check_version(container: Container) -> None:
+    version = container.collection.get("taco_version")
+    if not spec.version_is_readable(version):
+        raise UnsupportedVersionError(
+            "unknown version of TACO",
+            where=f"{container.source.href}: {spec.COLLECTION}",
+            found=shown(version),
+            expected="0.5.0 or 2.x",
+        )

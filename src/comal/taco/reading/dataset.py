@@ -1,0 +1,371 @@
+"""A dataset that is not read until its rows are asked for (7.2.2)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+from comal import query as queries
+from comal.errors import InvalidInputError, shown
+from comal.taco import spec
+from comal.taco.reading import views
+from comal.taco.reading.filters import box_filter, period_filter
+from comal.taco.reading.frame import Key, TacoDataFrame
+from comal.taco.reading.home import Home
+from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View
+from comal.taco.reading.viewsql import pruning
+from comal.taco.verbosity import LOGGER
+
+_NAVIGATION = {
+    spec.ID: "Unique sample identifier within parent scope",
+    spec.TYPE: "FILE or FOLDER",
+    spec.CURRENT_ID: "Row index within its level",
+    spec.PARENT_ID: "Row index of the parent in the level above",
+    spec.OFFSET: "Byte offset of the data in the container",
+    spec.SIZE: "Size of the data in bytes",
+    spec.RELATIVE_PATH: "Path below DATA/",
+    spec.SOURCE_FILE: "Part of the dataset that holds the row",
+    spec.GDAL_VSI: "GDAL path of the data",
+}
+
+
+class TacoDataset:
+    """What a container says about itself, and a lazy view of its rows.
+
+    Every method returns a new dataset; nothing is read before `data`, `flatten` or a frame asks
+    for it. A dataset can be pickled, survives a fork, and may be used from several threads at once.
+    Made by `load` and `concat`.
+    """
+
+    def __init__(
+        self, view: View, collection: Mapping[str, Any], *, home: Home | None = None
+    ) -> None:
+        self._view = view
+        self._collection = collection
+        self._home = home or Home(view)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TacoDataset, (self._view, self._collection)
+
+    def _then(self, stage: Stage) -> TacoDataset:
+        return TacoDataset(Staged(self._view, stage), self._collection, home=self._home)
+
+    # -- what it says about itself -----------------------------------------------------------------
+
+    @property
+    def collection(self) -> dict[str, Any]:
+        """The whole of COLLECTION.json; a copy."""
+        return copy.deepcopy(dict(self._collection))
+
+    @property
+    def id(self) -> str:
+        """Identifier of the dataset."""
+        return str(self._collection.get("id", ""))
+
+    @property
+    def dataset_version(self) -> str | None:
+        """Version of the dataset itself."""
+        return self._text("dataset_version")
+
+    @property
+    def version(self) -> str | None:
+        """The same as `dataset_version`, by the name of 7.2.2."""
+        return self.dataset_version
+
+    @property
+    def taco_version(self) -> str | None:
+        """Version of the format that the writer put into the file."""
+        return self._text("taco_version")
+
+    @property
+    def description(self) -> str | None:
+        """What the dataset is."""
+        return self._text("description")
+
+    @property
+    def title(self) -> str | None:
+        """Short title."""
+        return self._text("title")
+
+    @property
+    def tasks(self) -> list[str]:
+        """Machine learning tasks that it supports."""
+        return self._list("tasks")
+
+    @property
+    def licenses(self) -> list[str]:
+        """Licences."""
+        return self._list("licenses")
+
+    @property
+    def keywords(self) -> list[str]:
+        """Keywords."""
+        return self._list("keywords")
+
+    @property
+    def providers(self) -> list[dict[str, Any]]:
+        """Who made the data."""
+        return self._list("providers")
+
+    @property
+    def curators(self) -> list[dict[str, Any]]:
+        """Who brought it into this format."""
+        return self._list("curators")
+
+    @property
+    def extent(self) -> dict[str, Any]:
+        """``spatial`` [west, south, east, north] in degrees and ``temporal`` [start, end]."""
+        value = self._collection.get("extent")
+        return copy.deepcopy(value) if isinstance(value, dict) else {}
+
+    @cached_property
+    def pit_schema(self) -> spec.PITSchema:
+        """The tree of the whole dataset; filters do not change it."""
+        return spec.PITSchema.from_dict(self._collection.get(spec.PIT_SCHEMA))
+
+    @property
+    def field_schema(self) -> dict[str, Any]:
+        """Columns and types per level, as the collection lists them."""
+        value = self._collection.get(spec.FIELD_SCHEMA)
+        return copy.deepcopy(value) if isinstance(value, dict) else {}
+
+    def _text(self, key: str) -> str | None:
+        value = self._collection.get(key)
+        return value if isinstance(value, str) else None
+
+    def _list(self, key: str) -> list[Any]:
+        value = self._collection.get(key)
+        return copy.deepcopy(value) if isinstance(value, list) else []
+
+    @property
+    def location(self) -> str:
+        """Where it was loaded from; several places are joined by commas."""
+        return ", ".join(container.source.href for container in self._home.containers)
+
+    @property
+    def home(self) -> Home:
+        """The containers, for tools that work on them."""
+        return self._home
+
+    @property
+    def view(self) -> View:
+        """How the rows come about, for tools that work on it."""
+        return self._view
+
+    # -- lazy stages -------------------------------------------------------------------------------
+
+    @cached_property
+    def schema(self) -> Any:
+        """Arrow schema of the current view."""
+        return views.schema_of(self._view)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the current view."""
+        names: list[str] = self.schema.names
+        return names
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        isolated: bool = False,
+    ) -> TacoDataset:
+        """A view of what one SELECT makes of this one; it runs when the rows are asked for.
+
+        Parameters
+        ----------
+        query
+            One SELECT in DuckDB's dialect. ``data`` (also ``level0``) is the current view,
+            ``level1`` .. ``level5`` are its descendants, and ``l0`` .. ``l5`` are a level joined
+            with all above it, its columns prefixed (``"l1:id"``).
+        params
+            Values of ``$name`` by name, or of ``?`` and ``$1`` in order.
+        isolated
+            Run in a process with hard limits, parsing included: for queries of strangers.
+
+        Raises
+        ------
+        QueryError
+            Not one SELECT; what only shows when it runs is raised then.
+        """
+        if not isolated:
+            queries.engine().parse(query)
+        elif not isinstance(query, str):
+            raise InvalidInputError("a query is a text", found=type(query).__name__)
+        if params is None or isinstance(params, Mapping):
+            named = dict(params or {})
+        else:
+            named = {str(place + 1): value for place, value in enumerate(params)}
+        LOGGER.debug("query: %s", query)
+        return self._then(Sql(query, tuple(named.items()), isolated))
+
+    def filter_bbox(
+        self,
+        minx: float,
+        miny: float,
+        maxx: float,
+        maxy: float,
+        geometry_col: str = "auto",
+        level: int = 0,
+        *,
+        prune: bool = False,
+    ) -> TacoDataset:
+        """The samples that have a point in common with a box, edges included.
+
+        Parameters
+        ----------
+        minx, miny, maxx, maxy
+            West, south, east, north in degrees; west > east is a box across the antimeridian.
+        geometry_col
+            Column of WKB; ``"auto"`` takes the first of ``istac:geometry`` (brought to degrees by
+            ``istac:crs``), ``stac:centroid``, ``istac:centroid``.
+        level
+            0 for the samples' own geometry; deeper for samples with a descendant there that
+            matches. Each sample comes once, with all of its children.
+        prune
+            Show only matching children when such samples are read.
+        """
+        schema = self._schema_of_level(level)
+        bounds = minx, miny, maxx, maxy
+        return self._then(box_filter(bounds, geometry_col, level, prune=prune, schema=schema))
+
+    def filter_datetime(
+        self, datetime_range: Any, time_col: str = "auto", level: int = 0, *, prune: bool = False
+    ) -> TacoDataset:
+        """The samples whose time lies in a range, both ends included.
+
+        Parameters
+        ----------
+        datetime_range
+            ``"2023-01-01/2023-12-31"``, one instant, or a pair of texts, datetimes, dates or
+            integers of microseconds. ``..`` leaves an end open, a date alone is the whole day,
+            times without a zone are UTC.
+        time_col
+            Column; ``"auto"`` takes the first of ``istac:time_start``, ``stac:time_start``.
+        level, prune
+            As for `filter_bbox`.
+        """
+        schema = self._schema_of_level(level)
+        return self._then(
+            period_filter(datetime_range, time_col, level, prune=prune, schema=schema)
+        )
+
+    def sort(self, by: str, *, descending: bool = False) -> TacoDataset:
+        """The samples ordered by a column, nulls last; equal ones stay in their order."""
+        name = by.removeprefix("l0:") if by not in self.columns else by
+        if name not in self.columns:
+            raise InvalidInputError(
+                f"no column {shown(by)}", expected=", ".join(shown(c) for c in self.columns[:40])
+            )
+        return self._then(Sort(name, descending))
+
+    def limit(self, n: int) -> TacoDataset:
+        """The first `n` samples."""
+        if not _is_count(n):
+            raise InvalidInputError("a limit is a number of rows", found=repr(n))
+        return self._then(Limit(n))
+
+    def _schema_of_level(self, level: int) -> Any:
+        self._check_level(level)
+        if level == 0:
+            return self.schema
+        return next(
+            container.levels[level].schema
+            for container in self._home.containers
+            if level < len(container.levels)
+        )
+
+    def _check_level(self, level: int) -> None:
+        if not _is_count(level) or level > self._home.depth:
+            raise InvalidInputError(
+                "no such level", found=repr(level), expected=f"0 to {self._home.depth}"
+            )
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> TacoDataFrame:
+        """The rows of the current view, without padding."""
+        return self._frame(views.materialise(self._view))
+
+    @property
+    def data_raw(self) -> TacoDataFrame:
+        """The rows of the current view, padding included."""
+        return self._frame(views.materialise(self._view, padding=True))
+
+    def flatten(self, level: int | None = None) -> TacoDataFrame:
+        """All FILE rows of a level, deepest by default, with the columns of all levels above.
+
+        Each column has its level before its name (``l0:id``, ``l2:id``); behind them stand
+        ``gdal_vsi`` and the FILE rows' own protected columns, so that the frame reads bytes. Rows
+        follow the order of the current view.
+        """
+        deepest = self._home.depth if level is None else level
+        self._check_level(deepest)
+        return self._frame(views.flattened(self._view, deepest))
+
+    def read(self, key: Key) -> Any:
+        """What one row leads to: see `TacoDataFrame.read`."""
+        return self.data.read(key)
+
+    def _frame(self, table: Any) -> TacoDataFrame:
+        self._check_spans(table)
+        return TacoDataFrame(table, self._home, pruning(self._view, self._home))
+
+    def _check_spans(self, table: Any) -> None:
+        """One pass over all spans of one ZIP, before anybody takes a GDAL path from the rows."""
+        only = self._home.containers[0]
+        if len(self._home.containers) > 1 or only.kind != "zip":
+            return
+        views.check_spans(table, only)
+
+    def navigation_columns(self, *, describe: bool = False) -> list[str] | dict[str, str]:
+        """The columns of the current view that navigation needs, with `describe` what they are."""
+        names = [name for name in self.columns if name in _NAVIGATION]
+        return {name: _NAVIGATION[name] for name in names} if describe else names
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of what the containers hold. Reading goes on to work and opens it again."""
+        for container in self._home.containers:
+            container.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        pit = self.pit_schema
+        levels = [f"level {n}: {pit.rows(n)} rows" for n in range(pit.levels)]
+        lines = [
+            f"<TacoDataset {shown(self.id)}>",
+            f"  version      {shown(self.dataset_version or '-')}",
+            f"  description  {shown(self.description or '-', 80)}",
+            f"  tasks        {shown(', '.join(map(str, self.tasks)) or '-', 80)}",
+            f"  spatial      {self.extent.get('spatial')}",
+            f"  temporal     {self.extent.get('temporal')}",
+            f"  rows         {', '.join(levels)}",
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from comal.taco.reading import html  # noqa: PLC0415 - notebooks only
+
+        return html.dataset(self)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,220 @@
+"""The containers of a dataset, and how a row says which of them holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidMetadataError, NotInContainerError, shown
+from comal.taco import spec
+from comal.taco.reading.container import Container
+from comal.taco.reading.filters import Filter
+from comal.taco.reading.stages import View, containers, unions
+
+Bools = npt.NDArray[np.bool_]
+
+Rule = tuple[Filter, frozenset[int]]
+"""A filter that hides rows, and the numbers of the containers that it is about."""
+
+_REMEMBERED = 8
+
+
+class Home:
+    """The containers below a view.
+
+    A dataset over one ZIP or folder has no ``internal:source_file``. An index has that of its
+    ZIPs. In a concatenation it is the name of each container, or its whole location where two have
+    one name; rows of an index in a concatenation have that name, a slash and the ZIP's.
+    """
+
+    def __init__(self, view: View) -> None:
+        self.containers = _distinct(list(containers(view)))
+        self.labels = _labels(self.containers)
+        # Views of one file that were put together say where they come from as others do.
+        self.is_labelled = self.containers[0].is_index or next(unions(view), None) is not None
+        self._by_label = dict(zip(self.labels, range(len(self.labels)), strict=True))
+
+    def number(self, container: Container) -> int:
+        """The place of a container, or of another one that is the same."""
+        return next(n for n, c in enumerate(self.containers) if _key(c) == _key(container))
+
+    @property
+    def depth(self) -> int:
+        """Index of the deepest level."""
+        return max(len(container.levels) for container in self.containers) - 1
+
+    def prefix(self, number: int) -> str:
+        """What stands before the names of the ZIPs of an index."""
+        return f"{self.labels[number]}/" if len(self.containers) > 1 else ""
+
+    def resolve(self, source_file: str | None) -> tuple[Container, str | None]:
+        """The container of a row, and the ZIP of it where it is an index."""
+        if len(self.containers) == 1:
+            only = self.containers[0]
+            return only, source_file if only.is_index else None
+        number = self._by_label.get(source_file or "")
+        if number is not None and not self.containers[number].is_index:
+            return self.containers[number], None
+        for number, container in enumerate(self.containers):
+            prefix = self.prefix(number)
+            if container.is_index and source_file and source_file.startswith(prefix):
+                return container, source_file[len(prefix) :]
+        raise NotInContainerError(
+            f"no part of the dataset has this {spec.SOURCE_FILE}",
+            found=shown(source_file),
+            expected=", ".join(shown(label) for label in self.labels[:10]),
+        )
+
+    # -- children ----------------------------------------------------------------------------------
+
+    def children(
+        self, source_file: str | None, index: int, current_id: int, rules: Sequence[Rule]
+    ) -> Any:
+        """The children of a row, as far as `rules` keep them.
+
+        Parameters
+        ----------
+        source_file, current_id
+            Of the parent.
+        index
+            The level of the children.
+        rules
+            Filters that hide children.
+
+        Raises
+        ------
+        InvalidMetadataError
+            There is no such level, or no such parent.
+        """
+        container, inner = self.resolve(source_file)
+        if index >= len(container.levels):
+            raise InvalidMetadataError(
+                "a FOLDER without a level below it",
+                where=container.source.href,
+                found=f"{len(container.levels)} levels",
+            )
+        level = container.levels[index]
+        parent = container.levels[index - 1].row(current_id, inner)
+        table = level.take(level.children(parent))
+        if self.is_labelled:
+            table = _labelled(table, source_file, spec.SOURCE_FILE in level.columns)
+        if not rules:
+            return table
+        sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
+        return table.filter(self.keep(rules, index, sources, table.column(spec.CURRENT_ID)))
+
+    # -- filters over descendants ------------------------------------------------------------------
+
+    def masks(self, number: int, rule: Filter) -> list[Bools]:
+        """Per level of a container down to that of `rule`, the rows at or above a match."""
+        container = self.containers[number]
+        found = container.masks.get(rule)
+        if found is None:
+            found = _matching(container, rule)
+            while len(container.masks) >= _REMEMBERED:
+                container.masks.pop(next(iter(container.masks)), None)
+            container.masks[rule] = found
+        return found
+
+    def prepare(self, rules: Sequence[Rule]) -> None:
+        """Find out what `rules` match, so that a running query need not read anything."""
+        for rule, numbers in rules:
+            for number in numbers:
+                self.masks(number, rule)
+
+    def keep(self, rules: Sequence[Rule], level: int, sources: Any, ids: Any) -> Any:
+        """Which rows of `level` every one of `rules` keeps, as an Arrow array.
+
+        Parameters
+        ----------
+        rules
+            Filters; one of a level above says nothing about this one.
+        sources, ids
+            ``internal:source_file`` (None for a dataset without) and ``internal:current_id``.
+        """
+        result = np.ones(len(ids), np.bool_)
+        numbers = np.asarray(pc.fill_null(ids, -1), np.int64)
+        if sources is None:
+            groups = [(None, np.arange(len(ids)))]
+        else:
+            codes = pc.fill_null(sources, "").dictionary_encode()
+            if isinstance(codes, pa.ChunkedArray):
+                codes = codes.combine_chunks()
+            indices = np.asarray(codes.indices, np.int64)
+            names = codes.dictionary.to_pylist()
+            groups = [(name, np.flatnonzero(indices == n)) for n, name in enumerate(names)]
+        for name, rows in groups:
+            result[rows] = self._kept(rules, level, name, numbers[rows])
+        return pa.array(result)
+
+    def _kept(self, rules: Sequence[Rule], level: int, source_file: str | None, ids: Any) -> Bools:
+        container, inner = self.resolve(source_file)
+        codes = None
+        if container.is_index:
+            code = container.source_codes.get(inner or "", -1)
+            codes = np.full(len(ids), code, np.int64)
+        rows = container.levels[level].index_of_rows.find(ids, codes)
+        kept = rows >= 0
+        number = self.number(container)
+        for rule, numbers in rules:
+            masks = self.masks(number, rule) if number in numbers else []
+            if level < len(masks):
+                kept = kept & masks[level][np.maximum(rows, 0)]
+        return kept
+
+
+def _matching(container: Container, rule: Filter) -> list[Bools]:
+    masks = [np.zeros(level.num_rows, np.bool_) for level in container.levels[: rule.level + 1]]
+    if len(masks) <= rule.level:
+        return masks
+    target = container.levels[rule.level]
+    if set(rule.columns) <= set(target.stored):
+        start = 0
+        for batch in target.table.iter_batches(list(rule.columns)):
+            columns = [batch.column(name) for name in rule.columns]
+            masks[-1][start : start + batch.num_rows] = rule.matches(*columns)
+            start += batch.num_rows
+    for index in range(rule.level, 0, -1):
+        masks[index - 1][container.levels[index].parents[masks[index]]] = True
+    return masks
+
+
+def _labelled(table: Any, source_file: str | None, has_column: bool) -> Any:  # noqa: FBT001
+    """Rows of one ZIP with the name by which the dataset knows it."""
+    if has_column:
+        table = table.drop_columns([spec.SOURCE_FILE])
+    label = pa.array([source_file] * len(table), pa.string())
+    return table.add_column(table.num_columns - 1, spec.SOURCE_FILE, label)
+
+
+def _key(container: Container) -> tuple[str, str, str]:
+    base = container.base.href if container.base is not None else ""
+    return container.source.href, container.kind, base
+
+
+def _distinct(containers: Sequence[Container]) -> tuple[Container, ...]:
+    found: dict[tuple[str, str, str], Container] = {}
+    for container in containers:
+        found.setdefault(_key(container), container)
+    return tuple(found.values())
+
+
+def _labels(containers: Sequence[Container]) -> tuple[str, ...]:
+    names = [_short(container) for container in containers]
+    whole = [
+        container.source.href if names.count(name) > 1 else name
+        for name, container in zip(names, containers, strict=True)
+    ]
+    # One index at two bases is two containers of one location.
+    return tuple(f"{name}#{n}" if whole.count(name) > 1 else name for n, name in enumerate(whole))
+
+
+def _short(container: Container) -> str:
+    if container.name in {spec.TACOCAT, spec.TACOCAT_FOLDER}:
+        return container.source.href.partition("?")[0].rstrip("/").split("/")[-2]
+    return container.name

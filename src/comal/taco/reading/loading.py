@@ -1,0 +1,78 @@
+"""Opening datasets (7.2.1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from comal.errors import InvalidInputError
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.storage import Source, StorageConfig, open_source
+from comal.taco import wire
+from comal.taco.reading.container import open_container
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.joining import concat
+from comal.taco.reading.stages import ColumnMode, Scan
+from comal.taco.verbosity import LOGGER
+
+Location = str | os.PathLike[str] | Source
+
+
+def load(
+    path: Location | Sequence[Location],
+    base_path: Location | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    tail: int = wire.DEFAULT_TAIL,
+    column_mode: ColumnMode = "intersection",
+) -> TacoDataset:
+    """Open a dataset, or several as one.
+
+    Only headers, COLLECTION.json and the footers of the level tables are read: of a ZIP in one
+    round trip of two requests, where the last `tail` bytes hold them.
+
+    Parameters
+    ----------
+    path
+        Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file or a ``.tacocat`` folder (or the
+        folder that holds one), told apart by their bytes; or a list, whose datasets become one by
+        `concat`. An open `Source` is taken as it is.
+    base_path
+        Folder with the ZIPs of a TACOCAT, where they are not beside it.
+    limits
+        Caps on what a file may make us hold.
+    config
+        How to speak to remote storage.
+    tail
+        Bytes at the end of a file that are read at once.
+    column_mode
+        For a list: see `concat`.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        Nothing is there, or it cannot be read.
+    NotThisFormatError, UnsupportedVersionError
+        Something else is there.
+    InvalidMetadataError, UnsafeContentError, LimitExceededError
+        The content is broken, hostile, or too large.
+    InvalidInputError
+        An empty list, or datasets that do not go together.
+    """
+    if isinstance(path, Sequence) and not isinstance(path, str):
+        if not path:
+            raise InvalidInputError("nothing to load", expected="at least one path")
+        datasets = [load(one, base_path, limits=limits, config=config, tail=tail) for one in path]
+        return concat(datasets, column_mode)
+    source = _source(path, config)
+    base = None if base_path is None else _source(base_path, config)
+    container = open_container(source, base=base, tail=tail, limits=limits)
+    LOGGER.info("loaded %s: %s, %d levels", source.href, container.kind, len(container.levels))
+    return TacoDataset(Scan(container), container.collection)
+
+
+def _source(location: Location, config: StorageConfig | None) -> Source:
+    if isinstance(location, str | os.PathLike):
+        return open_source(location, config=config)
+    return location

@@ -1,0 +1,210 @@
+"""Where the bytes of samples lie: level tables compared with the central directory.
+
+Existing writers glued spans to rows by position after sorting folders by name, so that nested ZIPs
+whose folder ids are not in lexicographic order carry spans of *other* samples in their level
+tables. The central directory is right in all of them, and lies behind the metadata in the bytes
+that opening has fetched anyway. So nothing of level 1 and deeper is handed out before the two have
+been compared; on disagreement the directory wins.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidMetadataError, ObjectNotFoundError
+from comal.limits import MIB
+from comal.plan import ByteRange, Plan, run
+from comal.taco import spec
+from comal.taco.warning import TacoWarning
+
+if TYPE_CHECKING:
+    from comal.taco.reading.level import Level
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_HUGE_DIRECTORY = 8 * MIB
+_LOCAL_LENGTHS = struct.Struct("<HH")
+_LOCAL_SIZE = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Right spans of all rows of a level; -1 where the container has no such entry."""
+
+    offsets: Int64s
+    sizes: Int64s
+
+    @staticmethod
+    def column(values: Int64s, rows: Int64s) -> Any:
+        """`values` of some rows as an Arrow array with nulls."""
+        chosen = values[rows]
+        return pa.array(chosen, pa.int64(), mask=chosen < 0)
+
+
+def stored_spans(level: Level) -> tuple[Int64s, Int64s]:
+    """The spans that a level table holds, checked against the size of the object.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A span is null, negative or ends behind the object.
+    """
+    table = level.table.read([spec.OFFSET, spec.SIZE])
+    total = None if level.container.is_index else level.container.source.stat().size
+    return checked_spans(table.column(spec.OFFSET), table.column(spec.SIZE), total, level.where)
+
+
+def checked_spans(offsets: Any, sizes: Any, total: int | None, where: str) -> tuple[Int64s, Int64s]:
+    """Two Arrow columns as arrays, after one pass that compares them with `total` bytes."""
+    starts = np.asarray(pc.fill_null(offsets, -1), np.int64)
+    lengths = np.asarray(pc.fill_null(sizes, -1), np.int64)
+    limit = np.iinfo(np.int64).max if total is None else total
+    bad = (
+        (starts < 0) | (lengths < 0) | (starts > limit) | (lengths > limit - np.maximum(starts, 0))
+    )
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InvalidMetadataError(
+            "a span lies outside of the container",
+            where=f"{where}, row {row}",
+            found=f"bytes {offsets[row].as_py()}+{sizes[row].as_py()}",
+            expected="a span within the file" if total is None else f"a span within {total} bytes",
+        )
+    return starts, lengths
+
+
+def verified_spans(level: Level) -> Spans | None:
+    """Spans of a level of a ZIP or an index that differ from the stored ones, else None."""
+    if level.container.kind == "folder" or level.index == 0 or level.num_rows == 0:
+        return None
+    offsets, sizes = stored_spans(level)
+    ascending = _ascend(level, offsets)
+    if level.container.is_index:
+        return _verified_parts(level, offsets, sizes, ascending)
+    if ascending.all() and _directory_is_far(level):
+        return None
+    mended = _mended(level, offsets, sizes, np.arange(level.num_rows), None)
+    return None if mended is None else Spans(*mended)
+
+
+def _ascend(level: Level, offsets: Int64s) -> Bools:
+    """Per ZIP, whether the offsets of its FILE rows ascend in row order.
+
+    They do in every sound archive of the writers that can be wrong, and in none where spans were
+    swapped, which spares fetching a large directory or those of many ZIPs.
+    """
+    files = ~level.folders
+    codes = np.zeros(level.num_rows, np.int64) if level.codes is None else level.codes
+    codes, starts = codes[files], offsets[files]
+    order = np.argsort(codes, kind="stable")
+    codes, starts = codes[order], starts[order]
+    falls = (starts[1:] < starts[:-1]) & (codes[1:] == codes[:-1])
+    result = np.ones(max(1, len(level.container.source_codes)), np.bool_)
+    result[codes[1:][falls]] = False
+    return result
+
+
+def _directory_is_far(level: Level) -> bool:
+    """Whether the directory is large, remote and not among the bytes that opening fetched."""
+    container = level.container
+    header = container.opened.header
+    if header is None or "://" not in container.source.href:
+        return False
+    size = container.source.stat().size - header.collection.end
+    return size > _HUGE_DIRECTORY and not any(
+        piece.holds(header.collection.end, size) for piece in container.known
+    )
+
+
+def _verified_parts(level: Level, offsets: Int64s, sizes: Int64s, ascending: Bools) -> Spans | None:
+    names = list(level.container.source_codes)
+    changed = False
+    for code in np.flatnonzero(~ascending).tolist():
+        rows = np.flatnonzero(level.codes == code)
+        try:
+            mended = _mended(level, offsets, sizes, rows, names[code])
+        except ObjectNotFoundError:
+            # An index can be queried without its ZIPs; reading a sample will say what is missing.
+            continue
+        if mended is not None:
+            if not changed:
+                offsets, sizes, changed = offsets.copy(), sizes.copy(), True
+            offsets[rows], sizes[rows] = mended
+    return Spans(offsets, sizes) if changed else None
+
+
+def _mended(
+    level: Level, offsets: Int64s, sizes: Int64s, rows: Int64s, source_file: str | None
+) -> tuple[Int64s, Int64s] | None:
+    """Right spans of some rows of one ZIP, or None when all stored ones are right."""
+    directory = level.container.directory(source_file)
+    names = entry_names(level.paths(), level.folders).take(pa.array(rows))
+    places = directory.find_many(names)
+    starts, slack = entry_spans(directory)
+    wrong = ~_agree(offsets[rows], sizes[rows], places, starts, slack, directory.csize)
+    if not wrong.any():
+        return None
+    plan = _payloads_plan(directory, places[wrong], starts, slack)
+    right = offsets[rows].copy(), sizes[rows].copy()
+    right[0][wrong] = run(plan, level.container.part(source_file).fetch)
+    right[1][wrong] = np.where(places[wrong] < 0, -1, directory.csize[places[wrong]])
+    first = int(np.argmax(wrong))
+    warnings.warn(
+        f"{level.where}: {int(wrong.sum())} of {len(rows)} spans are not those of their samples "
+        f"(first: {names[first].as_py()!a}); the ZIP directory is used instead. "
+        "'comal check --repair' writes a mended copy",
+        TacoWarning,
+        stacklevel=2,
+    )
+    return right
+
+
+def entry_names(paths: Any, folders: Bools) -> Any:
+    """The names of ZIP entries for paths below DATA/; of a FOLDER, its ``__meta__`` (6.2)."""
+    tails = pc.if_else(pa.array(folders), "/" + spec.META, "")
+    return pc.binary_join_element_wise(spec.DATA, paths, tails, "")
+
+
+def entry_spans(directory: Any) -> tuple[Int64s, Int64s]:
+    """Per entry where its payload begins at the earliest, and how many bytes later at the latest.
+
+    A local header may hold an extra field that the directory does not tell of, such as one that
+    aligns the payload; what lies between the entry and the next one bounds it.
+    """
+    starts = np.asarray(directory.payload_offsets, np.int64)
+    heads = np.sort(np.append(np.asarray(directory.header_offset, np.int64), directory.start))
+    following = heads[np.searchsorted(heads, directory.header_offset, side="right")]
+    return starts, np.clip(following - starts - directory.csize, 0, 0xFFFF)
+
+
+def _agree(
+    offsets: Int64s, sizes: Int64s, places: Int64s, starts: Int64s, slack: Int64s, csize: Int64s
+) -> Bools:
+    if not len(starts):
+        return np.zeros(len(offsets), np.bool_)
+    at = np.maximum(places, 0)
+    shift = offsets - starts[at]
+    result: Bools = (places >= 0) & (sizes == csize[at]) & (shift >= 0) & (shift <= slack[at])
+    return result
+
+
+def _payloads_plan(directory: Any, places: Int64s, starts: Int64s, slack: Int64s) -> Plan[Int64s]:
+    """Where payloads begin; the length of a local header is fetched where it is in doubt."""
+    found = np.where(places < 0, -1, starts[np.maximum(places, 0)])
+    doubtful = np.flatnonzero((places >= 0) & (slack[np.maximum(places, 0)] > 0))
+    if not len(doubtful):
+        return found
+    heads = np.asarray(directory.header_offset, np.int64)[places[doubtful]]
+    pieces = yield [ByteRange(head + 26, _LOCAL_LENGTHS.size) for head in heads.tolist()]
+    lengths = [sum(_LOCAL_LENGTHS.unpack(piece.data)) for piece in pieces]
+    found[doubtful] = heads + _LOCAL_SIZE + np.array(lengths, np.int64)
+    return found

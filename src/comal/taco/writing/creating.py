@@ -1,0 +1,271 @@
+"""Writing a dataset: `create` (TACO 2.0, 7.1.3)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comal.errors import ConflictError, InvalidInputError, shown
+from comal.progress import Progress, silent
+from comal.storage import targets
+from comal.table import ParquetSettings
+from comal.taco import spec
+from comal.taco.model.collection import Taco
+from comal.taco.model.extent import extent_of
+from comal.taco.model.levels import Levels
+from comal.taco.model.pit import check_pit, pit_schema
+from comal.taco.model.sources import local_paths
+from comal.taco.verbosity import LOGGER
+from comal.taco.writing import parts
+from comal.taco.writing.folderwrite import write_folder
+from comal.taco.writing.stored import field_schema, settings
+from comal.taco.writing.tacocat import create_tacocat
+from comal.taco.writing.zipwrite import write_zip, write_zip_stream
+
+ZIP_SUFFIXES = frozenset({".zip", ".tacozip"})
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a dataset is written."""
+
+    parquet: ParquetSettings
+    overwrite: bool = False
+    progress: Progress = silent
+    executor: Executor | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def create(
+    taco: Taco,
+    output: str | os.PathLike[str],
+    output_format: str = "auto",
+    *,
+    overwrite: bool = False,
+    split_size: int | str | None = None,
+    group_by: str | Sequence[str] | None = None,
+    consolidate: bool = True,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    temp_dir: str | os.PathLike[str] | None = None,
+    **parquet: Any,
+) -> list[Path]:
+    """Write a dataset to disk.
+
+    The target appears complete or not at all, and the same dataset always gives the same bytes.
+
+    Parameters
+    ----------
+    taco
+        The dataset. It can be written as often as wanted.
+    output
+        Target: a file for ZIP, a folder for FOLDER.
+    output_format
+        ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
+    overwrite
+        Replace an existing target at the end, as a whole.
+    split_size
+        Write several archives ``{stem}_part0001.tacozip`` of about this size each: bytes, or text
+        such as ``"4GB"``. Level 0 samples are never cut.
+    group_by
+        Write an archive ``{stem}_{key}.tacozip`` for each value of these metadata fields of
+        level 0.
+    consolidate
+        With several archives: also write ``__TACOCAT__`` and ``.tacocat`` beside them.
+    progress
+        Told how far the copy is.
+    executor
+        Where the many small metadata files of nested datasets are encoded; threads when None.
+    temp_dir
+        Accepted for the specification's sake: temporary files lie beside the target.
+    **parquet
+        Settings of the level tables: compression, compression_level, row_group_size, ...
+
+    Returns
+    -------
+    list of pathlib.Path
+        What was written, archives first.
+
+    Raises
+    ------
+    ConflictError
+        The target exists (and `overwrite` is False), or is one of the sources.
+    InvalidInputError
+        A sample, a structure or an argument that cannot be written.
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        A source or the target fails.
+    """
+    del temp_dir
+    target = Path(output)
+    kind = container_of(target, output_format)
+    how = Writing(settings(parquet), overwrite, progress or silent, executor)
+    if split_size is None and group_by is None:
+        write_one(taco, target, kind, how)
+        return [target]
+    if kind != "zip":
+        raise InvalidInputError("only ZIP archives can be split or grouped", found=kind)
+    pieces = parts.plan(levels_of(taco), target, split_size=split_size, group_by=group_by)
+    return _create_parts(taco, pieces, how, consolidate=consolidate, parquet=parquet)
+
+
+def container_of(target: Path, output_format: str) -> str:
+    """``zip`` or ``folder``, from what was asked for or from the name."""
+    wanted = output_format.lower()
+    if wanted == "auto":
+        return "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
+    if wanted not in {"zip", "folder"}:
+        raise InvalidInputError(
+            "unknown container", found=shown(output_format), expected="'zip', 'folder' or 'auto'"
+        )
+    if wanted == "folder" and target.name in {"DATA", "METADATA", spec.TACOCAT_FOLDER}:
+        raise InvalidInputError("name of a part of a dataset", found=target.name)
+    return wanted
+
+
+def levels_of(taco: Taco) -> Levels:
+    """The columns of a dataset; those of a stream of batches are not known before it is written."""
+    if taco.tortilla.stream is not None:
+        raise InvalidInputError(
+            "samples that come in batches can only be written to one ZIP archive",
+            hint="make a table of them: Tortilla.from_table",
+        )
+    levels = taco.tortilla.levels()
+    check_pit(levels)
+    return levels
+
+
+def write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
+    """Write one container."""
+    if taco.tortilla.stream is not None:
+        _write_stream(taco, target, kind, how)
+    else:
+        levels = levels_of(taco)
+        write_levels(levels, document_of(taco, levels, spans=kind == "zip"), target, kind, how)
+    LOGGER.info("wrote %s", target)
+
+
+def write_levels(
+    levels: Levels, document: dict[str, Any], target: Path, kind: str, how: Writing
+) -> None:
+    """Write levels and their COLLECTION.json as one container.
+
+    The way of everything that has its rows in columns already; payloads may be spans of other
+    containers.
+    """
+    refuse_source_as_target(levels, target)
+    if kind == "zip":
+        with targets.new_file(target, how.overwrite) as file:
+            write_zip(
+                file,
+                levels,
+                document,
+                how.parquet,
+                progress=how.progress,
+                executor=how.executor,
+            )
+        return
+    with targets.new_folder(target, how.overwrite) as folder:
+        write_folder(
+            folder,
+            levels,
+            document,
+            how.parquet,
+            progress=how.progress,
+            executor=how.executor,
+        )
+
+
+def document_of(
+    taco: Taco, levels: Levels, *, spans: bool, extent: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """COLLECTION.json of a dataset (TACO 2.0, 5.6), for a container with or without spans."""
+    fields = taco.export_metadata()
+    if extent is not None:
+        fields["extent"] = extent
+    schemas = [level.table.schema for level in levels]
+    return {
+        **fields,
+        spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
+        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
+    }
+
+
+def _write_stream(taco: Taco, target: Path, kind: str, how: Writing) -> None:
+    batches = taco.tortilla.stream
+    assert batches is not None
+    if kind != "zip":
+        levels_of(taco)  # says that it needs a ZIP
+
+    def document(shape: Sequence[int], extent: dict[str, Any] | None) -> dict[str, Any]:
+        pit = spec.PITSchema(shape[0], spec.FILE, {}, tuple(shape))
+        return {
+            **taco.export_metadata(),
+            "extent": taco.extent or extent,
+            spec.PIT_SCHEMA: pit.to_dict(),
+            spec.FIELD_SCHEMA: field_schema([batches.schema], with_spans=True),
+        }
+
+    with targets.new_file(target, how.overwrite) as file:
+        write_zip_stream(file, batches, document, how.parquet, progress=how.progress)
+
+
+def refuse_source_as_target(levels: Levels, target: Path) -> None:
+    """Refuse a target that one of the payloads would be read from, or that holds one."""
+    try:
+        status = target.stat()
+    except OSError:
+        return  # there is nothing that could be a source
+    wanted = (status.st_dev, status.st_ino)
+    below = str(target.resolve()) + os.sep
+    folders: dict[str, bool] = {}
+    for level in levels:
+        for path in local_paths(level.payloads):
+            folder = os.path.dirname(path)  # noqa: PTH120 - strings, for there may be a million
+            if folder not in folders:
+                folders[folder] = (os.path.realpath(folder) + os.sep).startswith(below)
+            if folders[folder] or _identity(path) == wanted:
+                raise ConflictError("target is a source of the dataset", where=shown(path, 200))
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as above
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _create_parts(
+    taco: Taco,
+    pieces: Sequence[parts.Part],
+    how: Writing,
+    *,
+    consolidate: bool,
+    parquet: Mapping[str, Any],
+) -> list[Path]:
+    made: list[Path] = []
+    levels = levels_of(taco)
+    targets_of_parts = [piece.path for piece in pieces]
+    folder = targets_of_parts[0].absolute().parent
+    joined = [folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT] if consolidate else []
+    parts.refuse_existing([*targets_of_parts, *joined], overwrite=how.overwrite)
+    kept = [path for path in targets_of_parts if path.exists()]
+    with parts.removed_on_failure(made, kept):
+        for levels_part, piece in _selected(levels, pieces):
+            extent = taco.extent if taco.extent_is_given else extent_of(levels_part)
+            document = document_of(taco, levels_part, spans=True, extent=extent)
+            write_levels(levels_part, document, piece.path, "zip", how)
+            made.append(piece.path)
+            LOGGER.info("wrote %s (%d samples)", piece.path, len(piece.roots))
+        if consolidate:
+            made += create_tacocat(list(made), folder, overwrite=how.overwrite, **parquet)
+    return made
+
+
+def _selected(levels: Levels, pieces: Sequence[parts.Part]) -> Iterator[tuple[Levels, parts.Part]]:
+    for piece in pieces:
+        yield parts.levels_of_part(levels, piece), piece

@@ -1,0 +1,133 @@
+"""The FOLDER container (TACO 2.0, 6.1 and 6.4): loose files below DATA/."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comal import strictjson
+from comal.errors import AccessDeniedError, ComalError, StorageError, shown, translated
+from comal.limits import MIB
+from comal.progress import Progress
+from comal.table import ParquetSettings
+from comal.taco import spec
+from comal.taco.model.levels import Levels, blocks, leaves, relative_paths
+from comal.taco.model.sources import LocalFiles, Payloads, Rows, check_size, source_fault
+from comal.taco.writing.stored import meta_files, write_level
+
+_BLOCK_BYTES = 16 * MIB
+_BLOCK_ROWS = 2_048
+_STREAM_BYTES = 8 * MIB
+_WORKERS = 2
+_DISK: Mapping[type[BaseException], type[ComalError]] = {
+    PermissionError: AccessDeniedError,
+    OSError: StorageError,
+}
+
+
+def write_folder(
+    root: Path,
+    levels: Levels,
+    document: dict[str, Any],
+    parquet: ParquetSettings,
+    *,
+    progress: Progress,
+    executor: Executor | None = None,
+) -> None:
+    """Write a dataset below `root`, an empty folder; COLLECTION.json comes last."""
+    paths = relative_paths(levels)
+    data = root / "DATA"
+    with _writing(root):
+        data.mkdir()
+        (root / "METADATA").mkdir()
+        for level, path in zip(levels, paths, strict=True):
+            for name in path.filter(level.folders).to_pylist():
+                os.mkdir(f"{data}/{name}")  # noqa: PTH102 - one string per folder, no Path
+    files = leaves(levels, paths)
+    _copy_all(data, files.paths, files.payloads, progress)
+    for depth in range(len(levels) - 1):
+        for rows, contents in meta_files(levels, depth, None, executor):
+            names = [f"{data}/{name}{spec.META}" for name in paths[depth].take(rows).to_pylist()]
+            for name, content in zip(names, contents, strict=True):
+                _write_new(name, content.as_buffer())
+    for depth, level in enumerate(levels):
+        with _writing(root), (root / spec.level_path(depth)).open("xb") as file:
+            write_level(level, None, paths[depth], file, parquet)
+    _write_new(str(root / spec.COLLECTION), strictjson.dumps(document))
+
+
+def _copy_all(data: Path, paths: Any, payloads: Payloads, progress: Progress) -> None:
+    sizes = payloads.sizes()
+    done = 0
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        jobs = (
+            (data, paths.slice(start, stop - start), payloads, start, sizes[start:stop])
+            for start, stop in blocks(sizes, budget=_BLOCK_BYTES, rows=_BLOCK_ROWS)
+        )
+        for count in pool.map(lambda job: _copy_block(*job), jobs):
+            done += count
+            progress(done, len(sizes), "samples")
+
+
+def _copy_block(data: Path, paths: Any, payloads: Payloads, start: int, sizes: Rows) -> int:
+    targets = [f"{data}/{name}" for name in paths.to_pylist()]
+    if isinstance(payloads, LocalFiles) and payloads.paths.null_count == 0:
+        sources = payloads.paths.slice(start, len(sizes)).to_pylist()
+        for source, target, size in zip(sources, targets, sizes.tolist(), strict=True):
+            _copy_file(source, target, size)
+    elif len(sizes) == 1 and sizes[0] >= _STREAM_BYTES:
+        with payloads.open(start) as stream, _writing(targets[0]), Path(targets[0]).open("xb") as f:
+            shutil.copyfileobj(stream, f, MIB)
+            check_size(f.tell(), int(sizes[0]), payloads.place(start))
+    else:
+        rows = np.arange(start, start + len(sizes))
+        for target, content in zip(targets, payloads.block(rows, sizes), strict=True):
+            _write_new(target, content.as_buffer())
+    return len(sizes)
+
+
+def _copy_file(source: str, target: str, size: int) -> None:
+    try:
+        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise source_fault(error, source) from error
+    try:
+        with _writing(target):
+            writing = _create(target)
+            try:
+                done = 0
+                while count := os.sendfile(writing, reading, None, 1 << 30):
+                    done += count
+            finally:
+                os.close(writing)
+    finally:
+        os.close(reading)
+    check_size(done, size, source)
+
+
+def _write_new(target: str, content: Any) -> None:
+    with _writing(target):
+        descriptor = _create(target)
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(descriptor, left) :]
+        finally:
+            os.close(descriptor)
+
+
+def _create(target: str) -> int:
+    return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def _writing(where: object) -> Iterator[None]:
+    with translated(_DISK, "cannot write", where=shown(where, 200)):
+        yield

@@ -1,0 +1,216 @@
+"""A folder of rasters as a dataset: ids are names, subfolders nest, STAC comes from headers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import raster
+from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.geo import footprint, times, wkb
+from comal.progress import Progress, silent
+from comal.taco import spec
+from comal.taco.model.collection import Taco, Tortilla
+from comal.taco.model.columns import described
+from comal.taco.model.tree import Node, node_tables, tree_of
+from comal.taco.writing.creating import container_of, create
+from comal.taco.writing.manifest import read_manifest
+
+_HEADER_BLOCK = 4_096
+_ID_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_RASTER_SUFFIXES = frozenset({".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".webp"})
+_STAC = (
+    described("stac:crs", pa.string(), "Coordinate reference system"),
+    described(
+        "stac:tensor_shape",
+        pa.list_(pa.field("element", pa.int64())),
+        "Bands, rows and columns of the raster",
+    ),
+    described(
+        "stac:geotransform",
+        pa.list_(pa.field("element", pa.float64())),
+        "Affine transform in GDAL order",
+    ),
+    described("stac:centroid", pa.binary(), "Centre of the raster, WKB point in EPSG:4326"),
+)
+_TIMES = {
+    "stac:time_start": "Start of acquisition, UTC",
+    "stac:time_end": "End of acquisition, UTC",
+}
+
+
+def pack_folder(
+    directory: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    manifest: str | os.PathLike[str] | Any = None,
+    pattern: str | Sequence[str] = "*",
+    stac: bool = True,
+    pad: bool = False,
+    id: str | None = None,  # noqa: A002 - field of the collection
+    dataset_version: str = "1.0.0",
+    description: str | None = None,
+    licenses: Sequence[str] = ("NOASSERTION",),
+    providers: Sequence[Any] = ({"name": "unknown"},),
+    tasks: Sequence[str] = ("other",),
+    title: str | None = None,
+    curators: Sequence[Any] | None = None,
+    keywords: Sequence[str] | None = None,
+    extent: Any = None,
+    extra: Mapping[str, Any] | None = None,
+    output_format: str = "auto",
+    overwrite: bool = False,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[Path]:
+    """Pack a folder tree of files as TACO.
+
+    A file becomes a FILE sample that has its name as id, a subfolder becomes a FOLDER sample. The
+    subfolders of one depth must hold files of the same names (PIT-1).
+
+    Parameters
+    ----------
+    directory
+        The folder. Hidden files and folders are left out.
+    output
+        Target, as for `create`.
+    manifest
+        A CSV, Parquet or GeoParquet file, or a table, with the columns ``id`` (the id path, such
+        as ``scene_1/before.tif``), ``path`` (relative to `directory`; null for a subfolder) and
+        any fields. ``time_start`` and ``time_end`` become STAC times, the geometry of a
+        GeoParquet file ``istac:geometry``. Only its rows are packed.
+    pattern
+        Names of the files that are packed, as in a shell: ``"*.tif"``, or several.
+    stac
+        Read CRS, shape and geotransform from the rasters and store them as STAC fields.
+    pad
+        Put an empty sample where one subfolder lacks a file that others have.
+    id, dataset_version, description, licenses, providers, tasks, title, curators, keywords, extent
+        Fields of the collection, as for `Taco`; the id is made of the folder's name when None.
+    extra
+        More fields of the collection.
+    output_format, overwrite, progress, **options
+        As for `create`.
+    executor
+        Where headers are read; threads when None.
+
+    Returns
+    -------
+    list of pathlib.Path
+        What was written.
+
+    Raises
+    ------
+    InvalidInputError
+        No file at all, names that cannot be ids, subfolders that differ.
+    ObjectNotFoundError
+        The folder, the manifest or a file that it names is missing.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise ObjectNotFoundError("no such folder", where=shown(root, 200))
+    container_of(Path(output), output_format)
+    tell = progress or silent
+    nodes = _nodes(root, manifest, [pattern] if isinstance(pattern, str) else list(pattern))
+    _leave_out(nodes, Path(output))
+    tables = node_tables(nodes, pad=pad)
+    if stac:
+        tables = [_with_stac(table, executor, tell) for table in tables]
+    name = id or _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
+    taco = Taco(
+        Tortilla.from_tables(tables, type="type"),
+        id=name,
+        dataset_version=dataset_version,
+        description=description or f"Files of the folder {root.resolve().name}",
+        licenses=list(licenses),
+        providers=list(providers),
+        tasks=list(tasks),
+        title=title,
+        curators=curators,
+        keywords=keywords,
+        extent=extent,
+    )
+    taco.extend_with(extra or {})
+    return create(
+        taco,
+        output,
+        output_format,
+        overwrite=overwrite,
+        progress=progress,
+        executor=executor,
+        **options,
+    )
+
+
+def _nodes(root: Path, manifest: Any, patterns: Sequence[str]) -> list[Node]:
+    if manifest is None:
+        return tree_of(root, patterns)
+    return read_manifest(manifest, root)
+
+
+def _leave_out(nodes: list[Node], output: Path) -> None:
+    """An output of an earlier run that lies in the folder is no sample of the next."""
+    target = str(output.resolve())
+    nodes[:] = [
+        node
+        for node in nodes
+        if node.path is None
+        or not (os.path.realpath(node.path) + os.sep).startswith(target + os.sep)
+    ]
+    if not any(node.path for node in nodes):
+        raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
+
+
+def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any:
+    """The table with STAC fields of its rasters; other files have null there."""
+    paths = table.column(spec.PATH).to_pylist()
+    rows = [
+        row
+        for row, path in enumerate(paths)
+        if path is not None and os.path.splitext(path)[1].lower() in _RASTER_SUFFIXES  # noqa: PTH122
+    ]
+    if rows:
+        parts = []
+        for start in range(0, len(rows), _HEADER_BLOCK):
+            some = rows[start : start + _HEADER_BLOCK]
+            parts.append(raster.headers([paths[row] for row in some], executor=executor))
+            progress(min(start + _HEADER_BLOCK, len(rows)), len(rows), "headers")
+        headers = pa.concat_tables(parts)
+        back = np.full(table.num_rows, -1, np.int64)
+        back[rows] = np.arange(len(rows))
+        where = pa.array(back, mask=back < 0)
+        for field, column in zip(_STAC, _stac_columns(headers), strict=True):
+            if field.name not in table.column_names:
+                table = table.append_column(field, column.take(where).cast(field.type))
+    return _with_times(table)
+
+
+def _stac_columns(headers: Any) -> list[Any]:
+    crs, shape, transform = (
+        headers.column(name).combine_chunks() for name in ("crs", "shape", "geotransform")
+    )
+    placed = pc.and_(pc.is_valid(crs), pc.is_valid(transform))
+    x, y = footprint.centroids(crs, transform, shape)
+    known = np.asarray(placed.to_numpy(zero_copy_only=False), bool) & np.isfinite(x)
+    points = wkb.point(np.where(known, x, np.nan), np.where(known, y, np.nan))
+    centroid = pc.if_else(pa.array(known), points, pa.scalar(None, pa.binary()))
+    return [crs, shape, transform, centroid]
+
+
+def _with_times(table: Any) -> Any:
+    for name, text in _TIMES.items():
+        plain = name.partition(":")[2]
+        if plain in table.column_names and name not in table.column_names:
+            position = table.column_names.index(plain)
+            column = times.timestamps(table.column(position), plain)
+            table = table.set_column(position, described(name, column.type, text), column)
+    return table

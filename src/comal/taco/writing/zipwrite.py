@@ -1,0 +1,204 @@
+"""The ZIP container (TACO 2.0, 6.3).
+
+Order of entries: TACO_HEADER, data depth-first in sample order, `__meta__` files from the deepest
+level up, the level tables, COLLECTION.json. All metadata thus lies at the end, and one range
+fetches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import strictjson
+from comal.errors import InvalidInputError
+from comal.limits import MIB
+from comal.progress import Progress
+from comal.storage.targets import TargetFile
+from comal.table import ParquetSettings
+from comal.taco import spec, wire
+from comal.taco.model.extent import Coverage, finished
+from comal.taco.model.levels import Leaves, Levels, blocks, check_ids, flat, leaves, relative_paths
+from comal.taco.model.sources import LocalFiles, Payloads, Rows
+from comal.taco.model.tables import Batches
+from comal.taco.writing.stored import (
+    Spans,
+    internal_columns,
+    meta_files,
+    stored_schema,
+    stored_table,
+    table_writer,
+    write_level,
+)
+from comal.taco.writing.verify import check_archive
+from comal.ziparchive import ZipWriter
+
+BLOCK_BYTES = 16 * MIB
+BLOCK_ROWS = 65_536
+"""What is held at once of the payloads."""
+STREAM_BYTES = 8 * MIB
+"""Payloads from this size on are copied as streams."""
+
+Document = Callable[[Sequence[Any], dict[str, Any] | None], dict[str, Any]]
+
+
+class ZipBuilder:
+    """The entries that every TACO archive has, whichever way its samples come."""
+
+    def __init__(self, file: TargetFile, progress: Progress) -> None:
+        self.file = file
+        self.zip = ZipWriter(file)
+        self._header = self.zip.reserve(wire.HEADER_NAME, wire.HEADER_PAYLOAD)
+        self._slots: list[tuple[int, int]] = []
+        self._progress = progress
+        self._written = 0
+
+    def add_payloads(self, names: Any, payloads: Payloads, sizes: Rows, total: int | None) -> Rows:
+        """Copy all payloads under `names`; the offset of each, in their order."""
+        offsets = np.empty(len(sizes), np.int64)
+        # Padding has no path: it cannot be among files that are opened one after the other.
+        files = isinstance(payloads, LocalFiles) and payloads.paths.null_count == 0
+        budget = BLOCK_BYTES * 64 if files else BLOCK_BYTES
+        for start, stop in blocks(sizes, budget=budget, rows=BLOCK_ROWS):
+            rows = np.arange(start, stop)
+            part = names.slice(start, stop - start)
+            if files and isinstance(payloads, LocalFiles):
+                paths = payloads.paths.slice(start, stop - start).to_pylist()
+                offsets[start:stop], _ = self.zip.add_paths(part, paths, sizes[start:stop])
+            elif stop - start == 1 and sizes[start] >= STREAM_BYTES:
+                offsets[start] = self._stream(part[0].as_py(), payloads, start, int(sizes[start]))
+            else:
+                block = payloads.block(rows, sizes[start:stop])
+                offsets[start:stop] = self.zip.add_many(part, block)
+            self._written += stop - start
+            self._progress(self._written, total, "samples")
+        return offsets
+
+    def _stream(self, name: str, payloads: Payloads, row: int, size: int) -> int:
+        with payloads.open(row) as source:
+            return self.zip.add_stream(name, source, size, where=payloads.place(row)).offset
+
+    def add_table(self, depth: int, write: Callable[[Any], None]) -> None:
+        """Add the level table that `write` puts into a file."""
+        spool = self.file.spool()
+        write(spool)
+        self.add_spooled(depth, spool)
+
+    def add_spooled(self, depth: int, spool: Any) -> None:
+        """Add a level table that is in a temporary file already."""
+        name = spec.level_path(depth)
+        size = spool.seek(0, 2)
+        spool.seek(0)
+        span = self.zip.add_stream(name, spool, size, where=name)
+        self._slots.append((span.offset, span.size))
+
+    def finish(self, document: dict[str, Any]) -> list[tuple[int, int]]:
+        """Add COLLECTION.json, fill TACO_HEADER and close; the slots of the header."""
+        span = self.zip.add(spec.COLLECTION, strictjson.dumps(document))
+        self._slots.append((span.offset, span.size))
+        self.zip.fill(self._header, wire.pack_header(self._slots))
+        self.zip.close()
+        self.file.flush()
+        return self._slots
+
+
+def write_zip(
+    file: TargetFile,
+    levels: Levels,
+    document: dict[str, Any],
+    parquet: ParquetSettings,
+    *,
+    progress: Progress,
+    executor: Executor | None = None,
+) -> None:
+    """Write a dataset that is in columns, and compare the archive with what was meant."""
+    paths = relative_paths(levels)
+    builder = ZipBuilder(file, progress)
+    spans = [Spans.of(level.rows) for level in levels]
+    _add_leaves(builder, leaves(levels, paths), spans)
+    for depth in reversed(range(len(levels) - 1)):
+        _add_meta(builder, levels, depth, paths[depth], spans, executor)
+    for depth, level in enumerate(levels):
+        if (spans[depth].offset < 0).any():
+            raise AssertionError(f"level {depth} has rows without a span")
+        builder.add_table(
+            depth,
+            lambda spool, n=depth, of=level: write_level(of, spans[n], paths[n], spool, parquet),  # type: ignore[misc]
+        )
+    slots = builder.finish(document)
+    progress(0, None, "verify")
+    check_archive(file.path, slots, paths, spans)
+
+
+def _add_leaves(builder: ZipBuilder, files: Leaves, spans: Sequence[Spans]) -> None:
+    sizes = files.payloads.sizes()
+    names = pc.binary_join_element_wise(spec.DATA, files.paths, "")
+    offsets = builder.add_payloads(names, files.payloads, sizes, len(files))
+    for depth, span in enumerate(spans):
+        # By row, not by position in any sorted list: ids such as s2 and s10 sort otherwise.
+        mine = files.level == depth
+        span.offset[files.row[mine]] = offsets[mine]
+        span.size[files.row[mine]] = sizes[mine]
+
+
+def _add_meta(
+    builder: ZipBuilder,
+    levels: Levels,
+    depth: int,
+    paths: Any,
+    spans: Sequence[Spans],
+    executor: Executor | None,
+) -> None:
+    """Add the local metadata of the FOLDER rows of one level; their spans are those of it."""
+    names = pc.binary_join_element_wise(spec.DATA, paths, spec.META, "")
+    for rows, files in meta_files(levels, depth, spans[depth + 1], executor):
+        offsets = builder.zip.add_many(names.take(pa.array(rows)), files)
+        spans[depth].offset[rows] = offsets
+        spans[depth].size[rows] = pc.binary_length(files).to_numpy()
+
+
+def write_zip_stream(
+    file: TargetFile,
+    batches: Batches,
+    document: Document,
+    parquet: ParquetSettings,
+    *,
+    progress: Progress,
+) -> None:
+    """Write samples that come in batches; only their ids and spans are kept."""
+    builder = ZipBuilder(file, progress)
+    spool = file.spool()
+    coverage = Coverage()
+    ids: list[Any] = []
+    spans: list[Spans] = []
+    count = 0
+    with table_writer(spool, stored_schema(batches.schema, with_spans=True), parquet) as writer:
+        for table, payloads in batches:
+            column = flat(table.column(spec.ID))
+            check_ids(column)
+            sizes = payloads.sizes()
+            names = pc.binary_join_element_wise(spec.DATA, column, "")
+            span = Spans(builder.add_payloads(names, payloads, sizes, None), sizes)
+            parent = np.arange(count, count + len(sizes))
+            writer.write(stored_table(table, internal_columns(count, parent, span, column)))
+            coverage.add(table)
+            ids.append(column)
+            spans.append(span)
+            count += len(sizes)
+        if count == 0:
+            raise InvalidInputError("batches hold no sample", expected="at least one")
+    all_ids = pa.chunked_array(ids)
+    check_ids(all_ids)
+    builder.add_spooled(0, spool)
+    extent = finished(coverage.spatial(), coverage.temporal())
+    slots = builder.finish(document([count], extent))
+    whole = Spans(
+        np.concatenate([span.offset for span in spans]),
+        np.concatenate([span.size for span in spans]),
+    )
+    check_archive(file.path, slots, [all_ids], [whole])
