@@ -12,7 +12,7 @@ from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.errors import InvalidInputError, NotThisFormatError
 from comal.formats import adapter_of, sniff
-from comal.taco.pack import pack_folder
+from comal.taco.writing.packing import pack_folder
 
 _ZIP_SUFFIXES = {".tacozip", ".zip"}
 _MANIFESTS = {".csv", ".parquet", ".geoparquet"}

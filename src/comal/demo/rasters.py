@@ -17,8 +17,8 @@ from rasterio.transform import Affine
 from comal import raster
 from comal.demo import scenes
 from comal.taco.extensions import STAC, Split
-from comal.taco.sample import Sample
-from comal.taco.tortilla import Tortilla
+from comal.taco.model.sample import Sample
+from comal.taco.model.tortilla import Tortilla
 
 IMAGE, MASK = "image.tif", "mask.tif"
 _SPLITS = ("train", "train", "train", "validation", "train", "test")

@@ -40,7 +40,9 @@ class TargetFile(io.BufferedRandom):
         self.path = path
         """Where the bytes are until then."""
         self.target = target
-        """The name that the file will have."""
+        """The name that the file will have. Until the end it may be exchanged for another one in
+        the same folder, such as the numbered name of a file that turns out to be the first of
+        several."""
         self._scope = scope
 
     def spool(self) -> BinaryIO:
@@ -92,7 +94,7 @@ def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
         yield file
         with write_errors("cannot write", target):
             _finish(file)
-            _publish_file(part, target, overwrite=overwrite)
+            _publish_file(part, file.target, overwrite=overwrite)
 
 
 @contextmanager

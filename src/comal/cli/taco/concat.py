@@ -8,7 +8,7 @@ from comal import taco
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
-from comal.taco.stages import ColumnMode
+from comal.taco.reading.stages import ColumnMode
 
 
 @click.command(

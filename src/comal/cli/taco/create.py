@@ -10,7 +10,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.taco.collection import collection_fields, collection_options
-from comal.taco.pack import pack_folder
+from comal.taco.writing.packing import pack_folder
 
 
 @click.command(

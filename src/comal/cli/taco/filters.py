@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comal.cli.options import parse_bbox
-from comal.taco.dataset import TacoDataset
+from comal.taco.reading.dataset import TacoDataset
 from comal.taco.spec import GEOMETRY_COLUMNS, TIME_COLUMNS
 
 
