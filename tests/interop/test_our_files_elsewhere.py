@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from comal.taco.convert import folder2zip, zip2folder
-from comal.taco.export import export
-from comal.taco.load import load
-from comal.taco.model import Sample, Tortilla
-from comal.taco.tacocat import create_tacocat
-from comal.taco.write import create
+from comal.taco.copying.converting import folder2zip, zip2folder
+from comal.taco.copying.exporting import export
+from comal.taco.model.collection import Sample, Tortilla
+from comal.taco.reading.loading import load
+from comal.taco.writing.creating import create
+from comal.taco.writing.tacocat import create_tacocat
 from tests.interop.environments import LATEST, OLDEST, SPECIFIED, drive
 from tests.taco.write.small import dataset, nested, scene
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from comal.taco.convert import folder2zip, zip2folder
-from comal.taco.export import export
-from comal.taco.load import load
+from comal.taco.copying.converting import folder2zip, zip2folder
+from comal.taco.copying.exporting import export
+from comal.taco.reading.loading import load
 from comal.taco.warning import TacoWarning
 from tests.interop.environments import LATEST, drive
 from tests.taco.write.small import Archive
