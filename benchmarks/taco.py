@@ -60,14 +60,15 @@ def copy(work: Path, rows: int, repeats: int) -> Iterator[Row]:
     for number in range(max(8, rows // 100)):
         (folder / f"file_{number:05d}.bin").write_bytes(number.to_bytes(8, "little") + block[8:])
     cp = Side("cp", sys.executable, HERE / "cases" / "peer_taco.py")
-    yield compare(
-        "create_files",
-        OURS,
-        cp,
-        [str(work), str(folder)],
-        repeats=repeats + 2,
-        target="ratio > 0.83 (1.2 x cp)",
-    )
+    for case in ("create_files", "create_files_unsynced"):
+        yield compare(
+            case,
+            OURS,
+            cp,
+            [str(work), str(folder)],
+            repeats=repeats + 4,
+            target="ratio > 0.83 (1.2 x cp)",
+        )
 
 
 def read(work: Path, rows: int, repeats: int) -> Iterator[Row]:
