@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOMES = {"ComalError": "comal.errors", "Limits": "comal.limits"}
-_ROOMS = ("demo", "errors", "formats", "geo", "raster", "storage", "taco")
+_ROOMS = ("demo", "errors", "formats", "geo", "raster", "storage", "taco", "tortilla")
 
 __all__ = ["ComalError", "Limits", "__version__", "open"]
 
@@ -31,6 +31,8 @@ def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users ex
     -------
     comal.taco.TacoDataset
         For TACO 2.0 in any of its containers.
+    comal.tortilla.TortillaFrame
+        For Tortilla and TACO 1.
 
     Raises
     ------

@@ -105,8 +105,6 @@ def test_containers_of_other_writers() -> None:
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        ("tortilla/*.tortilla", "tortilla"),
-        ("tortilla/*.taco", "taco-v1"),
         ("raquet/**/*.parquet", "raquet"),
         ("tapalcatl/**/*.zip", "tapalcatl"),
         ("tapalcatl/**/meta.json", "tapalcatl"),

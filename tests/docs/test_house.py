@@ -64,7 +64,7 @@ ALLOWED = {
         "comal.taco.writing.stored",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.polars_types", "comal.taco.reading.topolars"),
+    "polars": ("comal.taco.extensions.polars_types", "comal.table.topolars"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco.collection",),
     "rich": ("comal.cli", "comal.demo", "comal.taco.copying.telling"),

@@ -103,10 +103,12 @@ def _parsed(tail: Piece, size: int, span: ByteRange, limits: Limits, where: str)
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
         limits.check("table_columns", metadata.num_columns, where)
         schema = metadata.schema.to_arrow_schema()
-    check_schema(schema, limits, where)
-    if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
-        raise InvalidMetadataError("Parquet schema is broken", where=where)
-    return Footer(metadata, plain_schema(schema), layout, span, tail)
+        check_schema(schema, limits, where)
+        if list(layout.leaves) != schema.names or metadata.num_row_groups != len(layout.rows):
+            raise InvalidMetadataError("Parquet schema is broken", where=where)
+        # Refuses some fields that the schema of a damaged footer may hold, such as null types
+        # that are required.
+        return Footer(metadata, plain_schema(schema), layout, span, tail)
 
 
 def _held(pieces: Sequence[Piece], offset: int, size: int) -> bytes | None:

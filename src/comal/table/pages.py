@@ -30,29 +30,37 @@ class Expansion:
     """Whether values are looked up in a dictionary."""
     prefixes: bool
     """Whether values share their beginnings (DELTA_BYTE_ARRAY)."""
+    values: int
+    """Values of all data pages, nulls included; what a footer says of them may be wrong."""
 
 
 def expansion(chunk: bytes, where: str) -> Expansion:
     """Walk over the page headers of a column chunk."""
     sizes = [0]
+    values = 0
     encodings = set()
     reader = CompactReader(chunk)
     with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
         while reader.at < len(chunk):
-            size, stored, encoding = _page_header(reader)
-            if stored < 0 or size < 0:
+            size, stored, encoding, count = _page_header(reader)
+            if stored < 0 or size < 0 or count < 0:
                 raise InvalidMetadataError("page of a negative size", where=where)
             reader.at += stored
             sizes.append(size)
             encodings.add(encoding)
+            values += count
     return Expansion(
-        max(sizes), sum(sizes), bool(encodings & _DICTIONARY), _DELTA_BYTE_ARRAY in encodings
+        max(sizes),
+        sum(sizes),
+        bool(encodings & _DICTIONARY),
+        _DELTA_BYTE_ARRAY in encodings,
+        values,
     )
 
 
-def _page_header(reader: CompactReader) -> tuple[int, int, int]:
-    """PageHeader: 2 uncompressed_page_size, 3 compressed_page_size; and the encoding."""
-    size = stored = 0
+def _page_header(reader: CompactReader) -> tuple[int, int, int, int]:
+    """PageHeader: 2 uncompressed_page_size, 3 compressed_page_size; encoding and values."""
+    size = stored = values = 0
     encoding = -1
     for number, kind in reader.fields():
         if number == 2 and kind == I32:
@@ -60,17 +68,18 @@ def _page_header(reader: CompactReader) -> tuple[int, int, int]:
         elif number == 3 and kind == I32:
             stored = reader.integer()
         elif number in _ENCODING_FIELD and kind == STRUCT:
-            encoding = _encoding(reader, _ENCODING_FIELD[number])
+            encoding, values = _data_page(reader, _ENCODING_FIELD[number])
         else:
             reader.skip(kind)
-    return size, stored, encoding
+    return size, stored, encoding, values
 
 
-def _encoding(reader: CompactReader, wanted: int) -> int:
-    found = -1
+def _data_page(reader: CompactReader, place: int) -> tuple[int, int]:
+    """DataPageHeader or V2: 1 num_values, and the encoding at `place`."""
+    found = {place: -1, 1: 0}
     for number, kind in reader.fields():
-        if number == wanted and kind == I32:
-            found = reader.integer()
+        if number in found and kind == I32:
+            found[number] = reader.integer()
         else:
             reader.skip(kind)
-    return found
+    return found[place], found[1]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown, translated
+from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece
+from comal.table.decode import BATCH, Decoder
 from comal.table.footer import BROKEN, Footer, where_of
-from comal.table.pages import expansion
-from comal.table.schema import plain_table, spread_bytes
+from comal.table.scan import Scan
 from comal.table.spanfile import Ranges, SpanFile
 
-_BATCH = 65_536
 _STREAM_BYTES = 8 << 20
-_BATCH_SHARE = 2
 
 
 class ParquetTable:
@@ -54,7 +51,8 @@ class ParquetTable:
         self.footer = footer
         self.limits = limits
         self._known = [*known, footer.tail]
-        self._where = where_of(footer.span)
+        self.where = where_of(footer.span)
+        """How messages call the table."""
 
     @property
     def schema(self) -> Any:
@@ -108,21 +106,14 @@ class ParquetTable:
         names = self._names(columns)
         groups = self._groups(row_groups)
         self._check_size(names, groups)
-        batches = []
-        decoded = 0
-        for batch in self._decoded(names, groups, self._fetched(names, groups), _BATCH):
-            batches.append(batch)
-            decoded += batch.nbytes
-            self.limits.check("leaf_bytes", decoded, self._where)
-        table = pa.Table.from_batches(batches, self._schema(names))
-        return table.combine_chunks() if len(batches) > 2 * len(groups) else table
+        return self._decoder(names, groups).table()
 
     def read_rows(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
         """Rows ``start .. stop`` as an Arrow table; only their row groups are fetched."""
         if not 0 <= start <= stop <= self.num_rows:
             raise InvalidInputError(
                 "rows are not in the table",
-                where=self._where,
+                where=self.where,
                 found=f"{start} to {stop}",
                 expected=f"0 to {self.num_rows}",
             )
@@ -148,7 +139,7 @@ class ParquetTable:
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < self.num_rows):
             raise InvalidInputError(
                 "rows are not in the table",
-                where=self._where,
+                where=self.where,
                 found=f"{wanted.min()} to {wanted.max()}",
                 expected=f"0 to {self.num_rows - 1}",
             )
@@ -162,28 +153,40 @@ class ParquetTable:
         return table.take(pa.array(wanted - starts_in_table[compact] + starts_in_read[compact]))
 
     def iter_batches(
-        self, columns: Sequence[str] | None = None, rows: int = _BATCH
+        self, columns: Sequence[str] | None = None, rows: int = BATCH
     ) -> Iterator[Any]:
         """Record batches of at most `rows` rows, in order; memory does not grow with the table.
 
         Row groups are fetched together until about 8 MiB are to be read.
         """
         names = self._names(columns)
-        for groups in self._runs(names):
-            yield from self._decoded(names, groups, self._fetched(names, groups), rows)
+        for groups in self.runs(names):
+            yield from self._decoder(names, groups).batches(rows)
 
-    def dataset(self) -> Any:
-        """A `pyarrow.dataset.Dataset` over the ranges, for engines that push filters down.
+    def dataset(
+        self,
+        read: Callable[[Sequence[str], Sequence[int]], Any] | None = None,
+        failures: list[ComalError] | None = None,
+    ) -> Any:
+        """A `pyarrow.dataset.Dataset`, for engines that push projections and filters down.
 
-        Projections reach the column chunks and filters the row groups; a scan fetches what is
-        left, neighbouring chunks together.
+        A scan fetches the columns that it names, of the row groups that its filter does not rule
+        out, with the checks and limits of `read`.
+
+        Parameters
+        ----------
+        read
+            Reads columns of row groups instead of `read`, such as from memory.
+        failures
+            Takes the error that ended a scan, of which an engine would pass on the text alone.
         """
-        file = SpanFile(self.source, self.footer.span, self._known)
-        options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
-        kind = ds.ParquetFileFormat(default_fragment_scan_options=options)
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
-            fragment = kind.make_fragment(pa.PythonFile(file, mode="r"))
-            return ds.FileSystemDataset([fragment], self.schema, kind)
+        return Scan(self, read or self.read, [] if failures is None else failures)
+
+    def fragment(self) -> Any:
+        """A `pyarrow.dataset.ParquetFileFragment`, to ask what statistics rule out."""
+        with translated(BROKEN, "Parquet file is broken", where=self.where):
+            file = SpanFile(self.source, self.footer.span, self._known)
+            return ds.ParquetFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:
         known = self.column_names
@@ -193,7 +196,7 @@ class ParquetTable:
         if missing or len(set(columns)) != len(columns):
             raise InvalidInputError(
                 "no such column" if missing else "column is named twice",
-                where=self._where,
+                where=self.where,
                 found=", ".join(shown(name) for name in missing or columns),
                 expected=", ".join(shown(name) for name in known[:30]),
             )
@@ -205,7 +208,7 @@ class ParquetTable:
         if groups and not (min(groups) >= 0 and max(groups) < count):
             raise InvalidInputError(
                 "no such row group",
-                where=self._where,
+                where=self.where,
                 found=groups[:10],
                 expected=f"0 to {count - 1}",
             )
@@ -221,9 +224,9 @@ class ParquetTable:
         # As floats, which do not wrap: a footer may claim 2 ** 63 - 1 for each.
         values = layout.values[np.ix_(groups, leaves)].astype(np.float64)
         decoded = (values * layout.width[leaves]).sum()
-        self.limits.check("table_rows", rows, self._where)
-        self.limits.check("table_cells", max(rows * len(names), int(values.sum())), self._where)
-        self.limits.check("leaf_bytes", int(decoded), self._where)
+        self.limits.check("table_rows", rows, self.where)
+        self.limits.check("table_cells", max(rows * len(names), int(values.sum())), self.where)
+        self.limits.check("leaf_bytes", int(decoded), self.where)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
         return [leaf for name in names for leaf in self.footer.layout.leaves[name]]
@@ -241,7 +244,7 @@ class ParquetTable:
     def _fetched(self, names: Sequence[str], groups: Sequence[int]) -> list[Piece]:
         """One piece for each column chunk; what is not known comes by one fetch."""
         chunks = self._chunks(names, groups)
-        self.limits.check("table_bytes", sum(chunk.size for chunk in chunks), self._where)
+        self.limits.check("table_bytes", sum(chunk.size for chunk in chunks), self.where)
         pieces = [self._held(chunk) for chunk in chunks]
         missing = [chunk for chunk, piece in zip(chunks, pieces, strict=True) if piece is None]
         fetched = iter(self.source.fetch(missing) if missing else [])
@@ -253,87 +256,30 @@ class ParquetTable:
                 return Piece(piece.slice(chunk.offset, chunk.size), chunk.offset, piece.total)
         return None
 
-    def _careful(
-        self, names: Sequence[str], pieces: Sequence[Piece], rows: int
-    ) -> tuple[int, list[str]]:
-        """How to decode so that a batch takes a fraction of the memory limit.
+    def _decoder(self, names: Sequence[str], groups: Sequence[int]) -> Decoder:
+        pieces = self._fetched(names, groups)
+        return Decoder(self.source, self.footer, names, groups, pieces, self.limits)
 
-        A few bytes can promise gigabytes: through a codec, a dictionary, or shared prefixes.
-
-        Returns
-        -------
-        rows, columns
-            Rows of a batch, and columns to take as dictionaries, whose size is then known before
-            they are spread out.
-        """
+    def runs(
+        self,
+        names: Sequence[str],
+        groups: Sequence[int] | None = None,
+        *,
+        stored: int = _STREAM_BYTES,
+        cells: int | None = None,
+    ) -> Iterator[list[int]]:
+        """Row groups, gathered until `stored` bytes or `cells` cells are to be read."""
         layout = self.footer.layout
-        budget = self.limits.leaf_bytes // _BATCH_SHARE
-        leaves = self._leaves(names)
-        flat = {layout.leaves[name][0]: name for name in names if self._is_text(name)}
-        total, widest = 0, 1
-        columns = set()
-        for number, piece in enumerate(pieces):
-            leaf = leaves[number % len(leaves)]
-            found = expansion(piece.data, self._where)
-            total += found.total
-            if layout.width[leaf] or not (found.dictionary or found.prefixes):
-                continue
-            if leaf in flat and not found.prefixes and found.largest * rows > budget:
-                columns.add(flat[leaf])
-            else:
-                widest = max(widest, found.largest)
-        self.limits.check("leaf_bytes", total, self._where)
-        return max(1, min(rows, budget // widest)), sorted(columns)
-
-    def _is_text(self, name: str) -> bool:
-        kind = self.schema.field(name).type
-        return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) and "." not in name
-
-    def _decoded(
-        self, names: Sequence[str], groups: Sequence[int], pieces: Sequence[Piece], rows: int
-    ) -> Iterator[Any]:
-        rows, dictionaries = self._careful(names, pieces, rows)
-        file = SpanFile(self.source, self.footer.span, [self.footer.tail, *pieces])
-        schema = self._schema(names)
-        expected = int(self.footer.layout.rows[groups].sum())
-        with translated(BROKEN, "Parquet file is broken", where=self._where):
-            reader = pq.ParquetFile(
-                pa.PythonFile(file, mode="r"),
-                metadata=self.footer.metadata,
-                read_dictionary=dictionaries,
-                pre_buffer=False,
-                page_checksum_verification=True,
-                arrow_extensions_enabled=False,
-            )
-            batches = reader.iter_batches(rows, row_groups=list(groups), columns=list(names))
-        while True:
-            with translated(BROKEN, "Parquet file is broken", where=self._where):
-                batch = next(batches, None)
-                if batch is None:
-                    break
-                batch = batch.select(list(names))
-                self.limits.check("leaf_bytes", spread_bytes(batch), self._where)
-                batch = plain_table(batch)
-                batch.validate(full=True)
-            expected -= batch.num_rows
-            yield batch if batch.schema.equals(schema) else batch.cast(schema)
-        if expected:
-            raise InvalidMetadataError(
-                "Parquet file holds another number of rows than its footer says",
-                where=self._where,
-                found=f"{-expected:+d} rows",
-            )
-
-    def _runs(self, names: Sequence[str]) -> Iterator[list[int]]:
-        """Row groups, gathered until about 8 MiB are to be read."""
+        sizes = layout.size[:, self._leaves(names)].sum(axis=1).tolist()
         run: list[int] = []
-        size = 0
-        sizes = self.footer.layout.size[:, self._leaves(names)].sum(axis=1).tolist()
-        for group, here in enumerate(sizes):
-            if run and size + here > _STREAM_BYTES:
+        size = rows = 0
+        for group in range(self.num_row_groups) if groups is None else groups:
+            size += sizes[group]
+            rows += int(layout.rows[group])
+            many = cells is not None and rows * len(names) > cells
+            if run and (size > stored or many):
                 yield run
-                run, size = [], 0
+                run, size, rows = [], sizes[group], int(layout.rows[group])
             run.append(group)
-            size += here
         if run:
             yield run

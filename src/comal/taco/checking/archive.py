@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidMetadataError, shown
+from comal.findings import Findings
 from comal.plan import ByteRange, Plan, run
 from comal.progress import Progress
 from comal.storage import Source
-from comal.taco.checking.findings import Findings
 from comal.ziparchive import Directory, content_plan, local_plan, parse, problems, wire
 from comal.ziparchive.runs import runs
 

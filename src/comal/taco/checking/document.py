@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.findings import Findings
 from comal.geo.times import parse_instant
 from comal.table import ParquetTable
 from comal.taco import spec
-from comal.taco.checking.findings import Findings
 from comal.taco.model.extent import Coverage
 
 _NEAR = 1e-6

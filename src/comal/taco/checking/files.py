@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import ObjectNotFoundError, StorageError, UnsafeContentError, shown, translated
+from comal.findings import Findings
 from comal.progress import Progress
 from comal.storage import Source
 from comal.taco import spec
-from comal.taco.checking.findings import Findings
 from comal.taco.checking.rows import Rows, bools
 
 _EVERY = 4_096

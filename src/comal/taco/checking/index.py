@@ -16,12 +16,13 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
+from comal.findings import Findings
 from comal.limits import Limits
 from comal.progress import Progress
 from comal.storage import Source
 from comal.table import ParquetTable
 from comal.taco import spec
-from comal.taco.checking.findings import Findings
+from comal.taco.checking.codes import new_findings
 from comal.taco.checking.rows import Rows, flat
 from comal.taco.checking.spans import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.subject import Subject, open_folder, open_zip
@@ -56,7 +57,7 @@ def check_sources(
 
 
 def _open(source: Source, limits: Limits, place: str, findings: Findings) -> Subject | None:
-    inner = Findings()
+    inner = new_findings()
     try:
         part = open_zip(source, limits, inner)
     except ObjectNotFoundError:
@@ -183,7 +184,7 @@ def _compare_listed(listed: Any, sources: Sequence[str], place: str, findings: F
 
 def check_forms(source: Source, limits: Limits, findings: Findings) -> None:
     """Compare ``.tacocat`` and ``__TACOCAT__`` in one folder: users of either must see the same."""
-    quiet = Findings()
+    quiet = new_findings()
     folder = open_folder(source.child(spec.TACOCAT_FOLDER), "tacocat-folder", None, limits, quiet)
     try:
         single = open_zip(source.child(spec.TACOCAT), limits, quiet)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from comal.errors import InvalidMetadataError, ObjectNotFoundError, ShortReadError, shown
+from comal.findings import Findings
 from comal.limits import MIB
 from comal.plan import ByteRange, Piece, Whole, run
 from comal.progress import Progress
 from comal.table import ParquetTable, footer_plan
 from comal.taco import spec
-from comal.taco.checking.findings import Findings
 from comal.taco.checking.rows import Int64s, Rows, flat
 from comal.taco.checking.spans import EntrySpans
 from comal.taco.checking.subject import Subject

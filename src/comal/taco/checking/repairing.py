@@ -23,13 +23,14 @@ from comal.errors import (
     Problem,
     shown,
 )
+from comal.findings import Findings
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
-from comal.storage import Source, StorageConfig, open_source
+from comal.storage import Source, StorageConfig, open_source, targets
 from comal.taco import spec
 from comal.taco.checking import tree
-from comal.taco.checking.findings import Findings
+from comal.taco.checking.codes import new_findings
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.run import open_subject
 from comal.taco.checking.spans import EntrySpans, true_spans
@@ -114,8 +115,8 @@ def repair(
     ConflictError
         The target exists, or is the input itself.
     """
-    target = Path(output)
-    findings = Findings()
+    target = targets.local_path(output)
+    findings = new_findings()
     with open_source(href, config=config) as source:
         subject = open_subject(source, None, limits, findings)
         if subject.is_index:

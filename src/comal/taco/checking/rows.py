@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import shown
+from comal.findings import Findings
 from comal.taco import spec
-from comal.taco.checking.findings import Findings
 from comal.taco.checking.subject import Subject
 
 Int64s = npt.NDArray[np.int64]

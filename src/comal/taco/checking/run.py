@@ -13,14 +13,15 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from comal.findings import Findings, Report
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, open_source
 from comal.taco import spec
 from comal.taco.checking import document, tree
 from comal.taco.checking.archive import check_archive
+from comal.taco.checking.codes import new_findings
 from comal.taco.checking.files import check_files
-from comal.taco.checking.findings import Findings, Report
 from comal.taco.checking.index import check_forms, check_sources
 from comal.taco.checking.meta import check_meta
 from comal.taco.checking.rows import Rows, first_of, load
@@ -76,7 +77,7 @@ def check(
     """
     if level not in LEVELS:
         raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
-    findings = Findings()
+    findings = new_findings()
     with open_source(href, config=config) as source:
         base = None if base_path is None else open_source(base_path, config=config)
         subject = open_subject(source, base, limits, findings)
@@ -205,7 +206,7 @@ def _check_parts(
     subject: Subject, names: Sequence[str], findings: Findings, progress: Progress
 ) -> None:
     for name in names:
-        inner = Findings()
+        inner = new_findings()
         source = subject.part(name)
         try:
             part = open_zip(source, subject.limits, inner)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import shown
+from comal.findings import Findings
 from comal.taco import spec, wire
-from comal.taco.checking.findings import Findings
 from comal.taco.checking.rows import Int64s, Rows
 from comal.ziparchive import Directory
 

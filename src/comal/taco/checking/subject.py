@@ -14,12 +14,12 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from comal.findings import Findings
 from comal.limits import Limits
 from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source
 from comal.table import Footer, ParquetTable, footer_plan
 from comal.taco import spec, wire
-from comal.taco.checking.findings import Findings
 from comal.ziparchive import Directory, directory_plan
 
 

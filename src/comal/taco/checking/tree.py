@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from comal import names
 from comal.errors import InvalidMetadataError, shown
+from comal.findings import Findings
 from comal.taco import spec
-from comal.taco.checking.findings import Findings
 from comal.taco.checking.rows import Int64s, Rows, bools, integers
 
 _LARGE = 1 << 40

@@ -88,7 +88,7 @@ class Rows(ABC):
             polars is not installed.
         """
         try:
-            from comal.taco.reading import topolars  # noqa: PLC0415 - polars is optional
+            from comal.table import topolars  # noqa: PLC0415 - polars is optional
         except ImportError as error:
             raise MissingExtraError.of("polars", "polars", "to_polars") from error
         return topolars.from_arrow(self._table)

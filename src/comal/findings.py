@@ -1,4 +1,7 @@
-"""Collecting problems: all are counted, the first thousand are kept."""
+"""Collecting problems: all are counted, the first thousand are kept.
+
+Each format brings its table of codes with their severities; what is done with them is the same.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,13 @@ from comal.errors import (
     ShortReadError,
     UnsafeContentError,
 )
-from comal.taco.checking.codes import CODES
 
 MAX_LISTED = 1_000
 
-_OF_CONTENT = (
+Codes = Mapping[str, tuple[str, str]]
+"""For each code its severity (``error`` or ``warning``) and what it means."""
+
+OF_CONTENT = (
     InvalidMetadataError,
     NotThisFormatError,
     LimitExceededError,
@@ -38,25 +43,22 @@ class Report:
     """What a check found."""
 
     where: str
-    """The container."""
+    """The archive, or the first of several."""
     container: str | None
-    """``zip``, ``folder``, ``tacocat`` or ``tacocat-folder``; None when it cannot be told."""
+    """Which kind of archive, such as ``zip`` or ``tortilla``; None when it cannot be told."""
     level: str
     """How thorough the check was: ``structure``, ``sample`` or ``full``."""
     problems: tuple[Problem, ...]
     """The first thousand problems, errors before warnings, else as they were met."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How often each code was found, listed or not."""
+    errors: int = 0
+    """Problems of severity error, listed or not."""
 
     @property
     def total(self) -> int:
         """All problems, listed or not."""
         return sum(self.counts.values())
-
-    @property
-    def errors(self) -> int:
-        """Problems of severity error."""
-        return sum(n for code, n in self.counts.items() if severity_of(code) == "error")
 
     @property
     def warnings(self) -> int:
@@ -83,15 +85,30 @@ class Report:
         }
 
 
-def severity_of(code: str) -> str:
-    """Severity of a code; one that another room has made up is an error."""
-    return CODES.get(code, ("error", ""))[0]
-
-
 class Findings:
-    """The problems of one check while it runs."""
+    """The problems of one check while it runs.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    codes
+        The codes of the format.
+    milder
+        For codes that the format has as errors, those that stand for them when somebody else
+        found them to be warnings.
+    of_limits
+        For names of `comal.limits.Limits`, the codes that stand for going over them.
+    """
+
+    def __init__(
+        self,
+        codes: Codes,
+        *,
+        milder: Mapping[str, str] | None = None,
+        of_limits: Mapping[str, str] | None = None,
+    ) -> None:
+        self._codes = codes
+        self._milder = milder or {}
+        self._of_limits = of_limits or {}
         self._listed: dict[str, list[Problem]] = {"error": [], "warning": []}
         self._counts: Counter[str] = Counter()
 
@@ -106,7 +123,7 @@ class Findings:
         """One problem for each row; `tell` makes ``(place, message)`` of those that are listed."""
         found = np.asarray(rows, np.int64)
         self._counts[code] += len(found)
-        room = MAX_LISTED - len(self._listed[severity_of(code)])
+        room = MAX_LISTED - len(self._listed[self.severity(code)])
         for row in found[: max(0, room)].tolist():
             place, message = tell(row)
             self._list(code, place, message)
@@ -115,8 +132,8 @@ class Findings:
         """Problems that another room found; severities are those of the codes here."""
         for problem in problems:
             code = problem.code
-            if code == "taco-collection-field" and problem.severity == "warning":
-                code = "taco-collection-note"
+            if problem.severity == "warning":
+                code = self._milder.get(code, code)
             self.add(code, problem.place, problem.message)
 
     def take_all(self, other: Findings, place: str) -> None:
@@ -131,12 +148,16 @@ class Findings:
             self.take(error.problems)
             return
         if isinstance(error, UnsafeContentError | LimitExceededError):
-            code = error.code
+            code = self._of_limits.get(str(error.fields.get("limit")), error.code)
         self.add(code, _joined(place, error.where), _sentence(error))
 
     def guard(self, code: str, place: str) -> Guard:
         """Turn errors about the content into problems, so that the check goes on."""
         return Guard(self, code, place)
+
+    def severity(self, code: str) -> str:
+        """Severity of a code; one that another room has made up is an error."""
+        return self._codes.get(code, ("error", ""))[0]
 
     def count(self, code: str) -> int:
         """How often `code` was found."""
@@ -150,11 +171,12 @@ class Findings:
     def report(self, where: str, container: str | None, level: str) -> Report:
         """The report of what was found."""
         problems = (*self._listed["error"], *self._listed["warning"])[:MAX_LISTED]
-        counts = dict(sorted(self._counts.items()))
-        return Report(where, container, level, problems, {k: n for k, n in counts.items() if n})
+        counts = {code: n for code, n in sorted(self._counts.items()) if n}
+        errors = sum(n for code, n in counts.items() if self.severity(code) == "error")
+        return Report(where, container, level, problems, counts, errors)
 
     def _list(self, code: str, place: str, message: str) -> None:
-        severity = severity_of(code)
+        severity = self.severity(code)
         listed = self._listed[severity]
         if len(listed) < MAX_LISTED:
             listed.append(Problem(code, place, message, severity))
@@ -175,7 +197,7 @@ class Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if isinstance(error, _OF_CONTENT):
+        if isinstance(error, OF_CONTENT):
             self._findings.take_error(error, self._code, self._place)
             return True
         return False

@@ -1,4 +1,4 @@
-"""The one place of the reader that needs polars."""
+"""Arrow tables as polars data frames: the one place of the readers that needs polars."""
 
 from __future__ import annotations
 

@@ -1,0 +1,180 @@
+"""Tortilla 0.5 and TACO v1 behind the generic commands: an `Archive` over a frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal import tortilla
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.geo import boxes, footprint
+from comal.progress import Progress
+from comal.tortilla import spec
+from comal.tortilla.reading.flat import addresses_of, nested_rows
+from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.reading.home import Address, Part
+from comal.tortilla.reading.leaves import leaf_blocks
+
+_ROWS = 65_536
+_NESTED_ROWS = 256
+_COUNTED = 2_000
+"""Nested files that are opened to count what they hold; of more the count is not told."""
+_PLACED = 100_000
+"""Rasters whose footprints are computed to tell the bounds."""
+
+
+def reader(href: str | os.PathLike[str]) -> TortillaFrame:
+    """A `comal.tortilla.TortillaFrame`."""
+    return tortilla.open(href)
+
+
+def archive(href: str) -> TortillaArchive:
+    """The file at `href`."""
+    return TortillaArchive(tortilla.open(href))
+
+
+def check(href: str, *, level: str, progress: Progress) -> Findings:
+    """Every problem of a file."""
+    return tortilla.check(href, level=level, progress=progress)
+
+
+def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+    """Refused: the footer is the only index there is, and nothing could tell a right one."""
+    del output, overwrite, progress
+    raise InvalidInputError("a Tortilla has nothing to be repaired from", where=href)
+
+
+class TortillaArchive:
+    """One file, as the generic commands see it.
+
+    A leaf is an item that is no nested file; its key is its id, behind the ids of the items that
+    it is nested in.
+    """
+
+    def __init__(self, frame: TortillaFrame) -> None:
+        self.frame = frame
+
+    def describe(self) -> dict[str, Any]:
+        """What header, footer and collection say, and what is counted."""
+        frame = self.frame
+        (part,) = frame.home.parts
+        collection = frame.collection or {}
+        return {
+            "version": _version(part, collection),
+            "container": "file" if part.header.parts <= 1 else "part",
+            "layout": part.header.layout,
+            "id": collection.get("id"),
+            "title": collection.get("title"),
+            "count": _count(frame),
+            "items": len(frame),
+            "nested": len(nested_rows(frame.to_arrow())),
+            "parts": part.header.parts,
+            "size": part.size,
+            "bounds": _bounds(frame, collection),
+            "profiles": _profiles(frame),
+            "licenses": collection.get("licenses"),
+        }
+
+    def leaves(self) -> Iterator[Any]:
+        """Items depth first, in the order of rows."""
+        frame = self.frame
+        step = _NESTED_ROWS if len(nested_rows(frame.to_arrow())) else _ROWS
+        for start in range(0, len(frame), step):
+            table = frame[start : start + step].flatten(()).to_arrow()
+            hrefs = pa.array(np.repeat(frame.files[0], table.num_rows), pa.string())
+            columns = (
+                table[spec.PATH],
+                hrefs,
+                table[spec.OFFSET],
+                table[spec.LENGTH],
+                table[spec.FILE_FORMAT],
+            )
+            yield pa.table(list(columns), list(LEAF_COLUMNS))
+
+    def leaf(self, key: str) -> Leaf:
+        """The item whose path of ids is `key`; a nested file is one too."""
+        found = self._leaf(key)
+        return Leaf(key, self.frame.files[0], found.offset, found.size, found.format)
+
+    def blocks(self, key: str) -> Iterator[bytes]:
+        """The bytes of an item."""
+        yield from leaf_blocks(self.frame.home, self._leaf(key))
+
+    def close(self) -> None:
+        """Let go of the storage."""
+        for part in self.frame.home.parts:
+            part.source.close()
+
+    def _leaf(self, key: str) -> Any:
+        try:
+            return self.frame.leaf(key)
+        except InvalidInputError as error:
+            # The caller named what `ls` lists: it is the file that has the id twice.
+            raise InvalidMetadataError(
+                "the key stands for several items",
+                where=f"{shown(key)} in {self.frame.files[0]}",
+                found=error.found,
+            ) from error
+
+
+def _version(part: Part, collection: dict[str, Any]) -> str:
+    if part.header.is_taco and isinstance(collection.get("taco_version"), str):
+        return str(collection["taco_version"])
+    oldest = "0.0.1" if part.json_footer else "0.0.5"
+    return {"v0.5": spec.SPEC_VERSION, "v0.1": "0.1", "v0.0": oldest}[part.header.layout]
+
+
+def _count(frame: TortillaFrame) -> int | None:
+    """Leaves at any depth. Files that share bytes are counted once for each row that names them."""
+    table, home = frame.to_arrow(), frame.home
+    if len(nested_rows(table)) > _COUNTED:
+        return None
+    below: dict[Address, list[Address]] = {}
+    own: dict[Address, int] = {}
+    top = addresses_of(table, nested_rows(table))
+    level, depth = list(dict.fromkeys(top)), 1
+    while level:
+        for address, nested in zip(level, home.nested(level, depth), strict=True):
+            rows = nested_rows(nested.items)
+            below[address] = addresses_of(nested.items, rows)
+            own[address] = nested.items.num_rows - len(rows)
+        level = list(dict.fromkeys(one for address in level for one in below[address]))
+        depth += 1
+    # Deeper ones come later, so that backwards all that an address holds is counted before it.
+    for address in reversed(below):
+        own[address] += sum(own[one] for one in below[address])
+    return int(table.num_rows) - len(top) + sum(own[one] for one in top)
+
+
+def _bounds(frame: TortillaFrame, collection: dict[str, Any]) -> list[float] | None:
+    extent = collection.get("extent")
+    if isinstance(extent, dict):
+        spatial = extent.get("spatial")
+        if isinstance(spatial, list) and spatial and isinstance(spatial[0], list):
+            return spatial[0]
+    names = (spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE)
+    if not set(names) <= set(frame.columns) or not 0 < len(frame) <= _PLACED:
+        return None
+    columns = [frame[name].combine_chunks() for name in names]
+    try:
+        box = boxes.union_box(*footprint.footprints(*columns))
+    except InvalidInputError:
+        return None  # a CRS or a list that is none: `comal check` says which
+    return None if box is None else list(map(float, box))
+
+
+def _profiles(frame: TortillaFrame) -> list[str]:
+    """Which sets of optional columns are whole, without nulls."""
+    table = frame.to_arrow()
+    sets = {"stac-tortilla": spec.STAC_REQUIRED, "rai-tortilla": spec.RAI_REQUIRED}
+    return [
+        name
+        for name, columns in sets.items()
+        if set(columns) <= set(table.column_names)
+        and not any(table[column].null_count for column in columns)
+    ]

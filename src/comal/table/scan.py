@@ -1,0 +1,151 @@
+"""A Parquet table as a `pyarrow.dataset.Dataset` whose scans are checked like every other read.
+
+Arrow's own scan of a file would decode whatever its bytes promise, and would read ahead in threads
+that call back into Python after the query is over. Here an engine's scan becomes reads of a
+`ParquetTable`, one behind the other, each of which is done when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from comal.errors import ComalError, LimitExceededError, translated
+from comal.table.footer import BROKEN
+
+if TYPE_CHECKING:
+    from comal.table.read import ParquetTable
+
+_RUN_BYTES = 32 << 20
+_RUN_CELLS = 16_000_000
+"""What one read of a scan takes at once: stored bytes, and rows times columns."""
+_PASSED = 8
+"""Bytes that a scan may decode and drop by its filter, as a multiple of `leaf_bytes`."""
+
+
+class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
+    """A dataset over `table`; see `ParquetTable.dataset`.
+
+    Engines ask the class for its `scanner`, with columns and a filter.
+    """
+
+    def __init__(
+        self,
+        table: ParquetTable,
+        read: Callable[[Sequence[str], Sequence[int]], Any],
+        failures: list[ComalError],
+    ) -> None:
+        super().__init__(table.schema.empty_table())
+        self._table = table
+        self._read = read
+        self._failures = failures
+
+    def __reduce__(self) -> Any:
+        return Scan, (self._table, self._table.read, [])
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # noqa: A002 - the name that engines use
+        **_: Any,
+    ) -> Scanned:
+        """What reads `columns` of the rows that `filter` (an Arrow expression) keeps."""
+        names = self._table.column_names if columns is None else list(columns)
+        return Scanned(self._table, self._read, self._failures, names, filter)
+
+
+class Scanned:
+    """One scan; the part of `pyarrow.dataset.Scanner` that engines use."""
+
+    def __init__(
+        self,
+        table: ParquetTable,
+        read: Callable[[Sequence[str], Sequence[int]], Any],
+        failures: list[ComalError],
+        names: Sequence[str],
+        condition: Any,
+    ) -> None:
+        self._table = table
+        self._read = read
+        self._failures = failures
+        self._names = list(names)
+        self._condition = condition
+        self.projected_schema = pa.schema([table.schema.field(name) for name in names])
+
+    def to_reader(self) -> Any:
+        """A `pyarrow.RecordBatchReader`, which reads when it is asked for more."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+    def to_table(self) -> Any:
+        """All rows."""
+        return pa.Table.from_batches(list(self._batches()), self.projected_schema)
+
+    def count_rows(self) -> int:
+        """How many rows the filter keeps."""
+        return sum(batch.num_rows for batch in self._batches())
+
+    def _batches(self) -> Iterator[Any]:
+        try:
+            yield from self._checked()
+        except ComalError as error:
+            self._failures.append(error)
+            raise
+
+    def _checked(self) -> Iterator[Any]:
+        limits = self._table.limits
+        where = self._table.where
+        decoded = kept = 0
+        read = self._names + self._of_condition()
+        for run in self._table.runs(read, self._groups(), stored=_RUN_BYTES, cells=_RUN_CELLS):
+            rows = self._read(read, run)
+            decoded += rows.nbytes
+            if decoded > _PASSED * limits.leaf_bytes:
+                raise LimitExceededError(
+                    "a query reads more than it may", where=where, limit="leaf_bytes"
+                )
+            for batch in self._matching(rows):
+                # A slice counts as what it shows, whatever it shares with others.
+                kept += batch.nbytes
+                limits.check("leaf_bytes", kept, where)
+                yield batch
+
+    def _matching(self, rows: Any) -> Iterator[Any]:
+        if self._condition is None:
+            batches = rows.select(self._names).to_batches()
+            yield from batches or [pa.record_batch(self.projected_schema.empty_table())]
+            return
+        with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
+            memory = ds.InMemoryDataset(rows)
+            found = memory.scanner(columns=self._names, filter=self._condition).to_reader()
+        for batch in found:
+            if batch.num_rows:
+                yield batch
+
+    def _groups(self) -> list[int]:
+        """The row groups that statistics do not rule out."""
+        every = list(range(self._table.num_row_groups))
+        if self._condition is None or len(every) < 2:
+            return every
+        with translated(BROKEN, "Parquet file is broken", where=self._table.where):
+            fragment = self._table.fragment()
+            return [group.id for group in fragment.subset(self._condition).row_groups]
+
+    def _of_condition(self) -> list[str]:
+        """The columns that the filter names and the projection does not."""
+        if self._condition is None:
+            return []
+        schema = self._table.schema
+        others = [name for name in schema.names if name not in self._names]
+        return [name for name in others if not self._holds_without(schema, name)]
+
+    def _holds_without(self, schema: Any, name: str) -> bool:
+        # An expression does not tell which columns it names, but does not bind without them.
+        rest = schema.remove(schema.get_field_index(name)).empty_table()
+        try:
+            ds.InMemoryDataset(rest).scanner(filter=self._condition, columns=[])
+        except (pa.ArrowInvalid, pa.ArrowKeyError):
+            return False
+        return True

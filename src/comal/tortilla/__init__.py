@@ -1,0 +1,84 @@
+"""Tortilla 0.5 and TACO v1: a blob of samples with a Parquet footer, nested to any depth.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.findings import Report as Report
+    from comal.tortilla.checking.codes import CODES as CODES
+    from comal.tortilla.checking.run import LEVELS as LEVELS
+    from comal.tortilla.checking.run import check as check
+    from comal.tortilla.reading.frame import TortillaFrame as TortillaFrame
+    from comal.tortilla.reading.loading import load as load
+    from comal.tortilla.reading.loading import open as open  # noqa: A004 - tortilla.open
+    from comal.tortilla.reading.loading import open_async as open_async
+    from comal.tortilla.warning import TortillaWarning as TortillaWarning
+    from comal.tortilla.writing.compacting import compact as compact
+    from comal.tortilla.writing.copying import compile as compile  # noqa: A004 - tortilla.compile
+    from comal.tortilla.writing.copying import join as join
+    from comal.tortilla.writing.copying import split as split
+    from comal.tortilla.writing.creating import Created as Created
+    from comal.tortilla.writing.creating import create as create
+    from comal.tortilla.writing.creating import create_nested as create_nested
+    from comal.tortilla.writing.editing import append as append
+    from comal.tortilla.writing.editing import delete as delete
+    from comal.tortilla.writing.editing import drop_columns as drop_columns
+    from comal.tortilla.writing.editing import rename as rename
+    from comal.tortilla.writing.editing import set_columns as set_columns
+    from comal.tortilla.writing.enriching import Enrichment as Enrichment
+    from comal.tortilla.writing.enriching import enrich as enrich
+    from comal.tortilla.writing.objects import Slice as Slice
+    from comal.tortilla.writing.samples import RAI as RAI
+    from comal.tortilla.writing.samples import STAC as STAC
+    from comal.tortilla.writing.samples import Sample as Sample
+    from comal.tortilla.writing.samples import Samples as Samples
+
+# No module has the name of a function, so that importing one never hides the other.
+_HOMES = {
+    "CODES": "checking.codes",
+    "Created": "writing.creating",
+    "Enrichment": "writing.enriching",
+    "LEVELS": "checking.run",
+    "RAI": "writing.samples",
+    "Report": "checking.findings",
+    "STAC": "writing.samples",
+    "Sample": "writing.samples",
+    "Samples": "writing.samples",
+    "Slice": "writing.objects",
+    "TortillaFrame": "reading.frame",
+    "TortillaWarning": "warning",
+    "append": "writing.editing",
+    "check": "checking.run",
+    "compact": "writing.compacting",
+    "compile": "writing.copying",
+    "create": "writing.creating",
+    "create_nested": "writing.creating",
+    "delete": "writing.editing",
+    "drop_columns": "writing.editing",
+    "enrich": "writing.enriching",
+    "join": "writing.copying",
+    "load": "reading.loading",
+    "open": "reading.loading",
+    "open_async": "reading.loading",
+    "rename": "writing.editing",
+    "set_columns": "writing.editing",
+    "split": "writing.copying",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.tortilla' has no attribute {name!r}")
+    return getattr(import_module(f"comal.tortilla.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

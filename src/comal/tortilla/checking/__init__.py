@@ -1,0 +1,1 @@
+"""Checking files: every problem, with its place, instead of the first."""

@@ -1,0 +1,330 @@
+"""`check`: the order in which files are gone through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from comal import strictjson
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    StorageError,
+    shown,
+)
+from comal.findings import OF_CONTENT, Findings, Report
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import ByteRange, Head, run
+from comal.progress import Progress, silent
+from comal.storage import Source, StorageConfig, open_source, parse_href
+from comal.tortilla import spec
+from comal.tortilla.checking.codes import CODES
+from comal.tortilla.checking.footer import Subject, Usable, check_footer
+from comal.tortilla.checking.payload import Payload, check_payloads
+from comal.tortilla.checking.values import check_values
+from comal.tortilla.reading.footers import stored_table
+from comal.tortilla.reading.items import with_format
+from comal.tortilla.reading.loading import Location, open_one, sources_of
+from comal.tortilla.reading.sets import Member, last_name, part_name, set_problems
+from comal.tortilla.wire import DEFAULT_TAIL, TACO_MAGIC, Opened, children_plan
+
+LEVELS = ("structure", "sample", "full")
+"""How thorough a check can be; see `check`."""
+
+_ONE_OF = 20
+_AT_ONCE = 256
+"""Nested files that are opened together."""
+
+
+def check(
+    href: Location | Sequence[Location],
+    *,
+    level: str = "full",
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """List every problem of a Tortilla or a TACO v1 of any generation.
+
+    Parameters
+    ----------
+    href
+        Path or URL of a file. A pattern or a list is taken as whole sets: that parts are there
+        once and together is checked as well. Of a single part it is only told, as a warning,
+        which others are not beside it.
+    level
+        ``structure``: headers, footers and collections, nested ones too; ``sample``: also one of
+        each twenty payloads; ``full``: every byte.
+    limits
+        Caps on what a file may make us hold.
+    config
+        How to speak to remote storage.
+    progress
+        Told how far the check is.
+
+    Returns
+    -------
+    Report
+        All problems. A file that cannot be opened has a report as long as its first bytes tell
+        that it is of this format.
+
+    Raises
+    ------
+    NotThisFormatError
+        Something else is there.
+    ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
+        Nothing is there, or it cannot be read.
+    InvalidInputError
+        An unknown level.
+    """
+    if level not in LEVELS:
+        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    sources = sources_of(href, config)
+    findings = Findings(CODES, of_limits={"tortilla_depth": "tortilla-depth"})
+    files = [_File(source, _label(source, sources)) for source in sources]
+    for file in files:
+        _check_file(file, level, limits, findings, progress or silent)
+    if len(files) > 1:
+        _check_sets(files, findings)
+    else:
+        _check_siblings(files[0], findings)
+    return findings.report(sources[0].href, files[0].container, level)
+
+
+@dataclass(slots=True)
+class _File:
+    """One file while it is checked."""
+
+    source: Source
+    label: str
+    """What stands before places; empty for a single file."""
+    opened: Opened | None = None
+    table: Any = None
+    container: str | None = None
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    """Spans of nested files that have been gone through: items may share bytes."""
+    items: int = 0
+    """Payloads met so far."""
+
+    def place(self, more: str) -> str:
+        """How messages call a place in the file."""
+        return f"{self.label}: {more}" if self.label else more
+
+
+def _label(source: Source, sources: Sequence[Source]) -> str:
+    return last_name(source.href) if len(sources) > 1 else ""
+
+
+def _check_file(
+    file: _File, level: str, limits: Limits, findings: Findings, progress: Progress
+) -> None:
+    source = file.source
+    try:
+        file.opened = open_one(source, DEFAULT_TAIL, limits)
+    except NotThisFormatError:
+        raise
+    except OF_CONTENT as error:
+        (head,) = source.fetch([Head(2)])
+        file.container = "taco-v1" if head.data == TACO_MAGIC else "tortilla"
+        findings.take_error(error, "tortilla-header", file.place("header"))
+        return
+    file.container = "taco-v1" if file.opened.header.is_taco else "tortilla"
+    _check_name(file, file.opened, findings)
+    _check_collection(file, file.opened, limits, findings)
+    progress(0, None, "footers")
+    file.table, usable = _check_one(file, file.opened, file.label, level, limits, findings)
+    below = _nested(file, usable)
+    depth = 0
+    while below:
+        depth += 1
+        if depth > limits.tortilla_depth:
+            findings.add(
+                "tortilla-depth",
+                below[0][1],
+                f"nested deeper than {limits.tortilla_depth} files; not gone through",
+            )
+            break
+        found: list[tuple[ByteRange, str]] = []
+        for start in range(0, len(below), _AT_ONCE):
+            found += _check_below(file, below[start : start + _AT_ONCE], level, limits, findings)
+            progress(start, len(below), f"nested files, depth {depth}")
+        below = found
+
+
+def _check_below(
+    file: _File,
+    below: Sequence[tuple[ByteRange, str]],
+    level: str,
+    limits: Limits,
+    findings: Findings,
+) -> list[tuple[ByteRange, str]]:
+    """Check nested files; what is nested in them comes back."""
+    spans = [span for span, _ in below]
+    places = [place for _, place in below]
+    try:
+        opened = run(children_plan(spans, places, limits=limits), file.source.fetch)
+    except OF_CONTENT as error:
+        findings.take_error(error, "tortilla-nested", places[0])
+        return []
+    found: list[tuple[ByteRange, str]] = []
+    for one, place in zip(opened, places, strict=True):
+        if isinstance(one, ComalError):
+            findings.take_error(one, "tortilla-nested", place)
+            continue
+        _, usable = _check_one(file, one, place, level, limits, findings)
+        found += _nested(file, usable, place)
+    return found
+
+
+def _check_one(
+    file: _File, opened: Opened, place: str, level: str, limits: Limits, findings: Findings
+) -> tuple[Any, Usable | None]:
+    """Check the footer of a file, or of a nested one, and the payloads that it names."""
+    where = place or "footer"
+    try:
+        stored = stored_table(opened, place or file.source.href, limits)
+    except OF_CONTENT as error:
+        findings.take_error(error, "tortilla-footer", where)
+        return None, None
+    usable = check_footer(stored, opened, place, findings)
+    check_values(Subject(with_format(stored, opened.header), opened, place), findings)
+    if level != "structure":
+        _check_payloads(file, usable, place, level, findings)
+    return stored, usable
+
+
+def _check_payloads(
+    file: _File, usable: Usable, place: str, level: str, findings: Findings
+) -> None:
+    payloads: list[Payload] = []
+    before = f"{place}, " if place else ""
+    done: set[tuple[int, int]] = set()
+    columns = (usable.rows.tolist(), usable.offsets.tolist(), usable.lengths.tolist())
+    for row, offset, length, kind in zip(*columns, usable.formats, strict=True):
+        if kind == spec.TORTILLA or (offset, length) in done:
+            continue
+        done.add((offset, length))
+        file.items += 1
+        if level == "full" or file.items % _ONE_OF == 1:
+            payloads.append(Payload(offset, length, kind, f"{before}row {row}"))
+    check_payloads(file.source, payloads, findings)
+
+
+def _nested(file: _File, usable: Usable | None, place: str = "") -> list[tuple[ByteRange, str]]:
+    """Nested files that have not been gone through yet."""
+    if usable is None:
+        return []
+    before = f"{place or file.label}: " if place or file.label else ""
+    found: list[tuple[ByteRange, str]] = []
+    columns = (usable.rows.tolist(), usable.offsets.tolist(), usable.lengths.tolist())
+    for row, offset, length, kind in zip(*columns, usable.formats, strict=True):
+        if kind == spec.TORTILLA and (offset, length) not in file.seen:
+            file.seen.add((offset, length))
+            found.append((ByteRange(offset, length), f"{before}row {row}"))
+    return found
+
+
+def _check_name(file: _File, opened: Opened, findings: Findings) -> None:
+    name, header = last_name(file.source.href), opened.header
+    extension = "taco" if header.is_taco else "tortilla"
+    expected = f".part.{extension}" if header.parts > 1 else f".{extension}"
+    is_part = part_name(file.source.href) is not None
+    if not name.endswith(f".{extension}") or is_part != (header.parts > 1):
+        findings.add(
+            "tortilla-name",
+            file.place("name"),
+            f"{shown(name)} for a {file.container} of {header.parts} parts, expected {expected}",
+        )
+
+
+def _check_collection(file: _File, opened: Opened, limits: Limits, findings: Findings) -> None:
+    if opened.collection is None:
+        return
+    place = file.place("collection")
+    try:
+        document = strictjson.loads(opened.collection, place, limits)
+    except OF_CONTENT as error:
+        findings.take_error(error, "tortilla-collection", place)
+        return
+    for name in spec.COLLECTION_REQUIRED:
+        if document.get(name) is None:
+            findings.add("tortilla-collection-field", place, f"{name} is missing")
+
+
+# -- sets of parts ---------------------------------------------------------------------------------
+
+
+def _check_sets(files: Sequence[_File], findings: Findings) -> None:
+    sound = [file for file in files if file.opened is not None]
+    members = [Member(file.source.href, file.opened.header.parts) for file in sound if file.opened]
+    findings.take(set_problems(members))
+    groups: dict[Any, list[_File]] = {}
+    for file, member in zip(sound, members, strict=True):
+        if member.parts > 1 and file.table is not None:
+            groups.setdefault(member.group, []).append(file)
+    for group in groups.values():
+        _check_schemas(group, findings)
+        _check_unique(group, findings)
+
+
+def _check_schemas(group: Sequence[_File], findings: Findings) -> None:
+    first = group[0].table.schema
+    for file in group[1:]:
+        schema = file.table.schema
+        differing = [
+            name
+            for name in dict.fromkeys([*first.names, *schema.names])
+            if name not in first.names
+            or name not in schema.names
+            or first.field(name).type != schema.field(name).type
+        ]
+        if differing:
+            listed = ", ".join(shown(name) for name in differing[:10])
+            findings.add(
+                "tortilla-part-schema",
+                file.place("footer"),
+                f"columns that {group[0].label} has not, or has otherwise: {listed}",
+            )
+
+
+def _check_unique(group: Sequence[_File], findings: Findings) -> None:
+    ids: dict[str, str] = {}
+    for file in group:
+        if spec.ID not in file.table.column_names:
+            continue
+        here = set(map(str, file.table[spec.ID].drop_null().to_pylist()))
+        twice = sorted(here & ids.keys())
+        for name in twice:
+            findings.add("tortilla-id-twice", file.label, f"{shown(name)} is also in {ids[name]}")
+        ids.update(dict.fromkeys(here, file.label))
+
+
+def _check_siblings(file: _File, findings: Findings) -> None:
+    name = part_name(file.source.href)
+    if file.opened is None or name is None or file.opened.header.parts <= 1:
+        if file.opened is not None and file.opened.header.parts == 0:
+            findings.take(set_problems([Member(file.source.href, 0)]))
+        return
+    count = file.opened.header.parts
+    try:
+        folder = open_source(parse_href(file.source.href).parent().href)
+        present = {
+            found.number
+            for found in map(part_name, folder.names())
+            if found is not None and found.stem == name.stem
+        }
+    except (StorageError, ObjectNotFoundError, InvalidInputError):
+        return  # a storage that cannot list says nothing of what is beside the part
+    first = 0 if 0 in present else 1
+    findings.add_rows(
+        "tortilla-part-absent",
+        [
+            number
+            for number in range(first, min(count, len(present) + 1_000) + first)
+            if number not in present
+        ],
+        lambda number: (name.numbered(number), f"not beside {shown(last_name(file.source.href))}"),
+    )

@@ -1,0 +1,238 @@
+"""Optional columns of the specification: does what they say make sense."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, shown
+from comal.findings import Findings
+from comal.geo import footprint
+from comal.geo.crs import projection
+from comal.tortilla import spec
+from comal.tortilla.checking.footer import Subject
+from comal.tortilla.reading.items import typed_column
+from comal.tortilla.warning import TortillaWarning
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+_YEARS = (1900, 2200)
+_NEAR = 0.01
+"""Degrees that a centroid may be off: writers leave out rotation and round to six decimals."""
+_POINT = r"^POINT ?\(\s*(?P<x>[-+0-9.eE]+)\s+(?P<y>[-+0-9.eE]+)\s*\)$"
+
+
+def check_values(subject: Subject, findings: Findings) -> None:
+    """Check the columns of STAC and RAI."""
+    columns = _columns(subject, findings)
+    _check_crs(subject, columns, findings)
+    _check_lists(subject, columns, findings)
+    _check_times(subject, columns, findings)
+    _check_centroids(subject, columns, findings)
+    for name in spec.RAI_FRACTIONS:
+        if name in columns:
+            _check_fraction(subject, name, _floats(columns[name]), findings)
+
+
+def _columns(subject: Subject, findings: Findings) -> dict[str, Any]:
+    """The optional columns of the specification in its types; the others are problems."""
+    found: dict[str, Any] = {}
+    for stored in subject.table.column_names:
+        name = spec.ALIASES.get(stored, stored)
+        if name not in spec.TYPES or name in spec.CORE or name in found:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TortillaWarning)
+            column = typed_column(name, subject.table[stored], subject.place)
+        if column.type.equals(spec.TYPES[name]):
+            found[name] = column
+            continue
+        findings.add(
+            "tortilla-column-type",
+            f"{subject.prefix}column {shown(stored)}",
+            f"found {column.type}, expected {spec.TYPES[name]}",
+        )
+    return found
+
+
+def _rows(
+    subject: Subject, findings: Findings, code: str, wrong: Any, tell: Callable[[int], str]
+) -> None:
+    findings.add_rows(code, np.flatnonzero(wrong), lambda row: (subject.row(row), tell(row)))
+
+
+def _floats(column: Any) -> Floats:
+    return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
+
+
+def _check_fraction(subject: Subject, name: str, values: Floats, findings: Findings) -> None:
+    wrong = (values < 0) | (values > 1)
+    _rows(subject, findings, "tortilla-rai-range", wrong, lambda row: f"{name} is {values[row]}")
+
+
+def _check_crs(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
+    if spec.CRS not in columns:
+        return
+    encoded = pc.dictionary_encode(columns[spec.CRS].combine_chunks())
+    reasons = {
+        code: reason
+        for code, name in enumerate(encoded.dictionary.to_pylist())
+        if (reason := _crs_problem(name)) is not None
+    }
+    codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False))
+    _rows(
+        subject,
+        findings,
+        "tortilla-crs",
+        np.isin(codes, list(reasons)),
+        lambda row: reasons[int(codes[row])],
+    )
+
+
+def _crs_problem(name: str) -> str | None:
+    try:
+        projection(name)
+    except InvalidInputError as error:
+        return f"{error.what}: {shown(name)}"
+    return None
+
+
+def _check_lists(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
+    for name, code, count in (
+        (spec.GEOTRANSFORM, "tortilla-geotransform", 6),
+        (spec.RASTER_SHAPE, "tortilla-raster-shape", 2),
+    ):
+        if name in columns:
+            _check_list(subject, columns[name].combine_chunks(), name, code, count, findings)
+
+
+def _check_list(
+    subject: Subject, column: Any, name: str, code: str, count: int, findings: Findings
+) -> None:
+    _rows(
+        subject,
+        findings,
+        code,
+        ~_good_lists(column, count, positive=name == spec.RASTER_SHAPE),
+        lambda row: f"{name} is {shown(column[row].as_py())}, expected {count} numbers",
+    )
+
+
+def _good_lists(column: Any, count: int, *, positive: bool = False) -> Mask:
+    """Null, or exactly `count` finite numbers, and those positive where they must be."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), count))
+    good: Mask = lengths == count
+    values = pc.fill_null(pc.list_flatten(column), 0 if positive else np.nan)
+    numbers = np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+    wrong = ~np.isfinite(numbers) | (numbers <= 0 if positive else False)
+    owners = np.asarray(pc.list_parent_indices(column))[wrong]
+    good[owners] = False
+    return good
+
+
+def _check_times(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
+    for name in (spec.TIME_START, spec.TIME_END):
+        if name in columns:
+            _check_years(subject, name, _floats(columns[name]), findings)
+    if spec.TIME_START in columns and spec.TIME_END in columns:
+        later = pc.greater(columns[spec.TIME_START], columns[spec.TIME_END])
+        _rows(
+            subject,
+            findings,
+            "tortilla-time-order",
+            np.asarray(pc.fill_null(later, False)),
+            lambda row: (
+                f"starts at {columns[spec.TIME_START][row]}, ends at {columns[spec.TIME_END][row]}"
+            ),
+        )
+
+
+def _check_years(subject: Subject, name: str, values: Floats, findings: Findings) -> None:
+    _rows(
+        subject,
+        findings,
+        "tortilla-time-year",
+        (values >= _YEARS[0]) & (values <= _YEARS[1]),
+        lambda row: f"{name} is {values[row]:.0f}: a year, where seconds since 1970 belong",
+    )
+
+
+def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
+    if spec.CENTROID not in columns:
+        return
+    column = columns[spec.CENTROID].combine_chunks()
+    x, y = _points(column)
+    lost = np.asarray(column.is_valid()) & ~(np.isfinite(x) & np.isfinite(y))
+    _rows(
+        subject,
+        findings,
+        "tortilla-centroid",
+        lost,
+        lambda row: f"{shown(column[row].as_py())} is no POINT (longitude latitude)",
+    )
+    expected = _centres(columns)
+    if expected is None:
+        return
+    lon, lat = expected
+    with np.errstate(invalid="ignore"):
+        apart = np.abs((x - lon + 180) % 360 - 180) > _NEAR
+        apart |= np.abs(y - lat) > _NEAR
+    _rows(
+        subject,
+        findings,
+        "tortilla-centroid",
+        apart & ~lost,
+        lambda row: (
+            f"{shown(column[row].as_py())} is not the middle of the raster, "
+            f"{lon[row]:.6f} {lat[row]:.6f}"
+        ),
+    )
+
+
+def _points(column: Any) -> tuple[Floats, Floats]:
+    found = pc.extract_regex(column, _POINT)
+    return _numbers(pc.struct_field(found, "x")), _numbers(pc.struct_field(found, "y"))
+
+
+def _numbers(texts: Any) -> Floats:
+    try:
+        return np.asarray(pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    except pa.ArrowInvalid:
+        # Something like '1e' among them: one by one, which is slow and rare.
+        return np.array([_number(text) for text in texts.to_pylist()], np.float64)
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else np.nan
+    except ValueError:
+        return np.nan
+
+
+def _centres(
+    columns: dict[str, Any],
+) -> tuple[Floats, Floats] | None:
+    if not {spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE} <= set(columns):
+        return None
+    crs, affine, shape = (
+        columns[name].combine_chunks() for name in (spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE)
+    )
+    good = _good_lists(affine, 6) & _good_lists(shape, 2, positive=True)
+    known = {name for name in crs.unique().to_pylist() if name and _crs_problem(name) is None}
+    good &= np.asarray(pc.fill_null(pc.is_in(crs, pa.array(sorted(known), pa.string())), False))
+    for column in (crs, affine, shape):
+        good &= np.asarray(column.is_valid())
+    lon, lat = np.full(len(crs), np.nan), np.full(len(crs), np.nan)
+    rows = pa.array(np.flatnonzero(good))
+    if len(rows):
+        lon[good], lat[good] = footprint.centroids(
+            crs.take(rows), affine.take(rows), shape.take(rows)
+        )
+    return lon, lat

@@ -1,0 +1,1 @@
+"""Reading files of every generation, local and remote."""

@@ -1,0 +1,190 @@
+"""All items at any depth as one table, computed level by level for whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.tortilla import spec
+from comal.tortilla.reading.home import Address, Home, Nested
+from comal.tortilla.reading.rows import joined
+
+T = TypeVar("T")
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """Nested files that are wanted, and how many files they are nested in."""
+
+    addresses: Sequence[Address]
+    depth: int
+
+
+Descent = Generator[Below, Sequence[Nested], T]
+"""Logic that needs nested files and lets someone else open them, blocking or not."""
+
+
+def descend(descent: Descent[T], home: Home) -> T:
+    """Run a descent to its end."""
+    try:
+        below = next(descent)
+        while True:
+            below = descent.send(home.nested(below.addresses, below.depth))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def descend_async(descent: Descent[T], home: Home) -> T:
+    """As `descend`, without blocking the event loop."""
+    try:
+        below = next(descent)
+        while True:
+            below = descent.send(await home.nested_async(below.addresses, below.depth))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def nested_rows(table: Any) -> Ints:
+    """Numbers of the rows that are files of this format themselves."""
+    return np.flatnonzero(np.asarray(pc.equal(table[spec.FILE_FORMAT], spec.TORTILLA)))
+
+
+def parts_of(table: Any) -> Ints:
+    """For each row the position of the file that holds it."""
+    if spec.PART not in table.column_names:
+        return np.zeros(table.num_rows, np.int64)
+    return np.asarray(table[spec.PART].to_numpy(), np.int64)
+
+
+def addresses_of(table: Any, rows: Ints) -> list[Address]:
+    """Where the bytes of some rows lie."""
+    chosen = table.select([spec.OFFSET, spec.LENGTH]).take(pa.array(rows))
+    spans = (chosen[name].to_pylist() for name in (spec.OFFSET, spec.LENGTH))
+    return [Address(*one) for one in zip(parts_of(table)[rows].tolist(), *spans, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    table: Any
+    """Rows with their path, grouped by parent in the order of the parents."""
+    parents: Ints
+    """Row of each row's parent in the level above."""
+    nested: Ints
+    """Rows that have a level below."""
+
+
+def flattening(
+    table: Any, depth: int, home: Home, columns: Sequence[str] | None = None
+) -> Descent[Any]:
+    """All items below some rows that are no nested files, depth first in the order of rows.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    depth
+        How many files they are nested in.
+    columns
+        Optional columns to keep; None for all.
+
+    Raises
+    ------
+    LimitExceededError
+        More rows than the limits allow, or nested too deep. Files that share bytes can stand for
+        many more rows than they hold.
+    InvalidMetadataError
+        A nested file is broken, or has columns that do not go together with others.
+    """
+    table = _chosen(table, columns)
+    if spec.PATH not in table.column_names:
+        table = table.append_column(spec.PATH, pc.fill_null(table[spec.ID], ""))
+    levels = [_Level(table, np.zeros(table.num_rows, np.int64), nested_rows(table))]
+    where = home.where(0)
+    while len(levels[-1].nested):
+        above, depth = levels[-1], depth + 1
+        addresses = addresses_of(above.table, above.nested)
+        children = yield Below(addresses, depth)
+        counts = np.array([child.items.num_rows for child in children], np.int64)
+        home.limits.check("table_rows", sum(counts.tolist()), where)
+        levels.append(_level(above, addresses, children, counts, columns, where))
+    if len(levels) == 1:
+        return levels[0].table
+    leaves = [_leaf_rows(level) for level in levels]
+    everything = joined(
+        [level.table.take(pa.array(rows)) for level, rows in zip(levels, leaves, strict=True)],
+        where,
+    )
+    places = np.concatenate(
+        [starts[rows] for starts, rows in zip(_places(levels), leaves, strict=True)]
+    )
+    return everything.take(pa.array(np.argsort(places, kind="stable")))
+
+
+def _chosen(table: Any, columns: Sequence[str] | None) -> Any:
+    if columns is None:
+        return table
+    wanted = {*columns, *spec.NAVIGATION}
+    return table.select([name for name in table.column_names if name in wanted])
+
+
+def _leaf_rows(level: _Level) -> Ints:
+    return np.setdiff1d(np.arange(level.table.num_rows), level.nested, assume_unique=True)
+
+
+def _level(
+    above: _Level,
+    addresses: Sequence[Address],
+    children: Sequence[Nested],
+    counts: Ints,
+    columns: Sequence[str] | None,
+    where: str,
+) -> _Level:
+    """The rows of all children, each file's rows once for each row that names it."""
+    distinct: dict[Address, int] = {}
+    tables: list[Any] = []
+    for address, child in zip(addresses, children, strict=True):
+        if distinct.setdefault(address, len(tables)) == len(tables):
+            tables.append(_chosen(child.items, columns))
+    table = joined(tables, where)
+    parents = np.repeat(above.nested, counts)
+    if len(tables) < len(children):
+        sizes = np.array([one.num_rows for one in tables], np.int64)
+        which = np.array([distinct[address] for address in addresses], np.int64)
+        table = table.take(pa.array(_runs((np.cumsum(sizes) - sizes)[which], counts)))
+    paths = above.table[spec.PATH].take(pa.array(parents))
+    ids = pc.fill_null(table[spec.ID], "")
+    table = table.append_column(spec.PATH, pc.binary_join_element_wise(paths, ids, "/"))
+    if spec.PART in above.table.column_names:
+        parts = above.table[spec.PART].take(pa.array(parents))
+        table = table.append_column(spec.PART, parts)
+    return _Level(table, parents, nested_rows(table))
+
+
+def _runs(starts: Ints, counts: Ints) -> Ints:
+    """``starts[i] .. starts[i] + counts[i]`` for each i, one after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+
+
+def _places(levels: Sequence[_Level]) -> list[Ints]:
+    """For each row of each level where it stands, depth first, counted in leaves."""
+    sizes = [np.ones(level.table.num_rows, np.int64) for level in levels]
+    for index in range(len(levels) - 1, 0, -1):
+        above = levels[index - 1]
+        total = np.zeros(above.table.num_rows, np.int64)
+        np.add.at(total, levels[index].parents, sizes[index])
+        sizes[index - 1][above.nested] = total[above.nested]
+    starts = [np.cumsum(sizes[0]) - sizes[0]]
+    for index in range(1, len(levels)):
+        before = np.cumsum(sizes[index]) - sizes[index]
+        parents = levels[index].parents
+        first = np.searchsorted(parents, parents)  # parents ascend
+        starts.append(starts[-1][parents] + before - before[first])
+    return starts

@@ -1,0 +1,391 @@
+"""Items as an Arrow table that leads to their bytes and to what is nested in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Self, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, NotInContainerError, shown
+from comal.plan import Piece
+from comal.storage import RangeFile, vsi
+from comal.tortilla import spec
+from comal.tortilla.reading import html
+from comal.tortilla.reading.flat import (
+    Below,
+    Descent,
+    addresses_of,
+    descend,
+    descend_async,
+    flattening,
+    nested_rows,
+)
+from comal.tortilla.reading.home import Home, Nested
+from comal.tortilla.reading.leaves import Leaf, leaf_file, read_leaves, read_leaves_async
+from comal.tortilla.reading.rows import IdIndex, Rows
+
+Key = int | str
+
+_SCANS = 4
+"""Look-ups by id that scan the column before an index of it is built."""
+_WALKED = 256
+"""Rows that are walked at once; their nested files are opened together."""
+
+
+class TortillaFrame(Rows):
+    """Items of a Tortilla or a TACO v1 as an Arrow table that can be navigated.
+
+    Columns are those of the footer, with the names and types of the specification; offsets count
+    from the beginning of the file, also in what is nested. The last column, ``internal:subfile``,
+    is the path by which GDAL opens the item; of several files ``internal:part`` says which holds
+    the item.
+
+    The frame never changes; every method returns a new one. It can be pickled and used from
+    several threads and processes.
+    """
+
+    def __init__(
+        self, table: Any, home: Home, *, depth: int = 0, kept: Sequence[Piece] = ()
+    ) -> None:
+        self._table = table
+        self._home = home
+        self._depth = depth
+        self._kept = tuple(kept)
+        self._lookups = 0
+
+    def _with(self, table: Any) -> Self:
+        return type(self)(table, self._home, depth=self._depth, kept=self._kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._table, self._home, self._depth)
+
+    @property
+    def files(self) -> list[str]:
+        """The files behind the frame, in the order of their parts."""
+        return [part.source.href for part in self._home.parts]
+
+    @property
+    def home(self) -> Home:
+        """The files behind the frame, opened."""
+        return self._home
+
+    @cached_property
+    def collection(self) -> dict[str, Any] | None:
+        """The collection of a TACO v1, None for a Tortilla.
+
+        Raises
+        ------
+        InvalidMetadataError
+            It is no JSON object.
+        """
+        return self._home.collection()
+
+    def to_arrow(self) -> Any:
+        """The rows as a `pyarrow.Table`, with ``internal:subfile``."""
+        return self._table.append_column(spec.SUBFILE, self._subfiles)
+
+    @cached_property
+    def _subfiles(self) -> Any:
+        table, parts = self._table, self._home.parts
+        paths = [_vsi_or_none(part.source) for part in parts]
+        if len(parts) == 1 and paths[0] is not None:
+            return vsi.subfile(paths[0], table[spec.OFFSET], table[spec.LENGTH])
+        if spec.PART not in table.column_names:
+            return pa.nulls(table.num_rows, pa.string())
+        spans = [pc.cast(table[name], pa.string()) for name in (spec.OFFSET, spec.LENGTH)]
+        prefixes = pa.array(paths, pa.string()).take(table[spec.PART].combine_chunks())
+        span = pc.binary_join_element_wise(*spans, "_")
+        tail = pc.binary_join_element_wise(",", prefixes, "")
+        return pc.binary_join_element_wise("/vsisubfile/", span, tail, "")
+
+    @overload
+    def __getitem__(self, key: slice) -> TortillaFrame: ...
+    @overload
+    def __getitem__(self, key: list[str]) -> TortillaFrame: ...
+    @overload
+    def __getitem__(self, key: str | int) -> Any: ...
+    def __getitem__(self, key: Any) -> Any:
+        """A column by name, rows by slice, columns by list, or what `read` gives for anything else.
+
+        A text with slashes is a path of ids: ``frame["roi_0/image"]``.
+        """
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self._with(self._table.slice(start, max(0, stop - start)))
+            return self._with(self._table.take(pa.array(range(start, stop, step), pa.int64())))
+        if isinstance(key, list):
+            return self.select(key)
+        if key == spec.SUBFILE:
+            return self._subfiles
+        if isinstance(key, str):
+            name = key if key in self._table.column_names else spec.ALIASES.get(key, key)
+            if name in self._table.column_names:
+                return self._table.column(name)
+        return self.read(key)
+
+    # -- navigation --------------------------------------------------------------------------------
+
+    def read(self, key: Key) -> Any:
+        """What one row leads to.
+
+        Parameters
+        ----------
+        key
+            Position (negative counts from the end), id, or ids joined by slashes.
+
+        Returns
+        -------
+        TortillaFrame, bytes or str
+            The items of a ``TORTILLA``; the bytes of ``BYTES``; the GDAL path of anything else.
+
+        Raises
+        ------
+        NotInContainerError
+            No such row.
+        InvalidInputError
+            Two rows have this id.
+        InvalidMetadataError, LimitExceededError
+            A nested file is broken, or nested too deep.
+        """
+        frame, row = descend(self._locating(key), self._home)
+        kind = frame._format(row)  # noqa: SLF001 - same class
+        if kind == spec.TORTILLA:
+            return descend(frame._opening(row), self._home)  # noqa: SLF001 - same class
+        if kind == spec.BYTES:
+            return frame.read_bytes(row)
+        return frame.vsi(row)
+
+    async def read_async(self, key: Key) -> Any:
+        """As `read`, without blocking the event loop."""
+        frame, row = await descend_async(self._locating(key), self._home)
+        kind = frame._format(row)  # noqa: SLF001 - same class
+        if kind == spec.TORTILLA:
+            return await descend_async(frame._opening(row), self._home)  # noqa: SLF001 - same class
+        if kind == spec.BYTES:
+            return await frame.read_bytes_async(row)
+        return frame.vsi(row)
+
+    def read_bytes(self, key: Key | Sequence[Key] | None = None) -> Any:
+        """The bytes of one row, or of several; neighbours come in one request.
+
+        Parameters
+        ----------
+        key
+            As for `read`; a sequence gives a list; None is all rows. A nested file has bytes too.
+
+        Returns
+        -------
+        bytes or list of bytes
+        """
+        keys, single = self._keys(key)
+        leaves, kept = descend(self._leaves(keys), self._home)
+        found = read_leaves(self._home, leaves, kept)
+        return found[0] if single else found
+
+    async def read_bytes_async(self, key: Key | Sequence[Key] | None = None) -> Any:
+        """As `read_bytes`, without blocking the event loop."""
+        keys, single = self._keys(key)
+        leaves, kept = await descend_async(self._leaves(keys), self._home)
+        found = await read_leaves_async(self._home, leaves, kept)
+        return found[0] if single else found
+
+    def open(self, key: Key) -> RangeFile:
+        """A seekable read-only binary file over the bytes of one row."""
+        return leaf_file(self._home, self.leaf(key))
+
+    def vsi(self, key: Key) -> str:
+        """The GDAL path of one row, whatever its format.
+
+        Raises
+        ------
+        InvalidInputError
+            The file lies where GDAL cannot read.
+        """
+        leaf = self.leaf(key)
+        path = self._home.parts[leaf.part].source.vsi()
+        return vsi.subfile_one(path, leaf.offset, leaf.size)
+
+    def leaf(self, key: Key) -> Leaf:
+        """Where the bytes of one row lie."""
+        (leaf,), _ = descend(self._leaves([key]), self._home)
+        return leaf
+
+    def flatten(self, columns: Sequence[str] | None = None) -> TortillaFrame:
+        """All items at and below these rows that are no nested files, depth first.
+
+        The nested files of one depth are opened together: a round trip per depth, not per file.
+        ``internal:path`` holds the ids on the way, joined by slashes; `read` takes them.
+
+        Parameters
+        ----------
+        columns
+            Optional columns to keep; None for all.
+
+        Raises
+        ------
+        InvalidMetadataError, LimitExceededError
+            A nested file is broken, or there are more items than the limits allow.
+        """
+        return self._with(descend(self._flattening(columns), self._home))
+
+    async def flatten_async(self, columns: Sequence[str] | None = None) -> TortillaFrame:
+        """As `flatten`, without blocking the event loop."""
+        return self._with(await descend_async(self._flattening(columns), self._home))
+
+    def walk(self) -> Iterator[tuple[str, str]]:
+        """Every item at and below these rows: its path of ids and its GDAL path, depth first."""
+        for start in range(0, len(self), _WALKED):
+            flat = self[start : start + _WALKED].flatten(())
+            paths, subfiles = flat[spec.PATH].to_pylist(), flat[spec.SUBFILE].to_pylist()
+            yield from zip(paths, subfiles, strict=True)
+
+    def _flattening(self, columns: Sequence[str] | None) -> Descent[Any]:
+        return flattening(self._table, self._depth, self._home, columns)
+
+    def _opening(self, row: int) -> Descent[TortillaFrame]:
+        addresses = addresses_of(self._table, np.array([row]))
+        (nested,) = yield Below(addresses, self._depth + 1)
+        return self._child(nested, row)
+
+    def _child(self, nested: Nested, row: int) -> TortillaFrame:
+        table = nested.items
+        if spec.PART in self._table.column_names:
+            part = self._table[spec.PART][row]
+            parts = pa.repeat(part, table.num_rows)
+            table = table.append_column(spec.PART, parts)
+        return TortillaFrame(table, self._home, depth=self._depth + 1, kept=nested.kept)
+
+    def _locating(self, key: Key) -> Descent[tuple[TortillaFrame, int]]:
+        """The frame and the row that a path leads to."""
+        frame, rest = self, key
+        while isinstance(rest, str) and "/" in rest and not frame._has(rest):
+            head = _heads(rest.strip("/"), frame)
+            if head is None:
+                raise NotInContainerError(
+                    "no such path", where=shown(str(key)), found=f"no id that begins {shown(rest)}"
+                )
+            row = frame._row(head)
+            rest = rest.strip("/")[len(head) + 1 :]
+            if frame._format(row) != spec.TORTILLA:
+                raise NotInContainerError(
+                    f"an item of format {shown(frame._format(row))} holds no others",
+                    where=shown(str(key)),
+                    found=shown(head),
+                )
+            frame = yield from frame._opening(row)
+        return frame, frame._row(rest)  # noqa: SLF001 - same class
+
+    def _leaves(self, keys: Sequence[Key]) -> Descent[tuple[list[Leaf], tuple[Piece, ...]]]:
+        if all(isinstance(key, int) for key in keys):
+            return self._leaves_at([self._row(key) for key in keys]), self._kept
+        leaves: list[Leaf] = []
+        kept: dict[int, Piece] = {piece.offset: piece for piece in self._kept}
+        for key in keys:
+            frame, row = yield from self._locating(key)
+            leaves += frame._leaves_at([row])  # noqa: SLF001 - same class
+            kept |= {piece.offset: piece for piece in frame._kept}  # noqa: SLF001 - same class
+        return leaves, tuple(kept.values())
+
+    def _leaves_at(self, rows: Sequence[int]) -> list[Leaf]:
+        chosen = np.array(rows, np.int64)
+        formats = self._table[spec.FILE_FORMAT].take(pa.array(chosen)).to_pylist()
+        addresses = addresses_of(self._table, chosen)
+        return [
+            Leaf(one.part, one.offset, one.size, kind)
+            for one, kind in zip(addresses, formats, strict=True)
+        ]
+
+    def _keys(self, key: Any) -> tuple[list[Key], bool]:
+        if key is None:
+            return list(range(len(self))), False
+        if isinstance(key, str | int | np.integer):
+            return [key if isinstance(key, str) else int(key)], True
+        return [one if isinstance(one, str) else int(one) for one in key], False
+
+    # -- one row -----------------------------------------------------------------------------------
+
+    def _row(self, key: Key) -> int:
+        if isinstance(key, str):
+            return self._row_of_id(key)
+        if isinstance(key, bool | np.bool_) or not isinstance(key, int | np.integer):
+            raise InvalidInputError("a row is named by position or id", found=type(key).__name__)
+        row, count = int(key), len(self)
+        if not -count <= row < count:
+            raise NotInContainerError(
+                "no such row",
+                found=row,
+                expected=f"{-count} to {count - 1}" if count else "no rows",
+            )
+        return row % count
+
+    def _row_of_id(self, name: str) -> int:
+        rows = self._rows_of(name)
+        if len(rows) == 1:
+            return int(rows[0])
+        if len(rows) > 1:
+            raise InvalidInputError(
+                f"{len(rows)} rows have the id {shown(name)}",
+                found="rows " + ", ".join(str(row) for row in rows[:5]),
+                hint="read them by position",
+            )
+        some = ", ".join(shown(value) for value in self._names.slice(0, 5).to_pylist())
+        raise NotInContainerError(f"no row has the id {shown(name)}", expected=f"{some}, ...")
+
+    def _has(self, name: str) -> bool:
+        return len(self._rows_of(name)) > 0
+
+    def _rows_of(self, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if self._lookups < _SCANS:
+            self._lookups += 1
+            return np.flatnonzero(np.asarray(pc.fill_null(pc.equal(self._names, name), False)))
+        return self._ids.find(name)
+
+    @property
+    def _names(self) -> Any:
+        """What a row is called: its path where levels are mixed, else its id."""
+        mixed = spec.PATH in self._table.column_names
+        return self._table[spec.PATH if mixed else spec.ID]
+
+    @cached_property
+    def _ids(self) -> IdIndex:
+        return IdIndex(self._names)
+
+    def _format(self, row: int) -> str:
+        return str(self._table[spec.FILE_FORMAT][row].as_py())
+
+    # -- shown -------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        nested = len(nested_rows(self._table))
+        first = self._table.slice(0, 10).to_string(preview_cols=8)
+        return f"<TortillaFrame: {rows} rows, {columns} columns, {nested} nested>\n{first}"
+
+    def _repr_html_(self) -> str:
+        return html.table(self.head(10).to_arrow(), self.shape)
+
+
+def _rebuild(table: Any, home: Home, depth: int) -> TortillaFrame:
+    return TortillaFrame(table, home, depth=depth)
+
+
+def _vsi_or_none(source: Any) -> str | None:
+    try:
+        return str(source.vsi())
+    except InvalidInputError:
+        return None  # GDAL has no way to this storage; the bytes can be read all the same
+
+
+def _heads(path: str, frame: TortillaFrame) -> str | None:
+    """The shortest beginning of a path that is an id of the frame; ids may hold slashes."""
+    place = path.find("/")
+    while place >= 0:
+        if frame._has(path[:place]):  # noqa: SLF001 - same module
+            return path[:place]
+        place = path.find("/", place + 1)
+    return None

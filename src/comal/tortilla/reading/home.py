@@ -1,0 +1,200 @@
+"""Where rows come from: the files of a set, and the tables of what is nested in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comal import strictjson
+from comal.errors import ComalError
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.plan import ByteRange, Piece, Plan, run, run_async
+from comal.storage import Source
+from comal.tortilla.reading.footers import is_json, stored_table
+from comal.tortilla.reading.items import items_of
+from comal.tortilla.reading.together import settled, together, together_async
+from comal.tortilla.wire import Header, Opened, children_plan
+
+_CACHE = 64 * MIB
+_AT_ONCE = 1_024
+"""Nested files that are opened in one round trip; bounds what is held while they are decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a set, or a file that is a set of its own."""
+
+    source: Source
+    header: Header
+    size: int
+    collection: bytes | None = None
+    json_footer: bool = False
+
+    @classmethod
+    def of(cls, source: Source, opened: Opened) -> Part:
+        """The part that `opened` was read from."""
+        return cls(source, opened.header, opened.size, opened.collection, is_json(opened))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether reading it means waiting for a network."""
+        return "://" in self.source.href
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a nested file lies."""
+
+    part: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A nested file that was opened: its items, and its bytes where they came along."""
+
+    items: Any
+    kept: tuple[Piece, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.items.nbytes) + sum(len(piece.data) for piece in self.kept)
+
+
+class Home:
+    """The files behind a frame and all frames made from it.
+
+    It holds no lock and no connection: it may be used from several threads, survives a fork, and
+    its pickle leaves out what can be read again.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], limits: Limits = DEFAULT_LIMITS, *, typed: bool = True
+    ) -> None:
+        self.parts = tuple(parts)
+        self.limits = limits
+        self.typed = typed
+        self._cache: dict[Address, Nested] = {}
+        self._held = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.parts, self.limits, self.typed)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any of the files is behind a network."""
+        return any(part.is_remote for part in self.parts)
+
+    def where(self, part: int) -> str:
+        """How messages call a file."""
+        return self.parts[part].source.href
+
+    def collection(self) -> dict[str, Any] | None:
+        """The collection of a TACO v1; every part of a set repeats it."""
+        for part in self.parts:
+            if part.collection is not None:
+                return strictjson.loads(
+                    part.collection, f"{part.source.href}: collection", self.limits
+                )
+        return None
+
+    # -- nested files ------------------------------------------------------------------------------
+
+    def nested(self, addresses: Sequence[Address], depth: int) -> list[Nested]:
+        """Open nested files; those of one object come in one round trip.
+
+        Parameters
+        ----------
+        addresses
+            Where they lie; the same one may stand several times.
+        depth
+            How many files they are nested in.
+
+        Raises
+        ------
+        LimitExceededError
+            Nested too deep.
+        InvalidMetadataError
+            One of them is broken.
+        """
+        found = self._known(addresses, depth)
+        for batch in _batches([one for one in dict.fromkeys(addresses) if one not in found]):
+            jobs = [
+                lambda part=part, spans=spans: run(
+                    self._children(part, spans), self.parts[part].source.fetch
+                )
+                for part, spans in batch.items()
+            ]
+            opened = settled(together(jobs, remote=self.is_remote))
+            self._keep(found, batch, opened)
+        return [found[address] for address in addresses]
+
+    async def nested_async(self, addresses: Sequence[Address], depth: int) -> list[Nested]:
+        """As `nested`, without blocking the event loop."""
+        found = self._known(addresses, depth)
+        for batch in _batches([one for one in dict.fromkeys(addresses) if one not in found]):
+            jobs = [
+                lambda part=part, spans=spans: run_async(
+                    self._children(part, spans), self.parts[part].source.fetch_async
+                )
+                for part, spans in batch.items()
+            ]
+            opened = settled(await together_async(jobs))
+            self._keep(found, batch, opened)
+        return [found[address] for address in addresses]
+
+    def _known(self, addresses: Sequence[Address], depth: int) -> dict[Address, Nested]:
+        if addresses:
+            # An item lies inside the data of its file, behind the header, so that each nested file
+            # is smaller than the one around it: nothing can hold itself, but it can be deep.
+            self.limits.check("tortilla_depth", depth, self._name(addresses[0]))
+        cached = {one: self._cache.get(one) for one in addresses}
+        return {one: nested for one, nested in cached.items() if nested is not None}
+
+    def _children(self, part: int, spans: Sequence[ByteRange]) -> Plan[list[Opened | ComalError]]:
+        names = [self._name(Address(part, span.offset, span.size)) for span in spans]
+        return children_plan(spans, names, limits=self.limits)
+
+    def _keep(
+        self,
+        found: dict[Address, Nested],
+        batch: dict[int, list[ByteRange]],
+        opened: Sequence[Sequence[Opened | ComalError]],
+    ) -> None:
+        for (part, spans), results in zip(batch.items(), opened, strict=True):
+            for span, one in zip(spans, settled(results), strict=True):
+                address = Address(part, span.offset, span.size)
+                where = self._name(address)
+                items = items_of(
+                    stored_table(one, where, self.limits), one, where, typed=self.typed
+                )
+                found[address] = Nested(items, one.kept)
+                self._remember(address, found[address])
+
+    def _remember(self, address: Address, nested: Nested) -> None:
+        # Single steps on a dict, no lock: two threads may both do the work, neither does harm.
+        if nested.nbytes > _CACHE // 4:
+            return
+        if self._held > _CACHE:
+            self._cache, self._held = {}, 0
+        self._cache[address] = nested
+        self._held += nested.nbytes
+
+    def _name(self, address: Address) -> str:
+        return f"{self.where(address.part)} (bytes {address.offset}+{address.size})"
+
+
+def _rebuild(parts: tuple[Part, ...], limits: Limits, typed: bool) -> Home:  # noqa: FBT001 - pickle
+    return Home(parts, limits, typed=typed)
+
+
+def _batches(addresses: Sequence[Address]) -> Iterator[dict[int, list[ByteRange]]]:
+    """Addresses by part, so many at a time."""
+    for start in range(0, len(addresses), _AT_ONCE):
+        batch: dict[int, list[ByteRange]] = {}
+        for one in addresses[start : start + _AT_ONCE]:
+            batch.setdefault(one.part, []).append(ByteRange(one.offset, one.size))
+        yield batch

@@ -1,0 +1,29 @@
+"""What notebooks show of a frame. Every text from a file is escaped."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+_ROWS = 10
+_COLUMNS = 20
+_WIDTH = 80
+
+
+def _cell(value: object) -> str:
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return html.escape(text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "...")
+
+
+def table(shown: Any, shape: tuple[int, int]) -> str:
+    """The first rows of an Arrow table that stands for one of `shape`, as an HTML table."""
+    names = shown.column_names[:_COLUMNS]
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(row[name])}</td>" for name in names) + "</tr>"
+        for row in shown.select(names).slice(0, _ROWS).to_pylist()
+    )
+    return (
+        f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<p>{shape[0]} rows, {shape[1]} columns</p></div>"
+    )

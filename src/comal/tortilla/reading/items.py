@@ -1,0 +1,198 @@
+"""From a stored footer to the items of a file: checked, absolute, and in the types of today.
+
+Older generations are upgraded here, so that nothing behind it knows of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidMetadataError
+from comal.tortilla import spec
+from comal.tortilla.reading import spans
+from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.wire import Header, Opened
+
+
+def items_of(stored: Any, opened: Opened, where: str, *, typed: bool = True) -> Any:
+    """The items of a file.
+
+    Parameters
+    ----------
+    stored
+        The footer's table, from `footers.stored_table`.
+    opened
+        The file.
+    where
+        What messages call it.
+    typed
+        Give the columns of the specification the names and types that it gives them.
+
+    Returns
+    -------
+    pyarrow.Table
+        Core columns first, offsets from the beginning of the object. Columns that only readers
+        make (``internal:*``) and the index of pandas are left out.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A core column that is missing, of another type or null; a span outside of the data, or one
+        that overlaps another.
+    """
+    table = without_foreign(with_format(stored, opened.header))
+    check_core(table, where)
+    offsets = spans.integers(table[spec.OFFSET], spec.OFFSET, where)
+    lengths = spans.integers(table[spec.LENGTH], spec.LENGTH, where)
+    _check_spans(offsets, lengths, opened, where)
+    core = {
+        spec.ID: _text(table[spec.ID]),
+        spec.FILE_FORMAT: _text(table[spec.FILE_FORMAT]),
+        spec.OFFSET: pa.chunked_array([pa.array(offsets + opened.base)]),
+        spec.LENGTH: pa.chunked_array([pa.array(lengths)]),
+    }
+    others = {name: table[name] for name in table.column_names if name not in core}
+    if typed:
+        others = _typed(others, where)
+    return pa.table({**core, **others})
+
+
+def with_format(stored: Any, header: Header) -> Any:
+    """The table with a format for each item; before 0.3 one stood in the header for all."""
+    if header.driver is None or spec.FILE_FORMAT in stored.column_names:
+        return stored
+    formats = pa.array(np.repeat(np.array([header.driver], object), stored.num_rows), pa.string())
+    return stored.append_column(spec.FILE_FORMAT, formats)
+
+
+def without_foreign(table: Any) -> Any:
+    """Without the index of pandas, and without paths that somebody else's reader has stored."""
+    foreign = [
+        name
+        for name in table.column_names
+        if name.startswith(spec.INTERNAL) or spec.INDEX_COLUMN.fullmatch(name)
+    ]
+    return table.drop_columns(foreign) if foreign else table
+
+
+def check_core(table: Any, where: str) -> None:
+    """Refuse a footer without the columns that say what an item is and where."""
+    for name in spec.REQUIRED:
+        if name not in table.column_names:
+            raise InvalidMetadataError(
+                "a mandatory column is missing",
+                where=where,
+                found=", ".join(table.column_names[:10]) or "no columns",
+                expected=name,
+            )
+    for name in (spec.ID, spec.FILE_FORMAT):
+        kind = table.schema.field(name).type
+        empty = pa.types.is_null(kind) and not (table.num_rows and name == spec.FILE_FORMAT)
+        if not (pa.types.is_string(kind) or empty):
+            raise InvalidMetadataError(
+                f"{name} is no text", where=where, found=str(kind), expected="string"
+            )
+    if table[spec.FILE_FORMAT].null_count:
+        raise InvalidMetadataError("an item without a format", where=where, expected="no nulls")
+
+
+def _check_spans(offsets: spans.Ints, lengths: spans.Ints, opened: Opened, where: str) -> None:
+    wrong = spans.outside(offsets, lengths, opened.header, opened.size)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InvalidMetadataError(
+            "an item lies outside of the data",
+            where=f"{where}, row {row}",
+            found=f"bytes {offsets[row]}+{lengths[row]}",
+            expected=f"{opened.header.size} to {opened.size}, and not in the footer",
+            hint="'comal check' lists every such row",
+        )
+    shared = spans.overlaps(offsets, lengths)
+    if shared:
+        first, second = shared[0]
+        raise InvalidMetadataError(
+            "two items overlap",
+            where=f"{where}, rows {first} and {second}",
+            found=f"bytes {offsets[first]}+{lengths[first]} and "
+            f"{offsets[second]}+{lengths[second]}",
+            expected="spans that are the same or apart",
+        )
+
+
+def _text(column: Any) -> Any:
+    return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
+
+
+# -- types of the specification --------------------------------------------------------------------
+
+
+def _typed(columns: Mapping[str, Any], where: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for stored, column in columns.items():
+        name = spec.ALIASES.get(stored, stored)
+        if name in columns and name != stored:
+            name = stored  # both spellings are there: neither may hide the other
+        found[name] = typed_column(name, column, where) if name in spec.TYPES else column
+    return found
+
+
+def typed_column(name: str, column: Any, where: str) -> Any:
+    """The column as the type that the specification gives it, or as it is, with a warning."""
+    wanted = spec.TYPES[name]
+    if column.type.equals(wanted):
+        return column
+    try:
+        return _RULES.get(name, _cast)(column, wanted)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        # Only Arrow's casts run above: their complaint is about the content.
+        warnings.warn(
+            f"{where}: {name} is {column.type} and cannot become {wanted} ({error}); left as it is",
+            TortillaWarning,
+            stacklevel=2,
+        )
+        return column
+
+
+def _cast(column: Any, wanted: Any) -> Any:
+    if pa.types.is_string(wanted) and not pa.types.is_null(column.type):
+        raise TypeError("no text")
+    return pc.cast(column, wanted)
+
+
+def _seconds(column: Any, wanted: Any) -> Any:
+    """Seconds since 1970 from numbers or timestamps; what is no number becomes null."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        unit = pa.timestamp("s", tz=getattr(kind, "tz", None))
+        return pc.cast(pc.cast(pc.floor_temporal(column, unit="second"), unit), wanted)
+    if pa.types.is_floating(kind):
+        column = pc.floor(column)
+    return _whole(column, wanted)
+
+
+def _rounded(column: Any, wanted: Any) -> Any:
+    if pa.types.is_floating(column.type):
+        column = pc.round(column)
+    return _whole(column, wanted)
+
+
+def _whole(column: Any, wanted: Any) -> Any:
+    if pa.types.is_floating(column.type):
+        known = pc.invert(pc.is_nan(column))
+        column = pc.if_else(known, column, pa.scalar(None, column.type))
+    elif not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise TypeError("no numbers")
+    return pc.cast(column, wanted)
+
+
+_RULES: Mapping[str, Callable[[Any, Any], Any]] = {
+    spec.TIME_START: _seconds,
+    spec.TIME_END: _seconds,
+    spec.ELEVATION: _rounded,
+}

@@ -1,0 +1,278 @@
+"""Opening files and sets of files."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectNotFoundError,
+    shown,
+)
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import run, run_async
+from comal.storage import Source, StorageConfig, open_source, parse_href
+from comal.tortilla import spec
+from comal.tortilla.reading.footers import stored_table
+from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.reading.home import Home, Part
+from comal.tortilla.reading.items import items_of
+from comal.tortilla.reading.rows import joined
+from comal.tortilla.reading.sets import Member, ordered, part_name, set_problems
+from comal.tortilla.reading.together import together, together_async
+from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.wire import DEFAULT_TAIL, Opened, open_plan
+
+Location = str | os.PathLike[str] | Source
+Result = tuple[Source, Opened | ComalError]
+
+_MOST_PARTS = 100_000
+
+
+def open(  # noqa: A001 - the name users expect: tortilla.open
+    path: Location | Sequence[Location],
+    *,
+    siblings: bool = False,
+    allow_partial: bool = False,
+    columns: Sequence[str] | None = None,
+    typed: bool = True,
+    tail: int = DEFAULT_TAIL,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+) -> TortillaFrame:
+    """Open a Tortilla or a TACO v1 of any generation, or several as one.
+
+    Header and footer are read: in one round trip of two requests, where the last `tail` bytes hold
+    the footer, else in two. The bytes tell the generation, not the name.
+
+    Parameters
+    ----------
+    path
+        Path or URL of a file, a pattern with ``*`` (where the storage can list), or a list. An
+        open `Source` is taken as it is. Rows come in the order of the files; parts of a set in the
+        order of their numbers.
+    siblings
+        Open the whole set that the named part belongs to. Its size stands in the header; the names
+        count from 0001, as the specification says, or from 0000, as published files do.
+    allow_partial
+        Open what there is of a set, with a warning, where a part is missing or broken.
+    columns
+        Optional columns to decode; None for all.
+    typed
+        Give columns of the specification its names and types: times are int64 seconds,
+        ``rai:ele`` is ``rai:elevation``. False leaves optional columns as they are stored.
+    tail
+        Bytes at the end of a file that are read at once.
+    limits
+        Caps on what a file may make us hold.
+    config
+        How to speak to remote storage.
+
+    Returns
+    -------
+    TortillaFrame
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        Nothing is there, or it cannot be read.
+    NotThisFormatError
+        Something else is there.
+    InvalidMetadataError
+        The content is broken, or a set of several files is not whole.
+    LimitExceededError
+        The content is larger than the limits allow.
+    """
+    sources = sources_of(path, config)
+    named = isinstance(path, Sequence) and not isinstance(path, str)
+    single = len(sources) == 1 and not named and not _is_pattern(path)
+    results = _open_all(sources, tail, limits)
+    if siblings and single:
+        results = _with_siblings(results[0], tail, limits)
+    whole = siblings or not single
+    return _frame(results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial)
+
+
+load = open
+
+
+async def open_async(
+    path: Location | Sequence[Location],
+    *,
+    allow_partial: bool = False,
+    columns: Sequence[str] | None = None,
+    typed: bool = True,
+    tail: int = DEFAULT_TAIL,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+) -> TortillaFrame:
+    """As `open`, without blocking the event loop; siblings are not looked for."""
+    sources = sources_of(path, config)
+    named = isinstance(path, Sequence) and not isinstance(path, str)
+    single = len(sources) == 1 and not named and not _is_pattern(path)
+    plans = [
+        partial(run_async, open_plan(source.href, tail=tail, limits=limits), source.fetch_async)
+        for source in sources
+    ]
+    results = list(zip(sources, await together_async(plans), strict=True))
+    return _frame(
+        results, limits, columns, typed=typed, whole=not single, allow_partial=allow_partial
+    )
+
+
+# -- what is named ---------------------------------------------------------------------------------
+
+
+def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
+    """Every file that is named, patterns expanded; nothing of them is read yet."""
+    if isinstance(path, Sequence) and not isinstance(path, str):
+        if not path:
+            raise InvalidInputError("nothing to open", expected="at least one path")
+        return [source for one in path for source in sources_of(one, config)]
+    if not isinstance(path, str | os.PathLike):
+        return [path]
+    if not _is_pattern(path):
+        return [open_source(path, config=config)]
+    found = _matches(os.fspath(path), config)
+    if not found:
+        raise ObjectNotFoundError("nothing matches", where=shown(os.fspath(path), 120))
+    return [open_source(one, config=config) for one in found]
+
+
+def _is_pattern(path: Any) -> bool:
+    if not isinstance(path, str | os.PathLike):
+        return False
+    text = os.fspath(path)
+    if "://" in text:
+        return "*" in text.rpartition("/")[2]
+    return glob.has_magic(text) and not Path(text).exists()
+
+
+def _matches(pattern: str, config: StorageConfig | None) -> list[str]:
+    if "://" not in pattern:
+        return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - hrefs are strings
+    folder = parse_href(pattern).parent()
+    last = pattern.rpartition("/")[2]
+    names = open_source(folder.href, config=config).names()
+    return [folder.join(name).href for name in names if fnmatch.fnmatchcase(name, last)]
+
+
+# -- opened ----------------------------------------------------------------------------------------
+
+
+def _open_all(sources: Sequence[Source], tail: int, limits: Limits) -> list[Result]:
+    remote = any("://" in source.href for source in sources)
+    jobs = [partial(open_one, source, tail, limits) for source in sources]
+    return list(zip(sources, together(jobs, remote=remote), strict=True))
+
+
+def open_one(source: Source, tail: int, limits: Limits) -> Opened:
+    """Header and footer of one file."""
+    return run(open_plan(source.href, tail=tail, limits=limits), source.fetch)
+
+
+def _with_siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
+    source, opened = result
+    if isinstance(opened, ComalError) or opened.header.parts <= 1:
+        return [result]
+    count = opened.header.parts
+    name = part_name(source.href)
+    if name is None:
+        raise InvalidInputError(
+            "the name of the part does not tell its siblings",
+            where=source.href,
+            expected="name.0001.part.tortilla",
+            hint="name all parts in a list",
+        )
+    if count > _MOST_PARTS:
+        raise InvalidMetadataError(
+            "the header claims more parts than can be named", where=source.href, found=count
+        )
+    if name.number in (0, count):
+        known, first = {name.number: result}, int(name.number > 0)
+    else:
+        # Either count is possible: only part 0000 can tell.
+        (zero,) = _open_all([source.sibling(name.numbered(0))], tail, limits)
+        # Stores that may not be listed answer 403 for what is not there.
+        first = int(isinstance(zero[1], ObjectNotFoundError | AccessDeniedError))
+        known = {name.number: result} if first else {0: zero, name.number: result}
+    numbers = [number for number in range(first, first + count) if number not in known]
+    others = [source.sibling(name.numbered(number)) for number in numbers]
+    known.update(zip(numbers, _open_all(others, tail, limits), strict=True))
+    return [known[number] for number in sorted(known)]
+
+
+def _frame(
+    results: Sequence[Result],
+    limits: Limits,
+    columns: Sequence[str] | None,
+    *,
+    typed: bool,
+    whole: bool,
+    allow_partial: bool,
+) -> TortillaFrame:
+    sound = _sound(results, allow_partial=allow_partial)
+    members = [Member(source.href, opened.header.parts) for source, opened in sound]
+    if whole:
+        _check_sets(members, results[0][0].href, allow_partial=allow_partial)
+    parts: list[Part] = []
+    tables: list[Any] = []
+    for position in ordered(members):
+        source, opened = sound[position]
+        stored = stored_table(opened, source.href, limits, columns)
+        table = items_of(stored, opened, source.href, typed=typed)
+        if len(sound) > 1:
+            number = np.full(table.num_rows, len(parts), np.int32)
+            table = table.append_column(spec.PART, pa.array(number))
+        parts.append(Part.of(source, opened))
+        tables.append(table)
+        limits.check("table_rows", sum(one.num_rows for one in tables), source.href)
+    return TortillaFrame(joined(tables, parts[0].source.href), Home(parts, limits, typed=typed))
+
+
+def _sound(results: Sequence[Result], *, allow_partial: bool) -> list[tuple[Source, Opened]]:
+    sound: list[tuple[Source, Opened]] = []
+    first: ComalError | None = None
+    for source, opened in results:
+        if not isinstance(opened, ComalError):
+            sound.append((source, opened))
+            continue
+        first = first or opened
+        if not allow_partial:
+            raise opened
+        warnings.warn(f"{source.href}: left out: {opened.what}", TortillaWarning, stacklevel=4)
+    if not sound:
+        assert first is not None, "there is at least one result"
+        raise first
+    return sound
+
+
+def _check_sets(members: Sequence[Member], where: str, *, allow_partial: bool) -> None:
+    problems = set_problems(members)
+    if any(problem.code == "tortilla-part-twice" for problem in problems):
+        raise InvalidInputError("a file is named twice", where=where)
+    if not problems:
+        return
+    if not allow_partial:
+        raise InvalidMetadataError(
+            "the set of parts is not whole",
+            where=where,
+            found=f"{len(members)} files",
+            hint="pass allow_partial=True to open what there is",
+            problems=problems,
+        )
+    for problem in problems:
+        warnings.warn(f"{problem.place}: {problem.message}", TortillaWarning, stacklevel=4)

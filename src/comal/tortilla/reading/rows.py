@@ -1,0 +1,174 @@
+"""Rows in memory as a table: the part of a frame that knows nothing of files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, InvalidMetadataError, MissingExtraError, shown
+from comal.tortilla import spec
+
+
+class IdIndex:
+    """Finds rows by text in about twenty comparisons, once the texts have been sorted."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        self._order = np.asarray(pc.sort_indices(column), np.int64)
+        self._count = len(column) - column.null_count
+
+    def find(self, name: str) -> npt.NDArray[np.int64]:
+        """All rows with this text, ascending."""
+        # Arrow orders texts by their bytes.
+        wanted = name.encode("utf-8", "surrogatepass")
+        low = bisect_left(range(self._count), wanted, key=self._bytes)
+        high = bisect_right(range(self._count), wanted, low, key=self._bytes)
+        return np.sort(self._order[low:high])
+
+    def _bytes(self, place: int) -> bytes:
+        text: str = self._column[int(self._order[place])].as_py()
+        return text.encode()
+
+
+def joined(tables: Sequence[Any], where: str) -> Any:
+    """Tables under one another; a column that one of them lacks, or has without a type, is null.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A column has types that do not go together.
+    """
+    if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
+        return pa.concat_tables(tables)
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidMetadataError(
+            "columns of the same name have types that do not go together",
+            where=where,
+            found=str(error),
+            hint="name the columns that are wanted by columns=[...]",
+        ) from error
+
+
+class Rows(ABC):
+    """An Arrow table whose columns for navigation stay when others are selected."""
+
+    _table: Any
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns; ``internal:subfile``, which is made when asked for, is the last."""
+        return [*self._table.column_names, spec.SUBFILE]
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema."""
+        return self._table.schema.append(pa.field(spec.SUBFILE, pa.string()))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self._table.num_rows, self._table.num_columns + 1
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    __iter__ = None  # rows come by `walk`, columns by `columns`; neither is meant alone
+
+    @abstractmethod
+    def to_arrow(self) -> Any:
+        """The rows as a `pyarrow.Table`."""
+
+    @abstractmethod
+    def _with(self, table: Any) -> Self:
+        """The same with other rows or columns."""
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`.
+
+        Raises
+        ------
+        MissingExtraError
+            pandas is not installed.
+        """
+        try:
+            return self.to_arrow().to_pandas()
+        except ImportError as error:
+            raise MissingExtraError.of("pandas", "pandas", "to_pandas") from error
+
+    def to_polars(self) -> Any:
+        """The rows as a `polars.DataFrame`.
+
+        Raises
+        ------
+        MissingExtraError
+            polars is not installed.
+        """
+        try:
+            from comal.table import topolars  # noqa: PLC0415 - polars is optional
+        except ImportError as error:
+            raise MissingExtraError.of("polars", "polars", "to_polars") from error
+        return topolars.from_arrow(self.to_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def head(self, n: int = 5) -> Self:
+        """The first `n` rows."""
+        return self._with(self._table.slice(0, n))
+
+    def tail(self, n: int = 5) -> Self:
+        """The last `n` rows."""
+        return self._with(self._table.slice(max(0, len(self) - n)))
+
+    def select(self, columns: Sequence[str]) -> Self:
+        """These columns, and those that navigation needs behind them."""
+        names = [spec.ALIASES.get(name, name) for name in columns]
+        self._known(names)
+        kept = [name for name in self._table.column_names if name in spec.NAVIGATION]
+        wanted = [name for name in names if name != spec.SUBFILE]
+        return self._with(self._table.select(list(dict.fromkeys([*wanted, *kept]))))
+
+    def drop(self, columns: Sequence[str]) -> Self:
+        """Without these columns.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not there, or navigation needs it.
+        """
+        self._known(columns)
+        needed = [name for name in columns if name in (*spec.NAVIGATION, spec.SUBFILE)]
+        if needed:
+            raise InvalidInputError(
+                "a column that navigation needs cannot be dropped", found=", ".join(needed)
+            )
+        return self._with(self._table.drop_columns(list(columns)))
+
+    def _known(self, columns: Sequence[str]) -> None:
+        for name in columns:
+            if name not in self.columns:
+                raise InvalidInputError(
+                    f"no column {shown(name)}",
+                    expected=", ".join(shown(n) for n in self.columns[:40]),
+                )
+
+    def filter(self, mask: Any) -> Self:
+        """The rows where `mask` is true.
+
+        Parameters
+        ----------
+        mask
+            Arrow or NumPy booleans, shape (rows,), or an Arrow expression over the columns.
+        """
+        return self._with(
+            self._table.filter(pa.array(mask) if isinstance(mask, np.ndarray) else mask)
+        )

@@ -1,0 +1,189 @@
+"""Tortilla 0.5 and TACO v1 in constants: columns, types, formats, tasks. No I/O here.
+
+Names of columns are those of the specification, "The Footer"; where published writers differ, the
+other spelling is an alias that readers take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+SPEC_VERSION = "0.5.0"
+
+# -- columns of the footer ------------------------------------------------------------------------
+
+ID = "tortilla:id"
+FILE_FORMAT = "tortilla:file_format"
+DATA_SPLIT = "tortilla:data_split"
+OFFSET = "tortilla:offset"
+LENGTH = "tortilla:length"
+
+REQUIRED = (ID, FILE_FORMAT, OFFSET, LENGTH)
+"""The four mandatory columns; files before 0.3 have the format in their header instead."""
+CORE: Mapping[str, Any] = {
+    ID: pa.string(),
+    FILE_FORMAT: pa.string(),
+    DATA_SPLIT: pa.string(),
+    OFFSET: pa.int64(),
+    LENGTH: pa.int64(),
+}
+
+SPLITS = ("train", "validation", "test")
+
+CRS = "stac:crs"
+GEOTRANSFORM = "stac:geotransform"
+RASTER_SHAPE = "stac:raster_shape"
+TIME_START = "stac:time_start"
+TIME_END = "stac:time_end"
+CENTROID = "stac:centroid"
+
+STAC: Mapping[str, Any] = {
+    CRS: pa.string(),
+    GEOTRANSFORM: pa.list_(pa.field("element", pa.float64())),
+    RASTER_SHAPE: pa.list_(pa.field("element", pa.int64())),
+    TIME_START: pa.int64(),
+    TIME_END: pa.int64(),
+    CENTROID: pa.string(),
+}
+"""Times are whole seconds since 1970, UTC."""
+STAC_REQUIRED = (CRS, GEOTRANSFORM, RASTER_SHAPE, TIME_START, TIME_END)
+
+ELEVATION = "rai:elevation"
+RAI: Mapping[str, Any] = {
+    ELEVATION: pa.int64(),
+    "rai:cisi": pa.float64(),
+    "rai:gdp": pa.float64(),
+    "rai:hdi": pa.float64(),
+    "rai:gmi": pa.float64(),
+    "rai:pop": pa.float64(),
+    "rai:admin0": pa.string(),
+    "rai:admin1": pa.string(),
+    "rai:admin2": pa.string(),
+}
+RAI_REQUIRED = tuple(RAI)
+RAI_FRACTIONS = ("rai:cisi", "rai:hdi", "rai:gmi")
+"""Indexes from 0 to 1."""
+
+TYPES: Mapping[str, Any] = {**CORE, **STAC, **RAI}
+"""The type of every column that the specification names."""
+ALIASES: Mapping[str, str] = {"rai:ele": ELEVATION}
+"""Names of published writers for columns of the specification."""
+
+PREFIXES = ("tortilla:", "stac:", "rai:", "internal:")
+INDEX_COLUMN = re.compile(r"__index_level_\d+__")
+"""What pandas 2 leaves behind."""
+
+# -- columns that only a reader makes --------------------------------------------------------------
+
+INTERNAL = "internal:"
+SUBFILE = "internal:subfile"
+"""The path by which GDAL opens the item."""
+PART = "internal:part"
+"""Position of the file that holds the item, where there are several."""
+PATH = "internal:path"
+"""Ids from the outermost item to this one, joined by slashes, where levels are mixed."""
+
+NAVIGATION = (PATH, ID, FILE_FORMAT, OFFSET, LENGTH, PART)
+"""Columns that stay when others are selected."""
+
+# -- formats of items ------------------------------------------------------------------------------
+
+BYTES = "BYTES"
+TORTILLA = "TORTILLA"
+
+_DRIVERS = """
+AAIGrid ACE2 ADRG AIG ARG AVCBin AVCE00 AirSAR AmigoCloud Arrow BAG BASISU BIGGIF BLX BMP BSB BT BYN
+CAD CALS CEOS COASP COG COSAR CPG CSV CSW CTG CTable2 Carto DAAS DB2ODBC DDS DERIVED DGN DIMAP DIPEx
+DOQ1 DOQ2 DTED DWG DXF ECRGTOC ECW EDIGEO EEDA EEDAI EHdr EIR ELAS ENVI ERS ESAT ESRIC ESRIJSON
+Elasticsearch EXR FAST FIT FITS FileGDB FlatGeobuf GDALG GFF GIF GML GMLAS GMT GNMDatabase GNMFile
+GPKG GPSBabel GPX GRASSASCIIGrid GRIB GS7BG GSAG GSBG GSC GTFS GTI GTX GTiff GXF GenBin GeoJSON
+GeoJSONSeq GeoRSS HDF4 HDF4Image HDF5 HDF5Image HEIF HF2 HFA HTTP IDA IDRISI ILWIS INGR IRIS ISCE
+ISG ISIS2 ISIS3 Idrisi JAXAPALSAR JDEM JML JP2ECW JP2KAK JP2Lura JP2MrSID JP2OpenJPEG JPEG JPEGXL
+JSONFG KEA KML KMLSUPEROVERLAY KRO KTX2 L1B LAN LCP LIBERTIFF LIBKML LOSLAS LVBAG Leveller MAP
+MBTiles MEM MFF MFF2 MRF MSGN MSSQLSpatial MVT MapML Memory MiraMonRaster MiraMonVector MrSID
+MySQL NAS NDF NGSGEOID NGW NITF NOAA_B NSIDCbin NTv1 NTv2 NWT_GRC NWT_GRD OAPIF OCI ODBC ODS OGCAPI
+OGR_GMT OGR_PDS OGR_VRT OSM OZI OpenFileGDB PAux PCIDSK PCRaster PDF PDS PDS4 PGDUMP PLMOSAIC
+PLScenes PMTiles PNG PNM PRF Parquet PostGISRaster PostgreSQL R RDA RIK RMF ROI_PAC RPFTOC RRASTER
+RS2 RST Rasterlite S102 S104 S111 S57 SAFE SAGA SAR_CEOS SDTS SENTINEL2 SGI SIGDEM SNAP_TIFF SNODAS
+SQLite SRP SRTMHGT STACIT STACTA SVG SXF Selafin TGA TIGER TIL TIRIS TSX Terragen TileDB TopoJSON
+USGSDEM VDV VFK VICAR VRT WAsP WCS WEBP WFS WMS WMTS XLS XLSX XODR XPM XYZ ZARR ZMap Zarr netCDF
+"""
+DRIVERS = frozenset([*_DRIVERS.split(), "ESRI Shapefile", "MapInfo File"])
+"""Names of GDAL's drivers, raster and vector, that a format may have."""
+FORMAT_ALIASES: Mapping[str, str] = {
+    "GeoParquet": "Parquet",
+    "NetCDF": "netCDF",
+    "NETCDF": "netCDF",
+    "HDF": "HDF5",
+    "JPG": "JPEG",
+    "TIFF": "GTiff",
+    "GeoTIFF": "GTiff",
+    "GTIFF": "GTiff",
+    "GeoPackage": "GPKG",
+    "Shapefile": "ESRI Shapefile",
+}
+"""Names that occur in published files for what GDAL calls otherwise."""
+
+
+def known_format(name: str) -> str | None:
+    """The name by which GDAL knows a format, ``BYTES`` or ``TORTILLA``; None for anything else."""
+    name = FORMAT_ALIASES.get(name, name)
+    return name if name in DRIVERS or name in (BYTES, TORTILLA) else None
+
+
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_JPEG_2000 = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
+_HDF5 = (b"\x89HDF\r\n\x1a\n",)
+_SQLITE = (b"SQLite format 3\0",)
+
+SIGNATURES: Mapping[str, tuple[bytes, ...]] = {
+    "GTiff": _TIFF,
+    "COG": _TIFF,
+    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "JPEG": (b"\xff\xd8\xff",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+    "BMP": (b"BM",),
+    "WEBP": (b"RIFF",),
+    "JP2OpenJPEG": _JPEG_2000,
+    "JP2KAK": _JPEG_2000,
+    "JP2ECW": _JPEG_2000,
+    "HDF5": _HDF5,
+    "HDF5Image": _HDF5,
+    "netCDF": (*_HDF5, b"CDF\x01", b"CDF\x02", b"CDF\x05"),
+    "GPKG": _SQLITE,
+    "SQLite": _SQLITE,
+    "MBTiles": _SQLITE,
+    "FlatGeobuf": (b"fgb\x03",),
+    "Parquet": (b"PAR1",),
+    "Arrow": (b"ARROW1", b"\xff\xff\xff\xff"),
+    "PMTiles": (b"PMTiles",),
+    "NITF": (b"NITF", b"NSIF"),
+    TORTILLA: (b"#y", b"WX"),
+}
+"""How the bytes of a format begin, for formats where all files begin so."""
+
+# -- names of parts --------------------------------------------------------------------------------
+
+PART_NAME = re.compile(r"(?P<stem>.+)\.(?P<number>\d{4,9})\.part\.(?P<extension>tortilla|taco)")
+
+
+def part_name(stem: str, number: int, extension: str = "tortilla") -> str:
+    """``stem.0001.part.tortilla`` ("File Extension")."""
+    return f"{stem}.{number:04d}.part.{extension}"
+
+
+# -- the collection of TACO v1 ---------------------------------------------------------------------
+
+COLLECTION_REQUIRED = (
+    "id",
+    "dataset_version",
+    "description",
+    "licenses",
+    "extent",
+    "providers",
+    "taco_version",
+)

@@ -1,0 +1,296 @@
+"""Tortilla and TACO v1 in bytes: headers of every generation and the plans that open a file.
+
+No I/O here. Integers are unsigned, 64 bits, little-endian ("Format").
+
+Three headers were published. Layout names are the first versions of the writer that made them:
+
+- ``v0.5``, 200 bytes: magic, FO, FL, DP; with magic ``WX`` also CO and CL at byte 26.
+- ``v0.1``, 200 bytes: magic, FO, FL, then the GDAL driver of all items in 24 bytes, DP at byte 42,
+  and CO and CL at byte 50.
+- ``v0.0``, 50 bytes: magic, FO, FL, then the driver in 32 bytes. The footer is Parquet or JSON.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError, shown
+from comal.limits import DEFAULT_LIMITS, KIB, MIB, Limits
+from comal.plan import ByteRange, Head, Piece, Plan, Tail, Wanted
+
+Layout = Literal["v0.5", "v0.1", "v0.0"]
+
+TORTILLA_MAGIC = b"#y"
+TACO_MAGIC = b"WX"
+MAGICS = (TORTILLA_MAGIC, TACO_MAGIC)
+
+HEADER_SIZE = 200
+OLDEST_HEADER_SIZE = 50
+SIZES: dict[Layout, int] = {
+    "v0.5": HEADER_SIZE,
+    "v0.1": HEADER_SIZE,
+    "v0.0": OLDEST_HEADER_SIZE,
+}
+_START = struct.Struct("<2sQQ")
+_V05 = struct.Struct("<2sQQQQQ")
+_V01 = struct.Struct("<2sQQ24sQQQ")
+_V00 = struct.Struct("<2sQQ32s")
+
+_PRINTABLE = re.compile(rb"[\x20-\x7e]+")
+_TEXT = re.compile(rb"[\x20-\x7e\t\r\n]+")
+
+DEFAULT_TAIL = 64 * KIB
+"""How much of a file's end is read at once; holds the footer of a few thousand items."""
+CHILD_TAIL = 16 * KIB
+"""The same for a nested file: published footers of nested files take 7 to 13 KB."""
+CHILD_WHOLE = MIB
+"""A single nested file up to this size is fetched whole: one request instead of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Where the parts of a file lie, from its beginning."""
+
+    footer: ByteRange
+    parts: int = 1
+    """DP: of how many files the whole set consists. 0 occurs in broken files."""
+    magic: bytes = TORTILLA_MAGIC
+    layout: Layout = "v0.5"
+    driver: str | None = None
+    """DF: the GDAL driver of all items, where the header names it."""
+    collection: ByteRange | None = None
+    """The JSON that makes it a TACO v1."""
+
+    @property
+    def size(self) -> int:
+        """Size of the header, and the least offset of an item."""
+        return SIZES[self.layout]
+
+    @property
+    def is_taco(self) -> bool:
+        """Whether this is a TACO v1."""
+        return self.magic == TACO_MAGIC or self.collection is not None
+
+
+def pack_header(header: Header) -> bytes:
+    """The bytes of a header, 200 or 50 of them."""
+    footer, driver = header.footer, (header.driver or "").encode("ascii")
+    start = (header.magic, footer.offset, footer.size)
+    collection = header.collection or ByteRange(0, 0)
+    ending = (collection.offset, collection.size)
+    if header.layout == "v0.0":
+        return _V00.pack(*start, driver.ljust(32))
+    if header.layout == "v0.1":
+        packed = _V01.pack(*start, driver.ljust(24), header.parts, *ending)
+    else:
+        packed = _V05.pack(*start, header.parts, *ending)
+    return packed.ljust(HEADER_SIZE, b"\0")
+
+
+def parse_header(head: bytes, total: int, where: str) -> Header:
+    """The header from the first 200 bytes (or all) of a file of `total` bytes.
+
+    The bytes tell the layouts apart: a count of parts can never look like the name of a driver.
+
+    Raises
+    ------
+    NotThisFormatError
+        Another magic, or a text that happens to begin like one.
+    InvalidMetadataError
+        A header that is cut short, or whose spans leave the file.
+    """
+    if head[:2] not in MAGICS or _TEXT.fullmatch(head[2:18]):
+        raise NotThisFormatError(
+            "not a Tortilla file",
+            where=where,
+            found=f"bytes {head[:8].hex(' ')}" if head else "an empty file",
+            expected="the magic #y or WX and two offsets",
+        )
+    layout = _layout(head)
+    size = SIZES[layout]
+    if len(head) < size:
+        raise InvalidMetadataError(
+            "the header is cut short", where=where, found=f"{total} bytes", expected=f"{size} bytes"
+        )
+    magic, offset, length = _START.unpack_from(head)
+    footer = _span("footer", offset, length, size, total, where)
+    driver, parts, collection = None, 1, (0, 0)
+    if layout == "v0.5":
+        parts, *ending = _V05.unpack_from(head)[3:]
+        if magic == TACO_MAGIC:
+            collection = ending[0], ending[1]
+    elif layout == "v0.1":
+        field, parts, *ending = _V01.unpack_from(head)[3:]
+        driver, collection = _driver(field), (ending[0], ending[1])
+    else:
+        driver = _driver(head[18:50])
+    span = None
+    if any(collection) or magic == TACO_MAGIC:
+        span = _span("collection", *collection, size, total, where)
+    return Header(footer, parts, magic, layout, driver, span)
+
+
+def _layout(head: bytes) -> Layout:
+    if not _PRINTABLE.fullmatch(head[18:26]):
+        return "v0.5"
+    return "v0.0" if _PRINTABLE.fullmatch(head[42:50]) else "v0.1"
+
+
+def _driver(field: bytes) -> str:
+    return field.decode("ascii", "replace").strip(" \0")
+
+
+def _span(what: str, offset: int, size: int, start: int, total: int, where: str) -> ByteRange:
+    # Python's integers do not wrap, and nothing is allocated before this holds.
+    if offset < start or offset + size > total:
+        raise InvalidMetadataError(
+            f"the {what} lies outside of the file",
+            where=where,
+            found=f"bytes {offset}+{size}",
+            expected=f"a span within {start} and {total}",
+            hint="the file is cut short or damaged; fetch it again",
+        )
+    return ByteRange(offset, size)
+
+
+# -- plans that open a file ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file, or a file nested in another, whose header and footer are here."""
+
+    header: Header
+    footer: Piece
+    """The bytes of the footer; its offset counts from the beginning of the object."""
+    base: int
+    """Where the file begins in its object; 0 unless it is nested."""
+    size: int
+    """Bytes of the file."""
+    collection: bytes | None = None
+    """The JSON of a TACO v1, not parsed yet."""
+    kept: tuple[Piece, ...] = ()
+    """A nested file that was fetched whole: its items need no request more."""
+
+
+def open_plan(
+    where: str, *, tail: int = DEFAULT_TAIL, limits: Limits = DEFAULT_LIMITS
+) -> Plan[Opened]:
+    """Open the file that is an object of its own.
+
+    One round trip of two requests when the last `tail` bytes hold footer and collection, else one
+    more for what is missing.
+    """
+    head, end = yield [Head(HEADER_SIZE), Tail(tail)]
+    header = parse_header(head.data, head.total, where)
+    needed = _needed(header, 0, limits, where)
+    missing = [span for span in needed if _held([end], span) is None]
+    known = [end, *((yield missing) if missing else ())]
+    return _opened(header, 0, head.total, known, needed)
+
+
+def _needed(header: Header, base: int, limits: Limits, where: str) -> list[ByteRange]:
+    """Spans in the object that opening needs: the footer, and the collection of a TACO."""
+    limits.check("table_bytes", header.footer.size, f"{where}: footer")
+    spans = [header.footer]
+    if header.collection is not None:
+        limits.check("json_bytes", header.collection.size, f"{where}: collection")
+        spans.append(header.collection)
+    return [ByteRange(base + span.offset, span.size) for span in spans]
+
+
+def _opened(
+    header: Header, base: int, size: int, known: Sequence[Piece], needed: Sequence[ByteRange]
+) -> Opened:
+    footer, *rest = (_held(known, span) for span in needed)
+    assert footer is not None, "what was missing has been fetched"
+    collection = rest[0].data if rest and rest[0] is not None else None
+    return Opened(header, footer, base, size, collection)
+
+
+def _held(pieces: Sequence[Piece], span: ByteRange) -> Piece | None:
+    for piece in pieces:
+        if piece.holds(span.offset, span.size):
+            return Piece(piece.slice(span.offset, span.size), span.offset, piece.total)
+    return None
+
+
+def children_plan(
+    spans: Sequence[ByteRange], where: Sequence[str], *, limits: Limits = DEFAULT_LIMITS
+) -> Plan[list[Opened | ComalError]]:
+    """Open files that are items of one object, all in one round trip.
+
+    The header says where the footer is and the end of the file is where it nearly always is, so
+    both ends are asked for at once. Of neighbours the end of one touches the beginning of the next,
+    which makes one request of each pair; a single small file comes whole.
+
+    Returns
+    -------
+    list
+        What was opened, or the error of content that one of them has, in the order of `spans`.
+    """
+    single = len(spans) == 1
+    wanted = [_ends(span, single=single) for span in spans]
+    pieces = iter((yield [want for ends in wanted for want in ends]))
+    found = [
+        _Child(span, name, [next(pieces) for _ in ends], keep=single)
+        for span, name, ends in zip(spans, where, wanted, strict=True)
+    ]
+    for child in found:
+        child.parse(limits)
+    missing: list[Wanted] = [span for child in found for span in child.missing]
+    if missing:
+        more = iter((yield missing))
+        for child in found:
+            child.known += [next(more) for _ in child.missing]
+    return [child.opened() for child in found]
+
+
+def _ends(span: ByteRange, *, single: bool) -> list[Wanted]:
+    if span.size <= (CHILD_WHOLE if single else CHILD_TAIL + HEADER_SIZE):
+        return [span]
+    return [
+        ByteRange(span.offset, HEADER_SIZE),
+        ByteRange(span.end - CHILD_TAIL, CHILD_TAIL),
+    ]
+
+
+class _Child:
+    """A nested file while it is opened; an error of its content spoils no other."""
+
+    def __init__(self, span: ByteRange, where: str, known: list[Piece], *, keep: bool) -> None:
+        self.span, self.where, self.known, self.keep = span, where, known, keep
+        self.header: Header | None = None
+        self.needed: list[ByteRange] = []
+        self.missing: list[ByteRange] = []
+        self.error: ComalError | None = None
+
+    def parse(self, limits: Limits) -> None:
+        span = self.span
+        head = self.known[0].slice(span.offset, min(HEADER_SIZE, span.size))
+        try:
+            self.header = parse_header(head, span.size, self.where)
+            self.needed = _needed(self.header, span.offset, limits, self.where)
+        except NotThisFormatError as error:
+            self.error = InvalidMetadataError(
+                "an item of format TORTILLA is none",
+                where=self.where,
+                found=error.found or shown(head[:8].hex()),
+                expected="the magic #y or WX",
+            )
+        except ComalError as error:
+            self.error = error
+        self.missing = [span for span in self.needed if _held(self.known, span) is None]
+
+    def opened(self) -> Opened | ComalError:
+        if self.header is None or self.error is not None:
+            assert self.error is not None
+            return self.error
+        span = self.span
+        opened = _opened(self.header, span.offset, span.size, self.known, self.needed)
+        whole = [piece for piece in self.known if piece.holds(span.offset, span.size)]
+        return replace(opened, kept=tuple(whole)) if self.keep else opened

@@ -1,0 +1,98 @@
+"""The data of a file: items back to back, nested files among them, in the order of the rows.
+
+A nested file counts its offsets from its own beginning ("Nested properties"), so it is written
+where it lies: room for its header, its items, its footer, and then the header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from comal.plan import ByteRange
+from comal.progress import Progress, silent
+from comal.tortilla import wire
+from comal.tortilla.writing.appender import Appender
+from comal.tortilla.writing.columns import fitted, unified
+from comal.tortilla.writing.describing import Oddities
+from comal.tortilla.writing.footers import nested_footer
+from comal.tortilla.writing.payloads import Ints
+from comal.tortilla.writing.prepared import Prepared
+from comal.tortilla.writing.rowstore import spanned
+
+_STEP = 16_384
+"""Items that are copied between two messages about progress."""
+
+
+@dataclass(slots=True)
+class Telling:
+    """What is told of a write that is going on."""
+
+    progress: Progress = silent
+    oddities: Oddities = field(default_factory=Oddities)
+    done: int = 0
+
+    def wrote(self, count: int) -> None:
+        """So many items more of the outermost level are written."""
+        self.done += count
+        self.progress(self.done, None, "samples")
+
+
+def write_items(out: Appender, items: Prepared, telling: Telling) -> Ints:
+    """Append all items.
+
+    Parameters
+    ----------
+    out
+        Stands where the first one begins.
+    items
+        What to write; formats are known.
+    telling
+        Told what was written and what looked odd.
+
+    Returns
+    -------
+    Lengths of the items in bytes; each begins where the one before it ends.
+    """
+    return _write(out, items, 0, len(items), telling, depth=0)
+
+
+def _write(
+    out: Appender, items: Prepared, start: int, stop: int, telling: Telling, *, depth: int
+) -> Ints:
+    lengths = np.empty(stop - start, np.int64)
+    row = start
+    # Runs of plain items, each up to a nested one or the end.
+    for edge in [*items.nested(start, stop).tolist(), stop]:
+        while row < edge:
+            last = min(row + _STEP, edge)
+            copied = items.payloads.copy(row, last, out)
+            telling.oddities.look(copied, items.table, row)
+            lengths[row - start : last - start] = copied.sizes
+            if depth == 0:
+                telling.wrote(last - row)
+            row = last
+        if edge < stop:
+            lengths[edge - start] = _write_nested(out, items, edge, telling, depth)
+            row = edge + 1
+            if depth == 0:
+                telling.wrote(1)
+    return lengths
+
+
+def _write_nested(out: Appender, items: Prepared, row: int, telling: Telling, depth: int) -> int:
+    assert items.below is not None
+    assert items.starts is not None
+    assert items.stops is not None
+    begin = out.position
+    start, stop = int(items.starts[row]), int(items.stops[row])
+    out.write(bytes(wire.HEADER_SIZE))
+    lengths = _write(out, items.below, start, stop, telling, depth=depth + 1)
+    offsets = wire.HEADER_SIZE + np.cumsum(lengths) - lengths
+    table = spanned(items.below.table.slice(start, stop - start), offsets, lengths)
+    footer = nested_footer(fitted(table, unified([table.schema], "nested samples")))
+    span = ByteRange(out.position - begin, len(footer))
+    out.write(footer)
+    out.patch(begin, wire.pack_header(wire.Header(span)))
+    return out.position - begin

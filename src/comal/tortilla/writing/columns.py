@@ -1,0 +1,257 @@
+"""Columns of a footer before offsets are known: names, types and values, for whole tables.
+
+The specification fixes names and types of its own columns; any other column is kept as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import names as name_rules
+from comal.errors import InvalidInputError, shown
+from comal.limits import DEFAULT_LIMITS
+from comal.table import plain_table
+from comal.tortilla import spec
+from comal.tortilla.writing.seconds import check_times, seconds
+
+SHORT = {"id": spec.ID, "file_format": spec.FILE_FORMAT, "data_split": spec.DATA_SPLIT}
+"""Names by which tables may call columns of the core."""
+_MADE = (spec.OFFSET, spec.LENGTH)
+_LENGTHS = {spec.GEOTRANSFORM: 6, spec.RASTER_SHAPE: 2}
+_FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+Ids = Callable[[int], str]
+
+
+def check_extra(name: object, where: str) -> str:
+    """Refuse a name that a further column cannot have; aliases become the specified name.
+
+    Raises
+    ------
+    InvalidInputError
+        No text, empty, too long, control characters, or a name of the core.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError("name of a column is empty or no text", where=where)
+    size = len(name.encode("utf-8", "surrogatepass"))
+    reason = None
+    if name in spec.CORE or name.startswith("tortilla:"):
+        reason = "is a column of the core"
+    elif name.startswith(spec.INTERNAL) or spec.INDEX_COLUMN.fullmatch(name):
+        reason = "is a column that only readers make"
+    elif size > DEFAULT_LIMITS.column_name_bytes:
+        reason = f"is longer than {DEFAULT_LIMITS.column_name_bytes} bytes"
+    elif any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
+        reason = "holds control characters"
+    if reason is not None:
+        raise InvalidInputError(f"column {shown(name)} {reason}", where=where)
+    return spec.ALIASES.get(name, name)
+
+
+def column(name: str, values: Sequence[Any], who: Ids) -> Any:
+    """A column from values of single samples; None where one has none.
+
+    Raises
+    ------
+    InvalidInputError
+        Values of different types, or of another type than the specification says.
+    """
+    if name in (spec.TIME_START, spec.TIME_END):
+        return seconds(values, name)
+    wanted = spec.TYPES.get(name)
+    try:
+        if wanted is None or pa.types.is_list(wanted) or pa.types.is_integer(wanted):
+            # A cast checks; a type that is given at once would cut 1.5 to 1.
+            found = pa.array(values)
+            return found if wanted is None else pc.cast(found, wanted)
+        return pa.array(values, wanted)
+    except _FAULTS as error:
+        row = _first_bad(values, wanted)
+        raise InvalidInputError(
+            f"values of {shown(name)} do not go together",
+            where=f"sample {shown(who(row))}",
+            found=shown(repr(values[row]), 80),
+            expected=str(wanted or "the type of the samples before it"),
+        ) from error
+
+
+def _first_bad(values: Sequence[Any], wanted: Any) -> int:
+    kinds: set[type] = set()
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        try:
+            pc.cast(pa.array([value]), wanted) if wanted is not None else pa.array([value])
+        except _FAULTS:
+            return row
+        kind = float if isinstance(value, int | float) and not isinstance(value, bool) else None
+        kinds.add(kind or type(value))
+        if wanted is None and len(kinds) > 1:
+            return row
+    return 0
+
+
+def normal(table: Any, where: str) -> Any:
+    """A table of a user as metadata: core names, specified types, nothing of readers.
+
+    Offset and length are dropped; the index that pandas leaves and ``internal:*`` columns too.
+    """
+    names: list[str] = []
+    columns: list[Any] = []
+    for position, name in enumerate(table.column_names):
+        if name.startswith(spec.INTERNAL) or spec.INDEX_COLUMN.fullmatch(name) or name in _MADE:
+            continue
+        final = SHORT.get(name, name)
+        if final not in spec.CORE:
+            final = check_extra(name, where)
+        if final in names:
+            raise InvalidInputError(f"column {shown(final)} stands twice", where=where)
+        names.append(final)
+        columns.append(_typed(final, table.column(position), where))
+    return plain_table(pa.table(columns, names=names))
+
+
+def _typed(name: str, found: Any, where: str) -> Any:
+    wanted = spec.TYPES.get(name)
+    if wanted is None or found.type.equals(wanted):
+        return found
+    if name in (spec.TIME_START, spec.TIME_END):
+        return seconds(found, name)
+    if pa.types.is_dictionary(found.type):
+        found = pc.cast(found, found.type.value_type)
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    is_text = any(test(found.type) for test in texts)
+    try:
+        if pa.types.is_string(wanted) != is_text and not pa.types.is_null(found.type):
+            raise TypeError(f"{found.type} is not {wanted}")
+        return pc.cast(found, wanted)
+    except _FAULTS as error:
+        raise InvalidInputError(
+            f"column {shown(name)} has the wrong type",
+            where=where,
+            found=str(found.type),
+            expected=str(wanted),
+        ) from error
+
+
+def check_values(table: Any, where: str) -> None:
+    """Refuse splits, shapes, geotransforms and times that the specification does not allow."""
+    present = set(table.column_names)
+    if spec.DATA_SPLIT in present:
+        known = pc.is_in(table[spec.DATA_SPLIT], value_set=pa.array([*spec.SPLITS, None]))
+        _refuse(table, spec.DATA_SPLIT, pc.invert(known), ", ".join(spec.SPLITS), where)
+    for name, length in _LENGTHS.items():
+        if name in present:
+            wrong = pc.not_equal(pc.list_value_length(table[name]), length)
+            _refuse(table, name, wrong, f"{length} numbers", where)
+    check_times(table, where)
+
+
+def _refuse(table: Any, name: str, wrong: Any, expected: str, where: str) -> None:
+    row = pc.index(wrong, True).as_py()
+    if row < 0:
+        return
+    label = table[spec.ID][row].as_py() if spec.ID in table.column_names else row
+    raise InvalidInputError(
+        f"{name} is not valid",
+        where=f"{where}, sample {shown(label)}",
+        found=shown(table[name][row].as_py(), 80),
+        expected=expected,
+    )
+
+
+def check_ids(ids: Any, where: str, parents: Any = None, *, tier: int = 2) -> None:
+    """Refuse ids that no file system could hold, or that stand twice among siblings.
+
+    Parameters
+    ----------
+    ids
+        Arrow column of texts.
+    where
+        What messages call the table.
+    parents
+        For each row a number that siblings share; None when all are siblings.
+    tier
+        2 for new rows. 1 for rows of a file that somebody else made: ids that are merely not
+        portable are kept. 0 refuses nothing but what stands twice.
+    """
+    flat = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    if flat.null_count:
+        raise InvalidInputError("an id is missing", where=where, found=f"{flat.null_count} nulls")
+    for bad in name_rules.bad_names(flat, tier=tier) if tier else ():
+        raise InvalidInputError(
+            f"id {shown(bad.name)} {bad.reason}",
+            where=f"{where}, row {bad.row}",
+            hint="rename it, or pass allow_ids=True to keep it",
+        )
+    for first, second in name_rules.twins(flat, parents, fold=tier == 2)[:1]:
+        one, other = flat[first].as_py(), flat[second].as_py()
+        reason = "stand twice" if one == other else "are one name where case is ignored"
+        raise InvalidInputError(
+            f"ids {shown(one)} and {shown(other)} {reason}",
+            where=f"{where}, rows {first} and {second}",
+        )
+
+
+def unified(schemas: Iterable[Any], where: str) -> Any:
+    """One schema for tables that are to stand under one another, in the order of a footer.
+
+    Raises
+    ------
+    InvalidInputError
+        A column has types that do not go together.
+    """
+    try:
+        schema = pa.unify_schemas(list(schemas), promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            "columns of the same name have types that do not go together",
+            where=where,
+            found=str(error),
+        ) from error
+    names = ordered(schema.names)
+    return pa.schema([schema.field(name) for name in names])
+
+
+def fitted(table: Any, schema: Any) -> Any:
+    """A table with exactly the columns of a schema; what it lacks is null."""
+    if table.schema.equals(schema):
+        return table
+    columns = [
+        pc.cast(table[field.name], field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def ordered(names: Sequence[str]) -> list[str]:
+    """Column names in the order of a footer: core, STAC, RAI, then as they came."""
+    known: Mapping[str, Any] = spec.TYPES
+    return [
+        *(name for name in known if name in names),
+        *(name for name in names if name not in known),
+    ]
+
+
+def with_column(table: Any, name: str, values: Any) -> Any:
+    """The table with one column added or replaced."""
+    place = table.schema.get_field_index(name)
+    if place < 0:
+        return table.append_column(name, values)
+    return table.set_column(place, name, values)
+
+
+def row_mask(column: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """An Arrow column of booleans as an array; null is False."""
+    filled = pc.fill_null(column, False)
+    return (
+        np.asarray(filled.to_numpy(zero_copy_only=False), bool)
+        if isinstance(filled, pa.Array)
+        else np.asarray(filled.to_numpy(), bool)
+    )

@@ -1,0 +1,245 @@
+"""What items say about themselves: their format by their first bytes, their place by their header.
+
+Columns that the user gave are never changed; only what is missing is filled in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, shown
+from comal.geo import footprint
+from comal.tortilla import spec
+from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.writing.columns import row_mask, with_column
+from comal.tortilla.writing.payloads import Copied, Heads, Ints
+from comal.tortilla.writing.prepared import Prepared, with_values
+
+RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
+"""Formats whose headers are read for the place of an item."""
+_TOLD = ("GTiff", "PNG", "JPEG", "JP2OpenJPEG", "HDF5", "GPKG", "FlatGeobuf", "Parquet", "PMTiles")
+"""Formats that are told by first bytes; others share theirs with something else."""
+_WEBP = b"RIFF"
+_DECIMALS = 6
+_STEP = 16_384
+"""Items whose first bytes are held at once."""
+
+
+def with_formats(level: Prepared) -> Prepared:
+    """``tortilla:file_format`` for every item; what is no known format is ``BYTES``."""
+    nested = np.zeros(len(level), bool)
+    nested[level.nested()] = True
+    if spec.FILE_FORMAT in level.table.column_names:
+        known = level.table[spec.FILE_FORMAT].combine_chunks()
+    else:
+        known = pa.nulls(len(level), pa.string())
+    missing = ~known.is_valid().to_numpy(zero_copy_only=False)
+    wrong = nested & row_mask(pc.not_equal(known, spec.TORTILLA))
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        raise InvalidInputError(
+            f"an item that holds others cannot be a {shown(known[row].as_py())}",
+            where=f"sample {shown(level.table[spec.ID][row].as_py())}",
+            expected=spec.TORTILLA,
+        )
+    if not missing.any():
+        return level
+    found = np.full(len(level), spec.BYTES, object)
+    found[nested] = spec.TORTILLA
+    unknown = np.flatnonzero(missing & ~nested)
+    for start in range(0, len(unknown), _STEP):
+        rows = unknown[start : start + _STEP]
+        found[rows] = told(level.payloads.heads(rows))
+    names = pc.if_else(pa.array(missing), pa.array(found, pa.string()), known)
+    return with_values(level, spec.FILE_FORMAT, names)
+
+
+def told(heads: Heads) -> np.ndarray[Any, np.dtype[np.object_]]:
+    """Formats by first bytes, shape (n,)."""
+    found = np.full(len(heads), spec.BYTES, object)
+    for name in (*_TOLD, spec.TORTILLA):
+        found[(found == spec.BYTES) & begins(heads, name)] = name
+    is_webp = _starts(heads, _WEBP) & _starts(heads[:, 8:], b"WEBP")
+    found[is_webp] = "WEBP"
+    # Two letters are too few: a nested file has a footer offset that is no text behind them.
+    text = (heads[:, 2:10] >= 0x20).all(axis=1)
+    found[(found == spec.TORTILLA) & text] = spec.BYTES
+    return found
+
+
+def begins(heads: Heads, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether items begin as their format does."""
+    signatures = spec.SIGNATURES[name]
+    found: np.ndarray[Any, np.dtype[np.bool_]] = np.logical_or.reduce(
+        [_starts(heads, signature) for signature in signatures]
+    )
+    return found
+
+
+def _starts(heads: Heads, signature: bytes) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    wanted = np.frombuffer(signature, np.uint8)[: heads.shape[1]]
+    found: np.ndarray[Any, np.dtype[np.bool_]] = (heads[:, : len(wanted)] == wanted).all(axis=1)
+    return found
+
+
+class Oddities:
+    """Counts items that do not begin as their format does, and items of zeros alone."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._first: dict[str, str] = {}
+
+    def look(self, copied: Copied, table: Any, start: int) -> None:
+        """Look at what was seen of the rows of `table` from `start` on while they were copied."""
+        if copied.heads is None or copied.empty is None:
+            return
+        if copied.empty.any():
+            self._note("hold nothing but zeros", copied.empty, table, start)
+        formats = table[spec.FILE_FORMAT].slice(start, len(copied.sizes))
+        for name in pc.unique(formats).to_pylist():
+            if name not in spec.SIGNATURES:
+                continue
+            wrong = ~begins(copied.heads, name) & (copied.sizes > 0)
+            if wrong.any():
+                wrong &= row_mask(pc.equal(formats, name))
+                self._note(f"do not begin as {name} does", wrong, table, start)
+
+    def _note(self, what: str, wrong: Any, table: Any, start: int) -> None:
+        count = int(wrong.sum())
+        if count and what not in self._first:
+            self._first[what] = shown(table[spec.ID][start + int(np.argmax(wrong))].as_py())
+        self._counts[what] = self._counts.get(what, 0) + count
+
+    def warn(self, where: str) -> None:
+        """Tell of them, each kind once."""
+        for what, count in self._counts.items():
+            if count:
+                items = f"{count} of the items, such as {self._first[what]},"
+                warnings.warn(f"{where}: {items} {what}", TortillaWarning, stacklevel=3)
+
+
+# -- place -----------------------------------------------------------------------------------------
+
+
+def wants_place(prepared: Prepared) -> bool:
+    """Whether the user began the STAC columns, so that the rest of them is wanted."""
+    return any(
+        name in spec.STAC for level in prepared.levels() for name in level.table.column_names
+    )
+
+
+def with_place(level: Prepared, executor: Executor | None = None) -> Prepared:
+    """The STAC columns of place: read from rasters, and the centroid from the full affine.
+
+    A nested item takes the place and the times of the first item in it that has a place, as
+    published files do.
+    """
+    table = _with_first_child(level)
+    names = [spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE]
+    lacking = np.zeros(len(level), bool)
+    for name in names:
+        lacking |= _null(table, name)
+    is_raster = row_mask(pc.is_in(table[spec.FILE_FORMAT], value_set=pa.array(RASTERS)))
+    rows = np.flatnonzero(lacking & is_raster)
+    if len(rows):
+        table = _with_headers(level, table, rows, executor)
+    return Prepared(_with_centroids(table), level.payloads, level.below, level.starts, level.stops)
+
+
+def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | None) -> Any:
+    from comal.raster import headers  # noqa: PLC0415 - loads GDAL
+
+    sources = level.payloads.rasters(rows)
+    readable = np.array([source is not None for source in sources], bool)
+    rows = rows[readable]
+    found = headers([source for source in sources if source is not None], executor)
+    shapes = found["shape"].combine_chunks()
+    sides = footprint.size_of(shapes).astype(np.int64)
+    placed = row_mask(pc.and_(found["crs"].is_valid(), found["geotransform"].is_valid()))
+    values = {
+        spec.CRS: found["crs"],
+        spec.GEOTRANSFORM: found["geotransform"],
+        spec.RASTER_SHAPE: _lists(sides, spec.STAC[spec.RASTER_SHAPE]),
+    }
+    for name, column in values.items():
+        # A shape without a place says nothing about where the item is.
+        table = _filled(table, name, rows[placed], column.filter(pa.array(placed)))
+    return table
+
+
+def _with_first_child(level: Prepared) -> Any:
+    table = level.table
+    nested = level.nested()
+    below = level.below
+    if below is None or not len(nested):
+        return table
+    assert level.starts is not None
+    assert level.stops is not None
+    has_place = np.flatnonzero(~_null(below.table, spec.CRS))
+    first = np.searchsorted(has_place, level.starts[nested])
+    found = first < len(has_place)
+    child = has_place[np.minimum(first, max(len(has_place) - 1, 0))] if len(has_place) else first
+    found &= child < level.stops[nested] if len(has_place) else False
+    rows, child = nested[found], child[found]
+    bare = _null(table, spec.CRS)[rows]
+    rows, child = rows[bare], child[bare]
+    for name in spec.STAC:
+        if name in below.table.column_names:
+            values = below.table[name].take(pa.array(child))
+            table = _filled(table, name, rows, values)
+    return table
+
+
+def _with_centroids(table: Any) -> Any:
+    if not {spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE} <= set(table.column_names):
+        return table
+    rows = np.flatnonzero(_null(table, spec.CENTROID) & ~_null(table, spec.CRS))
+    chosen = table.take(pa.array(rows))
+    lon, lat = footprint.centroids(
+        chosen[spec.CRS].combine_chunks(), chosen[spec.GEOTRANSFORM], chosen[spec.RASTER_SHAPE]
+    )
+    known = np.isfinite(lon) & np.isfinite(lat)
+    texts = [
+        f"POINT ({x:.{_DECIMALS}f} {y:.{_DECIMALS}f})"
+        for x, y in zip(lon[known].tolist(), lat[known].tolist(), strict=True)
+    ]
+    return _filled(
+        table, spec.CENTROID, rows[known], pa.chunked_array([pa.array(texts, pa.string())])
+    )
+
+
+def _null(table: Any, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if name not in table.column_names:
+        return np.ones(table.num_rows, bool)
+    return np.asarray(table[name].is_null().to_numpy(), bool)
+
+
+def _filled(table: Any, name: str, rows: Ints, values: Any) -> Any:
+    """The column with `values` in `rows` where it was null."""
+    if not len(rows):
+        return table
+    kind = spec.STAC[name]
+    places = np.full(table.num_rows, -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    spread = values.cast(kind).take(pa.array(places, mask=places < 0))
+    if name in table.column_names:
+        old = table[name].cast(kind)
+        if pa.types.is_list(kind):
+            # Lists cannot be chosen between by Arrow's kernels in all versions: rows are.
+            both = pa.concat_arrays([*old.chunks, *spread.chunks])
+            own = np.arange(table.num_rows)
+            spread = both.take(pa.array(np.where(_null(table, name), own + len(own), own)))
+        else:
+            spread = pc.coalesce(old, spread)
+    return with_column(table, name, spread)
+
+
+def _lists(values: Ints, kind: Any) -> Any:
+    offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
+    flat = pa.array(np.ascontiguousarray(values).ravel())
+    return pa.chunked_array([pa.ListArray.from_arrays(pa.array(offsets), flat, type=kind)])

@@ -1,0 +1,270 @@
+"""Changes to an existing file: more rows, other columns, other ids, fewer rows.
+
+See `inplace` for why none of them can endanger the old file; `compact` frees what they leave.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import names as name_rules
+from comal.errors import InvalidInputError, shown
+from comal.progress import Progress, silent
+from comal.tortilla import spec
+from comal.tortilla.writing.body import Telling, write_items
+from comal.tortilla.writing.columns import (
+    check_extra,
+    check_ids,
+    check_values,
+    fitted,
+    normal,
+    unified,
+    with_column,
+)
+from comal.tortilla.writing.copying import rows_of, rows_of_ids
+from comal.tortilla.writing.creating import described
+from comal.tortilla.writing.enriching import Enrichment
+from comal.tortilla.writing.inplace import Edit, editing
+from comal.tortilla.writing.payloads import Ints
+from comal.tortilla.writing.prepared import Names, arrow_table, batches_of
+from comal.tortilla.writing.rowstore import spanned
+
+Location = str | os.PathLike[str]
+
+
+def append(
+    path: Location,
+    samples: Any,
+    *,
+    stac: bool | None = None,
+    rai: Enrichment | None = None,
+    id: str = "id",  # noqa: A002 - as for create
+    payload: str = "path",
+    base: Location | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Add samples to a file, behind the rows that it has.
+
+    Columns that only the old or only the new rows have are null in the others.
+
+    Parameters
+    ----------
+    path
+        A local file of the layout of today.
+    samples, stac, rai, id, base, progress
+        As for `create`; `payload` is its `path`.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    InvalidInputError
+        A sample that cannot be written, or an id that the file has already.
+    ConflictError
+        Somebody else is writing the file.
+    UnsupportedVersionError
+        A file of an older generation.
+    """
+    names = Names(id, payload, base=os.fspath(base) if base is not None else "")
+    telling = Telling(progress or silent)
+    with editing(path) as edit:
+        tables = [edit.table]
+        for items in batches_of(samples, names):
+            new = described(items, stac=stac, rai=rai)
+            _refuse_known(tables, new.table[spec.ID], edit.path)
+            lengths = write_items(edit.out, new, telling)
+            offsets = edit.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
+            tables.append(spanned(_named_like(new.table, edit.table), offsets, lengths))
+        if len(tables) == 1:
+            raise InvalidInputError("no samples", expected="at least one")
+        schema = unified([table.schema for table in tables], shown(edit.path.name))
+        table = pa.concat_tables([fitted(table, schema) for table in tables])
+        edit.commit(table, rai.sources() if rai is not None else {})
+    telling.oddities.warn(shown(edit.path.name))
+    return int(table.num_rows)
+
+
+def set_columns(path: Location, columns: Any, *, replace: bool = False) -> None:
+    """Add or replace columns of a file.
+
+    Parameters
+    ----------
+    path
+        As for `append`.
+    columns
+        A mapping of names to values, or a table: a value per row, in the order of the rows. Where
+        there is a column of ids (``tortilla:id`` or ``id``), rows are found by it, and rows that
+        are not named keep their value, or get null.
+    replace
+        Whether columns that are there already may be replaced; offset and length never are.
+
+    Raises
+    ------
+    InvalidInputError
+        A column that is there already or may not be set, another number of rows, an unknown id.
+    ConflictError, UnsupportedVersionError
+        As for `append`.
+    """
+    with editing(path) as edit:
+        given = _given(columns, edit)
+        table = edit.table
+        rows = None
+        if spec.ID in given.column_names:
+            rows = rows_of_ids(table[spec.ID], given[spec.ID].to_pylist())
+            given = given.drop_columns([spec.ID])
+        elif given.num_rows != table.num_rows:
+            raise InvalidInputError(
+                "columns do not have a value per row",
+                where=shown(edit.path.name),
+                found=f"{given.num_rows} values",
+                expected=f"{table.num_rows} rows",
+            )
+        for name in given.column_names:
+            stored = _stored_name(name, table)
+            if stored in table.column_names and not replace:
+                raise InvalidInputError(
+                    f"column {shown(stored)} is there already", hint="pass replace=True"
+                )
+            values = given[name] if rows is None else _spread(given[name], rows, table, stored)
+            table = with_column(table, stored, values)
+        check_values(table, shown(edit.path.name))
+        edit.commit(table)
+
+
+def drop_columns(path: Location, columns: Sequence[str]) -> None:
+    """Remove columns of a file; those of the core that are required stay.
+
+    Raises
+    ------
+    InvalidInputError
+        A column that is not there, or is required.
+    """
+    with editing(path) as edit:
+        for name in columns:
+            if name in spec.REQUIRED or name not in edit.table.column_names:
+                what = "is required" if name in spec.REQUIRED else "is not there"
+                raise InvalidInputError(f"column {shown(name)} {what}", where=edit.path.name)
+        edit.commit(edit.table.drop_columns(list(columns)))
+
+
+def rename(path: Location, ids: Mapping[str, str]) -> None:
+    """Give rows of a file new ids.
+
+    Raises
+    ------
+    NotInContainerError
+        An id that is not there.
+    InvalidInputError
+        A new id that may not be, or that stands twice.
+    """
+    with editing(path) as edit:
+        rows = rows_of_ids(edit.table[spec.ID], list(ids))
+        check_ids(pa.array(list(ids.values()), pa.string()), "new ids")
+        new = np.array(edit.table[spec.ID].to_pylist(), object)
+        new[rows] = list(ids.values())
+        column = pa.array(new, pa.string())
+        check_ids(column, shown(edit.path.name), tier=0)
+        edit.commit(with_column(edit.table, spec.ID, column))
+
+
+def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None) -> int:
+    """Remove rows from the footer of a file; their bytes stay until `compact`.
+
+    Parameters
+    ----------
+    path
+        As for `append`.
+    ids, rows
+        Which: ids, or positions or a mask.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    NotInContainerError
+        No such row.
+    InvalidInputError
+        No row would be left, or nothing says which ones.
+    """
+    if (ids is None) == (rows is None):
+        raise InvalidInputError("rows to delete are not named", expected="ids or rows")
+    with editing(path) as edit:
+        table = edit.table
+        gone = (
+            rows_of_ids(table[spec.ID], ids) if ids is not None else rows_of(rows, table.num_rows)
+        )
+        keep = np.ones(table.num_rows, bool)
+        keep[gone] = False
+        if not keep.any():
+            raise InvalidInputError(
+                "no row would be left", where=shown(edit.path.name), hint="remove the file"
+            )
+        edit.commit(table.filter(pa.array(keep)))
+    return int(keep.sum())
+
+
+def _refuse_known(tables: Sequence[Any], new: Any, path: Path) -> None:
+    known = pa.concat_arrays([chunk for table in tables for chunk in table[spec.ID].chunks])
+    fresh = new.combine_chunks() if isinstance(new, pa.ChunkedArray) else new
+    for first, second in name_rules.twins(pa.concat_arrays([known, fresh])):
+        if second >= len(known):
+            one = known[first].as_py() if first < len(known) else fresh[first - len(known)].as_py()
+            raise InvalidInputError(
+                f"id {shown(fresh[second - len(known)].as_py())} is there already",
+                where=shown(path.name),
+                found=f"row {first}, {shown(one)}",
+            )
+
+
+def _stored_name(name: str, table: Any) -> str:
+    """The name that the file uses for a column of the specification."""
+    for alias, specified in spec.ALIASES.items():
+        if name == specified and alias in table.column_names:
+            return alias
+    return name
+
+
+def _named_like(new: Any, old: Any) -> Any:
+    return new.rename_columns([_stored_name(name, old) for name in new.column_names])
+
+
+def _given(columns: Any, edit: Edit) -> Any:
+    where = shown(edit.path.name)
+    if isinstance(columns, Mapping):
+        try:
+            columns = pa.table(
+                {name: pa.array(v) if isinstance(v, list) else v for name, v in columns.items()}
+            )
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidInputError("values of a column do not go together", found=error) from error
+    for name in columns.column_names if hasattr(columns, "column_names") else ():
+        if name in (spec.OFFSET, spec.LENGTH):
+            raise InvalidInputError(f"column {shown(name)} cannot be set", where=where)
+        if name not in spec.CORE and name not in ("id", "file_format", "data_split"):
+            check_extra(name, where)
+    return normal(arrow_table(columns, where), where)
+
+
+def _spread(values: Any, rows: Ints, table: Any, name: str) -> Any:
+    """Values at their rows; elsewhere what is there already."""
+    count = table.num_rows
+    places = np.full(count, -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    spread = values.combine_chunks().take(pa.array(places, mask=places < 0))
+    if name not in table.column_names:
+        return spread
+    old = pc.cast(table[name], spread.type).combine_chunks()
+    both = pa.concat_arrays([old, spread])
+    own = np.arange(count)
+    return both.take(pa.array(np.where(places < 0, own, own + count)))

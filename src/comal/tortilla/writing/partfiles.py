@@ -1,0 +1,218 @@
+"""The files of a set: written under hidden names, and named together when all are complete."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comal.errors import ConflictError, InvalidInputError, shown
+from comal.plan import ByteRange
+from comal.storage import open_source, targets
+from comal.storage.targetlock import write_errors
+from comal.storage.targets import TargetFile
+from comal.tortilla import spec, wire
+from comal.tortilla.writing.appender import Appender
+from comal.tortilla.writing.columns import unified
+from comal.tortilla.writing.footers import check_written, settings, write_footer, written_names
+from comal.tortilla.writing.payloads import Ints
+from comal.tortilla.writing.rowstore import RowStore
+
+_MOST = 9_999
+_OPEN = 64
+"""Files that are open at once; each has a descriptor and a buffer of 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How files are written."""
+
+    overwrite: bool = False
+    first_part: int = 1
+    aliases: bool = False
+    """Names of published writers where they differ from the specification."""
+    parquet: Mapping[str, Any] = field(default_factory=dict)
+    key_values: Mapping[str, str] = field(default_factory=dict)
+    collection: bytes | None = None
+    """JSON of a TACO v1, behind the footer of each file."""
+    parts: int | None = None
+    """Files of the set that one file belongs to, where it is written anew alone."""
+
+
+class Part:
+    """One file that is being written: its data, and what its footer will say."""
+
+    def __init__(self, scope: AbstractContextManager[TargetFile], how: How) -> None:
+        self.file = scope.__enter__()
+        self.scope = scope
+        self.rows = RowStore(self.file.spool, shown(self.file.target.name))
+        self.header: wire.Header | None = None
+        self._how = how
+        stream: Any = self.file
+        self._out: Appender | None = Appender(stream)
+        self._position = 0
+        self._out.write(bytes(wire.HEADER_SIZE))
+
+    @property
+    def out(self) -> Appender:
+        """The end of the file, which is opened again where it was closed."""
+        if self._out is None:
+            with write_errors("cannot write", self.file.target):
+                stream: Any = self.file.path.open("r+b")
+            self._out = Appender(stream, self._position)
+        return self._out
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a descriptor and a buffer."""
+        return self._out is not None
+
+    def close(self) -> None:
+        """Let go of descriptor and buffer until more is written."""
+        if self._out is not None:
+            self._position = self._out.position
+            with write_errors("cannot write", self.file.target):
+                self._out.file.close()
+            self._out = None
+
+    def add(self, table: Any, lengths: Ints) -> None:
+        """Take note of items of these lengths, which are the last that were written."""
+        offsets = self.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
+        self.rows.append(table, offsets, lengths)
+
+    def finish(self, schema: Any) -> None:
+        """Write the footer, and what stands behind it."""
+        out, start = self.out, self.out.position
+        write_footer(
+            out.file,
+            self.rows.tables(schema),
+            written_names(schema, aliases=self._how.aliases),
+            settings(len(self.rows), self._how.parquet),
+            self._how.key_values,
+        )
+        end = out.position = out.file.seek(0, os.SEEK_END)
+        collection, magic = None, wire.TORTILLA_MAGIC
+        if self._how.collection is not None:
+            out.write(self._how.collection)
+            collection, magic = ByteRange(end, len(self._how.collection)), wire.TACO_MAGIC
+        self.header = wire.Header(ByteRange(start, end - start), 1, magic, collection=collection)
+
+    def seal(self, parts: int) -> None:
+        """Write the header, and read all of it again."""
+        assert self.header is not None
+        self.header = replace(self.header, parts=parts)
+        self.out.patch(0, wire.pack_header(self.header))
+        self.close()
+        with open_source(self.file.path) as source:
+            check_written(source, self.header, self.rows.ids, self.rows.offsets, self.rows.lengths)
+
+
+class PartSet:
+    """Files of one set; one alone has the plain name, several are numbered."""
+
+    def __init__(self, output: Path, how: How) -> None:
+        if how.first_part not in (0, 1):
+            raise InvalidInputError(
+                "number of the first part", found=how.first_part, expected="1, or 0"
+            )
+        self._output = output
+        self._how = how
+        self.parts: list[Part] = []
+        """The parts that have no name yet."""
+
+    def part(self, number: int) -> Part:
+        """The part with this number, counted from 0; the next one is begun."""
+        if number == len(self.parts):
+            if number == _MOST:
+                raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
+            target = self._output if number == 0 else self._numbered(number)
+            self.parts.append(Part(targets.new_file(target, self._how.overwrite), self._how))
+            if sum(part.is_open for part in self.parts) > _OPEN:
+                for part in self.parts[:-1]:
+                    part.close()
+        return self.parts[number]
+
+    def _numbered(self, position: int) -> Path:
+        stem, dot, extension = self._output.name.rpartition(".")
+        if extension not in ("tortilla", "taco") or not dot:
+            stem, extension = self._output.name, "tortilla"
+        number = position + self._how.first_part
+        return self._output.with_name(spec.part_name(stem.removesuffix(".part"), number, extension))
+
+    def finish(self, *, one_schema: bool = True) -> None:
+        """Write footers and headers; `one_schema` gives every part the columns of all."""
+        schemas = [part.rows.schema() for part in self.parts]
+        if one_schema and len(schemas) > 1:
+            schemas = [unified(schemas, self._output.name)] * len(schemas)
+        if len(schemas) > 1:
+            self.parts[0].file.target = self._numbered(0)
+            self._refuse_strangers()
+        for part, schema in zip(self.parts, schemas, strict=True):
+            part.finish(schema)
+            part.seal(self._how.parts or len(schemas))
+
+    def _refuse_strangers(self) -> None:
+        """Refuse a folder in which another set has this name: its parts would mix with ours."""
+        mine = {part.file.target.name for part in self.parts}
+        for path in self.named_alike():
+            if path.name not in mine and path != self._output.absolute():
+                raise ConflictError(
+                    "a part of another set has this name",
+                    where=shown(path, 200),
+                    hint="remove the old set, or choose another name",
+                )
+
+    def named_alike(self) -> list[Path]:
+        """Existing files that have the name of the set, or of any part of it."""
+        output = self._output.absolute()
+        found = spec.PART_NAME.fullmatch(self._numbered(0).name)
+        assert found is not None, "parts have names of parts"
+        alike = [output] if output.exists() else []
+        for path in output.parent.iterdir() if output.parent.is_dir() else ():
+            other = spec.PART_NAME.fullmatch(path.name)
+            if other is not None and other["stem"] == found["stem"]:
+                alike.append(path)
+        return alike
+
+    def publish(self) -> list[Path]:
+        """Give all files their names; none stays when one of them cannot have it."""
+        paths: list[Path] = []
+        made: list[Path] = []
+        try:
+            while self.parts:
+                part = self.parts.pop(0)
+                target = part.file.target
+                was_there = target.exists()
+                part.scope.__exit__(None, None, None)
+                paths.append(target)
+                if not was_there:
+                    made.append(target)
+        except BaseException:
+            # A file that took the place of an older one stays: removing it would lose both.
+            for path in made:
+                path.unlink(missing_ok=True)
+            raise
+        return paths
+
+    def discard(self, error: BaseException) -> None:
+        """Remove what has no name yet."""
+        for part in self.parts:
+            # The error is raised again by who caught it.
+            with suppress(type(error)):
+                part.scope.__exit__(type(error), error, error.__traceback__)
+
+
+@contextmanager
+def part_set(output: Path, how: How) -> Iterator[PartSet]:
+    """A set that is published by `PartSet.publish`, and removed when its block fails."""
+    parts = PartSet(output, how)
+    try:
+        yield parts
+    except BaseException as error:
+        parts.discard(error)
+        raise

@@ -1,0 +1,187 @@
+"""Requests that reading over a network takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import obstore
+import pytest
+
+from comal import tortilla
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
+from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage.cloud import memory_store
+from comal.tortilla import spec
+from tests.servers.http import HttpServer
+from tests.servers.s3 import S3Server
+from tests.tortilla import build
+from tests.tortilla.build import Item
+
+IMAGE = bytes(range(256)) * 400
+
+
+def roi(count: int = 40, size: int = 100) -> bytes:
+    """Nested samples of two images."""
+    return build.nested(
+        *[
+            (f"roi_{n}", [Item("hr", IMAGE[n:][: size * 1000]), Item("lr", IMAGE[: n + 1])])
+            for n in range(count)
+        ]
+    )
+
+
+def counted(url: str, **config: Any) -> CountingSource:
+    return CountingSource(open_source(url, config=StorageConfig(**config)))
+
+
+def test_open_is_one_round_trip(http_server: HttpServer) -> None:
+    url = http_server.put("x.tortilla", roi())
+    source = counted(url)
+    frame = tortilla.open(source)
+    assert (source.round_trips, source.requests) == (1, 2)
+    assert frame[spec.SUBFILE][0].as_py().endswith(f",/vsicurl/{url}")
+    assert all("If-Match" not in seen.headers for seen in http_server.requests)
+    frame.read_bytes(0)
+    assert "If-Match" in http_server.requests[-1].headers
+
+
+def test_a_nested_file_is_one_request(http_server: HttpServer) -> None:
+    source = counted(http_server.put("x.tortilla", roi()))
+    frame = tortilla.open(source)
+    source.reset()
+    child = frame.read("roi_7")
+    assert source.requests == 1
+    assert child.read_bytes() == [IMAGE[7:][:100_000], IMAGE[:8]]
+    frame.read("roi_7/lr")
+    assert source.requests == 1
+
+
+def test_forty_nested_samples_are_two_round_trips(http_server: HttpServer) -> None:
+    data = roi()
+    source = counted(http_server.put("x.tortilla", data))
+    frame = tortilla.open(source)
+    source.reset()
+    flat = frame.flatten()
+    assert source.round_trips == 1
+    assert source.requests <= 41
+    assert flat.read_bytes()[::2] == [IMAGE[n:][:100_000] for n in range(40)]
+    assert source.round_trips == 2
+    assert source.bytes < 1.5 * len(data)
+
+
+def test_neighbours_come_together(http_server: HttpServer) -> None:
+    items = [Item(f"i{n}", bytes([n % 256]) * 1000) for n in range(500)]
+    source = counted(http_server.put("x.tortilla", build.built(items)))
+    frame = tortilla.open(source)
+    source.reset()
+    assert frame.read_bytes() == [one.data for one in items]
+    assert source.requests == 1
+    source.reset()
+    assert frame.read_bytes([0, 400]) == [items[0].data, items[400].data]
+    assert source.requests == 2
+    source.reset()
+    assert frame.read_bytes(3) == items[3].data
+    assert (source.requests, source.bytes) == (1, 1000)
+
+
+def test_parts_are_opened_side_by_side(http_server: HttpServer) -> None:
+    urls = []
+    for number in range(6):
+        data = build.built([Item(f"p{number}", bytes([number]) * 9)], parts=6)
+        urls.append(http_server.put(f"s.{number:04d}.part.tortilla", data))
+    frame = tortilla.open(urls)
+    assert len(http_server.requests) == 12
+    http_server.reset()
+    assert frame.read_bytes() == [bytes([number]) * 9 for number in range(6)]
+    assert len(http_server.requests) == 6
+    again = tortilla.open(urls[3], siblings=True)
+    assert again[spec.ID].to_pylist() == frame[spec.ID].to_pylist()
+    with pytest.raises(ComalError):
+        tortilla.open(http_server.url_for("s.*.part.tortilla"))
+    http_server.remove("s.0002.part.tortilla")
+    with pytest.raises(ObjectNotFoundError):
+        tortilla.open(urls[3], siblings=True)
+
+
+def test_async_takes_the_same_requests(http_server: HttpServer) -> None:
+    url = http_server.put("x.tortilla", roi(4))
+
+    async def read() -> list[bytes]:
+        frame = await tortilla.open_async(url)
+        found: list[bytes] = await (await frame.flatten_async()).read_bytes_async()
+        return found
+
+    assert asyncio.run(read()) == tortilla.open(url).flatten().read_bytes()
+
+
+def test_object_stores(s3_server: S3Server) -> None:
+    for number in (1, 2):
+        data = build.nested((f"r{number}", [Item("x", b"xyz")]), parts=2)
+        s3_server.put(f"sets/s.{number:04d}.part.tortilla", data)
+    frame = tortilla.open(s3_server.url_for("sets/s.*.tortilla"), config=s3_server.config)
+    assert [one for one, _ in frame.walk()] == ["r1/x", "r2/x"]
+    assert frame.read("r2/x") == b"xyz"
+    vsi = frame.flatten()[spec.SUBFILE].to_pylist()
+    bucket = s3_server.url_for("sets").removeprefix("s3://")
+    assert vsi[1] == f"/vsisubfile/400_3,/vsis3/{bucket}/s.0002.part.tortilla"
+
+
+@pytest.mark.parametrize(
+    ("href", "vsi"),
+    [
+        ("https://example.org/a.tortilla", "/vsicurl/https://example.org/a.tortilla"),
+        ("s3://b/k.tortilla", "/vsis3/b/k.tortilla"),
+        ("gs://b/k.tortilla", "/vsigs/b/k.tortilla"),
+        ("az://b/k.tortilla", "/vsiaz/b/k.tortilla"),
+        ("/d/k, l.tortilla", "/d/k, l.tortilla"),
+    ],
+)
+def test_paths_for_gdal(tmp_path: Any, href: str, vsi: str) -> None:
+    local = tmp_path / "x.tortilla"
+    local.write_bytes(build.nested(("r", [Item("x", b"xyz")])))
+    frame = tortilla.open(_Elsewhere(local, href))
+    assert list(frame.walk()) == [("r/x", f"/vsisubfile/400_3,{vsi}")]
+    assert frame.read("r").vsi("x") == f"/vsisubfile/400_3,{vsi}"
+
+
+class _Elsewhere(CountingSource):
+    """The bytes of a local file under the name of another place."""
+
+    def __init__(self, local: Any, href: str) -> None:
+        super().__init__(open_source(local))
+        self._elsewhere = open_source(href)
+
+    def vsi(self, href: str = "") -> str:
+        return self._elsewhere.vsi(href)
+
+
+def test_memory_has_bytes_and_no_path() -> None:
+    obstore.put(memory_store("tortillas"), "x.tortilla", build.built([Item("x", b"xyz")]))
+    frame = tortilla.open("memory://tortillas/x.tortilla")
+    assert frame[spec.SUBFILE].to_pylist() == [None]
+    assert frame.read("x") == b"xyz"
+    with pytest.raises(InvalidInputError):
+        frame.vsi("x")
+
+
+def test_a_file_that_is_replaced_is_never_mixed(http_server: HttpServer) -> None:
+    url = http_server.put("x.tortilla", roi(3))
+    frame = tortilla.open(url)
+    http_server.put("x.tortilla", roi(3)[:-1] + b"?")
+    with pytest.raises(ObjectChangedError):
+        frame.read("roi_1")
+
+
+def test_errors_of_the_server_are_ours(http_server: HttpServer) -> None:
+    url = http_server.put("x.tortilla", roi(3)[:5_000])
+    with pytest.raises(InvalidMetadataError, match="outside"):
+        tortilla.open(url)
+    with pytest.raises(ObjectNotFoundError):
+        tortilla.open(http_server.url_for("nothing.tortilla"))

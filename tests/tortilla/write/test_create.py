@@ -1,0 +1,421 @@
+"""One file: bytes where the specification wants them, from every kind of source."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import tortilla
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    LimitExceededError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.tortilla import STAC, Sample, Samples, Slice, TortillaWarning, create
+from tests.servers.http import HttpServer
+from tests.tortilla.write.oracle import HEADER, listing, read
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
+
+
+def flat(count: int = 4) -> list[Sample]:
+    return [Sample(f"s{n}", path=f"item {n}".encode() * n, number=n) for n in range(count)]
+
+
+def test_the_bytes_of_a_file(tmp_path: Path) -> None:
+    made = create(flat(), tmp_path / "a.tortilla")
+    found = read(made)
+    payloads = [f"item {n}".encode() * n for n in range(4)]
+    assert (found.magic, found.parts) == (b"#y", 1)
+    assert found.free == bytes(174)
+    assert found.raw[HEADER : found.footer[0]] == b"".join(payloads)
+    assert sum(found.footer) == len(found.raw)
+    assert found.ids == ["s0", "s1", "s2", "s3"]
+    assert found.items == payloads
+    assert found.column("tortilla:file_format") == ["BYTES"] * 4
+    assert found.column("number") == [0, 1, 2, 3]
+    assert found.table.column_names == [
+        "tortilla:id",
+        "tortilla:file_format",
+        "tortilla:offset",
+        "tortilla:length",
+        "number",
+    ]
+    assert made.rows == 4
+    assert made.paths == (tmp_path / "a.tortilla",)
+    assert made.classes == ()
+    assert listing(tmp_path) == ["a.tortilla"]
+
+
+def test_a_small_footer(tmp_path: Path) -> None:
+    found = read(create(flat(6), tmp_path / "a.tortilla"))
+    assert found.metadata == {}
+    assert found.footer[1] < 1_000
+
+
+def test_the_order_and_types_of_columns(tmp_path: Path) -> None:
+    stac = STAC("EPSG:32718", (10, 20), (0.0, 1.0, 0.0, 0.0, 0.0, -1.0), 5, 6.0, "POINT (0 0)")
+    sample = Sample(
+        "a",
+        "GTiff",
+        b"II*\0",
+        "train",
+        stac,
+        {"ele": 3.6, "cisi": 0.5, "admin0": "Peru"},
+        **{"ml:score": 0.5, "tags": ["x", "y"]},
+    )
+    found = read(create([sample], tmp_path / "a.tortilla"))
+    kinds = {field.name: str(field.type) for field in found.table.schema}
+    assert kinds == {
+        "tortilla:id": "string",
+        "tortilla:file_format": "string",
+        "tortilla:data_split": "string",
+        "tortilla:offset": "int64",
+        "tortilla:length": "int64",
+        "stac:crs": "string",
+        "stac:geotransform": "list<element: double>",
+        "stac:raster_shape": "list<element: int64>",
+        "stac:time_start": "int64",
+        "stac:time_end": "int64",
+        "stac:centroid": "string",
+        "rai:elevation": "int64",
+        "rai:cisi": "double",
+        "rai:admin0": "string",
+        "ml:score": "double",
+        "tags": "list<element: string>",
+    }
+    assert list(kinds) == found.table.column_names
+    assert found.column("rai:elevation") == [4]
+    assert found.column("stac:centroid") == ["POINT (0 0)"]
+
+
+def test_the_names_of_published_writers(tmp_path: Path) -> None:
+    sample = Sample("a", path=b"x", rai_data={"elevation": 3})
+    found = read(create([sample], tmp_path / "a.tortilla", peer_names=True))
+    assert found.column("rai:ele") == [3]
+    assert "rai:elevation" not in found.table.column_names
+
+
+class Pipe(io.RawIOBase):
+    """A stream that cannot seek and gives a little at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._data.read(min(len(buffer), 7))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:
+    data = os.urandom(3_000)
+    large = os.urandom(10_000_000)
+    (tmp_path / "file").write_bytes(data)
+    (tmp_path / "large").write_bytes(large)
+    other = create([Sample("x", path=data), Sample("y", path=[Sample("z", path=large)])],
+                   tmp_path / "other.tortilla")
+    frame = tortilla.open(other)
+    url = http_server.put("thing", data)
+    moved = io.BytesIO(b"skip" + data)
+    moved.seek(4)
+    sources: dict[str, Any] = {
+        "path": tmp_path / "file",
+        "text": str(tmp_path / "file"),
+        "large": tmp_path / "large",
+        "bytes": data,
+        "array": bytearray(data),
+        "view": memoryview(data),
+        "empty": b"",
+        "object": moved,
+        "pipe": Pipe(data),
+        "chunks": (data[n : n + 100] for n in range(0, 3_000, 100)),
+        "pieces": iter([b"", data[:5], b"", data[5:]]),
+        "slice": Slice.of(frame, "x"),
+        "deep": Slice.of(frame, "y/z"),
+        "range": Slice(tmp_path / "file", 10, 100),
+        "rest": Slice(str(tmp_path / "file"), 10),
+        "url": url,
+        "local": (tmp_path / "file").as_uri(),
+    }
+    made = create([Sample(name, path=source) for name, source in sources.items()],
+                  tmp_path / "a.tortilla")
+    expected = dict.fromkeys(sources, data) | {
+        "large": large,
+        "deep": large,
+        "empty": b"",
+        "range": data[10:110],
+        "rest": data[10:],
+    }
+    assert read(made).tree() == expected
+
+
+def test_a_file_object_is_read_again_and_a_pipe_is_not(tmp_path: Path) -> None:
+    samples = [Sample("a", path=io.BytesIO(b"abc"))]
+    assert create(samples, tmp_path / "1.tortilla").path.read_bytes() == (
+        create(samples, tmp_path / "2.tortilla").path.read_bytes()
+    )
+    once = [Sample("a", path=Pipe(b"abc"))]
+    create(once, tmp_path / "3.tortilla")
+    with pytest.raises(InvalidInputError, match="read already"):
+        create(once, tmp_path / "4.tortilla")
+    assert listing(tmp_path) == ["1.tortilla", "2.tortilla", "3.tortilla"]
+
+
+def test_samples_come_one_by_one(tmp_path: Path) -> None:
+    alive: list[int] = []
+
+    def stream() -> Iterator[Sample]:
+        for number in range(10_000):
+            alive.append(number)
+            extra = {"late": 1.5} if number > 9_000 else {}
+            yield Sample(f"s{number}", path=str(number).encode(), number=number, **extra)
+
+    found = read(create(stream(), tmp_path / "a.tortilla"))
+    assert found.items == [str(number).encode() for number in range(10_000)]
+    assert found.column("number") == list(range(10_000))
+    assert found.column("late")[9_000:9_002] == [None, 1.5]
+    assert alive == list(range(10_000))
+
+
+def test_formats_are_told_by_first_bytes(tmp_path: Path) -> None:
+    inner = create([Sample("x", path=b"1")], tmp_path / "inner.tortilla").path.read_bytes()
+    heads = {
+        "GTiff": b"II*\0....",
+        "PNG": PNG,
+        "JPEG": b"\xff\xd8\xff\xe0",
+        "WEBP": b"RIFF1234WEBPVP8 ",
+        "HDF5": b"\x89HDF\r\n\x1a\n",
+        "Parquet": b"PAR1....",
+        "TORTILLA": inner,
+    }
+    samples = [Sample(name, path=data) for name, data in heads.items()]
+    others = [b"#y is how this text begins, is it not", b"RIFF but a sound", b"", b"BM"]
+    samples += [Sample(f"other{n}", path=data) for n, data in enumerate(others)]
+    found = read(create(samples, tmp_path / "a.tortilla"))
+    assert found.column("tortilla:file_format") == [*heads, *["BYTES"] * 4]
+
+
+def test_odd_content_is_told(tmp_path: Path) -> None:
+    samples = [
+        Sample("zeros", path=bytes(100)),
+        Sample("fine", path=b"\0" * 99 + b"x"),
+        Sample("none", path=b""),
+        Sample("lie", "GTiff", PNG),
+    ]
+    with pytest.warns(TortillaWarning) as caught:
+        create(samples, tmp_path / "a.tortilla")
+    told = sorted(str(one.message) for one in caught)
+    assert len(told) == 2
+    assert "1 of the items, such as 'lie', do not begin as GTiff does" in told[0]
+    assert "1 of the items, such as 'zeros', hold nothing but zeros" in told[1]
+
+
+def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
+    def samples() -> list[Sample]:
+        nested = [Sample(f"n{n}", path=os.fsencode(f"x{n}")) for n in range(3)]
+        return [*flat(300), Sample("deep", path=nested)]
+
+    one, two = (create(samples(), tmp_path / f"{n}.tortilla").path for n in range(2))
+    os.utime(one, (1, 1))
+    streamed = create(iter(samples()), tmp_path / "3.tortilla").path
+    assert one.read_bytes() == two.read_bytes() == streamed.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (list, "no samples"),
+        (lambda: iter([]), "no samples"),
+        (lambda: Samples([]), "no samples"),
+        (lambda: [Sample("a", path=b"1"), Sample("a", path=b"2")], "stand twice"),
+        (lambda: [Sample("a", path=b"1"), Sample("A", path=b"2")], "case is ignored"),
+        (lambda: (Sample("a", path=b"1") for _ in range(5_000)), "stand twice"),
+        (lambda: [Sample("../a", path=b"1")], "holds '/'"),
+        (lambda: [Sample("", path=b"1")], "empty"),
+        (lambda: [Sample("a\nb", path=b"1")], "invisible"),
+        (lambda: [Sample("__a", path=b"1")], "reserved"),
+        (lambda: [Sample("nul", path=b"1")], "device"),
+        (lambda: [Sample(7, path=b"1")], "no text"),  # type: ignore[arg-type]
+        (lambda: [Sample("a", path=b"1", data_split="dev")], "data_split"),
+        (lambda: [Sample("a", path=None)], "wrong type"),
+        (lambda: [Sample("a", path=3)], "wrong type"),
+        (lambda: [Sample("a", path=[])], "holds no samples"),
+        (lambda: [Sample("a", path="")], "empty"),
+        (lambda: [Sample("a", path=["text"])], "no bytes"),
+        (lambda: [Sample("a", path=io.StringIO("text"))], "no bytes"),
+        (lambda: [Sample("a", path=b"1", **{"tortilla:id": "b"})], "core"),
+        (lambda: [Sample("a", path=b"1", **{"tortilla:length": 3})], "core"),
+        (lambda: [Sample("a", path=b"1", **{"tortilla:new": 3})], "core"),
+        (lambda: [Sample("a", path=b"1", **{"internal:subfile": "x"})], "only readers"),
+        (lambda: [Sample("a", path=b"1", __index_level_0__=1)], "only readers"),
+        (lambda: [Sample("a", path=b"1", **{"x\ny": 1})], "control"),
+        (lambda: [Sample("a", path=b"1", **{"x" * 129: 1})], "longer"),
+        (lambda: [Sample("a", path=b"1", **{"": 1})], "empty"),
+        (lambda: [Sample("a", path=b"1", x=1), Sample("b", path=b"1", x="y")], "go together"),
+        (lambda: [Sample("a", path=b"1", x=object())], "go together"),
+        (lambda: [Sample("a", path=b"1", stac_data={"raster_shape": [1.5, 2]})], "raster_shape"),
+        (lambda: [Sample("a", path=b"1", stac_data={"geotransform": [1, 2]})], "geotransform"),
+        (lambda: [Sample("a", path=b"1", stac_data={"time_start": 9, "time_end": 8})], "after"),
+        (lambda: [Sample("a", path=b"1", stac_data={"time_start": "soon"})], "point in time"),
+        (lambda: [Sample("a", path=b"1", stac_data={"time_start": True})], "point in time"),
+        (lambda: [Sample("a", path=b"1", stac_data={"colour": 1})], "not the fields of STAC"),
+        (lambda: [Sample("a", path=b"1", stac_data=7)], "not a STAC"),  # type: ignore[arg-type]
+        (lambda: [Sample("a", "GTiff", [Sample("b", path=b"1")])], "cannot be a"),
+        (lambda: [Sample("a", path=b"1"), "b"], "not a sample"),
+        (lambda: {"a": 1}, "neither samples nor a table"),
+        (lambda: 7, "neither samples nor a table"),
+    ],
+)
+def test_samples_that_cannot_be(tmp_path: Path, make: Callable[[], Any], match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        create(make(), tmp_path / "a.tortilla")
+    assert listing(tmp_path) == []
+
+
+def test_sources_that_fail_leave_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "real").write_bytes(b"1")
+
+    def broken() -> Iterator[bytes]:
+        yield b"some"
+        raise OSError("gone")
+
+    def wrong() -> Iterator[bytes]:
+        yield b"some"
+        raise KeyError("a mistake of the caller")
+
+    cases: list[tuple[Callable[[], Any], type[BaseException]]] = [
+        (lambda: tmp_path / "missing", ObjectNotFoundError),
+        (lambda: tmp_path / "real" / "below", ObjectNotFoundError),
+        (lambda: tmp_path, InvalidInputError),
+        (lambda: tmp_path / "pipe", InvalidInputError),
+        (lambda: "a\0b", InvalidInputError),
+        (broken, StorageError),
+        (wrong, KeyError),
+        (lambda: Slice(tmp_path / "real", 0, 5), StorageError),
+    ]
+    before = listing(tmp_path)
+    for source, kind in cases:
+        for file_format in (None, "BYTES"):
+            samples = [Sample("a", path=b"first"), Sample("b", file_format, source())]
+            with pytest.raises(kind):
+                create(samples, tmp_path / "a.tortilla")
+            assert listing(tmp_path) == before
+            if source in (broken, wrong):
+                with pytest.raises(InvalidInputError, match="read already"):
+                    create(samples, tmp_path / "a.tortilla")
+
+
+@pytest.mark.parametrize("size", [0, 2_000, 5_000_000])
+def test_a_source_that_changes_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Between being told how long it is and being read to its end."""
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 3_000_000)
+    fstat = os.fstat
+
+    def then(descriptor: int) -> os.stat_result:
+        status = fstat(descriptor)
+        if status.st_size == 3_000_000:
+            os.truncate(source, size)
+        return status
+
+    monkeypatch.setattr("comal.tortilla.writing.localfiles.os.fstat", then)
+    with pytest.raises(InvalidInputError, match="changed its size"):
+        create([Sample("a", "BYTES", source)], tmp_path / "a.tortilla")
+    assert listing(tmp_path) == ["source"]
+
+
+def test_targets(tmp_path: Path) -> None:
+    target = tmp_path / "a.tortilla"
+    create([Sample("a", path=b"old")], target)
+    with pytest.raises(ConflictError):
+        create(flat(), target)
+    assert read(target).items == [b"old"]
+    create(flat(), target, overwrite=True)
+    assert len(read(target).ids) == 4
+    with pytest.raises(ConflictError, match="source"):
+        create([Sample("a", path=target)], target, overwrite=True)
+    with pytest.raises(ConflictError, match="source"):
+        create([Sample("a", path=Slice(target, 0, 5))], target, overwrite=True)
+    with pytest.raises(ObjectNotFoundError):
+        create(flat(), tmp_path / "absent" / "a.tortilla")
+    with pytest.warns(TortillaWarning, match=r"name\.tortilla"):
+        create(flat(), tmp_path / "a.bin")
+    assert listing(tmp_path) == ["a.bin", "a.tortilla"]
+
+
+def test_settings_of_the_footer(tmp_path: Path) -> None:
+    made = create(flat(), tmp_path / "a.tortilla", compression="snappy", statistics=True)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = read(made)
+    footer = pq.ParquetFile(pa.BufferReader(found.raw[found.footer[0] :])).metadata
+    assert footer.row_group(0).column(0).compression == "SNAPPY"
+    assert footer.row_group(0).column(0).is_stats_set
+    with pytest.raises(InvalidInputError, match="unknown Parquet argument"):
+        create(flat(), tmp_path / "b.tortilla", nonsense=1)
+
+
+def test_values_of_many_kinds(tmp_path: Path) -> None:
+    import datetime as dt
+
+    samples = [
+        Sample("a", path=b"1", i=1, f=1, n=np.int16(3), t=dt.datetime(2020, 1, 1), o=None, b=True),
+        Sample("b", path=b"2", i=None, f=2.5, n=np.int16(4), o=None),
+    ]
+    found = read(create(samples, tmp_path / "a.tortilla"))
+    assert found.column("i") == [1, None]
+    assert str(found.table.schema.field("i").type) == "int64"
+    assert found.column("f") == [1.0, 2.5]
+    assert found.column("t") == [dt.datetime(2020, 1, 1), None]
+    assert found.column("o") == [None, None]
+    assert found.column("b") == [True, None]
+
+
+def test_too_deep(tmp_path: Path) -> None:
+    sample = Sample("leaf", path=b"1")
+    for number in range(16):
+        sample = Sample(f"n{number}", path=[sample])
+    with pytest.raises(LimitExceededError):
+        create([sample], tmp_path / "a.tortilla")
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[bytes]:
+        started.set()
+        go.wait(10)
+        yield b"1"
+
+    errors: list[ComalError] = []
+    thread = threading.Thread(
+        target=lambda: create([Sample("a", "BYTES", slow())], tmp_path / "a.tortilla")
+    )
+    thread.start()
+    started.wait(10)
+    try:
+        create(flat(), tmp_path / "a.tortilla")
+    except ConflictError as error:
+        errors.append(error)
+    go.set()
+    thread.join()
+    assert len(errors) == 1
+    assert read(tmp_path / "a.tortilla").items == [b"1"]

@@ -1,0 +1,167 @@
+"""Sets of parts: cut by size, number or column, and published together or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import tortilla
+from comal.errors import ConflictError, InvalidInputError, StorageError
+from comal.storage import targets
+from comal.tortilla import Sample, create
+from comal.tortilla.writing import partfiles
+from tests.tortilla.write.oracle import listing, read
+
+
+def samples(count: int = 10, size: int = 100) -> list[Sample]:
+    return [Sample(f"s{n}", path=bytes([n % 255 + 1]) * size, k=n % 3) for n in range(count)]
+
+
+def sizes(paths: Any) -> list[int]:
+    return [len(read(path).ids) for path in paths]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [
+        ({"chunk_size": 300}, [3, 3, 3, 1]),
+        ({"chunk_size": "0.3KB"}, [3, 3, 3, 1]),
+        ({"chunk_size": 399}, [3, 3, 3, 1]),
+        ({"chunk_size": 50}, [1] * 10),
+        ({"chunk_size": "1GiB"}, [10]),
+        ({"chunk_rows": 4}, [4, 4, 2]),
+        ({"chunk_rows": 4, "chunk_size": 300}, [3, 3, 3, 1]),
+        ({"chunk_by": "k"}, [4, 3, 3]),
+        ({"chunk_by": "k", "chunk_rows": 3}, [3, 1, 3, 3]),
+    ],
+)
+def test_cuts(tmp_path: Path, cut: dict[str, Any], expected: list[int], stream: bool) -> None:
+    source: Any = iter(samples()) if stream else samples()
+    made = create(source, tmp_path / "soyuna.tortilla", **cut)
+    if len(expected) == 1:
+        assert listing(tmp_path) == ["soyuna.tortilla"]
+    else:
+        names = [f"soyuna.{n + 1:04}.part.tortilla" for n in range(len(expected))]
+        assert listing(tmp_path) == names
+        assert [path.name for path in made.paths] == names
+    assert sizes(made.paths) == expected
+    assert {read(path).parts for path in made.paths} == {len(expected)}
+    frame = tortilla.open(made.path, siblings=True)
+    expected_ids = [f"s{n}" for n in range(10)]
+    if "chunk_by" in cut:
+        expected_ids.sort(key=lambda name: (int(name[1:]) % 3, name))
+    assert frame["tortilla:id"].to_pylist() == expected_ids
+    assert frame.read_bytes() == [bytes([int(name[1:]) + 1]) * 100 for name in expected_ids]
+
+
+def test_numbers_from_zero_and_other_names(tmp_path: Path) -> None:
+    create(samples(), tmp_path / "a.tortilla", chunk_rows=5, first_part=0)
+    create(samples(), tmp_path / "b.part.tortilla", chunk_rows=5)
+    create(samples(), tmp_path / "c.taco", chunk_rows=5)
+    create(samples(), tmp_path / "d.x", chunk_rows=5)
+    assert listing(tmp_path) == [
+        "a.0000.part.tortilla",
+        "a.0001.part.tortilla",
+        "b.0001.part.tortilla",
+        "b.0002.part.tortilla",
+        "c.0001.part.taco",
+        "c.0002.part.taco",
+        "d.x.0001.part.tortilla",
+        "d.x.0002.part.tortilla",
+    ]
+
+
+def test_a_value_that_is_missing_is_a_value(tmp_path: Path) -> None:
+    some = [Sample(f"s{n}", path=b"1", k=None if n % 2 else "x") for n in range(4)]
+    made = create(some, tmp_path / "a.tortilla", chunk_by="k")
+    assert [read(path).ids for path in made.paths] == [["s0", "s2"], ["s1", "s3"]]
+
+
+def test_all_parts_have_all_columns(tmp_path: Path) -> None:
+    def stream() -> Iterator[Any]:
+        yield from samples(5_000, 1)
+        yield Sample("last", path=b"1", late="x")
+
+    made = create(stream(), tmp_path / "a.tortilla", chunk_rows=5_000)
+    schemas = [read(path).table.schema for path in made.paths]
+    assert schemas[0].equals(schemas[1])
+    assert "late" in schemas[0].names
+
+
+def test_more_parts_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partfiles, "_OPEN", 2)
+    some = [Sample(f"s{n}", path=f"{n}".encode(), k=n % 7) for n in range(70)]
+    made = create(some, tmp_path / "a.tortilla", chunk_by="k")
+    assert [read(path).items for path in made.paths] == [
+        [f"{n}".encode() for n in range(70) if n % 7 == k] for k in range(7)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cut", "match"),
+    [
+        ({"chunk_size": 0}, "no size"),
+        ({"chunk_size": "many"}, "no size"),
+        ({"chunk_size": True}, "no size"),
+        ({"chunk_rows": 0}, "items in a part"),
+        ({"chunk_by": "nothing"}, "no column"),
+        ({"chunk_by": "tags"}, "cannot be cut by"),
+        ({"chunk_rows": 1, "first_part": 5}, "number of the first part"),
+    ],
+)
+def test_cuts_that_cannot_be(tmp_path: Path, cut: dict[str, Any], match: str) -> None:
+    some = [Sample("a", path=b"1", tags=["x"]), Sample("b", path=b"1", tags=["x"])]
+    with pytest.raises(InvalidInputError, match=match):
+        create(some, tmp_path / "a.tortilla", **cut)
+    assert listing(tmp_path) == []
+
+
+def test_existing_files(tmp_path: Path) -> None:
+    create(samples(), tmp_path / "a.tortilla", chunk_rows=3)
+    before = {name: (tmp_path / name).read_bytes() for name in listing(tmp_path)}
+    with pytest.raises(ConflictError):
+        create(samples(), tmp_path / "a.tortilla", chunk_rows=3)
+    with pytest.raises(ConflictError, match="another set"):
+        create(samples(), tmp_path / "a.tortilla", chunk_rows=5, overwrite=True)
+    assert {name: (tmp_path / name).read_bytes() for name in listing(tmp_path)} == before
+    create(samples(9), tmp_path / "a.tortilla", chunk_rows=2, overwrite=True)
+    assert len(listing(tmp_path)) == 5
+    part = tmp_path / "a.0002.part.tortilla"
+    with pytest.raises(ConflictError, match="source"):
+        create([Sample("x", path=part)], tmp_path / "a.tortilla", chunk_rows=1, overwrite=True)
+
+
+@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("step", ["_finish", "_publish_file"])
+def test_a_part_that_cannot_be_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, step: str
+) -> None:
+    calls: list[object] = []
+    real = getattr(targets, step)
+
+    def broken(*arguments: Any, **named: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == failing + 1:
+            raise OSError(28, "No space left on device")
+        real(*arguments, **named)
+
+    monkeypatch.setattr(targets, step, broken)
+    with pytest.raises(StorageError):
+        create(samples(), tmp_path / "a.tortilla", chunk_rows=3)
+    assert listing(tmp_path) == []
+
+
+def test_an_error_in_the_middle(tmp_path: Path) -> None:
+    def stream() -> Iterator[Sample]:
+        yield from samples(5_000, 1)
+        raise KeyError("a mistake of the caller")
+
+    with pytest.raises(KeyError):
+        create(stream(), tmp_path / "a.tortilla", chunk_rows=1_000)
+    assert listing(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) < 100

@@ -1,0 +1,281 @@
+"""STAC from headers of rasters, RAI from layers, and the classes that come of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyproj
+import pytest
+import rasterio
+import shapely
+
+from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
+from comal.tortilla import (
+    RAI,
+    STAC,
+    Enrichment,
+    Sample,
+    Slice,
+    TortillaWarning,
+    create,
+    enrich,
+)
+from tests.raster.rasters import write
+from tests.support import SHARED, needs_shared
+from tests.tortilla.write.oracle import listing, read, read_bytes
+
+PIXELS = np.ones((2, 20, 30), np.uint8)
+ROTATED = (300000.0, 8.0, 3.0, 8700000.0, 2.0, -9.0)
+
+
+def point(text: str) -> tuple[float, float]:
+    found = re.fullmatch(r"POINT \((-?\d+\.\d{6}) (-?\d+\.\d{6})\)", text)
+    assert found is not None
+    return float(found[1]), float(found[2])
+
+
+def test_headers_fill_what_is_missing(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain.tif", PIXELS)
+    rotated = write(tmp_path / "rotated.tif", PIXELS, affine=ROTATED)
+    nowhere = write(tmp_path / "nowhere.tif", PIXELS, affine=None)
+    inner = create([Sample("x", path=plain)], tmp_path / "inner.tortilla")
+    span = read(inner)
+    at, size = span.column("tortilla:offset")[0], span.column("tortilla:length")[0]
+    start = dt.datetime(2020, 5, 17, 10, 30, tzinfo=dt.UTC)
+    sources: dict[str, Any] = {
+        "path": plain,
+        "bytes": plain.read_bytes(),
+        "slice": Slice(inner.path, at, size),
+        "rotated": rotated,
+        "nowhere": nowhere,
+        "text": b"no raster",
+        "given": plain,
+    }
+    given = STAC("EPSG:4326", (1, 2), (0, 1, 0, 0, 0, -1), start, start, "POINT (1 2)")
+    samples = [
+        Sample(name, path=source, stac_data=given if name == "given" else {"time_start": start})
+        for name, source in sources.items()
+    ]
+    found = read(create(samples, tmp_path / "a.tortilla"))
+    rows = {row["tortilla:id"]: row for row in found.table.to_pylist()}
+    for name in ("path", "bytes", "slice", "rotated"):
+        affine = list(ROTATED) if name == "rotated" else [300000, 10, 0, 8700000, 0, -10]
+        assert rows[name]["stac:crs"] == "EPSG:32718"
+        assert rows[name]["stac:geotransform"] == affine
+        assert rows[name]["stac:raster_shape"] == [20, 30]
+        transform = rasterio.Affine.from_gdal(*affine)
+        project = pyproj.Transformer.from_crs(32718, 4326, always_xy=True)
+        assert point(rows[name]["stac:centroid"]) == pytest.approx(
+            project.transform(*(transform @ (15, 10))), abs=1e-6
+        )
+        assert rows[name]["stac:time_start"] == int(start.timestamp())
+        assert rows[name]["tortilla:file_format"] == "GTiff"
+    for name in ("nowhere", "text"):
+        assert rows[name]["stac:crs"] is None
+        assert rows[name]["stac:raster_shape"] is None
+        assert rows[name]["stac:centroid"] is None
+    assert rows["given"]["stac:crs"] == "EPSG:4326"
+    assert rows["given"]["stac:centroid"] == "POINT (1 2)"
+    with rasterio.open(f"/vsisubfile/{rows['rotated']['tortilla:offset']}"
+                       f"_{rows['rotated']['tortilla:length']},{tmp_path / 'a.tortilla'}") as file:
+        assert file.transform.to_gdal() == ROTATED
+
+
+def test_when_headers_are_read(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain.tif", PIXELS)
+    none = read(create([Sample("a", path=plain)], tmp_path / "1.tortilla"))
+    assert "stac:crs" not in none.table.column_names
+    asked = read(create([Sample("a", path=plain)], tmp_path / "2.tortilla", stac=True))
+    assert asked.column("stac:crs") == ["EPSG:32718"]
+    assert "stac:time_start" not in asked.table.column_names
+    begun = [Sample("a", path=plain, stac_data={"time_start": 5})]
+    refused = read(create(begun, tmp_path / "3.tortilla", stac=False))
+    assert "stac:crs" not in refused.table.column_names
+    table = pa.table({"id": ["a"], "path": [str(plain)], "stac:time_start": [5.0]})
+    with ThreadPoolExecutor(1) as executor:
+        tabled = read(create(table, tmp_path / "4.tortilla", executor=executor))
+    assert tabled.column("stac:raster_shape") == [[20, 30]]
+    assert str(tabled.table.schema.field("stac:time_start").type) == "int64"
+    streamed = read(
+        create(
+            [Sample("a", path=io.BytesIO(plain.read_bytes()), stac_data={"time_start": 5})],
+            tmp_path / "5.tortilla",
+        )
+    )
+    assert "stac:crs" not in streamed.table.column_names
+    with pytest.raises(NotThisFormatError):
+        create([Sample("a", "GTiff", b"no TIFF at all")], tmp_path / "6.tortilla", stac=True)
+    assert "6.tortilla" not in listing(tmp_path)
+
+
+def test_a_nested_item_takes_the_place_of_its_first_raster(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.tif", PIXELS)
+    two = write(tmp_path / "two.tif", PIXELS, affine=(400000, 10, 0, 8700000, 0, -10))
+    samples = [
+        Sample("none", path=[Sample("text", path=b"text")]),
+        Sample("both", path=[
+            Sample("text", path=b"text"),
+            Sample("two", path=two, stac_data={"time_start": 7}),
+            Sample("one", path=one, stac_data={"time_start": 8}),
+        ]),
+        Sample("flat", path=one),
+    ]
+    found = read(create(samples, tmp_path / "a.tortilla"))
+    assert found.column("stac:time_start") == [None, 7, None]
+    x0 = [None if row is None else row[0] for row in found.column("stac:geotransform")]
+    assert x0 == [None, 400000, 300000]
+    inside = read_bytes(found.items[1])
+    assert inside.column("stac:raster_shape") == [None, [20, 30], [20, 30]]
+
+
+def test_times(tmp_path: Path) -> None:
+    values: list[Any] = [
+        1_600_000_000,
+        1_600_000_000.9,
+        "2020-09-13T12:26:40Z",
+        dt.datetime(2020, 9, 13, 12, 26, 40, tzinfo=dt.UTC),
+        dt.datetime(2020, 9, 13, 14, 26, 40, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+        np.datetime64("2020-09-13T12:26:40"),
+        np.int32(1_600_000_000),
+        -1.5,
+        dt.date(1970, 1, 2),
+        float("nan"),
+        None,
+    ]
+    samples = [
+        Sample(f"s{n}", path=b"1", **{"stac:time_start": value}) for n, value in enumerate(values)
+    ]
+    found = read(create(samples, tmp_path / "a.tortilla", stac=False))
+    assert found.column("stac:time_start") == [1_600_000_000] * 7 + [-2, 86_400, None, None]
+    stamps = pa.array([1_600_000_000_999, None], pa.timestamp("ms", "Europe/Berlin"))
+    for column in (stamps, stamps.cast(pa.timestamp("ns"))):
+        table = pa.table({"id": ["a", "b"], "path": [b"", b""], "stac:time_start": column})
+        found = read(create(table, tmp_path / "a.tortilla", overwrite=True, stac=False))
+        assert found.column("stac:time_start") == [1_600_000_000, None]
+
+
+def test_times_that_are_not_sure(tmp_path: Path) -> None:
+    naive = [Sample("a", path=b"1", stac_data={"time_start": dt.datetime(2020, 1, 1)})]
+    with pytest.warns(TortillaWarning, match="taken as UTC"):
+        found = read(create(naive, tmp_path / "a.tortilla"))
+    assert found.column("stac:time_start") == [1_577_836_800]
+    year = [Sample("a", path=b"1", stac_data={"time_start": 2020.0})]
+    with pytest.warns(TortillaWarning, match="looks like a year"):
+        create(year, tmp_path / "b.tortilla")
+
+
+def test_classes(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain.tif", PIXELS)
+    rai = RAI(5, 0.1, 1.0, 0.5, 0.2, 3.0, "Peru", "Lima", "Lima")
+    times = {"time_start": 5, "time_end": 6}
+    both = Sample("a", path=plain, stac_data=times, rai_data=rai)
+    assert create([both], tmp_path / "1.tortilla").classes == ("stac-tortilla", "rai-tortilla")
+    without = Sample("b", path=plain, stac_data={"time_start": 5})
+    assert create([both, without], tmp_path / "2.tortilla").classes == ()
+    only = Sample("c", path=plain, stac_data=times)
+    assert create(iter([only]), tmp_path / "3.tortilla").classes == ("stac-tortilla",)
+
+
+# -- RAI -------------------------------------------------------------------------------------------
+
+PLANE = (299000.0, 100.0, 0.0, 8701000.0, 0.0, -100.0)
+
+
+def layers(folder: Path) -> dict[str, Path]:
+    """Layers of 100 m pixels around the samples: 40 columns, each of its own value."""
+    across = np.broadcast_to(np.arange(40, dtype=np.float32), (40, 40))
+    return {
+        "elevation": write(folder / "dem.tif", across * 10 + 0.4, affine=PLANE),
+        "cisi": write(folder / "cisi.tif", across / 40, affine=PLANE),
+    }
+
+
+def placed(tmp_path: Path) -> list[Sample]:
+    side = np.ones((1, 20, 20), np.uint8)
+    here = write(tmp_path / "here.tif", side, affine=(300000, 10, 0, 8700000, 0, -10))
+    away = write(tmp_path / "away.tif", side, affine=(500000, 10, 0, 8700000, 0, -10))
+    return [Sample("here", path=here), Sample("away", path=away), Sample("text", path=b"text")]
+
+
+def test_layers_and_areas(tmp_path: Path) -> None:
+    areas = [(shapely.to_wkb(shapely.box(-77.5, -13, -76.5, -11)), "west")]
+    rai = Enrichment(layers(tmp_path), {0: areas, 1: areas})
+    made = create(placed(tmp_path), tmp_path / "a.tortilla", stac=True, rai=rai)
+    found = read(made)
+    # The sample covers columns 10 and 11 of the layers.
+    assert found.column("rai:elevation") == [105, None, None]
+    assert found.column("rai:cisi") == [pytest.approx(10.5 / 40), None, None]
+    assert found.column("rai:admin0") == found.column("rai:admin1") == ["west", None, None]
+    assert str(found.table.schema.field("rai:elevation").type) == "int64"
+    keys = {key.decode(): value.decode() for key, value in found.metadata.items()}
+    assert sorted(keys) == [
+        "source:rai:admin0", "source:rai:admin1", "source:rai:cisi", "source:rai:elevation"
+    ]
+    assert re.fullmatch(r"cisi\.tif, sha256 [0-9a-f]{64}", keys["source:rai:cisi"])
+    again = create(placed(tmp_path), tmp_path / "b.tortilla", stac=True, rai=rai)
+    assert again.path.read_bytes() == made.path.read_bytes()
+    peer = create(placed(tmp_path), tmp_path / "c.tortilla", stac=True, rai=rai, peer_names=True)
+    assert read(peer).column("rai:ele") == [105, None, None]
+
+
+def test_footprints(tmp_path: Path) -> None:
+    table = read(create(placed(tmp_path), tmp_path / "a.tortilla", stac=True)).table
+    found = layers(tmp_path)
+
+    def elevation(table: Any, **named: Any) -> Any:
+        return enrich(table, rasters={"elevation": found["elevation"]}, **named)[
+            "rai:elevation"
+        ].to_pylist()
+
+    assert elevation(table) == [105, None, None]
+    assert elevation(table, footprint="centroid")[0] in (100, 110)
+    assert elevation(table, footprint=1000.0)[0] == pytest.approx(105, abs=1)
+    points = table.select(["stac:centroid"])
+    assert elevation(points)[0] in (100, 110)
+    with ThreadPoolExecutor(2) as executor:
+        assert elevation(table, executor=executor) == [105, None, None]
+
+
+def test_enrichments_that_cannot_be(tmp_path: Path) -> None:
+    found = layers(tmp_path)
+    for arguments, match in (
+        ({}, "no layers"),
+        ({"rasters": found, "admin": {5: []}}, "administrative level"),
+        ({"rasters": found, "footprint": "country"}, "unknown footprint"),
+        ({"rasters": found, "footprint": -5}, "unknown footprint"),
+    ):
+        with pytest.raises(InvalidInputError, match=match):
+            Enrichment(**arguments)
+    samples = placed(tmp_path)
+    for rasters, match in (
+        ({"cisi": found["elevation"]}, "no share"),
+        ({"elevation": 5}, "not a raster layer"),
+    ):
+        with pytest.raises(InvalidInputError, match=match):
+            create(samples, tmp_path / "a.tortilla", stac=True, rai=Enrichment(rasters))
+    with pytest.raises(ObjectNotFoundError):
+        missing = Enrichment({"elevation": tmp_path / "missing.tif"})
+        create(samples, tmp_path / "a.tortilla", stac=True, rai=missing)
+    with pytest.raises(InvalidInputError, match="without a place"):
+        create(samples, tmp_path / "a.tortilla", rai=Enrichment(found))
+    assert "a.tortilla" not in listing(tmp_path)
+
+
+@needs_shared
+def test_a_real_raster(tmp_path: Path) -> None:
+    path = SHARED / "data" / "landsat7_rgb_utm18.tif"
+    made = create([Sample("a", path=path, stac_data={"time_start": 5, "time_end": 6})],
+                  tmp_path / "a.tortilla")
+    found = read(made)
+    with rasterio.open(path) as file:
+        assert found.column("stac:geotransform") == [list(file.transform.to_gdal())]
+        assert found.column("stac:raster_shape") == [[file.height, file.width]]
+        assert found.column("stac:crs") == [str(file.crs)]
+    assert made.is_stac
