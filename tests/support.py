@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,3 +17,29 @@ needs_shared = pytest.mark.skipif(
     not (SHARED / "fixtures").is_dir(),
     reason="reference files of the existing writers are not beside the checkout",
 )
+
+_NOBODY = 65534
+
+
+@contextmanager
+def public_folder() -> Iterator[Path]:
+    """A folder that every user of the machine reaches; the one of pytest is its owner's only."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may read everything: be somebody else meanwhile.
+
+    What is needed must have been imported before, as the checkout may be out of reach as well.
+    """
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

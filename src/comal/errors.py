@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 _NAME_WIDTH = 60
+# As many problems stand in the text of an error; all of them are in its fields.
+_SHOWN = 20
 
 
 def shown(name: object, width: int = _NAME_WIDTH) -> str:
@@ -36,6 +38,8 @@ class ComalError(Exception):
         What is there and what was expected.
     hint
         How to mend it.
+    problems
+        Every `Problem` that was found, where it is not only one.
     **fields
         Anything else that a program may want, kept in `fields`.
     """
@@ -52,6 +56,7 @@ class ComalError(Exception):
         found: object = None,
         expected: object = None,
         hint: str | None = None,
+        problems: Sequence[Problem] | None = None,
         **fields: Any,
     ) -> None:
         super().__init__(what)
@@ -60,6 +65,7 @@ class ComalError(Exception):
         self.found = found
         self.expected = expected
         self.hint = hint
+        self.problems = tuple(problems or ())
         self.fields: dict[str, Any] = fields
 
     def __str__(self) -> str:
@@ -74,6 +80,9 @@ class ComalError(Exception):
             lines.append("  " + ", ".join(comparison))
         if self.hint:
             lines.append("  mend: " + self.hint)
+        lines += [f"  {problem.place}: {problem.message}" for problem in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"  ... and {len(self.problems) - _SHOWN} more")
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,6 +91,7 @@ class ComalError(Exception):
             "found": self.found,
             "expected": self.expected,
             "hint": self.hint,
+            "problems": self.problems,
         }
         return _rebuild, (type(self), self.what, {**named, **self.fields})
 
@@ -92,6 +102,8 @@ class ComalError(Exception):
             value = getattr(self, key)
             if value is not None:
                 data[key] = value if isinstance(value, int | float | bool) else str(value)
+        if self.problems:
+            data["problems"] = [problem.to_dict() for problem in self.problems]
         return data
 
 
@@ -164,36 +176,11 @@ class Problem:
 
 
 class InvalidMetadataError(ComalError, ValueError):
-    """Content that is broken, or that contradicts what describes it.
-
-    `problems` lists every `Problem` that was found, not only the first.
-    """
+    """Content that is broken, or that contradicts what describes it."""
 
     code = "invalid-metadata"
     exit_code = 6
     http_status = 422
-
-    def __init__(self, what: str, *, problems: Sequence[Problem] = (), **named: Any) -> None:
-        super().__init__(what, **named)
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        lines = [super().__str__()]
-        lines += [f"  {problem.place}: {problem.message}" for problem in self.problems[:20]]
-        if len(self.problems) > 20:
-            lines.append(f"  ... and {len(self.problems) - 20} more")
-        return "\n".join(lines)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kind, (cls, what, named) = super().__reduce__()
-        return kind, (cls, what, {**named, "problems": self.problems})
-
-    def to_dict(self) -> dict[str, Any]:
-        """The error as plain data, with its problems."""
-        data = super().to_dict()
-        if self.problems:
-            data["problems"] = [problem.to_dict() for problem in self.problems]
-        return data
 
 
 class StorageError(ComalError, OSError):

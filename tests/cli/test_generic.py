@@ -61,6 +61,20 @@ def test_get(run: Run, nested: Path, tmp_path: Path) -> None:
     assert output.read_bytes() == payload("s10/b.bin")
 
 
+def test_get_never_replaces_what_it_reads(run: Run, nested: Path, tmp_path: Path) -> None:
+    before = nested.read_bytes()
+    link = tmp_path / "link.bin"
+    link.symlink_to(nested)
+    for output in (nested, link):
+        run("get", nested, "s2/b.bin", "-o", output, "--overwrite", code=10)
+    assert nested.read_bytes() == before
+    folder = tmp_path / "folder"
+    run("convert", nested, folder)
+    held = folder / "DATA" / "s2" / "a.bin"
+    run("get", folder, "s2/b.bin", "-o", held, "--overwrite", code=10)
+    assert held.read_bytes() == payload("s2/a.bin")
+
+
 @pytest.mark.parametrize("key", ["s3", "s2", "s2/", "s2/c.bin", "../x", "s2/a.bin/x", ""])
 def test_get_of_what_is_not_there(run: Run, nested: Path, tmp_path: Path, key: str) -> None:
     run("get", nested, key, "-o", tmp_path / "out", code=3)

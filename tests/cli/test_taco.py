@@ -14,6 +14,27 @@ import comal
 from tests.cli.conftest import NESTED_KEYS, Run, payload
 
 
+@pytest.mark.parametrize("target", ["s3://bucket/x.tacozip", "https://example.org/x"])
+def test_targets_are_local(run: Run, nested: Path, folder: Path, target: str) -> None:
+    for line in (
+        ("taco", "create", folder, target),
+        ("taco", "export", nested, target),
+        ("taco", "concat", nested, "-o", target),
+        ("taco", "zip2folder", nested, target),
+        ("taco", "tacocat", nested, "-o", target),
+        ("taco", "tacollection", nested, "-o", target),
+        ("get", nested, NESTED_KEYS[0], "-o", target),
+        ("demo", "--out", target),
+    ):
+        assert "must be a local path" in run(*line, code=2).stderr
+
+
+def test_a_bad_name_is_wrong_usage(run: Run, folder: Path, tmp_path: Path) -> None:
+    result = run("taco", "create", folder, tmp_path / "x.tacozip", "--id", "A B", code=2)
+    assert "lower-case letters" in result.stderr
+    assert list(tmp_path.glob("*x.tacozip*")) == []
+
+
 def ids(href: Path) -> list[str]:
     with comal.open(href) as dataset:
         found: list[str] = dataset.data.to_arrow().column("id").to_pylist()

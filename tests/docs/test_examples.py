@@ -13,10 +13,12 @@ from comal.cli.failures import EXIT_CODES
 from comal.cli.root import COMMANDS as ROOT_COMMANDS
 from comal.cli.taco import COMMANDS as TACO_COMMANDS
 from tests.docs.examples import blocks, run_python
+from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
 
 README = REPOSITORY / "README.md"
 GUIDE = REPOSITORY / "docs" / "guide.md"
+REMOTE = REPOSITORY / "docs" / "remote.md"
 
 
 def test_readme_python(workplace: Path) -> None:
@@ -28,6 +30,13 @@ def test_readme_python(workplace: Path) -> None:
 def test_guide_python(workplace: Path) -> None:
     run_python(GUIDE)
     assert (workplace / "europe-again.tacozip").is_file()
+
+
+def test_remote_python(demo_folder: Path, http_server: HttpServer) -> None:
+    http_server.put("scenes.tacozip", (demo_folder / "scenes.tacozip").read_bytes())
+    origin = http_server.url_for("")
+    run_python(REMOTE, {"https://example.org/": origin.rstrip("/") + "/"})
+    assert http_server.requests
 
 
 @pytest.mark.usefixtures("workplace")

@@ -244,8 +244,9 @@ def test_nobody_listens(hasty: StorageConfig) -> None:
     server = HttpServer()
     url = server.url_for("a")
     server.close()
-    with pytest.raises(StorageError, match="4 tries"):
+    with pytest.raises(StorageError, match="4 tries") as caught:
         storage.open_source(url, config=hasty).fetch([Head(1)])
+    assert "refused" in str(caught.value.found)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from comal.errors import (
 )
 from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage import StorageConfig
+from tests.support import public_folder, without_privileges
 
 
 def test_a_path_object(tmp_path: Path) -> None:
@@ -59,12 +60,13 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
         storage.open_source(tmp_path).fetch([Head(1, "x" * 300)])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"1")
-    (tmp_path / "a").chmod(0)
-    with pytest.raises(AccessDeniedError):
-        storage.open_source(tmp_path / "a").fetch([Head(1)])
+def test_a_file_that_may_not_be_read() -> None:
+    with public_folder() as folder:
+        (folder / "a").write_bytes(b"1")
+        storage.open_source(folder / "a").fetch([Head(1)])
+        (folder / "a").chmod(0)
+        with without_privileges(), pytest.raises(AccessDeniedError):
+            storage.open_source(folder / "a").fetch([Head(1)])
 
 
 def test_permission_errors_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

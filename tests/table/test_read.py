@@ -179,8 +179,8 @@ def test_dataset_pushes_down_to_ranges() -> None:
     assert source.requests == 0
     read = data.to_table(columns=["id"], filter=ds.field("number") == 555)
     assert read.to_pydict() == {"id": ["s555"]}
-    # One of ten row groups, and two of its columns, which are neighbours.
-    assert source.requests == 1
+    # One of ten row groups, and two of its columns.
+    assert source.round_trips == 1
     layout = table.footer.layout
     assert source.bytes_read == layout.size[5, :2].sum()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support import public_folder, without_privileges
 from tests.ziparchive.archives import contents
 
 from comal.errors import (
@@ -142,12 +143,13 @@ def test_sources_that_are_no_files(
     assert caught.value.where is not None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_source_that_must_not_be_read(tmp_path: Path) -> None:
-    (source,) = make(tmp_path, [5])
-    Path(source).chmod(0)
-    with pytest.raises(AccessDeniedError, match="cannot be opened"):
+def test_a_source_that_must_not_be_read() -> None:
+    with public_folder() as folder:
+        (source,) = make(folder, [5])
         pack(source)
+        Path(source).chmod(0)
+        with without_privileges(), pytest.raises(AccessDeniedError, match="cannot be opened"):
+            pack(source)
 
 
 @pytest.mark.parametrize("stated", [0, 4, 6, 9 * MIB])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,7 @@ def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwri
     """
     console = Console(highlight=False)
     quiet = style.quiet or style.json
-    with working("comal demo", style):
+    with working("comal demo", style, console if console.is_terminal else None):
         result = demo.run(
             [Path(name) for name in rasters] or None,
             out,
@@ -70,13 +73,17 @@ def _cell(value: Any) -> str:
 
 
 def _next(console: Console, result: Any) -> None:
-    archive = result.archive
+    comal = _program()
+    archive, key, name = (
+        shlex.quote(str(part))
+        for part in (result.archive, result.keys[0], Path(result.keys[0]).name)
+    )
     lines = (
-        f"comal info {archive}",
-        f"comal ls {archive} | head",
-        f"comal taco sql {archive} 'SELECT id FROM data LIMIT 3'",  # noqa: S608 - shown, not run
-        f"comal get {archive} {result.keys[0]} -o {Path(result.keys[0]).name}",
-        f"comal check {archive}",
+        f"{comal} info {archive}",
+        f"{comal} ls {archive} | head",
+        f"{comal} taco sql {archive} 'SELECT id FROM data LIMIT 3'",  # noqa: S608 - shown, not run
+        f"{comal} get {archive} {key} -o {name}",
+        f"{comal} check {archive}",
     )
     console.print()
     console.print(Text.assemble(("Look at   ", "bold green"), str(result.sheet)), soft_wrap=True)
@@ -84,6 +91,17 @@ def _next(console: Console, result: Any) -> None:
         console.print(Panel(Text("\n".join(lines)), title="type next", expand=False))
     else:
         console.print("Type next\n  " + "\n  ".join(lines), soft_wrap=True)
+
+
+def _program() -> str:
+    """How to call this program again: by its name where the shell finds it, else as it was."""
+    called = sys.argv[0]
+    if Path(called).name != "comal" or not Path(called).is_file():
+        return "comal"
+    found = shutil.which("comal")
+    if found is not None and Path(found).samefile(called):
+        return "comal"
+    return shlex.quote(called)
 
 
 def _summary(result: Any) -> dict[str, Any]:

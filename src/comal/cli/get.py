@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import write_bytes
+from comal.errors import ConflictError, shown
 from comal.formats import adapter_of, sniff
-from comal.storage import targets
+from comal.storage import parse_href, targets
 
 
 @click.command(
@@ -33,6 +37,8 @@ def command(source: str, key: str, output: str | None, *, overwrite: bool) -> No
     """
     archive = adapter_of(sniff(source).format).archive(source)
     try:
+        if output is not None:
+            _refuse_source(source, output)
         if output is None:
             for block in archive.blocks(key):
                 write_bytes(block)
@@ -42,3 +48,18 @@ def command(source: str, key: str, output: str | None, *, overwrite: bool) -> No
                 file.write(block)
     finally:
         archive.close()
+
+
+def _refuse_source(source: str, output: str) -> None:
+    """Refuse to replace the archive, or a file of a folder that is one, by a leaf of it."""
+    read = parse_href(source)
+    if read.scheme != "file":
+        return
+    held = Path(os.path.realpath(read.path))
+    target = Path(os.path.realpath(targets.local_path(output)))
+    if target == held or held in target.parents:
+        raise ConflictError(
+            "the target is part of the source",
+            where=shown(target, 200),
+            hint="choose another place",
+        )

@@ -6,7 +6,7 @@ import click
 
 from comal.cli import options
 from comal.cli.base import Command
-from comal.cli.output import json_lines, tab_lines, write_bytes
+from comal.cli.output import aligned_lines, json_lines, on_terminal, tab_lines, write_bytes
 from comal.formats import adapter_of, sniff
 
 
@@ -25,13 +25,17 @@ from comal.formats import adapter_of, sniff
 def command(style: options.Style, source: str, *, long: bool) -> None:
     """List every leaf of X in a fixed order, with the byte range that holds it.
 
-    Columns stand between tabs. The size is empty where only a request for the leaf itself could
-    tell it: in a folder on a server.
+    Columns stand between tabs, on a terminal below one another. The size is empty where only a
+    request for the leaf itself could tell it: in a folder on a server.
     """
     archive = adapter_of(sniff(source).format).archive(source)
     names = ["key", "size", "type", "href", "offset"] if long else ["key", "size"]
     try:
         for table in archive.leaves():
-            write_bytes(json_lines(table) if style.json else tab_lines(table.select(names)))
+            if style.json:
+                write_bytes(json_lines(table))
+            else:
+                lines = aligned_lines if on_terminal() else tab_lines
+                write_bytes(lines(table.select(names)))
     finally:
         archive.close()

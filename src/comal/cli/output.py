@@ -54,8 +54,9 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         return
     table = Table(header_style="bold", box=SIMPLE_HEAD)
     for number, name in enumerate(columns):
-        # The first column names the row and keeps its width.
-        table.add_column(Text(name), no_wrap=number == 0, overflow="fold")
+        # The first of several columns names the row and keeps its width.
+        keeps = number == 0 and len(columns) > 1
+        table.add_column(Text(name), no_wrap=keeps, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_plain(value)) for value in row))
     Console().print(table)
@@ -79,6 +80,18 @@ def tab_lines(table: Any) -> bytes:
     return _joined([*parts[:-1], "\n"])
 
 
+def aligned_lines(table: Any) -> bytes:
+    """A table of texts and integers as lines whose columns stand below one another."""
+    parts = []
+    for name in table.column_names:
+        column = table.column(name)
+        pad = pc.utf8_lpad if pa.types.is_integer(column.type) else pc.utf8_rpad
+        text = _replaced(pc.fill_null(_text(column), ""), _plain)
+        width = pc.max(pc.utf8_length(text)).as_py() or 0
+        parts += [pad(text, width), "  "]
+    return _joined([*parts[:-1], "\n"])
+
+
 def write_bytes(data: bytes) -> None:
     """Bytes to standard output, after the text that was printed before."""
     sys.stdout.flush()
@@ -86,15 +99,16 @@ def write_bytes(data: bytes) -> None:
 
 
 @contextmanager
-def working(what: str, style: Style) -> Iterator[Progress]:
+def working(what: str, style: Style, console: Console | None = None) -> Iterator[Progress]:
     """A bar with `what` on a terminal while something long runs; nothing elsewhere.
 
-    What it yields tells how far the work is; while nobody calls it, the bar only moves.
+    What it yields tells how far the work is; while nobody calls it, the bar only moves. What is
+    printed meanwhile must go through `console`, so that the bar makes way for it.
     """
     if style.quiet or style.json or not sys.stderr.isatty():
         yield silent
         return
-    with bars.Progress(console=Console(stderr=True), transient=True) as shown:
+    with bars.Progress(console=console or Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=None)
 
         def tell(done: int, total: int | None, what: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import shutil
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import click
@@ -15,6 +17,9 @@ from comal.cli.output import on_terminal, print_rows
 
 _BATCH = 8192
 _ON_TERMINAL = 100
+_CUT = 32
+# What stands around the cells of a column.
+_GAP = 3
 
 
 def print_result(table: Any, *, as_json: bool, as_csv: bool) -> None:
@@ -29,10 +34,31 @@ def print_result(table: Any, *, as_json: bool, as_csv: bool) -> None:
         writer.writerow(names)
         writer.writerows([_cell(value) for value in row] for row in _rows(table))
         return
-    print_rows(names, [[_cell(value) for value in row] for row in _rows(table[:_ON_TERMINAL])])
+    rows = [[_cell(value) for value in row] for row in _rows(table[:_ON_TERMINAL])]
+    shown = _fitting(names, rows, shutil.get_terminal_size().columns)
+    print_rows(names[:shown], [row[:shown] for row in rows])
+    more = []
     if table.num_rows > _ON_TERMINAL:
-        more = table.num_rows - _ON_TERMINAL
-        click.echo(f"... and {more} more rows; --csv and --json print all", err=True)
+        more.append(f"{table.num_rows - _ON_TERMINAL} more rows")
+    if shown < len(names):
+        more.append(f"{len(names) - shown} more columns ({', '.join(names[shown:])})")
+    if more:
+        click.echo(f"... and {' and '.join(more)}; --csv and --json print all", err=True)
+
+
+def _fitting(names: list[str], rows: list[list[str]], width: int) -> int:
+    """How many columns a terminal holds; where it does not hold all, long cells are cut."""
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    if sum(widths) + _GAP * len(widths) <= width:
+        return len(widths)
+    if len(widths) == 1:
+        return 1  # it folds, and nothing of it is lost
+    for row in rows:
+        row[:] = [cell if len(cell) <= _CUT else cell[: _CUT - 1] + "…" for cell in row]
+    ends = accumulate(
+        min(size, max(_CUT, len(name))) + _GAP for name, size in zip(names, widths, strict=True)
+    )
+    return max(1, sum(end <= width for end in ends))
 
 
 def _rows(table: Any) -> Iterator[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ COMMANDS = {
     "check": ("comal.cli.check", "Every problem of an archive; --repair writes a mended copy."),
     "convert": ("comal.cli.convert", "An archive or a folder of rasters into another container."),
     "taco": ("comal.cli.taco", "What only TACO can do: create, query, export, join."),
+    "tortilla": ("comal.cli.tortilla", "Make, change, cut and join Tortilla files."),
 }
 
 

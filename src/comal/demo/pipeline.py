@@ -79,7 +79,7 @@ def run(
     InvalidMetadataError
         Pixels came back that are not those of the source, or the check found an error.
     """
-    target = Path(out)
+    target = targets.local_path(out)
     if overwrite and target.exists() and not (target / ARCHIVE).is_file():
         raise ConflictError(
             "only the folder of an earlier demo is replaced",

@@ -141,7 +141,9 @@ def _rebuild(document: Mapping[str, Any]) -> ComalError:
     kind = getattr(errors, str(document.get("error")), None)
     if not (isinstance(kind, type) and issubclass(kind, ComalError)):
         kind = QueryError
-    named = {key: document.get(key) for key in ("where", "found", "expected", "hint")}
+    named: dict[str, Any] = {
+        key: document.get(key) for key in ("where", "found", "expected", "hint")
+    }
     return kind(str(document.get("what")), **named)
 
 

@@ -48,6 +48,8 @@ from comal.storage.source import ObjectInfo
 
 _STATUS = re.compile(r"status(?: code)?: (\d{3})")
 _BROKEN = ("error sending request", "HTTP error", "error decoding", "timed out", "connection")
+# Where the store looks for credentials when none are named.
+_METADATA_SERVICE = "169.254.169.254"
 
 _stores: PerProcess[tuple[str, ...], ObjectStore] = PerProcess()
 _memory: dict[str, MemoryStore] = {}
@@ -292,7 +294,12 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
         return TransientError(f"status {status}", status=status)
     if status is None and any(sign in text for sign in _BROKEN):
         return TransientError(text)
-    return StorageError("the store failed", where=ask.location.label, found=text, status=status)
+    hint = None
+    if _METADATA_SERVICE in text or "credential" in text.lower():
+        hint = "name credentials, or read a public bucket unsigned: AWS_NO_SIGN_REQUEST=YES"
+    return StorageError(
+        "the store failed", where=ask.location.label, found=text, hint=hint, status=status
+    )
 
 
 def _first_line(error: Exception) -> str:

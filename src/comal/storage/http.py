@@ -332,10 +332,12 @@ def _network_errors(location: Location) -> Iterator[None]:
         ) from error
     except LocationValueError as error:
         raise StorageError("not a URL", where=location.label, found=shown(str(error))) from error
+    except NewConnectionError as error:
+        # Before the timeouts: urllib3 counts it among them. Its text begins with the object.
+        reason = str(error).partition(": ")[2] or str(error)
+        raise TransientError(f"no connection: {reason}") from error
     except PoolTimeoutError as error:
         raise TransientError("no answer in time") from error
-    except NewConnectionError as error:
-        raise TransientError(f"no connection: {error}") from error
     except ProtocolError as error:
         short = any(isinstance(cause, IncompleteRead) for cause in error.args)
         reason = "the answer ended early" if short else f"the connection broke: {error}"

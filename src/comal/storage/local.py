@@ -138,8 +138,11 @@ class LocalSource(LocatedSource):
 def _translated(what: str, location: Location) -> Iterator[None]:
     try:
         yield
-    except OSError:
-        with translated(ERRORS, what, where=location.label):
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError("no such file or folder", where=location.label) from error
+    except OSError as error:
+        # The words of the system, without its number and the path that stands before.
+        with translated(ERRORS, what, where=location.label, found=error.strerror or str(error)):
             raise
 
 

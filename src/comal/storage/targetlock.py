@@ -47,7 +47,7 @@ def locked(target: Path) -> Iterator[None]:
         When somebody else holds it, in this process or another.
     """
     path = target.parent / f".{_stem(target.name)}.lock"
-    with write_errors("cannot lock", target):
+    with write_errors("cannot write", target):
         descriptor = _acquire(path, target)
     try:
         yield

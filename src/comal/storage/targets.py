@@ -132,7 +132,14 @@ def new_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterato
             _publish_folder(part, target, overwrite=overwrite)
 
 
-def _local_target(path: str | os.PathLike[str]) -> Path:
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """The path of a target as the caller wrote it; targets are local.
+
+    Raises
+    ------
+    InvalidInputError
+        It is a URL of something else, or no path.
+    """
     location = parse_href(path)
     if location.scheme != FILE:
         raise InvalidInputError(
@@ -140,12 +147,18 @@ def _local_target(path: str | os.PathLike[str]) -> Path:
             where=location.label,
             hint="write it here and copy it to the store when it is complete",
         )
-    target = Path(location.path)
+    return Path(location.path if "://" in os.fspath(path) else path)
+
+
+def _local_target(path: str | os.PathLike[str]) -> Path:
+    target = Path(parse_href(local_path(path)).path)
     if not target.name:
-        raise InvalidInputError("the target must have a name", where=location.label)
+        raise InvalidInputError("the target must have a name", where=shown_path(target))
     if not target.parent.is_dir():
         raise ObjectNotFoundError(
-            "the folder of the target does not exist", where=shown_path(target.parent)
+            "the folder of the target does not exist",
+            where=shown_path(target.parent),
+            hint="make it first, or write to one that is there",
         )
     return target
 

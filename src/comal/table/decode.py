@@ -27,6 +27,9 @@ BATCH = 65_536
 _SHARE = 4
 """What columns of unknown size may take while they are decoded, as a part of `leaf_bytes`."""
 
+_CHUNK = 4096
+"""Rows of a batch on average under which batches are joined to one: that costs a copy."""
+
 
 @dataclass(slots=True)
 class _Ways:
@@ -126,10 +129,12 @@ class Decoder:
                     total += found.values * width if width else found.total
                     if width or not (found.dictionary or found.prefixes):
                         continue
-                    bound += found.largest * found.values
-                    largest = max(largest, found.largest)
+                    # Shared prefixes may repeat a whole page, and a dictionary its longest entry.
+                    longest = found.largest if found.prefixes else found.dictionary
+                    bound += longest * found.values
+                    largest = max(largest, longest)
                     prefixes |= found.prefixes
-                    dictionary |= found.dictionary
+                    dictionary |= found.dictionary > 0
             if bound <= spare:
                 spare -= bound
                 ways.whole.append(name)
@@ -188,7 +193,7 @@ class Decoder:
             if not batches:
                 return {name: pa.chunked_array([], self._schema.field(name).type) for name in names}
             table = pa.Table.from_batches(batches)
-            if len(batches) > 2 * len(self._groups):
+            if table.num_rows < _CHUNK * len(batches):
                 table = table.combine_chunks()
         return dict(zip(names, table.columns, strict=True))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from comal.errors import InvalidMetadataError, translated
 from comal.table.thrift import I32, STRUCT, CompactReader
@@ -10,6 +10,9 @@ from comal.table.thrift import I32, STRUCT, CompactReader
 _DICTIONARY = frozenset({2, 8})
 """PLAIN_DICTIONARY and RLE_DICTIONARY."""
 _DELTA_BYTE_ARRAY = 7
+_DICTIONARY_PAGE = 2
+_DICTIONARY_HEADER = 7
+"""The type of a page in a PageHeader, and the field that such a page has."""
 _ENCODING_FIELD = {5: 2, 8: 4}
 """DataPageHeader and DataPageHeaderV2 in a PageHeader, and where each says its encoding."""
 
@@ -26,8 +29,8 @@ class Expansion:
     """Bytes of the largest page."""
     total: int
     """Bytes of all pages."""
-    dictionary: bool
-    """Whether values are looked up in a dictionary."""
+    dictionary: int
+    """Bytes of the dictionary in which values are looked up, 0 where there is none."""
     prefixes: bool
     """Whether values share their beginnings (DELTA_BYTE_ARRAY)."""
     values: int
@@ -37,41 +40,60 @@ class Expansion:
 def expansion(chunk: bytes, where: str) -> Expansion:
     """Walk over the page headers of a column chunk."""
     sizes = [0]
-    values = 0
-    encodings = set()
+    encodings: set[int] = set()
+    values = dictionary = 0
     reader = CompactReader(chunk)
     with translated({IndexError: InvalidMetadataError}, "page header is broken", where=where):
         while reader.at < len(chunk):
-            size, stored, encoding, count = _page_header(reader)
-            if stored < 0 or size < 0 or count < 0:
+            page = _page_header(reader)
+            if page.stored < 0 or page.size < 0 or min(page.values, default=0) < 0:
                 raise InvalidMetadataError("page of a negative size", where=where)
-            reader.at += stored
+            reader.at += page.stored
+            # Without a codec a page is what is stored, whatever else its header says.
+            size = max(page.size, page.stored)
             sizes.append(size)
-            encodings.add(encoding)
-            values += count
+            encodings.update(page.encodings)
+            values += sum(page.values)
+            if page.dictionary:
+                dictionary = max(dictionary, size)
     return Expansion(
         max(sizes),
         sum(sizes),
-        bool(encodings & _DICTIONARY),
+        max(1, dictionary) if encodings & _DICTIONARY else 0,
         _DELTA_BYTE_ARRAY in encodings,
         values,
     )
 
 
-def _page_header(reader: CompactReader) -> tuple[int, int, int, int]:
-    """PageHeader: 2 uncompressed_page_size, 3 compressed_page_size; encoding and values."""
-    size = stored = values = 0
-    encoding = -1
+@dataclass(slots=True)
+class _Page:
+    """What a page header says, with everything that any reader could take for true."""
+
+    size: int = 0
+    stored: int = 0
+    dictionary: bool = False
+    encodings: list[int] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+
+
+def _page_header(reader: CompactReader) -> _Page:
+    """PageHeader: 1 type, 2 uncompressed_page_size, 3 compressed_page_size, 7 dictionary."""
+    page = _Page()
     for number, kind in reader.fields():
-        if number == 2 and kind == I32:
-            size = reader.integer()
+        if number == 1 and kind == I32:
+            page.dictionary |= reader.integer() == _DICTIONARY_PAGE
+        elif number == 2 and kind == I32:
+            page.size = reader.integer()
         elif number == 3 and kind == I32:
-            stored = reader.integer()
+            page.stored = reader.integer()
         elif number in _ENCODING_FIELD and kind == STRUCT:
             encoding, values = _data_page(reader, _ENCODING_FIELD[number])
+            page.encodings.append(encoding)
+            page.values.append(values)
         else:
+            page.dictionary |= number == _DICTIONARY_HEADER
             reader.skip(kind)
-    return size, stored, encoding, values
+    return page
 
 
 def _data_page(reader: CompactReader, place: int) -> tuple[int, int]:

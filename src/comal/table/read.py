@@ -165,8 +165,9 @@ class ParquetTable:
 
     def dataset(
         self,
-        read: Callable[[Sequence[str], Sequence[int]], Any] | None = None,
         failures: list[ComalError] | None = None,
+        *,
+        whole: Callable[[Sequence[str]], Any] | None = None,
     ) -> Any:
         """A `pyarrow.dataset.Dataset`, for engines that push projections and filters down.
 
@@ -175,12 +176,12 @@ class ParquetTable:
 
         Parameters
         ----------
-        read
-            Reads columns of row groups instead of `read`, such as from memory.
         failures
             Takes the error that ended a scan, of which an engine would pass on the text alone.
+        whole
+            Gives columns of all row groups, such as from memory, instead of reading them.
         """
-        return Scan(self, read or self.read, [] if failures is None else failures)
+        return Scan(self, [] if failures is None else failures, whole)
 
     def fragment(self) -> Any:
         """A `pyarrow.dataset.ParquetFileFragment`, to ask what statistics rule out."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from comal.table.read import ParquetTable
 
 _RUN_BYTES = 32 << 20
-_RUN_CELLS = 16_000_000
+_RUN_CELLS = 4_000_000
 """What one read of a scan takes at once: stored bytes, and rows times columns."""
 _PASSED = 8
 """Bytes that a scan may decode and drop by its filter, as a multiple of `leaf_bytes`."""
@@ -35,16 +35,16 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
     def __init__(
         self,
         table: ParquetTable,
-        read: Callable[[Sequence[str], Sequence[int]], Any],
         failures: list[ComalError],
+        whole: Callable[[Sequence[str]], Any] | None = None,
     ) -> None:
         super().__init__(table.schema.empty_table())
         self._table = table
-        self._read = read
         self._failures = failures
+        self._whole = whole
 
     def __reduce__(self) -> Any:
-        return Scan, (self._table, self._table.read, [])
+        return Scan, (self._table, [])
 
     def scanner(
         self,
@@ -54,7 +54,7 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
     ) -> Scanned:
         """What reads `columns` of the rows that `filter` (an Arrow expression) keeps."""
         names = self._table.column_names if columns is None else list(columns)
-        return Scanned(self._table, self._read, self._failures, names, filter)
+        return Scanned(self._table, self._failures, self._whole, names, filter)
 
 
 class Scanned:
@@ -63,14 +63,14 @@ class Scanned:
     def __init__(
         self,
         table: ParquetTable,
-        read: Callable[[Sequence[str], Sequence[int]], Any],
         failures: list[ComalError],
+        whole: Callable[[Sequence[str]], Any] | None,
         names: Sequence[str],
         condition: Any,
     ) -> None:
         self._table = table
-        self._read = read
         self._failures = failures
+        self._whole = whole
         self._names = list(names)
         self._condition = condition
         self.projected_schema = pa.schema([table.schema.field(name) for name in names])
@@ -98,9 +98,7 @@ class Scanned:
         limits = self._table.limits
         where = self._table.where
         decoded = kept = 0
-        read = self._names + self._of_condition()
-        for run in self._table.runs(read, self._groups(), stored=_RUN_BYTES, cells=_RUN_CELLS):
-            rows = self._read(read, run)
+        for rows in self._reads(self._names + self._of_condition()):
             decoded += rows.nbytes
             if decoded > _PASSED * limits.leaf_bytes:
                 raise LimitExceededError(
@@ -111,6 +109,14 @@ class Scanned:
                 kept += batch.nbytes
                 limits.check("leaf_bytes", kept, where)
                 yield batch
+
+    def _reads(self, names: Sequence[str]) -> Iterator[Any]:
+        if self._whole is not None:
+            yield self._whole(names)
+            return
+        runs = self._table.runs(names, self._groups(), stored=_RUN_BYTES, cells=_RUN_CELLS)
+        for run in runs:
+            yield self._table.read(names, run)
 
     def _matching(self, rows: Any) -> Iterator[Any]:
         if self._condition is None:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from comal.convert.tortilla_taco import migrate as migrate
     from comal.taco import extensions as extensions
     from comal.taco.checking import Report as Report
     from comal.taco.checking import check as check
@@ -66,12 +67,16 @@ _HOMES = {
     "zip2folder_async": "copying.converting",
 }
 
-__all__ = sorted([*_HOMES, "extensions"])  # noqa: PLE0605 - one table names homes and exports
+__all__ = sorted([*_HOMES, "extensions", "migrate"])  # noqa: PLE0605 - one table names homes and exports
 
 
 def __getattr__(name: str) -> Any:
     if name == "extensions":
         return import_module("comal.taco.extensions")
+    if name == "migrate":
+        # The one name that points upward: a conversion knows two formats, which do not know one
+        # another, and yet users look for it here.
+        return import_module("comal.convert.tortilla_taco").migrate
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'comal.taco' has no attribute {name!r}")

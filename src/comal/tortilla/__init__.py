@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from comal.tortilla.writing.editing import set_columns as set_columns
     from comal.tortilla.writing.enriching import Enrichment as Enrichment
     from comal.tortilla.writing.enriching import enrich as enrich
+    from comal.tortilla.writing.folders import pack_folder as pack_folder
     from comal.tortilla.writing.objects import Slice as Slice
     from comal.tortilla.writing.samples import RAI as RAI
     from comal.tortilla.writing.samples import STAC as STAC
@@ -65,6 +66,7 @@ _HOMES = {
     "load": "reading.loading",
     "open": "reading.loading",
     "open_async": "reading.loading",
+    "pack_folder": "writing.folders",
     "rename": "writing.editing",
     "set_columns": "writing.editing",
     "split": "writing.copying",

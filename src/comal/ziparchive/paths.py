@@ -264,7 +264,8 @@ def _open(path: str) -> int:
     try:
         return os.open(path, _OPEN)
     except (OSError, ValueError) as error:
-        with translated(_SOURCE, "source cannot be opened", where=shown(path, 200)):
+        found = getattr(error, "strerror", None) or str(error)
+        with translated(_SOURCE, "source cannot be opened", where=shown(path, 200), found=found):
             raise error from None
         raise  # pragma: no cover - the table names both kinds
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
+from comal.limits import Limits
 from comal.storage import CountingSource, open_source
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.loading import load
@@ -198,6 +199,38 @@ def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:
     assert len(view.data) == 0
     assert source.bytes - opened < 400_000
     assert (tmp_path / "x.tacozip").stat().st_size > 3_000_000
+
+
+def test_columns_of_a_local_level_are_read_once(tmp_path: Path) -> None:
+    many = {f"img_{n:05d}": b"x" for n in range(30_000)}
+    source = CountingSource(open_source(write(tmp_path, Recipe(tree=many))))
+    dataset = load(source, tail=4096)
+    query = "SELECT id FROM data WHERE value >= $n"
+    count = len(dataset.sql(query, {"n": 0}).data)
+    seen = source.bytes
+    assert len(dataset.sql(query, {"n": 0}).data) == count > 0
+    assert source.bytes == seen
+    first = dataset.data
+    seen = source.bytes
+    assert dataset.data.to_arrow().equals(first.to_arrow())
+    assert source.bytes == seen
+
+
+def test_rows_as_read_are_those_of_a_query(dataset: TacoDataset) -> None:
+    read = dataset.data.to_arrow()
+    queried = dataset.sql("SELECT * FROM data").data.to_arrow()
+    assert read.column_names == dataset.columns
+    assert read.to_pydict() == queried.to_pydict()
+    assert dataset.data_raw.to_arrow().to_pydict() == read.to_pydict()
+
+
+def test_a_view_stays_within_the_limits(tmp_path: Path) -> None:
+    path = write(tmp_path, Recipe(tree=TREE, table=located))
+    small = load(path, limits=Limits(leaf_bytes=200))
+    with pytest.raises(LimitExceededError, match="leaf bytes"):
+        _ = small.data
+    with pytest.raises(LimitExceededError, match="leaf bytes"):
+        _ = small.sql("SELECT * FROM data").data
 
 
 def test_isolated_queries(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.sources import LocalFiles
 from comal.taco.writing import zipwrite
 from comal.taco.writing.creating import create
+from tests.support import public_folder, without_privileges
 from tests.taco.write.small import Archive, dataset, flat, nested
 
 FORMS = pytest.mark.parametrize("name", ["out.tacozip", "out"])
@@ -93,12 +94,28 @@ def test_sources_that_are_no_files(tmp_path: Path, name: str) -> None:
     assert left(tmp_path) == ["pipe"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_source_that_may_not_be_read(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"x")
-    (tmp_path / "secret").chmod(0)
-    with pytest.raises(AccessDeniedError):
-        create(dataset(Tortilla([Sample("a", tmp_path / "secret")])), tmp_path / "a.zip")
+@FORMS
+def test_source_that_may_not_be_read(name: str) -> None:
+    with public_folder() as folder:
+        secret = folder / "secret"
+        secret.write_bytes(b"x")
+        made = dataset(Tortilla([Sample("a", secret)]))
+        create(made, folder / f"before-{name}")
+        secret.chmod(0)
+        with without_privileges(), pytest.raises(AccessDeniedError, match="secret"):
+            create(made, folder / name)
+        assert left(folder) == [f"before-{name}", "secret"]
+
+
+@FORMS
+def test_target_that_may_not_be_written(name: str) -> None:
+    with public_folder() as folder:
+        create(dataset(flat(2)), folder / name)
+        locked = folder / "locked"
+        locked.mkdir(0o555)
+        with without_privileges(), pytest.raises(AccessDeniedError, match="locked"):
+            create(dataset(flat(2)), locked / name)
+        assert left(locked) == []
 
 
 @FORMS

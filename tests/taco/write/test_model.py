@@ -13,10 +13,12 @@ import pyarrow as pa
 import pydantic
 import pytest
 
-from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError
+from comal.errors import InvalidInputError, LimitExceededError
+from comal.taco.extensions import Split
 from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.verbosity import verbose
+from comal.taco.warning import TacoWarning
 from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat
 
@@ -344,7 +346,7 @@ def test_polars_and_pandas_frames_are_tables(tmp_path: Path) -> None:
 
 
 def test_every_bad_field_is_named() -> None:
-    with pytest.raises(InvalidMetadataError) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         dataset(flat(), id="Ñandú", licenses=[], tasks="x", providers=[{}], title="t" * 251)
     places = [problem.place for problem in caught.value.problems]
     assert [place.rpartition(" ")[2] for place in places] == [
@@ -354,6 +356,37 @@ def test_every_bad_field_is_named() -> None:
         "providers[0]",
         "title",
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ({"taco_version": "9"}, "taco_version"),
+        ({"extent": {"temporal": ["2020-01-01", "2019-01-01"]}}, "extent.temporal"),
+        ({"extent": {"temporal": ["2020-01-01", "soon"]}}, "extent.temporal"),
+    ],
+)
+def test_what_no_reader_could_use_is_refused(field: dict[str, Any], place: str) -> None:
+    with pytest.raises(InvalidInputError, match=place):
+        dataset(flat(), **field)
+
+
+def test_unknown_tasks_are_taken_with_a_warning() -> None:
+    with pytest.warns(TacoWarning, match="'foo' is a name that other tools do not know"):
+        taco = dataset(flat(), tasks=["foo"])
+    assert taco.tasks == ["foo"]
+
+
+def test_sources_are_local() -> None:
+    with pytest.raises(InvalidInputError, match="sources are local"):
+        Sample(id="a", path="https://example.org/a.tif")
+
+
+def test_a_class_is_no_extension_and_one_sample_no_list() -> None:
+    with pytest.raises(InvalidInputError, match=r"Split\(\.\.\.\)"):
+        Sample(id="a", path=b"x").extend_with(Split)
+    with pytest.raises(InvalidInputError, match="no list"):
+        Tortilla(Sample(id="a", path=b"x"))  # type: ignore[arg-type]  # what is refused
 
 
 def test_extending_a_dataset() -> None:

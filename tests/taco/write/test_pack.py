@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import shapely
 from rasterio import Affine
 
 from comal.errors import InvalidInputError, ObjectNotFoundError
+from comal.taco.warning import TacoWarning
 from comal.taco.writing.packing import pack_folder
 from tests.support import SHARED, needs_shared
 from tests.taco.write.small import Archive
@@ -156,6 +158,27 @@ def test_bad_manifests(scenes: Path, tmp_path: Path, rows: str, error: type[Exce
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         pack_folder(tmp_path / "no", tmp_path / "a.tacozip")
+
+
+def test_nothing_that_was_asked_for_is_left_out_in_silence(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    (root / "a.bin").write_bytes(b"a")
+    output = tmp_path / "a.tacozip"
+    link = root / "b.bin"
+    link.symlink_to("nowhere")
+    with pytest.raises(InvalidInputError, match="leads nowhere"):
+        pack_folder(root, output)
+    link.unlink()
+    os.mkfifo(link)
+    with pytest.raises(InvalidInputError, match="pipe"):
+        pack_folder(root, output)
+    pack_folder(root, tmp_path / "pattern.tacozip", pattern="a.*")
+    link.unlink()
+    link.symlink_to(root)
+    with pytest.warns(TacoWarning, match="link to a folder is left out"):
+        pack_folder(root, output)
+    assert Archive(output).leaves() == {"a.bin": b"a"}
 
 
 @needs_shared

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tortilla
-from comal.tortilla import Sample, TortillaWarning, compact, compile, create, join, split
+from comal.tortilla import Sample, TortillaWarning, compact, create, join, split
 from tests.tortilla.write.oracle import read
 
 IDS = st.text("abcdefgh123_é", min_size=1, max_size=4).filter(
@@ -28,7 +28,8 @@ FEW = settings(max_examples=30, deadline=None)
 
 def samples_of(tree: dict[str, Any]) -> list[Sample]:
     return [
-        Sample(name, path=samples_of(value)) if isinstance(value, dict)
+        Sample(name, path=samples_of(value))
+        if isinstance(value, dict)
         else Sample(name, "BYTES", value, size=len(value))
         for name, value in tree.items()
     ]
@@ -60,8 +61,12 @@ def test_trees_come_back(tree: dict[str, Any]) -> None:
         assert found.ids == list(tree)
         assert as_comal_reads(made) == leaves(tree)
         assert found.free == bytes(174)
-        ends = [a + b for a, b in zip(found.column("tortilla:offset"),
-                                      found.column("tortilla:length"), strict=True)]
+        ends = [
+            a + b
+            for a, b in zip(
+                found.column("tortilla:offset"), found.column("tortilla:length"), strict=True
+            )
+        ]
         assert found.column("tortilla:offset") == [200, *ends[:-1]]
         assert found.footer[0] == ends[-1]
 
@@ -92,7 +97,7 @@ def test_subsets_keep_their_order(tree: dict[str, Any], random: Any) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", TortillaWarning)
         made = create(samples_of(tree), Path(folder, "a.tortilla"))
-        part = compile(made, Path(folder, "b.tortilla"), ids=chosen)
+        part = tortilla.compile(made, Path(folder, "b.tortilla"), ids=chosen)
         assert read(part).ids == chosen
         assert read(part).tree() == {name: tree[name] for name in chosen}
         before = made.path.read_bytes()

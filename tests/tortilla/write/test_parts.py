@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,4 +163,4 @@ def test_an_error_in_the_middle(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         create(stream(), tmp_path / "a.tortilla", chunk_rows=1_000)
     assert listing(tmp_path) == []
-    assert len(os.listdir("/proc/self/fd")) < 100
+    assert len(list(Path("/proc/self/fd").iterdir())) < 100

@@ -83,8 +83,10 @@ def test_headers_fill_what_is_missing(tmp_path: Path) -> None:
         assert rows[name]["stac:centroid"] is None
     assert rows["given"]["stac:crs"] == "EPSG:4326"
     assert rows["given"]["stac:centroid"] == "POINT (1 2)"
-    with rasterio.open(f"/vsisubfile/{rows['rotated']['tortilla:offset']}"
-                       f"_{rows['rotated']['tortilla:length']},{tmp_path / 'a.tortilla'}") as file:
+    with rasterio.open(
+        f"/vsisubfile/{rows['rotated']['tortilla:offset']}"
+        f"_{rows['rotated']['tortilla:length']},{tmp_path / 'a.tortilla'}"
+    ) as file:
         assert file.transform.to_gdal() == ROTATED
 
 
@@ -120,11 +122,14 @@ def test_a_nested_item_takes_the_place_of_its_first_raster(tmp_path: Path) -> No
     two = write(tmp_path / "two.tif", PIXELS, affine=(400000, 10, 0, 8700000, 0, -10))
     samples = [
         Sample("none", path=[Sample("text", path=b"text")]),
-        Sample("both", path=[
-            Sample("text", path=b"text"),
-            Sample("two", path=two, stac_data={"time_start": 7}),
-            Sample("one", path=one, stac_data={"time_start": 8}),
-        ]),
+        Sample(
+            "both",
+            path=[
+                Sample("text", path=b"text"),
+                Sample("two", path=two, stac_data={"time_start": 7}),
+                Sample("one", path=one, stac_data={"time_start": 8}),
+            ],
+        ),
         Sample("flat", path=one),
     ]
     found = read(create(samples, tmp_path / "a.tortilla"))
@@ -216,7 +221,10 @@ def test_layers_and_areas(tmp_path: Path) -> None:
     assert str(found.table.schema.field("rai:elevation").type) == "int64"
     keys = {key.decode(): value.decode() for key, value in found.metadata.items()}
     assert sorted(keys) == [
-        "source:rai:admin0", "source:rai:admin1", "source:rai:cisi", "source:rai:elevation"
+        "source:rai:admin0",
+        "source:rai:admin1",
+        "source:rai:cisi",
+        "source:rai:elevation",
     ]
     assert re.fullmatch(r"cisi\.tif, sha256 [0-9a-f]{64}", keys["source:rai:cisi"])
     again = create(placed(tmp_path), tmp_path / "b.tortilla", stac=True, rai=rai)
@@ -260,8 +268,8 @@ def test_enrichments_that_cannot_be(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInputError, match=match):
             create(samples, tmp_path / "a.tortilla", stac=True, rai=Enrichment(rasters))
+    missing = Enrichment({"elevation": tmp_path / "missing.tif"})
     with pytest.raises(ObjectNotFoundError):
-        missing = Enrichment({"elevation": tmp_path / "missing.tif"})
         create(samples, tmp_path / "a.tortilla", stac=True, rai=missing)
     with pytest.raises(InvalidInputError, match="without a place"):
         create(samples, tmp_path / "a.tortilla", rai=Enrichment(found))
@@ -271,8 +279,10 @@ def test_enrichments_that_cannot_be(tmp_path: Path) -> None:
 @needs_shared
 def test_a_real_raster(tmp_path: Path) -> None:
     path = SHARED / "data" / "landsat7_rgb_utm18.tif"
-    made = create([Sample("a", path=path, stac_data={"time_start": 5, "time_end": 6})],
-                  tmp_path / "a.tortilla")
+    made = create(
+        [Sample("a", path=path, stac_data={"time_start": 5, "time_end": 6})],
+        tmp_path / "a.tortilla",
+    )
     found = read(made)
     with rasterio.open(path) as file:
         assert found.column("stac:geotransform") == [list(file.transform.to_gdal())]

@@ -1,4 +1,4 @@
-"""The columnar door: tables, batches, nested tables; a million items are never a million objects."""
+"""The columnar door: tables, batches, nested tables; no object per item."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ def test_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rowstore, "_HELD", 10_000)
     streamed = create(batches(5_000, 300), tmp_path / "s.tortilla")
     assert streamed.path.read_bytes() == whole.path.read_bytes()
-    reader = pa.RecordBatchReader.from_batches(
-        next(batches(1, 1)).schema, batches(5_000, 700)
-    )
+    reader = pa.RecordBatchReader.from_batches(next(batches(1, 1)).schema, batches(5_000, 700))
     assert create(reader, tmp_path / "r.tortilla").path.read_bytes() == whole.path.read_bytes()
 
     def growing() -> Iterator[Any]:
@@ -162,7 +160,7 @@ def test_nested_tables_that_do_not_fit(tmp_path: Path) -> None:
         (change(1, parent=None), "no column 'parent'"),
         (change(1, parent=[1, 1, 1, 0]), "twice"),
         (change(1, parent=[0, 2, 1, 0]), "a payload and items in it"),
-        (change(2, path=[None]) , "without a payload"),
+        (change(2, path=[None]), "without a payload"),
         ([], "no tables"),
     ):
         with pytest.raises(InvalidInputError, match=match):

@@ -62,8 +62,8 @@ def command(
     """Pack the files below DIRECTORY as one TACO data set.
 
     A file becomes a sample, a subfolder a sample that holds samples; subfolders of one depth
-    must hold files of the same names. OUTPUT is one ZIP archive when its name ends in .tacozip
-    or .zip, else a folder.
+    must hold files of the same names. Names that begin with a dot are left out. OUTPUT is one ZIP
+    archive when its name ends in .tacozip or .zip, else a folder.
     """
     fields = collection_fields(**collection)
     with working(f"packing {directory}", style) as progress:

@@ -26,7 +26,7 @@ from comal.errors import (
     translated,
 )
 from comal.progress import Progress
-from comal.storage import StorageConfig, open_source
+from comal.storage import StorageConfig, open_source, targets
 from comal.storage.local import ERRORS
 from comal.taco import spec
 from comal.taco.copying.exporting import check_limit, computed_schemas
@@ -201,7 +201,7 @@ async def zip2folder_async(
 
 
 def _target(output: str | os.PathLike[str], kind: str) -> Path:
-    target = Path(output)
+    target = targets.local_path(output)
     container_of(target, kind)  # refuses names that a folder cannot have
     return target
 

@@ -16,6 +16,7 @@ from typing import Any
 from comal.errors import InvalidInputError, shown
 from comal.geo.times import parse_instant
 from comal.progress import Progress
+from comal.storage import targets
 from comal.taco import spec
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.targetcheck import refuse_source
@@ -118,7 +119,7 @@ def export(
         raise InvalidInputError(
             "not a dataset", found=type(dataset).__name__, hint="pass what load returns"
         )
-    target = Path(output)
+    target = targets.local_path(output)
     kind = container_of(target, output_format)
     check_limit(limit)
     how = settings(parquet)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.errors import InvalidInputError, Problem, shown
 from comal.geo import times
 from comal.taco import spec
 from comal.taco.model.columns import check_key
@@ -17,7 +18,7 @@ from comal.taco.model.extent import extent_of
 from comal.taco.model.pit import check_pit
 from comal.taco.model.sample import Sample, as_table
 from comal.taco.model.tortilla import Tortilla
-from comal.taco.verbosity import LOGGER
+from comal.taco.warning import TacoWarning
 
 __all__ = ["Sample", "Taco", "Tortilla"]
 
@@ -51,10 +52,9 @@ class Taco:
 
     Raises
     ------
-    InvalidMetadataError
-        Fields that the specification does not allow, all of them.
     InvalidInputError
-        Samples that differ in structure (PIT-1) or in their fields (PIT-2).
+        Fields that the specification does not allow, all of them in `problems`; samples that
+        differ in structure (PIT-1) or in their fields (PIT-2).
     """
 
     def __init__(
@@ -100,13 +100,15 @@ class Taco:
         self.extend_with(extra)
 
     def _check(self) -> None:
-        problems = spec.collection_problems(self.fields(), where="Taco")
+        problems = [
+            *spec.collection_problems(self.fields(), where="Taco"),
+            *_unwritable(self.taco_version, self.extent),
+        ]
         errors = [problem for problem in problems if problem.severity == "error"]
-        for problem in problems:
-            if problem.severity != "error":
-                LOGGER.warning("%s: %s", problem.place, problem.message)
         if errors:
-            raise InvalidMetadataError("fields of the dataset are not valid", problems=errors)
+            raise InvalidInputError("fields of the dataset are not valid", problems=errors)
+        for problem in problems:
+            warnings.warn(f"{problem.place}: {problem.message}", TacoWarning, stacklevel=3)
 
     def __getattr__(self, name: str) -> Any:
         extra = self.__dict__.get("extra", {})
@@ -222,3 +224,21 @@ def _extent(extent: Any) -> dict[str, Any] | None:
     given.setdefault("temporal", None)
     checked: dict[str, Any] = given
     return checked
+
+
+def _unwritable(version: object, extent: object) -> Iterator[Problem]:
+    """What may stand in a collection of others but not in a new one."""
+    if not (isinstance(version, str) and spec.READABLE_VERSIONS.match(version)):
+        text = f"must be a version 2.x.y, found {version!r}"
+        yield Problem("taco-collection-field", "Taco: taco_version", text)
+    temporal = extent.get("temporal") if isinstance(extent, Mapping) else None
+    if not isinstance(temporal, list | tuple) or len(temporal) != 2:
+        return  # nothing is known, or the type is wrong: told elsewhere
+    try:
+        start, end = map(times.parse_instant, temporal)
+    except InvalidInputError as error:
+        yield Problem("taco-extent", "Taco: extent.temporal", f"{error.what}: {error.found}")
+        return
+    if start > end:
+        text = f"must begin before it ends, found {temporal[0]!r} to {temporal[1]!r}"
+        yield Problem("taco-extent", "Taco: extent.temporal", text)

@@ -217,8 +217,16 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
         text = os.fspath(path)
         if not isinstance(text, str) or not text:
             raise InvalidInputError("path of a sample is empty or no text", found=shown(text))
+        if text[0] == "/":
+            return text, _FILE
+        if "://" in text:
+            raise InvalidInputError(
+                "sources are local files",
+                found=shown(text, 120),
+                hint="fetch it first, or pass its bytes",
+            )
         # A later change of the working folder must not change what the sample is.
-        return text if text[0] == "/" else os.path.abspath(text), _FILE  # noqa: PTH100
+        return os.path.abspath(text), _FILE  # noqa: PTH100
     if isinstance(path, bytearray | memoryview):
         return bytes(path), _FILE
     if hasattr(path, "strict_schema"):
@@ -234,6 +242,13 @@ def _extension_values(
     sample: Sample, extension: Any, name: str | None
 ) -> Iterator[tuple[str, Any, Any]]:
     """Fields of an extension as (key, value, Arrow field or None)."""
+    if isinstance(extension, type):
+        raise InvalidInputError(
+            "a class cannot extend a sample",
+            where=f"sample {shown(sample.id)}",
+            found=extension.__name__,
+            hint=f"pass what it makes: {extension.__name__}(...)",
+        )
     if isinstance(extension, pa.Table):
         yield from _row_values(extension, sample, name)
     elif isinstance(extension, Mapping):

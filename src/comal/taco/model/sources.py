@@ -304,7 +304,7 @@ class NoPayloads:
 
     def place(self, row: int) -> str:
         """That there is nothing."""
-        return f"empty sample in row {row}"
+        return f"row {row}, which has no bytes of its own"
 
 
 @dataclass(frozen=True, slots=True)

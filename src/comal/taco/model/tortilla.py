@@ -51,6 +51,13 @@ class Tortilla:
         self._levels: Levels | None = None
         self._stream: Batches | None = None
         self._added: Any = None
+        if not isinstance(samples, Iterable):
+            raise InvalidInputError(
+                "samples of a tortilla are no list",
+                found=type(samples).__name__,
+                expected="a sequence of Sample",
+                hint="from_table takes a table",
+            )
         self._samples: list[Sample] | None = list(samples)
         if not self._samples:
             raise InvalidInputError("tortilla has no samples", expected="at least one")

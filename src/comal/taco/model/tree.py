@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from comal.errors import (
 from comal.taco import spec
 from comal.taco.model.columns import column
 from comal.taco.model.sample import check_id
+from comal.taco.warning import TacoWarning
 
 _READING: Mapping[type[BaseException], type[ComalError]] = {
     PermissionError: AccessDeniedError,
@@ -63,10 +65,29 @@ def _walk(folder: str, parts: tuple[str, ...], patterns: Sequence[str], nodes: l
             if _walk(entry.path, own, patterns, nodes):
                 nodes.insert(place, Node(own))
                 found = True
-        elif entry.is_file() and any(fnmatch.fnmatch(entry.name, p) for p in patterns):
+        elif any(fnmatch.fnmatch(entry.name, p) for p in patterns):
+            if entry.is_dir():
+                warnings.warn(
+                    f"a link to a folder is left out: {shown(entry.path, 200)}",
+                    TacoWarning,
+                    stacklevel=3,
+                )
+                continue
+            _refuse_no_file(entry)
             nodes.append(Node(own, entry.path))
             found = True
     return found
+
+
+def _refuse_no_file(entry: os.DirEntry[str]) -> None:
+    """A file that was asked for and is not there is never left out in silence."""
+    if not entry.is_file():
+        raise InvalidInputError(
+            "no regular file",
+            where=shown(entry.path, 200),
+            found="a link that leads nowhere" if entry.is_symlink() else "a pipe, socket or device",
+            hint="remove it, or name the files to pack by a pattern",
+        )
 
 
 def node_tables(nodes: Sequence[Node], *, pad: bool) -> list[Any]:

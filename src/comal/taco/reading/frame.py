@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Self, SupportsIndex, TypeGuard, overload
@@ -28,6 +29,8 @@ from comal.taco.reading.rows import IdIndex, Rows
 Key = SupportsIndex | str
 """A position, of Python or NumPy, or an id, or ids joined by slashes."""
 
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII).fullmatch
+"""Paths of which `names.illegal` need not be asked, part by part and character by character."""
 _SCANS = 4
 """Look-ups by id that scan the column before an index of it is built."""
 
@@ -204,10 +207,11 @@ class TacoDataFrame(Rows):
     def _row(self, key: Key) -> int:
         if isinstance(key, str):
             return self._row_of_id(key)
-        if not _is_position(key):
+        # Whether any object is a position costs several times what reading a row does.
+        if type(key) is not int and not _is_position(key):
             raise InvalidInputError("a row is named by position or id", found=type(key).__name__)
         row = operator.index(key)
-        count = len(self)
+        count = self._count
         if not -count <= row < count:
             raise NotInContainerError(
                 "no such row",
@@ -238,13 +242,22 @@ class TacoDataFrame(Rows):
     def _ids(self) -> IdIndex:
         return IdIndex(self._column(spec.ID))
 
+    @cached_property
+    def _count(self) -> int:
+        return len(self)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Any]:
+        return dict(zip(self._table.column_names, self._table.columns, strict=True))
+
     def _column(self, name: str) -> Any:
-        if name not in self._table.column_names:
+        column = self._by_name.get(name)
+        if column is None:
             raise InvalidInputError(
                 f"the rows have no column {name}, which navigation needs",
                 hint="keep id, type and the internal: columns in the query (SELECT *)",
             )
-        return self._table.column(name)
+        return column
 
     def _text(self, name: str, row: int) -> str:
         value = self._column(name)[row].as_py()
@@ -278,9 +291,12 @@ class TacoDataFrame(Rows):
         """The row's path below DATA/, each part of it a possible id."""
         name = self._text(spec.ID, row)
         path = name
-        if spec.RELATIVE_PATH in self._table.column_names:
-            stored = self._table.column(spec.RELATIVE_PATH)[row].as_py()
+        column = self._by_name.get(spec.RELATIVE_PATH)
+        if column is not None:
+            stored = column[row].as_py()
             path = stored.rstrip("/") if isinstance(stored, str) and stored else name
+        if _PLAIN_PATH(path):
+            return path
         for part in path.split("/"):
             reason = illegal(part)
             if reason is not None:

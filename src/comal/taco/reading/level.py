@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from comal.taco.reading.container import Container
 
 _CACHED_GROUPS = 4
-_HELD_CELLS = 20_000_000
-"""Rows times columns of a level that is held after its first query: a million rows of twenty."""
+_HELD_BYTES = 320 << 20
+"""What a local level keeps of its columns between queries."""
 
 
 class Level:
@@ -44,7 +44,7 @@ class Level:
         self.index = index
         self.table = table
         self._groups: dict[int, Any] = {}
-        self._queries = 0
+        self._columns: dict[str, Any] = {}
         limits, cells = container.limits, table.num_rows * len(table.column_names)
         limits.check("table_rows", table.num_rows, self.where)
         limits.check("table_cells", cells, self.where)
@@ -230,8 +230,7 @@ class Level:
             part = block.slice(first - start, len(rows))
         else:
             part = block.take(pa.array(rows - start))
-        table = self._complete(part, rows)
-        return table.filter(pc.invert(pc.starts_with(table.column(spec.ID), spec.PAD_PREFIX)))
+        return unpadded(self._complete(part, rows))
 
     def _block(self, first: int, last: int) -> tuple[Any, int]:
         """The row groups that hold rows `first` to `last`, and the first row of them."""
@@ -289,28 +288,38 @@ class Level:
         # Ids within each ZIP of an index cannot be told by a query from the row order.
         return self._mended if wrong or (self.container.is_index and not self.has_ids) else None
 
-    def held(self) -> Any:
-        """The level in memory for whoever queries it again, or None where it is better read.
-
-        The first query reads what it names and no more. A second one finds a local level of
-        moderate size held whole, which makes it several times faster; levels behind a network
-        and large ones are read lazily each time.
-        """
-        self._queries += 1
-        cells = self.num_rows * len(self.stored)
-        remote = "://" in self.container.source.href
-        if self._queries < 2 or cells > _HELD_CELLS or remote or not self.has_ids:
-            return None
-        return self._stored_table
-
     @cached_property
-    def _stored_table(self) -> Any:
-        return self.table.read(list(self.stored))
+    def keeps_columns(self) -> bool:
+        """Whether queries keep the columns that they read: of local levels of moderate size.
+
+        Levels behind a network are read again each time, for there a query fetches no more than
+        the row groups that it needs.
+        """
+        remote = "://" in self.container.source.href
+        # A text counts as two numbers here; `held` looks again.
+        return not remote and 16 * self.num_rows * len(self.stored) <= _HELD_BYTES
+
+    def held(self, names: Sequence[str]) -> Any:
+        """Stored columns as a table, in memory from then on where `keeps_columns`."""
+        if not self.keeps_columns:
+            return self.table.read(list(names))
+        missing = [name for name in names if name not in self._columns]
+        found = dict(self._columns)
+        if missing:
+            table = self.table.read(missing)
+            found |= zip(missing, table.columns, strict=True)
+            if sum(column.nbytes for column in found.values()) <= _HELD_BYTES:
+                self._columns |= zip(missing, table.columns, strict=True)
+        return pa.table([found[name] for name in names], names=list(names))
+
+    def whole(self) -> Any:
+        """All rows with the columns of `columns`, padding included."""
+        self.check_names()
+        return self._complete(self.held(self.stored), np.arange(self.num_rows, dtype=np.int64))
 
     @cached_property
     def _mended(self) -> Any:
-        table = self.table.read(list(self.stored))
-        return self._complete(table, np.arange(self.num_rows, dtype=np.int64))
+        return self.whole()
 
     # -- safety ------------------------------------------------------------------------------------
 
@@ -335,6 +344,12 @@ class Level:
         return True
 
 
+def unpadded(table: Any) -> Any:
+    """The rows of a table that are no padding (5.5)."""
+    padding = pc.fill_null(pc.starts_with(table.column(spec.ID), spec.PAD_PREFIX), False)
+    return table.filter(pc.invert(padding)) if pc.any(padding, min_count=0).as_py() else table
+
+
 def check_ids(column: Any, where: str) -> None:
     """Refuse ids that could be taken for a path, or that hide."""
     for bad in bad_names(column, tier=1):
@@ -350,12 +365,8 @@ def vsi_column(level: Level, table: Any) -> Any:
         root = container.source.vsi().rstrip("/") + "/" + spec.DATA
         name = spec.RELATIVE_PATH if level.index else spec.ID
         return pc.binary_join_element_wise(root, table.column(name), "")
-    span = pc.binary_join_element_wise(
-        pc.cast(table.column(spec.OFFSET), pa.string()),
-        pc.cast(table.column(spec.SIZE), pa.string()),
-        "_",
-    )
-    parts = ["/vsisubfile/", span, "," + vsi_base(container)]
+    numbers = [pc.cast(table.column(name), pa.string()) for name in (spec.OFFSET, spec.SIZE)]
+    parts = ["/vsisubfile/", numbers[0], "_", numbers[1], "," + vsi_base(container)]
     if container.is_index:
         names = table.column(spec.SOURCE_FILE)
         for name, spelled in odd_parts(container).items():

@@ -14,10 +14,7 @@ import pyarrow as pa
 
 from comal import query
 from comal.errors import ComalError, InvalidInputError, QueryError
-from comal.plan import Piece, Wanted
 from comal.query.function import Function
-from comal.storage import Source
-from comal.table import ParquetTable
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Period
@@ -107,13 +104,9 @@ class RowCompiler:
         mended = level.relation(spans=self.spans and index > 0)
         if mended is not None:
             return mended
-        held = level.held() if self.spans else None
-        if held is not None:
-            return held
-        table = level.table
-        recording = _Recording(container.source, self.failures)
-        known = container.known
-        return ParquetTable(recording, table.footer, known=known, limits=table.limits).dataset()
+        if self.spans and level.keeps_columns:
+            return level.table.dataset(self.failures, whole=level.held)
+        return level.table.dataset(self.failures)
 
     def _column(self, name: str, number: int, index: int, known: set[str]) -> str:
         container = self.home.containers[number]
@@ -196,19 +189,3 @@ def _sql_type(kind: Any) -> str:
     if pa.types.is_string(kind):
         return "VARCHAR"
     raise InvalidInputError("a column of this type holds no times", found=str(kind))
-
-
-class _Recording:
-    """Fetches for a dataset that an engine scans; keeps the error that the engine would lose."""
-
-    def __init__(self, source: Source, failures: list[ComalError]) -> None:
-        self._source = source
-        self._failures = failures
-
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As the source does."""
-        try:
-            return self._source.fetch(wanted)
-        except ComalError as error:
-            self._failures.append(error)
-            raise

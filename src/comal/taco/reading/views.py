@@ -10,8 +10,9 @@ from comal import query
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.home import Home
+from comal.taco.reading.level import unpadded
 from comal.taco.reading.spans import checked_spans
-from comal.taco.reading.stages import Sql, View
+from comal.taco.reading.stages import Scan, Sql, View
 from comal.taco.reading.stages import stages as stages_of
 from comal.taco.reading.viewsql import Compiler, about
 
@@ -46,6 +47,9 @@ def _run(function: Any, view: View, *args: Any) -> Any:
 
 
 def _rows(view: View, padding: bool, max_rows: int | None) -> Any:  # noqa: FBT001 - by `_run` alone
+    if isinstance(view, Scan) and max_rows is None:
+        rows = view.container.levels[0].whole()
+        return rows if padding else unpadded(rows)
     compiler = Compiler(Home(view), padding=padding)
     return compiler.run(compiler.view(view), about(view), max_rows)
 

@@ -100,7 +100,7 @@ def create(
         A source or the target fails.
     """
     del temp_dir
-    target = Path(output)
+    target = targets.local_path(output)
     kind = container_of(target, output_format)
     how = Writing(settings(parquet), overwrite, progress or silent, executor)
     if split_size is None and group_by is None:

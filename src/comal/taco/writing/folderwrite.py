@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from comal import strictjson
-from comal.errors import AccessDeniedError, ComalError, StorageError, shown, translated
 from comal.limits import MIB
 from comal.progress import Progress
+from comal.storage.targetlock import write_errors
 from comal.table import ParquetSettings
 from comal.taco import spec
 from comal.taco.model.levels import Levels, blocks, leaves, relative_paths
@@ -26,10 +26,6 @@ _BLOCK_BYTES = 16 * MIB
 _BLOCK_ROWS = 2_048
 _STREAM_BYTES = 8 * MIB
 _WORKERS = 2
-_DISK: Mapping[type[BaseException], type[ComalError]] = {
-    PermissionError: AccessDeniedError,
-    OSError: StorageError,
-}
 
 
 def write_folder(
@@ -129,5 +125,5 @@ def _create(target: str) -> int:
 
 @contextmanager
 def _writing(where: object) -> Iterator[None]:
-    with translated(_DISK, "cannot write", where=shown(where, 200)):
+    with write_errors("cannot write", where):
         yield

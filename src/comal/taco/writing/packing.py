@@ -17,6 +17,7 @@ from comal import raster
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.geo import footprint, times, wkb
 from comal.progress import Progress, silent
+from comal.storage import targets
 from comal.taco import spec
 from comal.taco.model.collection import Taco, Tortilla
 from comal.taco.model.columns import described
@@ -118,10 +119,11 @@ def pack_folder(
     root = Path(directory)
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
-    container_of(Path(output), output_format)
+    target = targets.local_path(output)
+    container_of(target, output_format)
     tell = progress or silent
     nodes = _nodes(root, manifest, [pattern] if isinstance(pattern, str) else list(pattern))
-    _leave_out(nodes, Path(output))
+    _leave_out(nodes, target)
     tables = node_tables(nodes, pad=pad)
     if stac:
         tables = [_with_stac(table, executor, tell) for table in tables]

@@ -126,7 +126,7 @@ def _output_folder(
 ) -> Path:
     """The folder to write to; the fixed name of the result may stand behind it."""
     if output is not None:
-        path = Path(output)
+        path = targets.local_path(output)
         return path.parent if path.name in own else path
     text = os.fspath(first)
     if "://" in text:

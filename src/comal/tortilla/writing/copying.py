@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
-from comal.storage import StorageConfig
+from comal.storage import StorageConfig, targets
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
@@ -93,7 +92,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
     )
     tier = 0 if allow_ids else 1
     check_ids(items.table[spec.ID], "rows", tier=tier)
-    return write_set([items], Path(output), cut, how, tier=tier, progress=progress)
+    return write_set([items], targets.local_path(output), cut, how, tier=tier, progress=progress)
 
 
 def join(

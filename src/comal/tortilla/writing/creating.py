@@ -8,22 +8,26 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
+from comal.storage import targets
 from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
 from comal.tortilla.writing import prepared as preparing
 from comal.tortilla.writing.body import Telling, write_items
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.describing import wants_place, with_formats, with_place
-from comal.tortilla.writing.enriching import Enrichment
 from comal.tortilla.writing.partfiles import How, part_set
 from comal.tortilla.writing.partition import Cut, Router
 from comal.tortilla.writing.prepared import Names, Prepared, batches_of, mapped, with_values
+
+if TYPE_CHECKING:
+    # It brings shapely, which few need.
+    from comal.tortilla.writing.enriching import Enrichment
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def create(
         described(items, stac=stac, rai=rai, tier=tier, executor=executor)
         for items in batches_of(samples, names)
     )
-    return write_set(batches, Path(output), cut, how, tier=tier, progress=progress)
+    return write_set(batches, targets.local_path(output), cut, how, tier=tier, progress=progress)
 
 
 def described(
@@ -273,9 +277,9 @@ def _warn_of_name(paths: list[Path]) -> None:
         )
 
 
-def refuse_source_as_target(items: Prepared, targets: Iterable[Path]) -> None:
+def refuse_source_as_target(items: Prepared, existing: Iterable[Path]) -> None:
     """Refuse to write over a file that one of the payloads is read from."""
-    wanted = {_identity(path) for path in targets} - {None}
+    wanted = {_identity(path) for path in existing} - {None}
     if not wanted:
         return  # there is nothing that could be a source
     for level in items.levels():

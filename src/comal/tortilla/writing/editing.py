@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,11 +30,14 @@ from comal.tortilla.writing.columns import (
 )
 from comal.tortilla.writing.copying import rows_of, rows_of_ids
 from comal.tortilla.writing.creating import described
-from comal.tortilla.writing.enriching import Enrichment
 from comal.tortilla.writing.inplace import Edit, editing
 from comal.tortilla.writing.payloads import Ints
 from comal.tortilla.writing.prepared import Names, arrow_table, batches_of
 from comal.tortilla.writing.rowstore import spanned
+
+if TYPE_CHECKING:
+    # It brings shapely, which few need.
+    from comal.tortilla.writing.enriching import Enrichment
 
 Location = str | os.PathLike[str]
 
@@ -264,7 +267,9 @@ def _spread(values: Any, rows: Ints, table: Any, name: str) -> Any:
     spread = values.combine_chunks().take(pa.array(places, mask=places < 0))
     if name not in table.column_names:
         return spread
-    old = pc.cast(table[name], spread.type).combine_chunks()
-    both = pa.concat_arrays([old, spread])
+    fields = [pa.schema([(name, kind)]) for kind in (table[name].type, spread.type)]
+    kind = unified(fields, f"column {shown(name)}").field(name).type
+    old = pc.cast(table[name], kind).combine_chunks()
+    both = pa.concat_arrays([old, pc.cast(spread, kind)])
     own = np.arange(count)
     return both.take(pa.array(np.where(places < 0, own, own + count)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from comal.errors import InvalidInputError, UnsupportedVersionError, shown
+from comal.errors import InvalidInputError, StorageError, UnsupportedVersionError, shown
 from comal.plan import ByteRange
 from comal.storage import open_source, parse_href
 from comal.storage.targetlock import locked, write_errors
@@ -111,25 +111,28 @@ def editing(path: Location) -> Iterator[Edit]:
             )
         with write_errors("cannot open for writing", target):
             file = target.open("r+b")
-        edit: Edit | None = None
+        edit = Edit(target, file, frame)
         try:
-            edit = Edit(target, file, frame)
             yield edit
         except BaseException:
-            if edit is not None and not edit.switched:
-                _take_back(file, edit.size)
+            # Closed before it is cut: closing writes what a buffer still holds.
+            _close_quietly(file)
+            if not edit.switched:
+                _take_back(target, edit.size)
             raise
         finally:
-            with suppress(OSError):
-                file.close()
+            _close_quietly(file)
 
 
-def _take_back(file: Any, size: int) -> None:
+def _close_quietly(file: Any) -> None:
+    with suppress(OSError, ValueError, StorageError):
+        file.close()
+
+
+def _take_back(path: Path, size: int) -> None:
     """Cut off what was written in vain; the file is right with it, too."""
-    with suppress(OSError, ValueError):
-        file.flush()
-    with suppress(OSError, ValueError):
-        os.ftruncate(file.fileno(), size)
+    with suppress(OSError):
+        os.truncate(path, size)
 
 
 def local_path(path: Location) -> Path:

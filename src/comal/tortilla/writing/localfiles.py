@@ -27,7 +27,7 @@ from comal.tortilla.writing.payloads import HEAD, Copied, Heads, Ints, all_zero,
 
 # O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_BUFFER = 4 * MIB
+_BUFFER = 2 * MIB
 _FAULTS: dict[type[BaseException], type[ComalError]] = {
     FileNotFoundError: ObjectNotFoundError,
     NotADirectoryError: ObjectNotFoundError,

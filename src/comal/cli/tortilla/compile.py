@@ -1,0 +1,103 @@
+"""``comal tortilla compile``: a part of a Tortilla as a file of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pyarrow.compute as pc
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import working
+from comal.cli.tortilla.cutting import cut_of, cut_options, report
+from comal.errors import InvalidInputError
+from comal.query import engine
+from comal.tortilla import TortillaFrame
+from comal.tortilla import compile as compile_rows
+from comal.tortilla import open as open_frame
+from comal.tortilla.spec import DATA_SPLIT
+
+_NUMBER = "__row"
+
+
+@click.command(
+    "compile",
+    cls=Command,
+    examples=(
+        ("comal tortilla compile scenes.tortilla train.tortilla --split train", "one split"),
+        (
+            "comal tortilla compile https://example.org/s.tortilla two.tortilla --id s1 --id s2",
+            "two samples from a server",
+        ),
+        (
+            "comal tortilla compile scenes.tortilla clear.tortilla --where 'cloud_cover < 10'",
+            "those for which a condition holds",
+        ),
+        ("comal tortilla compile scenes.tortilla few.tortilla --head 100", "the first hundred"),
+    ),
+)
+@options.source
+@click.argument("output")
+@click.option("--id", "ids", multiple=True, help="A sample to take; repeatable, in this order.")
+@click.option("--split", type=click.Choice(["train", "validation", "test"]), help="One split.")
+@click.option("--where", metavar="SQL", help="Samples for which this holds: 'cloud_cover < 10'.")
+@click.option("--head", type=click.IntRange(1), metavar="N", help="At most the first N of them.")
+@click.option("--siblings", is_flag=True, help="X is one part of a set; take all of it.")
+@click.option("--allow-ids", is_flag=True, help="Keep ids that no file system could hold.")
+@cut_options
+@options.overwrite
+@options.pass_style
+def command(
+    style: options.Style,
+    /,
+    source: str,
+    output: str,
+    ids: tuple[str, ...],
+    split: str | None,
+    where: str | None,
+    head: int | None,
+    *,
+    siblings: bool,
+    allow_ids: bool,
+    overwrite: bool,
+    **cut: Any,
+) -> None:
+    """Write the samples of X that pass the filters as a Tortilla of its own.
+
+    Samples keep their order and their bytes; the first one that cannot be read ends it, and
+    nothing is written.
+    """
+    frame = open_frame(source, siblings=siblings)
+    if split is not None:
+        frame = _of_split(frame, split)
+    if where is not None:
+        frame = _where(frame, where)
+    if head is not None:
+        frame = frame.head(head)
+    with working(f"writing {output}", style) as progress:
+        made = compile_rows(
+            frame,
+            output,
+            ids=list(ids) or None,
+            allow_ids=allow_ids,
+            overwrite=overwrite,
+            progress=progress,
+            **cut_of(**cut),
+        )
+    report(made, style)
+
+
+def _of_split(frame: TortillaFrame, split: str) -> TortillaFrame:
+    if DATA_SPLIT not in frame.columns:
+        raise InvalidInputError(f"no column {DATA_SPLIT}", where="--split")
+    return frame.filter(pc.equal(frame[DATA_SPLIT], split))
+
+
+def _where(frame: TortillaFrame, where: str) -> TortillaFrame:
+    table = frame.to_arrow()
+    numbered = table.append_column(_NUMBER, pc.cast(list(range(len(frame))), "int64"))
+    # The condition is the caller's own SQL; the engine takes one SELECT and nothing else.
+    query = f"SELECT {_NUMBER} FROM data WHERE ({where}\n) ORDER BY {_NUMBER}"  # noqa: S608
+    rows = engine().select(query, tables={"data": numbered})[_NUMBER]
+    return frame.filter(pc.is_in(numbered[_NUMBER], value_set=rows.combine_chunks()))

@@ -1,0 +1,36 @@
+"""From one format to another: a module per pair of formats, above the formats.
+
+Formats do not know one another; what knows two of them lives here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.convert.report import Change as Change
+    from comal.convert.report import MigrationReport as MigrationReport
+    from comal.convert.report import Missing as Missing
+    from comal.convert.tortilla_taco import migrate as migrate
+
+# No module has the name of a function, so that importing one never hides the other.
+_HOMES = {
+    "Change": "report",
+    "MigrationReport": "report",
+    "Missing": "report",
+    "migrate": "tortilla_taco",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.convert' has no attribute {name!r}")
+    return getattr(import_module(f"comal.convert.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

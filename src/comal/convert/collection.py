@@ -1,0 +1,306 @@
+"""The collection of a TACO v1 as COLLECTION.json (TACO 2.0, 5.6). What is missing is asked for.
+
+A key that TACO 2.0 has no place for is kept as ``tortilla:<key>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from comal.convert.report import Missing, Notes
+from comal.errors import InvalidInputError, shown
+from comal.geo import boxes, times
+from comal.taco import spec
+from comal.taco.model.collection import json_value
+from comal.taco.model.columns import check_key
+
+PLACE = "collection"
+OPTIONS: Mapping[str, str] = {
+    "id": "--id",
+    "dataset_version": "--dataset-version",
+    "description": "--description",
+    "licenses": "--license",
+    "providers": "--provider",
+    "tasks": "--task",
+    "title": "--title",
+    "curators": "--collection",
+    "keywords": "--keyword",
+    "extent": "--collection",
+}
+"""Fields that a caller gives, and the option of the command line for each."""
+
+_SAME = ("id", "dataset_version", "description", "licenses", "title", "keywords")
+_CONTACT = ("name", "organization", "email", "role", "roles", "url", "links")
+_MILLISECONDS = 1_000
+
+
+def collection_of(
+    stored: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
+    extra: Mapping[str, Any],
+    notes: Notes,
+) -> dict[str, Any]:
+    """Fields of COLLECTION.json, without extent where none is known, and without schemas.
+
+    Parameters
+    ----------
+    stored
+        The collection of a TACO v1; None for a Tortilla, which has none.
+    given
+        Fields of the core that the caller gives; they win.
+    extra
+        More fields that the caller gives.
+    notes
+        Told of changes, and of fields that are missing.
+
+    Raises
+    ------
+    InvalidInputError
+        A field of the caller that is none, or whose value JSON cannot hold.
+    """
+    unknown = [name for name in given if name not in OPTIONS]
+    if unknown:
+        raise InvalidInputError(
+            f"no field {shown(unknown[0])} of the collection", expected=", ".join(OPTIONS)
+        )
+    of_file = _Stored(stored, notes)
+    of_file.convert(frozenset(name for name, value in given.items() if value is not None))
+    core = of_file.core | {
+        name: json_value(value, name) for name, value in given.items() if value is not None
+    }
+    core["taco_version"] = spec.TACO_VERSION
+    fields = {name: core.get(name) for name in spec.CORE_FIELDS}
+    _ask(fields, notes, frozenset(of_file.core))
+    more = dict(of_file.more)
+    for name, value in extra.items():
+        check_key(name)
+        if name in spec.CORE_FIELDS or name.startswith("taco:"):
+            raise InvalidInputError(f"field {shown(name)} of the dataset is reserved", field=name)
+        more[name] = json_value(value, name)
+    return fields | more
+
+
+def _ask(fields: Mapping[str, Any], notes: Notes, stored: frozenset[str]) -> None:
+    reasons: dict[str, str] = {}
+    for problem in spec.collection_problems(fields):
+        name = problem.place.partition(": ")[2].partition("[")[0].partition(".")[0]
+        if problem.severity != "error":
+            notes.tell("warning", PLACE, name, problem.message)
+        elif name not in reasons:
+            empty = fields.get(name) in (None, "", [])
+            reasons[name] = "is not there" if empty else problem.message
+    for name, reason in reasons.items():
+        notes.missing.append(Missing(name, OPTIONS.get(name, "--collection"), reason))
+    if fields["title"] is None and stored:
+        notes.tell("warning", PLACE, "title", "is null, as its writer always left it")
+
+
+def refuse_missing(missing: list[Missing], where: str) -> None:
+    """Refuse to invent what TACO 2.0 asks for and nobody has given.
+
+    Raises
+    ------
+    InvalidInputError
+        The message names the options that give it.
+    """
+    if not missing:
+        return
+    options = " ".join(f"{one.option} ..." for one in missing)
+    names = ", ".join(f"{one.field}=" for one in missing)
+    raise InvalidInputError(
+        "the collection lacks fields that TACO 2.0 asks for",
+        where=where,
+        found="; ".join(f"{one.field} {one.reason}" for one in missing),
+        hint=f"give {options} (in Python: {names})",
+        missing=[one.field for one in missing],
+    )
+
+
+class _Stored:
+    """The collection of a TACO v1 while it is converted."""
+
+    def __init__(self, stored: Mapping[str, Any] | None, notes: Notes) -> None:
+        self.stored = dict(stored or {})
+        self.notes = notes
+        self.core: dict[str, Any] = {}
+        self.more: dict[str, Any] = {}
+
+    def convert(self, given: frozenset[str]) -> None:
+        """Fill `core` and `more`; fields that the caller gives are not looked at."""
+        left = {name: value for name, value in self.stored.items() if value is not None}
+        for name in _SAME:
+            if name in left:
+                self.core[name] = left.pop(name)
+        rules: Mapping[str, Callable[[Any], None]] = {
+            "task": self._task,
+            "tasks": self._tasks,
+            "extent": self._extent,
+            "providers": lambda value: self._contacts("providers", value),
+            "curators": lambda value: self._contacts("curators", value),
+            "split_strategy": self._split,
+            "optical_data": self._optical,
+            "labels": self._labels,
+            "scientific": self._scientific,
+        }
+        for name, rule in rules.items():
+            if name in left and name not in given:
+                rule(left.pop(name))
+        for name in given & set(left):
+            left.pop(name)
+        for name, value in left.items():
+            self._keep(name, value)
+
+    def _tell(self, kind: str, name: str, message: str) -> None:
+        self.notes.tell(kind, PLACE, name, message)
+
+    def _keep(self, name: str, value: Any) -> None:
+        key = f"tortilla:{''.join(c if c.isalnum() and c.isascii() else '_' for c in name)}"
+        self.more[key] = value
+        self._tell("kept", name, f"has no place in TACO 2.0; kept as {key}")
+
+    def _task(self, value: Any) -> None:
+        self.core["tasks"] = [value]
+        self._tell("changed", "task", "is tasks, a list of one")
+
+    def _tasks(self, value: Any) -> None:
+        self.core["tasks"] = value
+
+    # -- extent ------------------------------------------------------------------------------------
+
+    def _extent(self, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            self._keep("extent", value)
+            return
+        spatial = self._spatial(value.get("spatial"))
+        temporal = self._temporal(value.get("temporal"))
+        if spatial is None and temporal is None:
+            return
+        extent = {"spatial": spatial, "temporal": temporal}
+        if spec.extent_problems(extent, where=""):
+            self._keep("extent", value)
+            return
+        self.core["extent"] = extent
+        self._tell("changed", "extent", "lists of boxes and of times are one of each")
+
+    def _spatial(self, value: Any) -> list[float] | None:
+        if value is None:
+            return None
+        flat = _numbers(value)
+        several = [value] if flat else value
+        if not isinstance(several, list) or not several or not all(map(_numbers, several)):
+            self._tell("dropped", "extent", f"no box of four numbers: {shown(value)}")
+            return None
+        if len(several) == 1:
+            return [float(side) for side in several[0]]
+        united = boxes.union_box(*np.array(several, np.float64).T)
+        self._tell("warning", "extent", f"{len(several)} boxes are one around all of them")
+        return None if united is None else [float(side) for side in united]
+
+    def _temporal(self, value: Any) -> list[str] | None:
+        if value is None:
+            return None
+        pairs = value if isinstance(value, list) and value and _is_pair(value[0]) else [value]
+        try:
+            spans = [(_instant(start), _instant(end)) for start, end in pairs]
+        except (InvalidInputError, TypeError, ValueError):
+            # Whatever else stands there: what is no pair, or holds no times, is told.
+            self._tell("dropped", "extent", f"no pair of times: {shown(value)}")
+            return None
+        first, last = min(start for start, _ in spans), max(end for _, end in spans)
+        return [times.isoformat(first), times.isoformat(last)]
+
+    # -- contacts ----------------------------------------------------------------------------------
+
+    def _contacts(self, name: str, value: Any) -> None:
+        if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+            self.core[name] = value  # told by the check of the fields
+            return
+        pairs = [_contact(one) for one in value]
+        self.core[name] = [contact for contact, _ in pairs]
+        lost = sorted({key for _, keys in pairs for key in keys})
+        if lost:
+            self.more[f"tortilla:{name}"] = value
+            message = f"have no place in TACO 2.0; all contacts are kept as tortilla:{name}"
+            self._tell("kept", name, f"{', '.join(map(shown, lost))} {message}")
+
+    # -- extensions --------------------------------------------------------------------------------
+
+    def _split(self, value: Any) -> None:
+        self.more["split:strategy"] = value
+        self._tell("renamed", "split_strategy", "is split:strategy")
+
+    def _optical(self, value: Any) -> None:
+        bands = value.get("bands") if isinstance(value, Mapping) else None
+        if not isinstance(bands, list) or set(value) - {"sensor", "bands"}:
+            self._keep("optical_data", value)
+            return
+        self.more["optical:sensor"] = value.get("sensor")
+        self.more["optical:bands"] = bands
+        self.more["optical:num_bands"] = len(bands)
+        self._tell("renamed", "optical_data", "is optical:sensor and optical:bands")
+
+    def _labels(self, value: Any) -> None:
+        classes = value.get("label_classes") if isinstance(value, Mapping) else None
+        whole = isinstance(classes, list) and all(isinstance(one, Mapping) for one in classes)
+        if not whole or set(value) - {"label_classes", "label_description"}:
+            self._keep("labels", value)
+            return
+        assert isinstance(classes, list)
+        self.more["labels:classes"] = [_label(one) for one in classes]
+        self.more["labels:description"] = value.get("label_description")
+        self.more["labels:num_classes"] = len(classes)
+        self._tell("renamed", "labels", "is labels:classes, with categories as texts")
+
+    def _scientific(self, value: Any) -> None:
+        keys = {"doi", "citation", "summary"}
+        more = value.get("publications") or [] if isinstance(value, Mapping) else None
+        if not isinstance(more, list) or set(value) - {*keys, "publications"}:
+            self._keep("scientific", value)
+            return
+        own = {key: value.get(key) for key in ("doi", "citation", "summary")}
+        first = [own] if any(part is not None for part in own.values()) else []
+        self.more["publications"] = [*first, *more]
+        self._tell("renamed", "scientific", "is publications, its own first")
+
+
+def _numbers(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 4
+        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
+def _instant(value: Any) -> int:
+    """Microseconds from ISO text, or from milliseconds, as the specification of v1 has them."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value *= _MILLISECONDS
+    return times.parse_instant(value)
+
+
+def _contact(contact: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A contact of TACO 2.0, and the keys that it has no place for."""
+    known = {key: value for key, value in contact.items() if value not in (None, [], "")}
+    made = {key: known.pop(key) for key in _CONTACT if key in known}
+    emails = known.pop("emails", None)
+    addresses = [
+        one["value"] for one in emails or () if isinstance(one, Mapping) and one.get("value")
+    ]
+    if addresses and "email" not in made:
+        made["email"] = addresses.pop(0)
+    plain = not addresses and not any(
+        isinstance(one, Mapping) and one.get("roles") for one in emails or ()
+    )
+    return made, [*known, *([] if plain else ["emails"])]
+
+
+def _label(one: Mapping[str, Any]) -> dict[str, Any]:
+    category = one.get("category")
+    return {**one, "category": category if category is None else str(category)}

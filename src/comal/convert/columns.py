@@ -1,0 +1,250 @@
+"""Columns of a footer as metadata fields of TACO 2.0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.convert.places import centroid_points, tensor_shapes
+from comal.convert.report import Notes
+from comal.taco import spec as taco_spec
+from comal.taco.extensions.stac import SCHEMA as STAC
+from comal.taco.model.columns import described, normal_table
+from comal.taco.model.levels import flat
+from comal.tortilla import spec
+
+Ints = npt.NDArray[np.int64]
+
+_TENSOR_SHAPE = "stac:tensor_shape"
+_TIME_MIDDLE = "stac:time_middle"
+_SPLIT = "split"
+_MICROS = 1_000_000
+_LARGEST = (2**63 - 1) // _MICROS
+_YEARS = (1_800, 2_200)
+_GEOENRICH: Mapping[str, str] = {
+    spec.ELEVATION: "geoenrich:elevation",
+    "rai:cisi": "geoenrich:cisi",
+    "rai:gdp": "geoenrich:gdp",
+    "rai:gmi": "geoenrich:human_modification",
+    "rai:pop": "geoenrich:population",
+    "rai:admin0": "geoenrich:admin_countries",
+    "rai:admin1": "geoenrich:admin_states",
+    "rai:admin2": "geoenrich:admin_districts",
+}
+"""There is no counterpart of the human development index, `rai:hdi`."""
+_TEXTS: Mapping[str, str] = {
+    spec.FILE_FORMAT: "GDAL driver, BYTES or TORTILLA, as the Tortilla had it",
+    spec.ID: "Id in the Tortilla",
+    _SPLIT: "Part of the dataset: train, validation or test",
+    spec.ELEVATION: "Mean elevation in metres",
+    "rai:cisi": "Critical Infrastructure Spatial Index, 0 to 1",
+    "rai:gdp": "Gross domestic product",
+    "rai:hdi": "Human Development Index, 0 to 1",
+    "rai:gmi": "Global Human Modification Index, 0 to 1",
+    "rai:pop": "Population",
+    "rai:admin0": "Country",
+    "rai:admin1": "State or province",
+    "rai:admin2": "District",
+}
+_STORED = (spec.ID, spec.OFFSET, spec.LENGTH, spec.PART)
+"""Columns that become other things: the id, the span."""
+
+
+@dataclass(slots=True)
+class Footer:
+    """The columns of one level, on their way."""
+
+    table: Any
+    place: str
+    notes: Notes
+    bands: Ints
+    """Bands of each row's raster, 0 where they are not known."""
+    geoenrich: bool = False
+
+    def tell(self, kind: str, name: str, message: str, rows: int | None = None) -> None:
+        """Note a change."""
+        self.notes.tell(kind, self.place, name, message, rows)
+
+
+def fields_of(of: Footer, *, keep_ids: bool) -> Any:
+    """The metadata fields of one level, in the order of the source's columns.
+
+    Parameters
+    ----------
+    of
+        The items of one depth.
+    keep_ids
+        Keep the ids of the source as the field ``tortilla:id``.
+    """
+    table = of.table
+    made: dict[str, tuple[Any, Any]] = {}
+    extras: list[str] = []
+    for name in table.column_names:
+        if name in _STORED:
+            continue
+        if name not in spec.TYPES:
+            extras.append(name)
+            continue
+        column = flat(table[name])
+        if len(column) and column.null_count == len(column):
+            of.tell("dropped", name, "holds no value")
+            continue
+        _known(of, made, name, column)
+    if keep_ids:
+        made[spec.ID] = described(spec.ID, pa.string(), _TEXTS[spec.ID]), flat(table[spec.ID])
+    for name in extras:
+        _extra(of, made, name)
+    schema = pa.schema([field for field, _ in made.values()])
+    return normal_table(pa.table([column for _, column in made.values()], schema=schema), of.place)
+
+
+def _known(of: Footer, made: dict[str, tuple[Any, Any]], name: str, column: Any) -> None:
+    rule = _RULES.get(name)
+    if rule is not None:
+        for target, values in rule(of, name, column).items():
+            made[target] = _field(target, values), values
+        return
+    target = _GEOENRICH.get(name, name) if of.geoenrich else name
+    if target != name:
+        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        column = column.cast(pa.float32(), safe=False) if number else column
+        of.tell("renamed", name, f"is {target}")
+    elif of.geoenrich and name in spec.RAI:
+        of.tell("warning", name, "has no counterpart in geoenrich: kept as it is")
+    made[target] = _field(target, column, name), column
+
+
+def _field(target: str, values: Any, source: str | None = None) -> Any:
+    position = STAC.get_field_index(target)
+    if position >= 0 and STAC.field(position).type.equals(values.type):
+        return STAC.field(position)
+    return described(target, values.type, _TEXTS.get(source or target))
+
+
+# -- columns of the specification ------------------------------------------------------------------
+
+
+def _split(of: Footer, name: str, column: Any) -> dict[str, Any]:
+    if not pa.types.is_string(column.type):
+        return _unmapped(of, name, column, f"is {column.type}, no text")
+    of.tell("renamed", name, f"is {_SPLIT}")
+    known = pc.is_in(column, pa.array(spec.SPLITS))
+    odd = len(column) - column.null_count - (pc.sum(known).as_py() or 0)
+    if odd:
+        of.tell("warning", name, f"is not one of {', '.join(spec.SPLITS)}", odd)
+    return {_SPLIT: column}
+
+
+def _shape(of: Footer, name: str, column: Any) -> dict[str, Any]:
+    if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
+        return _unmapped(of, name, column, "holds no lists of integers")
+    shapes, plain = tensor_shapes(column, of.bands)
+    of.tell("renamed", name, f"is {_TENSOR_SHAPE}, with the number of bands before it")
+    if plain:
+        of.tell(
+            "warning", _TENSOR_SHAPE, "has no bands, for the raster's header does not tell", plain
+        )
+    return {_TENSOR_SHAPE: shapes}
+
+
+def _time(of: Footer, name: str, column: Any) -> dict[str, Any]:
+    if not pa.types.is_int64(column.type):
+        return _unmapped(of, name, column, f"is {column.type}, no seconds")
+    bound = pc.and_(
+        pc.less_equal(column, pa.scalar(_LARGEST)), pc.greater_equal(column, pa.scalar(-_LARGEST))
+    )
+    far = len(column) - column.null_count - (pc.sum(bound).as_py() or 0)
+    if far:
+        of.tell("warning", name, "is outside of what a timestamp holds, and null", far)
+        column = pc.if_else(bound, column, pa.scalar(None, pa.int64()))
+    span = pc.min_max(column).as_py()
+    if span["min"] is not None and _YEARS[0] <= span["min"] and span["max"] <= _YEARS[1]:
+        of.tell("warning", name, "looks like years, not seconds since 1970; kept as seconds")
+    of.tell("changed", name, "seconds are timestamp[us], UTC")
+    found = pc.multiply(column, pa.scalar(_MICROS)).cast(pa.timestamp("us"))
+    if name == spec.TIME_START:
+        return {name: found}
+    return {name: found, **_middle(of, found)}
+
+
+def _middle(of: Footer, end: Any) -> dict[str, Any]:
+    """``time_middle``: floor((start + end) / 2), where there is an end."""
+    if spec.TIME_START not in of.table.column_names:
+        return {}
+    start = flat(of.table[spec.TIME_START])
+    if not pa.types.is_int64(start.type):
+        return {}
+    seconds = [np.asarray(pc.fill_null(one, 0), np.int64) for one in (start, end.cast(pa.int64()))]
+    known = np.asarray(pc.and_(pc.is_valid(start), pc.is_valid(end)), bool)
+    known &= np.abs(seconds[0]) <= _LARGEST
+    first = np.where(known, seconds[0], 0) * _MICROS
+    last = np.where(known, seconds[1], 0)
+    backwards = int(np.count_nonzero(known & (first > last)))
+    if backwards:
+        of.tell("warning", spec.TIME_END, "is before the start", backwards)
+    if not known.any():
+        return {}
+    # Halves are added apart, so that the sum cannot wrap.
+    middle = first // 2 + last // 2 + (first % 2 + last % 2) // 2
+    of.tell("added", _TIME_MIDDLE, "the middle of start and end")
+    return {_TIME_MIDDLE: pa.array(middle, pa.int64(), mask=~known).cast(pa.timestamp("us"))}
+
+
+def _centroid(of: Footer, name: str, column: Any) -> dict[str, Any]:
+    if not pa.types.is_string(column.type) and not pa.types.is_binary(column.type):
+        return _unmapped(of, name, column, f"is {column.type}, no text")
+    points, lost = centroid_points(column)
+    of.tell("changed", name, "WKT is WKB")
+    if lost:
+        of.tell("warning", name, "is no point on the earth, and null", lost)
+    return {name: points}
+
+
+def _unmapped(of: Footer, name: str, column: Any, reason: str) -> dict[str, Any]:
+    """A column that is not what the specification says: kept where no reader misunderstands it."""
+    target = f"tortilla:{name.partition(':')[2]}"
+    of.tell("kept", name, f"{reason}; kept as {target}")
+    return {target: column}
+
+
+_RULES: Mapping[str, Callable[[Footer, str, Any], dict[str, Any]]] = {
+    spec.DATA_SPLIT: _split,
+    spec.RASTER_SHAPE: _shape,
+    spec.TIME_START: _time,
+    spec.TIME_END: _time,
+    spec.CENTROID: _centroid,
+}
+
+
+# -- other columns ---------------------------------------------------------------------------------
+
+
+def _extra(of: Footer, made: dict[str, tuple[Any, Any]], name: str) -> None:
+    column = flat(of.table[name])
+    if pa.types.is_null(column.type):
+        of.tell("dropped", name, "holds no value")
+        return
+    target = legal_key(name)
+    if target in made:
+        count = 2
+        while f"{target}_{count}" in made:
+            count += 1
+        target = f"{target}_{count}"
+    if target != name:
+        of.tell("renamed", name, f"is {target}")
+    made[target] = described(target, column.type, None), column
+
+
+def legal_key(name: str) -> str:
+    """The name of a column as the name of a field (TACO 2.0, 7.1.2)."""
+    head, colon, tail = name.partition(":")
+    parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in (head, tail)]
+    key = f"{parts[0]}:{parts[1]}" if colon and all(parts) else "".join(parts) or "column"
+    return f"tortilla:{key.replace(':', '_')}" if taco_spec.key_fault(key) else key

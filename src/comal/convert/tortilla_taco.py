@@ -1,0 +1,249 @@
+"""Tortilla 0.5 and TACO v1 to TACO 2.0: `migrate`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from comal.convert.collection import collection_of, refuse_missing
+from comal.convert.ids import Rule
+from comal.convert.planning import Children, Plan, Rai, Work
+from comal.convert.report import MigrationReport, Notes
+from comal.errors import ConflictError, InvalidInputError, shown
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.progress import Progress, silent
+from comal.storage import StorageConfig
+from comal.taco import spec as taco_spec
+from comal.taco.model.extent import extent_of_tables
+from comal.taco.model.levels import Levels
+from comal.taco.model.pit import pit_schema
+from comal.taco.writing.creating import Writing, container_of, write_levels
+from comal.taco.writing.stored import field_schema, settings
+from comal.tortilla.reading import loading
+from comal.tortilla.reading.frame import TortillaFrame
+
+
+def migrate(
+    source: Any,
+    output: str | os.PathLike[str] | None = None,
+    output_format: str = "auto",
+    *,
+    dry_run: bool = False,
+    id: str | None = None,  # noqa: A002 - field of the collection
+    dataset_version: str | None = None,
+    description: str | None = None,
+    licenses: Sequence[str] | None = None,
+    providers: Sequence[Any] | None = None,
+    tasks: Sequence[str] | None = None,
+    title: str | None = None,
+    curators: Sequence[Any] | None = None,
+    keywords: Sequence[str] | None = None,
+    extent: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    ids: Rule | None = None,
+    children: Children = "id",
+    pad: bool = False,
+    rai: Rai = "rai",
+    bands: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    **parquet: Any,
+) -> MigrationReport:
+    """Write a Tortilla or a TACO v1 of any generation as TACO 2.0.
+
+    The bytes of the items are copied by range, from disk or from a server, and never held as a
+    whole. The target appears complete or not at all.
+
+    Parameters
+    ----------
+    source
+        Path or URL, a pattern, a list, or a `comal.tortilla.TortillaFrame`, whose rows are then
+        those that are migrated. Of one part of a set the whole set is taken.
+    output
+        Target: a file for ZIP, a folder for FOLDER. A dry run needs none.
+    output_format
+        ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
+    dry_run
+        Read all metadata, write nothing, and report what would be done.
+    id, dataset_version, description, licenses, providers, tasks, title, curators, keywords, extent
+        Fields of the collection, as for `comal.taco.Taco`. They replace those of a TACO v1. What
+        neither gives is never made up: it is asked for.
+    extra
+        More fields of the collection.
+    ids
+        New ids for old ones, a mapping or a function. Two may be given one name where they stand
+        below different parents.
+    children
+        ``position`` names what is nested by its position, ``0000``, ``0001``, ..., for sets whose
+        nested files have different ids below each parent. The old ids are the field
+        ``tortilla:id``.
+    pad
+        Fill up where nested files differ: an empty sample ``__TACOPAD__N`` takes the place of one
+        that is missing (TACO 2.0, 5.5).
+    rai
+        ``geoenrich`` gives ``rai:*`` columns the names of the extension GeoEnrich, as far as it
+        has them.
+    bands
+        How many bands every raster has. None reads it from the header of each raster that has a
+        shape, one short range per raster.
+    overwrite
+        Replace an existing target at the end, as a whole.
+    progress
+        Told how far it is.
+    limits, config
+        As for `comal.tortilla.open`.
+    **parquet
+        Settings of the level tables, as for `comal.taco.create`.
+
+    Returns
+    -------
+    MigrationReport
+        Everything that is not the same afterwards.
+
+    Raises
+    ------
+    InvalidInputError
+        Fields of the collection are missing, nested files differ in structure, or an argument
+        cannot be used.
+    LimitExceededError
+        Nested deeper than the six levels of TACO 2.0, or larger than the limits.
+    ConflictError
+        The target exists, or is part of the source.
+    NotThisFormatError, InvalidMetadataError, ObjectNotFoundError, AccessDeniedError, StorageError,
+    ObjectChangedError
+        The source is something else, broken, or cannot be read; or the target cannot be written.
+    """
+    target = None if output is None else Path(output)
+    if target is None and not dry_run:
+        raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
+    kind = "zip" if target is None else container_of(target, output_format)
+    _check_choices(children, rai, bands)
+    how = Writing(settings(parquet), overwrite, progress or silent)
+    given = {
+        "id": id,
+        "dataset_version": dataset_version,
+        "description": description,
+        "licenses": licenses,
+        "providers": providers,
+        "tasks": tasks,
+        "title": title,
+        "curators": curators,
+        "keywords": keywords,
+        "extent": extent,
+    }
+    with _opened(source, limits, config) as frame:
+        files = frame.files
+        _refuse_target(files, target, overwrite=overwrite or dry_run)
+        work = Work(frame, Notes(), dry_run, how.progress)
+        fields = collection_of(frame.collection, given, extra or {}, work.notes)
+        if not dry_run:
+            refuse_missing(work.notes.missing, files[0])
+        plan = work.plan(ids, children, rai, bands, pad=pad)
+        document = _document(fields, plan.levels, kind, work.notes)
+        report = _report(work, plan, target, kind)
+        if target is not None and not dry_run:
+            write_levels(plan.levels, document, target, kind, how)
+    return report
+
+
+def _check_choices(children: str, rai: str, bands: Any) -> None:
+    for name, value, known in (
+        ("children", children, ("id", "position")),
+        ("rai", rai, ("rai", "geoenrich")),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                f"unknown {name}", found=shown(value), expected=" or ".join(known)
+            )
+    if bands is not None and (isinstance(bands, bool) or not isinstance(bands, int) or bands < 1):
+        raise InvalidInputError("bands is a number of bands", found=shown(bands))
+
+
+@contextmanager
+def _opened(source: Any, limits: Limits, config: StorageConfig | None) -> Iterator[TortillaFrame]:
+    """The frame; what was opened here is closed again."""
+    if isinstance(source, TortillaFrame):
+        yield source
+        return
+    frame = loading.open(source, siblings=True, limits=limits, config=config)
+    try:
+        yield frame
+    finally:
+        for part in frame.home.parts:
+            part.source.close()
+
+
+def _refuse_target(files: Sequence[str], target: Path | None, *, overwrite: bool) -> None:
+    if target is None:
+        return
+    place = Path(os.path.realpath(target))
+    for file in files:
+        path = Path(os.path.realpath(file))
+        if "://" not in file and (path == place or place in path.parents):
+            raise ConflictError(
+                "the target is part of the source", where=shown(target, 200), found=shown(file, 200)
+            )
+    if target.exists() and not overwrite:
+        # Told again, and without a race, where the target is made.
+        raise ConflictError(
+            "target exists", where=shown(target, 200), hint="overwrite=True (--overwrite)"
+        )
+
+
+def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -> dict[str, Any]:
+    """COLLECTION.json; nothing where a dry run found that there can be none."""
+    if notes.refused or notes.missing:
+        return fields
+    tables = [level.table for level in levels]
+    extent = fields["extent"]
+    if not extent or not extent.get("spatial"):
+        fields["extent"] = _extent(tables, extent or {}, notes)
+    return {
+        **fields,
+        taco_spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
+        taco_spec.FIELD_SCHEMA: field_schema(
+            [table.schema for table in tables], with_spans=kind == "zip"
+        ),
+    }
+
+
+def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+    try:
+        found = extent_of_tables(tables)
+    except InvalidInputError as error:
+        notes.tell("warning", "collection", "extent", f"places cannot be read: {error.what}")
+        placeless = [
+            table.drop_columns([n for n in ("stac:crs",) if n in table.column_names])
+            for table in tables
+        ]
+        found = extent_of_tables(placeless)
+    if found["spatial"] == list(taco_spec.GLOBAL_BBOX):
+        notes.tell("warning", "collection", "extent", "the whole world, for no row tells a place")
+    else:
+        notes.tell("added", "collection", "extent", "computed from the rows")
+    return {"spatial": found["spatial"], "temporal": given.get("temporal") or found["temporal"]}
+
+
+def _report(work: Work, plan: Plan, target: Path | None, kind: str) -> MigrationReport:
+    notes, levels = work.notes, plan.levels
+    files = [~level.folders for level in levels]
+    sizes = [level.payloads.sizes()[mask] for level, mask in zip(levels, files, strict=True)]
+    return MigrationReport(
+        source=work.frame.files[0],
+        output=target,
+        container=kind,
+        dry_run=work.dry_run,
+        levels=tuple(level.rows for level in levels),
+        leaves=sum(map(len, sizes)) - plan.padding,
+        bytes=sum(int(size.sum()) for size in sizes),
+        padding=plan.padding,
+        ids=plan.ids,
+        changes=tuple(notes.changes),
+        missing=tuple(notes.missing) if work.dry_run else (),
+        refused=tuple(notes.refused),
+    )

@@ -1,0 +1,158 @@
+"""The group ``comal tortilla``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from comal import tortilla
+from tests.cli.conftest import Run
+from tests.raster.rasters import write
+from tests.tortilla.write.oracle import listing, read
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two rasters, a text, a hidden file, a subfolder, and one that is empty."""
+    root = tmp_path / "in"
+    (root / "sub" / "deeper").mkdir(parents=True)
+    (root / "empty").mkdir()
+    for number in range(2):
+        write(root / f"r{number}.tif", np.full((1, 4, 6), number + 1, np.uint8))
+    (root / "note.txt").write_bytes(b"a note")
+    (root / ".hidden").write_bytes(b"hidden")
+    (root / "sub" / "a.bin").write_bytes(b"in sub")
+    (root / "sub" / "deeper" / "b.bin").write_bytes(b"deeper")
+    return root
+
+
+@pytest.fixture
+def file(run: Run, folder: Path, tmp_path: Path) -> Path:
+    target = tmp_path / "a.tortilla"
+    run("tortilla", "create", folder, target)
+    return target
+
+
+def test_create(run: Run, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.tortilla"
+    result = run("tortilla", "create", folder, target)
+    assert result.stdout == f"{target}: 4 samples\n"
+    found = read(target)
+    tree = found.tree()
+    assert list(tree) == ["note.txt", "r0.tif", "r1.tif", "sub"]
+    assert tree["sub"] == {"a.bin": b"in sub", "deeper": {"b.bin": b"deeper"}}
+    assert found.column("tortilla:file_format") == ["BYTES", "GTiff", "GTiff", "TORTILLA"]
+    assert found.column("stac:raster_shape") == [None, [4, 6], [4, 6], None]
+    run("tortilla", "create", folder, target, code=10)
+    again = run("tortilla", "create", folder, target, "--overwrite", "--json")
+    assert json.loads(again.stdout) == {"output": [str(target)], "samples": 4, "classes": []}
+
+
+def test_create_with_options(run: Run, folder: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.tortilla"
+    run("tortilla", "create", folder, plain, "--pattern", "*.tif", "--no-stac", "-q")
+    assert read(plain).ids == ["r0.tif", "r1.tif"]
+    assert "stac:crs" not in read(plain).table.column_names
+    inside = folder / "inside.tortilla"
+    run("tortilla", "create", folder, inside)
+    run("tortilla", "create", folder, inside, "--overwrite")
+    assert "inside.tortilla" not in read(inside).ids
+    inside.unlink()
+    manifest = tmp_path / "samples.csv"
+    manifest.write_text(
+        "id,path,time_start,time_end,cloud\n"
+        "one,r1.tif,2020-01-01T00:00:00,2020-01-02T00:00:00,1.5\n"
+        "two,sub/a.bin,2021-01-01T00:00:00,2021-01-02T00:00:00,2.5\n"
+    )
+    listed = tmp_path / "listed.tortilla"
+    run("tortilla", "create", folder, listed, "--manifest", manifest)
+    found = read(listed)
+    assert found.column("cloud") == [1.5, 2.5]
+    assert found.column("stac:time_start") == [1_577_836_800, 1_609_459_200]
+    assert found.items[1] == b"in sub"
+    parts = tmp_path / "p.tortilla"
+    result = run("tortilla", "create", folder, parts, "--rows", "3", "--from-zero")
+    assert "and 1 more parts: 4 samples" in result.stdout
+    assert [name for name in listing(tmp_path) if name.startswith("p.")] == [
+        "p.0000.part.tortilla",
+        "p.0001.part.tortilla",
+    ]
+
+
+def test_create_with_layers(run: Run, folder: Path, tmp_path: Path) -> None:
+    affine = (299000.0, 100.0, 0.0, 8701000.0, 0.0, -100.0)
+    dem = write(tmp_path / "dem.tif", np.full((20, 20), 7, np.float32), affine=affine)
+    areas = tmp_path / "areas.geojson"
+    areas.write_text(
+        '{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": '
+        '{"name": "Peru"}, "geometry": {"type": "Polygon", "coordinates": '
+        "[[[-80, -15], [-70, -15], [-70, -5], [-80, -5], [-80, -15]]]}}]}"
+    )
+    target = tmp_path / "a.tortilla"
+    line = ["--pattern", "r*.tif", "--layer", f"elevation={dem}", "--admin", f"0={areas}"]
+    run("tortilla", "create", folder, target, *line, "--peer-names")
+    assert read(target).column("rai:ele") == [7, 7]
+    assert read(target).column("rai:admin0") == ["Peru", "Peru"]
+    for bad in (["--layer", "elevation"], ["--admin", "country=x"], ["--admin", "7=x"]):
+        run("tortilla", "create", folder, tmp_path / "b.tortilla", *bad, code=2)
+
+
+def test_append_delete_compact(run: Run, file: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.txt"
+    more.write_bytes(b"more" * 1_000)
+    assert run("tortilla", "append", file, more).stdout == f"{file}: 5 samples\n"
+    assert read(file).tree()["more.txt"] == b"more" * 1_000
+    run("tortilla", "append", file, more, code=2)
+    run("tortilla", "append", file, tmp_path / "missing", code=3)
+    assert run("tortilla", "delete", file, "more.txt").stdout == f"{file}: 4 samples\n"
+    run("tortilla", "delete", file, "more.txt", code=3)
+    saved = json.loads(run("tortilla", "compact", file, "--json").stdout)["saved"]
+    assert saved > 4_000
+    copy = tmp_path / "copy.tortilla"
+    assert "smaller" in run("tortilla", "compact", file, "-o", copy).stdout
+    assert read(copy).tree() == read(file).tree()
+
+
+def test_compile(run: Run, file: Path, tmp_path: Path) -> None:
+    tortilla.set_columns(file, {"n": [1, 2, 3, 4], "data_split": ["train", "test", "train", None]})
+    for line, expected in (
+        (["--id", "sub", "--id", "r0.tif"], ["sub", "r0.tif"]),
+        (["--split", "train"], ["note.txt", "r1.tif"]),
+        (["--where", "n > 1 AND n < 4"], ["r0.tif", "r1.tif"]),
+        (["--where", '"stac:crs" IS NULL', "--head", "1"], ["note.txt"]),
+        ([], ["note.txt", "r0.tif", "r1.tif", "sub"]),
+    ):
+        target = tmp_path / "b.tortilla"
+        run("tortilla", "compile", file, target, *line, "--overwrite")
+        assert read(target).ids == expected
+        assert read(target).tree() == {name: read(file).tree()[name] for name in expected}
+    run("tortilla", "compile", file, file, "--overwrite", code=10)
+    run("tortilla", "compile", file, tmp_path / "c.tortilla", "--where", "nonsense", code=2)
+    run("tortilla", "compile", file, tmp_path / "c.tortilla", "--where", "n > 9", code=2)
+    run("tortilla", "compile", file, tmp_path / "c.tortilla", "--id", "zz", code=3)
+    tortilla.drop_columns(file, ["tortilla:data_split"])
+    run("tortilla", "compile", file, tmp_path / "c.tortilla", "--split", "test", code=2)
+    assert "c.tortilla" not in listing(tmp_path)
+
+
+def test_split_and_join(run: Run, file: Path, tmp_path: Path) -> None:
+    run("tortilla", "split", file, tmp_path / "s.tortilla", code=2)
+    result = run("tortilla", "split", file, tmp_path / "s.tortilla", "--rows", "3", "--json")
+    parts = json.loads(result.stdout)["output"]
+    assert [Path(part).name for part in parts] == [
+        "s.0001.part.tortilla",
+        "s.0002.part.tortilla",
+    ]
+    for sources in ([parts[1]], parts):
+        target = tmp_path / "joined.tortilla"
+        run("tortilla", "join", *sources, "-o", target, "--overwrite")
+        assert read(target).tree() == read(file).tree()
+    whole = tmp_path / "whole.tortilla"
+    run("tortilla", "compile", parts[0], whole, "--siblings")
+    assert read(whole).ids == read(file).ids
+    Path(parts[0]).unlink()
+    run("tortilla", "join", parts[1], "-o", tmp_path / "x.tortilla", code=3)
+    run("tortilla", "join", parts[1], file, "-o", tmp_path / "x.tortilla", code=6)

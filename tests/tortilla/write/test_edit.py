@@ -1,0 +1,438 @@
+"""Changes in place: what they do, and that a crash at any point leaves the old or the new file."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from comal import tortilla
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    NotInContainerError,
+    StorageError,
+    UnsupportedVersionError,
+)
+from comal.storage.targetlock import locked
+from comal.tortilla import (
+    Sample,
+    append,
+    compact,
+    create,
+    delete,
+    drop_columns,
+    rename,
+    set_columns,
+    split,
+)
+from tests.support import SHARED, needs_shared
+from tests.tortilla.write.oracle import listing, read, read_bytes
+
+FIXTURES = SHARED / "fixtures" / "tortilla"
+
+
+def made(folder: Path, name: str = "a.tortilla") -> Path:
+    samples = [Sample(f"s{n}", path=f"item {n}".encode(), n=n) for n in range(4)]
+    return create(samples, folder / name).path
+
+
+def test_more_rows(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    before = path.read_bytes()
+    inner = [Sample("x", path=b"deep")]
+    more = [Sample("t", path=b"new", m="m"), Sample("u", path=inner, data_split="train")]
+    assert append(path, more) == 6
+    found = read(path)
+    assert found.ids == ["s0", "s1", "s2", "s3", "t", "u"]
+    assert found.tree()["u"] == {"x": b"deep"}
+    assert found.column("n") == [0, 1, 2, 3, None, None]
+    assert found.column("m") == [None] * 4 + ["m", None]
+    assert found.column("tortilla:data_split") == [None] * 5 + ["train"]
+    assert found.raw[18 : len(before)] == before[18:]
+    assert append(path, pa.table({"id": ["v"], "path": [b"table"], "n": [0.5]})) == 7
+    assert read(path).column("n") == [0, 1, 2, 3, None, None, 0.5]
+    assert append(path, (Sample(f"w{n}", path=b"") for n in range(5_000))) == 5_007
+    assert len(tortilla.open(path)) == 5_007
+    assert listing(tmp_path) == ["a.tortilla"]
+
+
+def test_other_columns(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    set_columns(path, {"cloud": [1.5, 2.5, None, 4.5], "data_split": ["train", "test", None, None]})
+    found = read(path)
+    assert found.column("cloud") == [1.5, 2.5, None, 4.5]
+    assert found.column("tortilla:data_split") == ["train", "test", None, None]
+    set_columns(
+        path, pa.table({"id": ["s2", "s0"], "cloud": [9, 8], "x": ["p", "q"]}), replace=True
+    )
+    found = read(path)
+    assert found.column("cloud") == [8, 2.5, 9, 4.5]
+    assert found.column("x") == ["q", None, "p", None]
+    assert found.items == [f"item {n}".encode() for n in range(4)]
+    drop_columns(path, ["x", "tortilla:data_split"])
+    assert read(path).table.column_names[-2:] == ["n", "cloud"]
+    rename(path, {"s1": "one"})
+    assert read(path).ids == ["s0", "one", "s2", "s3"]
+
+
+def test_fewer_rows_and_less_room(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    full = path.stat().st_size
+    assert delete(path, ids=["s2"]) == 3
+    assert delete(path, rows=[True, False, False]) == 2
+    assert delete(path, rows=[-1]) == 1
+    found = read(path)
+    assert found.tree() == {"s1": b"item 1"}
+    assert b"item 2" in found.raw
+    saved = compact(path)
+    assert saved == len(found.raw) - path.stat().st_size > 0
+    assert path.stat().st_size < full
+    assert read(path).tree() == {"s1": b"item 1"}
+    assert b"item 2" not in read(path).raw
+    assert compact(path) == 0
+
+
+def test_compacting_into_another_file(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    append(path, [Sample("t", path=b"new")])
+    before = path.read_bytes()
+    compact(path, tmp_path / "b.tortilla")
+    assert path.read_bytes() == before
+    assert read(tmp_path / "b.tortilla").tree() == read(path).tree()
+    with pytest.raises(ConflictError):
+        compact(path, tmp_path / "b.tortilla")
+    with pytest.raises(InvalidInputError, match="the file itself"):
+        compact(path, path)
+
+
+def test_bytes_that_rows_share_stay_shared(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    found = read(path)
+    offsets = found.column("tortilla:offset")
+    table = found.table.set_column(
+        found.table.schema.get_field_index("tortilla:offset"),
+        "tortilla:offset",
+        pa.array([offsets[3], offsets[1], offsets[3], offsets[1]]),
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    footer = sink.getvalue().to_pybytes()
+    data = bytearray(found.raw + footer)
+    struct.pack_into("<QQ", data, 2, len(found.raw), len(footer))
+    path.write_bytes(data)
+    expected = [b"item 3", b"item 1", b"item 3", b"item 1"]
+    assert read(path).items == expected
+    compact(path)
+    assert read(path).items == expected
+    assert read(path).raw[200:212] == b"item 3item 1"
+    assert read(path).column("tortilla:offset") == [200, 206, 200, 206]
+
+
+def test_one_part_of_a_set(tmp_path: Path) -> None:
+    parts = split(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
+    append(parts[1], [Sample("t", path=b"new")])
+    delete(parts[0], ids=["s0"])
+    compact(parts[0])
+    assert [read(path).parts for path in parts] == [2, 2]
+    frame = tortilla.open(parts[0], siblings=True)
+    assert frame["tortilla:id"].to_pylist() == ["s1", "s2", "s3", "t"]
+    assert frame.read_bytes() == [b"item 1", b"item 2", b"item 3", b"new"]
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["flat.taco", "nested.taco", "flat_stac_rai.tortilla"])
+def test_published_files(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    shutil.copy(FIXTURES / name, path)
+    path.chmod(0o644)
+    old = read(path)
+    append(path, [Sample("new", path=b"bytes", rai_data={"elevation": 5}, z=1)])
+    set_columns(path, {"y": list(range(len(old.ids) + 1))})
+    delete(path, ids=[old.ids[1]])
+    kept = [0, *range(2, len(old.ids))]
+    for change in (None, compact):
+        if change is not None:
+            change(path)
+        found = read(path)
+        assert found.ids == [*(old.ids[n] for n in kept), "new"]
+        assert found.items == [*(old.items[n] for n in kept), b"bytes"]
+        assert found.column("y") == [*kept, len(old.ids)]
+        assert "rai:elevation" in found.table.column_names or "rai:ele" in found.table.column_names
+        assert not {"rai:elevation", "rai:ele"} <= set(found.table.column_names)
+        if name.endswith(".taco"):
+            at, size = struct.unpack_from("<QQ", found.raw, 26)
+            then, length = struct.unpack_from("<QQ", old.raw, 26)
+            assert found.raw[at : at + size] == old.raw[then : then + length]
+            assert tortilla.open(path).collection is not None
+
+
+CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
+    (lambda p: append(p, []), InvalidInputError, "no samples"),
+    (lambda p: append(p, [Sample("s1", path=b"1")]), InvalidInputError, "there already"),
+    (lambda p: append(p, [Sample("S1", path=b"1")]), InvalidInputError, "there already"),
+    (lambda p: append(p, [Sample("t", path=b"1", n="text")]), InvalidInputError, "go together"),
+    (lambda p: append(p, [Sample("t", "BYTES", p / "no")]), ComalError, "cannot be"),
+    (
+        lambda p: append(p, (Sample("t", path=b"1") for _ in range(5_000))),
+        InvalidInputError,
+        "stand twice",
+    ),
+    (lambda p: set_columns(p, {"n": [1, 2, 3, 4]}), InvalidInputError, "there already"),
+    (lambda p: set_columns(p, {"m": [1]}), InvalidInputError, "value per row"),
+    (lambda p: set_columns(p, {"m": [1, 2, 3, "x"]}), InvalidInputError, "go together"),
+    (lambda p: set_columns(p, {"id": ["s9"], "m": [1]}), NotInContainerError, "s9"),
+    (lambda p: set_columns(p, {"tortilla:offset": [1] * 4}), InvalidInputError, "cannot be set"),
+    (lambda p: set_columns(p, {"tortilla:length": [1] * 4}), InvalidInputError, "cannot be set"),
+    (lambda p: set_columns(p, {"internal:x": [1] * 4}), InvalidInputError, "only readers"),
+    (lambda p: set_columns(p, {"data_split": ["dev"] * 4}), InvalidInputError, "data_split"),
+    (lambda p: set_columns(p, {"stac:crs": [1] * 4}), InvalidInputError, "wrong type"),
+    (lambda p: set_columns(p, 5), InvalidInputError, "no table"),
+    (lambda p: drop_columns(p, ["tortilla:id"]), InvalidInputError, "required"),
+    (lambda p: drop_columns(p, ["nothing"]), InvalidInputError, "not there"),
+    (lambda p: rename(p, {"s9": "x"}), NotInContainerError, "s9"),
+    (lambda p: rename(p, {"s1": "s2"}), InvalidInputError, "stand twice"),
+    (lambda p: rename(p, {"s1": "a/b"}), InvalidInputError, "holds"),
+    (delete, InvalidInputError, "not named"),
+    (lambda p: delete(p, ids=["s1"], rows=[0]), InvalidInputError, "not named"),
+    (lambda p: delete(p, ids=["s9"]), NotInContainerError, "s9"),
+    (lambda p: delete(p, rows=[7]), NotInContainerError, "no such row"),
+    (lambda p: delete(p, rows=[0, 1, 2, 3]), InvalidInputError, "no row would be left"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CANNOT)))
+def test_changes_that_cannot_be(tmp_path: Path, number: int) -> None:
+    change, kind, match = CANNOT[number]
+    path = made(tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(kind, match=match):
+        change(path)
+    assert path.read_bytes() == before
+    assert listing(tmp_path) == ["a.tortilla"]
+
+
+def test_files_that_cannot_be_changed(tmp_path: Path) -> None:
+    more = [Sample("t", path=b"1")]
+    with pytest.raises(InvalidInputError, match="local"):
+        append("https://example.org/a.tortilla", more)
+    with pytest.raises(ComalError):
+        append(tmp_path / "missing.tortilla", more)
+    path = made(tmp_path)
+    with locked(path), pytest.raises(ConflictError):
+        append(path, more)
+    if (FIXTURES / "legacy_df_0.1.2.tortilla").exists():
+        old = tmp_path / "old.tortilla"
+        shutil.copy(FIXTURES / "legacy_df_0.1.2.tortilla", old)
+        with pytest.raises(UnsupportedVersionError):
+            append(old, more)
+
+
+def test_a_change_behind_the_back_of_compact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from comal.tortilla.writing import compacting
+
+    path = made(tmp_path)
+    real = tortilla.open
+
+    def then_appended(*arguments: Any, **named: Any) -> Any:
+        frame = real(*arguments, **named)
+        append(path, [Sample("t", path=b"late")])
+        return frame
+
+    monkeypatch.setattr(compacting, "open_frame", then_appended)
+    with pytest.raises(ComalError):
+        compact(path)
+    assert read(path).tree()["t"] == b"late"
+
+
+# -- crashes ---------------------------------------------------------------------------------------
+
+Change = Callable[[Path], Any]
+CHANGES: dict[str, Change] = {
+    "append": lambda p: append(p, [Sample("t", path=b"new" * 30_000), Sample("u", path=b"more")]),
+    "nested": lambda p: append(p, [Sample("t", path=[Sample("x", path=b"x" * 20_000)])]),
+    "columns": lambda p: set_columns(p, {"m": [1.0, 2.0, 3.0, 4.0]}),
+    "delete": lambda p: delete(p, ids=["s1"]),
+}
+
+
+class Log:
+    """What reached the file: writes with their place, and syncs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+        self.steps: list[tuple[int, bytes] | None] = []
+        real_open, real_pwrite, real_fsync = Path.open, os.pwrite, os.fsync
+
+        def opened(target: Path, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if target != path or "+" not in mode:
+                return real_open(target, mode, *arguments, **named)
+            return Recording(target, self)
+
+        def pwrite(descriptor: int, data: bytes, offset: int) -> int:
+            self.steps.append((offset, bytes(data)))
+            return real_pwrite(descriptor, data, offset)
+
+        def fsync(descriptor: int) -> None:
+            self.steps.append(None)
+            real_fsync(descriptor)
+
+        monkeypatch.setattr(Path, "open", opened)
+        monkeypatch.setattr("comal.tortilla.writing.inplace.os.pwrite", pwrite)
+        monkeypatch.setattr("comal.tortilla.writing.inplace.os.fsync", fsync)
+
+
+def Recording(path: Path, log: Log) -> Any:  # noqa: N802 - stands for a class
+    class Raw(io.FileIO):
+        def write(self, data: Any, /) -> int:
+            # Short writes are legal, and show that nothing relies on long ones.
+            part = bytes(memoryview(data).cast("B")[:5_000])
+            log.steps.append((self.tell(), part))
+            return super().write(part)
+
+    return io.BufferedRandom(Raw(os.fspath(path), "r+b"))
+
+
+def states(old: bytes, steps: list[tuple[int, bytes] | None]) -> Iterator[bytes]:
+    """What a crash can leave: up to each step, in the middle of one, or with lost writes."""
+    done = bytearray(old)
+    unsynced: list[tuple[int, bytes]] = []
+
+    def applied(writes: Any) -> bytes:
+        image = bytearray(done)
+        for offset, data in writes:
+            image[len(image) : offset] = bytes(max(0, offset - len(image)))
+            image[offset : offset + len(data)] = data
+        return bytes(image)
+
+    for step in steps:
+        if step is None:
+            done = bytearray(applied(unsynced))
+            unsynced = []
+            yield bytes(done)
+            continue
+        offset, data = step
+        yield applied(unsynced)
+        # The switch of the header is within one sector: it happens or it does not.
+        if offset >= 200:
+            for cut in (1, len(data) // 2, len(data) - 1):
+                yield applied([*unsynced, (offset, data[:cut])])
+        unsynced.append(step)
+        # A power cut may lose any write that was not synced.
+        for lost in itertools.islice(itertools.combinations(unsynced, len(unsynced) - 1), 4):
+            yield applied(lost)
+    yield applied(unsynced)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_crash_leaves_the_old_or_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = made(tmp_path)
+    old = path.read_bytes()
+    before = read(path)
+    with monkeypatch.context() as patched:
+        log = Log(patched, path)
+        CHANGES[name](path)
+    after = read(path)
+    assert after.ids != before.ids or after.table.schema != before.table.schema
+    assert len(log.steps) >= 4
+    seen = set()
+    crashed = tmp_path / "crashed.tortilla"
+    for image in states(old, log.steps):
+        crashed.write_bytes(image)
+        found = read(crashed)
+        frame = tortilla.open(crashed)
+        for known, state in ((before, "old"), (after, "new")):
+            if found.table.equals(known.table) and found.items == known.items:
+                seen.add(state)
+                break
+        else:
+            raise AssertionError("neither the old nor the new file")
+        assert frame.read_bytes() == found.items
+        # What a crash left behind does not hinder the next change.
+        if len(seen) < 2 or image == old:
+            append(crashed, [Sample("again", path=b"again")])
+            assert read(crashed).tree() == found.tree() | {"again": b"again"}
+    assert seen == {"old", "new"}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_fault_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Full disks and I/O errors at the first, second, third, ... call."""
+    path = made(tmp_path)
+    old = path.read_bytes()
+    CHANGES[name](path)
+    new = path.read_bytes()
+    failures = 0
+    for number in itertools.count():
+        path.write_bytes(old)
+        with monkeypatch.context() as patched:
+            log = Log(patched, path)
+            log.steps = Failing(number)
+            try:
+                CHANGES[name](path)
+            except StorageError:
+                failures += 1
+            else:
+                break
+        if path.read_bytes() not in (old, new):
+            # Only the switch itself may leave bytes behind: who knows whether it happened?
+            found = read(path)
+            assert log.steps[-1] is None or log.steps[-1][0] == 2
+            assert any(found.table.equals(read_bytes(state).table) for state in (old, new))
+        assert listing(tmp_path) == ["a.tortilla"]
+    assert path.read_bytes() == new
+    assert failures >= 4
+
+
+class Failing(list[Any]):
+    """A log that raises at one of its entries."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def append(self, step: Any) -> None:
+        super().append(step)
+        if len(self) == self._number + 1:
+            raise OSError(28, "No space left on device")
+
+
+def test_readers_see_the_old_or_the_new_rows(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    stop = threading.Event()
+    seen: set[int] = set()
+    errors: list[Exception] = []
+
+    def watch() -> None:
+        while not stop.is_set():
+            try:
+                frame = tortilla.open(path)
+                assert frame["tortilla:id"].to_pylist()[:4] == ["s0", "s1", "s2", "s3"]
+                seen.add(len(frame))
+            except ComalError as error:
+                # A reader may be told that the file has changed; never anything else.
+                if error.code != "object-changed":
+                    errors.append(error)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    for number in range(20):
+        append(path, [Sample(f"t{number}", path=b"x")])
+    stop.set()
+    thread.join()
+    assert errors == []
+    assert seen <= set(range(4, 25))
