@@ -26,6 +26,7 @@ ROOMS = (
     "comal.tortilla",
     "comal.query",
     "comal.raster",
+    "comal.frames",
     "comal.ziparchive",
     "comal.table",
     "comal.geo",

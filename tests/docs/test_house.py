@@ -60,11 +60,12 @@ ALLOWED = {
     "pyarrow.parquet": (
         "comal.table",
         "comal.taco.writing.manifest",
+        "comal.tortilla.writing.folders",
         "comal.geo.regions",
         "comal.taco.writing.stored",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.polars_types", "comal.table.topolars"),
+    "polars": ("comal.taco.extensions.polars_types", "comal.frames.topolars"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco.collection",),
     "rich": ("comal.cli", "comal.demo", "comal.taco.copying.telling"),

@@ -17,7 +17,7 @@ from comal.taco.model.sources import Spans
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import addresses_of, nested_rows, parts_of
 from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.rows import joined
+from comal.tortilla.reading.joining import joined
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

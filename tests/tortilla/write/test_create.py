@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -423,3 +424,21 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     thread.join()
     assert len(errors) == 1
     assert read(tmp_path / "a.tortilla").items == [b"1"]
+
+
+@pytest.mark.parametrize("room", [100, 100_000, 199_000, 200_300])
+def test_a_disk_that_is_full(tmp_path: Path, room: int) -> None:
+    """In the header, in the data, and in the footer."""
+    (tmp_path / "a.tortilla").write_bytes(b"old")
+    samples = [Sample(f"s{n}", path=bytes([n + 1]) * 1_000) for n in range(200)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        with pytest.raises(StorageError):
+            create(samples, tmp_path / "a.tortilla", overwrite=True)
+        with pytest.raises(StorageError):
+            create(samples, tmp_path / "b.tortilla", chunk_size=room * 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert listing(tmp_path) == ["a.tortilla"]
+    assert (tmp_path / "a.tortilla").read_bytes() == b"old"

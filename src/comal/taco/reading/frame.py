@@ -18,13 +18,14 @@ from comal.errors import (
     NotInContainerError,
     shown,
 )
+from comal.frames import html
+from comal.frames.rows import IdIndex, Rows
 from comal.names import illegal
 from comal.storage import RangeFile
 from comal.taco import spec
 from comal.taco.reading.home import Home, Rule
 from comal.taco.reading.leaves import Leaf, checked_leaf, leaf_file, read_leaves, read_leaves_async
 from comal.taco.reading.level import check_ids
-from comal.taco.reading.rows import IdIndex, Rows
 
 Key = SupportsIndex | str
 """A position, of Python or NumPy, or an id, or ids joined by slashes."""
@@ -45,6 +46,8 @@ class TacoDataFrame(Rows):
     The frame never changes; every method returns a new one. It can be pickled and used from
     several threads.
     """
+
+    PROTECTED = spec.PROTECTED_COLUMNS
 
     def __init__(self, table: Any, home: Home, rules: Sequence[Rule] = ()) -> None:
         self._table = table
@@ -329,6 +332,10 @@ class TacoDataFrame(Rows):
             self._home.children(self._source_file(row), index, current_id, self._rules)
         )
 
+    def to_arrow(self) -> Any:
+        """The rows as a `pyarrow.Table`."""
+        return self._table
+
     # -- shown -------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
@@ -337,9 +344,7 @@ class TacoDataFrame(Rows):
         return f"<TacoDataFrame: {rows} rows, {columns} columns>\n{first}"
 
     def _repr_html_(self) -> str:
-        from comal.taco.reading import html  # noqa: PLC0415 - notebooks only
-
-        return html.frame(self)
+        return html.table(self.head(10).to_arrow(), self.shape)
 
 
 def _is_position(key: object) -> TypeGuard[SupportsIndex]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from comal.tortilla import spec
 from comal.tortilla.reading.home import Address, Home, Nested
-from comal.tortilla.reading.rows import joined
+from comal.tortilla.reading.joining import joined
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Self, overload
 
 import numpy as np
@@ -11,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, NotInContainerError, shown
+from comal.frames import html
+from comal.frames.rows import IdIndex, Rows
 from comal.plan import Piece
 from comal.storage import RangeFile, vsi
 from comal.tortilla import spec
-from comal.tortilla.reading import html
 from comal.tortilla.reading.flat import (
     Below,
     Descent,
@@ -26,7 +28,6 @@ from comal.tortilla.reading.flat import (
 )
 from comal.tortilla.reading.home import Home, Nested
 from comal.tortilla.reading.leaves import Leaf, leaf_file, read_leaves, read_leaves_async
-from comal.tortilla.reading.rows import IdIndex, Rows
 
 Key = int | str
 
@@ -47,6 +48,10 @@ class TortillaFrame(Rows):
     The frame never changes; every method returns a new one. It can be pickled and used from
     several threads and processes.
     """
+
+    PROTECTED = tuple(spec.NAVIGATION)
+    COMPUTED = MappingProxyType({spec.SUBFILE: pa.string()})
+    ALIASES = spec.ALIASES
 
     def __init__(
         self, table: Any, home: Home, *, depth: int = 0, kept: Sequence[Piece] = ()

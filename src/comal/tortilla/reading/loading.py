@@ -30,7 +30,7 @@ from comal.tortilla.reading.footers import stored_table
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.home import Home, Part
 from comal.tortilla.reading.items import items_of
-from comal.tortilla.reading.rows import joined
+from comal.tortilla.reading.joining import joined
 from comal.tortilla.reading.sets import Member, ordered, part_name, set_problems
 from comal.tortilla.reading.together import together, together_async
 from comal.tortilla.warning import TortillaWarning

@@ -1,8 +1,9 @@
-"""What notebooks show of a frame. Every text from a file is escaped."""
+"""What notebooks show of rows and of facts. Every text from a file is escaped."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from typing import Any
 
 _ROWS = 10
@@ -27,3 +28,11 @@ def table(shown: Any, shape: tuple[int, int]) -> str:
         f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"<p>{shape[0]} rows, {shape[1]} columns</p></div>"
     )
+
+
+def facts(shown: Mapping[str, object]) -> str:
+    """Names and values as an HTML table."""
+    rows = "".join(
+        f"<tr><th>{_cell(key)}</th><td>{_cell(value)}</td></tr>" for key, value in shown.items()
+    )
+    return f"<div><table><tbody>{rows}</tbody></table></div>"

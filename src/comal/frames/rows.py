@@ -1,19 +1,18 @@
-"""Rows in memory as a table: the part of a frame that knows nothing of containers."""
+"""Rows in memory as a table: the part of a frame that knows nothing of archives."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, MissingExtraError, shown
-from comal.taco import spec
-from comal.taco.reading.lineage import Int64s
 
 
 class IdIndex:
@@ -24,47 +23,57 @@ class IdIndex:
         self._order = np.asarray(pc.sort_indices(column), np.int64)
         self._count = len(column) - column.null_count
 
-    def find(self, name: str) -> Int64s:
-        """All rows with this id."""
-        low = bisect_left(range(self._count), name.encode(), key=self._bytes)
-        high = bisect_right(range(self._count), name.encode(), low, key=self._bytes)
-        return self._order[low:high]
+    def find(self, name: str) -> npt.NDArray[np.int64]:
+        """All rows with this id, ascending."""
+        # Arrow orders texts by their bytes. No column holds a lone surrogate, but `name` may.
+        wanted = name.encode("utf-8", "surrogatepass")
+        low = bisect_left(range(self._count), wanted, key=self._bytes)
+        high = bisect_right(range(self._count), wanted, low, key=self._bytes)
+        return np.sort(self._order[low:high])
 
     def _bytes(self, place: int) -> bytes:
         text: str = self._column[int(self._order[place])].as_py()
-        # Arrow orders texts by their bytes.
         return text.encode()
 
 
 class Rows(ABC):
-    """An Arrow table whose protected columns (7.2.3) stay when others are selected."""
+    """An Arrow table whose columns for navigation stay when others are selected."""
+
+    PROTECTED: ClassVar[Sequence[str]] = ()
+    """Columns that navigation needs."""
+    COMPUTED: ClassVar[Mapping[str, Any]] = {}
+    """Columns that are made when they are asked for, with their Arrow types; they come last."""
+    ALIASES: ClassVar[Mapping[str, str]] = {}
+    """Other names of columns."""
 
     _table: Any
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns."""
-        names: list[str] = self._table.column_names
-        return names
+        return [*self._table.column_names, *self.COMPUTED]
 
     @property
     def schema(self) -> Any:
         """Arrow schema."""
-        return self._table.schema
+        schema = self._table.schema
+        for name, kind in self.COMPUTED.items():
+            schema = schema.append(pa.field(name, kind))
+        return schema
 
     @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns)."""
-        return self._table.num_rows, self._table.num_columns
+        return self._table.num_rows, self._table.num_columns + len(self.COMPUTED)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     __iter__ = None  # rows come by `walk`, columns by `columns`; neither is meant alone
 
+    @abstractmethod
     def to_arrow(self) -> Any:
-        """The rows as a `pyarrow.Table`."""
-        return self._table
+        """The rows as a `pyarrow.Table`, with what is computed."""
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`.
@@ -75,7 +84,7 @@ class Rows(ABC):
             pandas is not installed.
         """
         try:
-            return self._table.to_pandas()
+            return self.to_arrow().to_pandas()
         except ImportError as error:
             raise MissingExtraError.of("pandas", "pandas", "to_pandas") from error
 
@@ -88,13 +97,13 @@ class Rows(ABC):
             polars is not installed.
         """
         try:
-            from comal.table import topolars  # noqa: PLC0415 - polars is optional
+            from comal.frames import topolars  # noqa: PLC0415 - polars is optional
         except ImportError as error:
             raise MissingExtraError.of("polars", "polars", "to_polars") from error
-        return topolars.from_arrow(self._table)
+        return topolars.from_arrow(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self._table.__arrow_c_stream__(requested_schema)
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     @abstractmethod
     def _with(self, table: Any) -> Self:
@@ -109,10 +118,12 @@ class Rows(ABC):
         return self._with(self._table.slice(max(0, len(self) - n)))
 
     def select(self, columns: Sequence[str]) -> Self:
-        """These columns, and the protected ones behind them."""
-        self._known(columns)
-        kept = [name for name in self.columns if name in spec.PROTECTED_COLUMNS]
-        return self._with(self._table.select(list(dict.fromkeys([*columns, *kept]))))
+        """These columns, and those that navigation needs behind them."""
+        names = [self.ALIASES.get(name, name) for name in columns]
+        self._known(names)
+        kept = [name for name in self._table.column_names if name in self.PROTECTED]
+        wanted = [name for name in names if name not in self.COMPUTED]
+        return self._with(self._table.select(list(dict.fromkeys([*wanted, *kept]))))
 
     def drop(self, columns: Sequence[str]) -> Self:
         """Without these columns.
@@ -123,7 +134,7 @@ class Rows(ABC):
             A column is not there, or navigation needs it.
         """
         self._known(columns)
-        needed = [name for name in columns if name in spec.PROTECTED_COLUMNS]
+        needed = [name for name in columns if name in self.PROTECTED or name in self.COMPUTED]
         if needed:
             raise InvalidInputError("a protected column cannot be dropped", found=", ".join(needed))
         return self._with(self._table.drop_columns(list(columns)))
@@ -137,7 +148,13 @@ class Rows(ABC):
                 )
 
     def filter(self, mask: Any) -> Self:
-        """The rows where `mask` (Arrow or NumPy booleans, shape (rows,)) is true."""
+        """The rows where `mask` is true.
+
+        Parameters
+        ----------
+        mask
+            Arrow or NumPy booleans, shape (rows,), or an Arrow expression over the columns.
+        """
         return self._with(
             self._table.filter(pa.array(mask) if isinstance(mask, np.ndarray) else mask)
         )
