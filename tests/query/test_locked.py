@@ -206,3 +206,11 @@ def test_nothing_is_printed_at_exit() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_unknown_table_gets_no_hint_at_tables_of_our_own() -> None:
+    with pytest.raises(QueryError, match="does not exist") as caught:
+        engine().select("SELECT * FROM sqlite_temp")
+    assert caught.value.hint is not None
+    assert "sqlite_temp_master" not in caught.value.hint
+    assert "data" in caught.value.hint

@@ -327,6 +327,9 @@ def _query_error(sql: str, error: Exception) -> QueryError:
     kind, _, message = first.partition(": ")
     what = f"the query cannot be run ({message or kind})"
     hint = " ".join(rest.split()) or None
+    if message.startswith("Table with name "):
+        # DuckDB would name tables of its own, and those that a query is put together from.
+        hint = "the tables are data and, of a dataset, level0, level1, ..."
     return QueryError(what, where=_place(sql), hint=hint, kind=kind)
 
 

@@ -46,7 +46,7 @@ _HOMES = {
     "Enrichment": "writing.enriching",
     "LEVELS": "checking.run",
     "RAI": "writing.samples",
-    "Report": "checking.findings",
+    "Report": "comal.findings",
     "STAC": "writing.samples",
     "Sample": "writing.samples",
     "Samples": "writing.samples",
@@ -79,7 +79,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'comal.tortilla' has no attribute {name!r}")
-    return getattr(import_module(f"comal.tortilla.{home}"), name)
+    module = home if home.startswith("comal.") else f"comal.tortilla.{home}"
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -17,17 +17,21 @@ from comal.errors import (
     ComalError,
     InvalidInputError,
     InvalidMetadataError,
+    LimitExceededError,
     NotThisFormatError,
     ObjectNotFoundError,
     UnsupportedVersionError,
 )
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
+from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.reading.loading import load
 from comal.taco.warning import TacoWarning
+from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, Recipe, parquet
 from tests.servers.http import HttpServer
 from tests.taco.read.scenes import expected, read_all, scenes, write, write_folder
+from tests.taco.write.small import dataset
 
 SORTED = scenes("a", "b", "c")
 
@@ -246,3 +250,19 @@ def test_indexes_find_parts_with_odd_names(http_server: HttpServer, tmp_path: Pa
         assert frame.read("a/label.txt") in below["internal:gdal_vsi"].to_pylist()
         assert frame.read("a")["internal:gdal_vsi"][1].as_py() == frame.read("a/label.txt")
     assert frame.read("a/label.txt").endswith("/set/x%201%25%26.tacozip")
+
+
+@pytest.mark.parametrize("thing", [None, 3, [None], b"x.tacozip"])
+def test_what_names_no_dataset_is_told_so(thing: Any) -> None:
+    with pytest.raises(InvalidInputError, match="path, a URL or a source"):
+        load(thing)
+
+
+def test_a_large_sample_is_streamed_though_it_is_not_held(tmp_path: Path) -> None:
+    large = Tortilla([Sample(id="large", path=bytes(30_000))])
+    (path,) = create(dataset(large), tmp_path / "large.tacozip")
+    frame = load(path, limits=Limits(leaf_bytes=20_000)).data
+    with pytest.raises(LimitExceededError):
+        frame.read_bytes("large")
+    with frame.open("large") as file:
+        assert file.read() == bytes(30_000)

@@ -69,8 +69,13 @@ class Leaf:
         if self.size < 0:
             return Whole(self.container.limits.leaf_bytes, self.entry)
         self.container.limits.check("leaf_bytes", self.size, self.where)
-        before = min(self.offset, ziparchive.prefix_size(len(self.entry.encode())))
-        return ByteRange(self.offset - before, before + self.size)
+        before = self.before()
+        return ByteRange(before.offset, before.size + self.size)
+
+    def before(self) -> ByteRange:
+        """The range before the bytes that holds their local header."""
+        size = min(self.offset, ziparchive.prefix_size(len(self.entry.encode())))
+        return ByteRange(self.offset - size, size)
 
 
 def read_leaves(leaves: Sequence[Leaf], *, verify: bool = True) -> list[bytes]:
@@ -203,9 +208,7 @@ def checked_leaf(leaf: Leaf) -> Leaf:
 
 
 def _checked_plan(leaf: Leaf) -> Plan[Leaf]:
-    wanted = leaf.wanted()
-    assert isinstance(wanted, ByteRange)
-    (piece,) = yield [replace(wanted, size=wanted.size - leaf.size)]
+    (piece,) = yield [leaf.before()]
     if _header(leaf, piece.data) is not None:
         return leaf
     (mended,) = yield from _relocated([leaf])

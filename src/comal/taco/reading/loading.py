@@ -75,4 +75,8 @@ def load(
 def _source(location: Location, config: StorageConfig | None) -> Source:
     if isinstance(location, str | os.PathLike):
         return open_source(location, config=config)
+    if not hasattr(location, "fetch"):
+        raise InvalidInputError(
+            "a dataset is named by a path, a URL or a source", found=type(location).__name__
+        )
     return location
