@@ -12,6 +12,7 @@ from comal.cli import root
 from comal.cli.failures import EXIT_CODES
 from comal.cli.root import COMMANDS as ROOT_COMMANDS
 from comal.cli.taco import COMMANDS as TACO_COMMANDS
+from comal.cli.tortilla import COMMANDS as TORTILLA_COMMANDS
 from tests.docs.examples import blocks, run_python
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
@@ -19,6 +20,8 @@ from tests.support import REPOSITORY
 README = REPOSITORY / "README.md"
 GUIDE = REPOSITORY / "docs" / "guide.md"
 REMOTE = REPOSITORY / "docs" / "remote.md"
+TORTILLA = REPOSITORY / "docs" / "tortilla.md"
+GROUPS = {"taco": TACO_COMMANDS, "tortilla": TORTILLA_COMMANDS}
 
 
 def test_readme_python(workplace: Path) -> None:
@@ -30,6 +33,12 @@ def test_readme_python(workplace: Path) -> None:
 def test_guide_python(workplace: Path) -> None:
     run_python(GUIDE)
     assert (workplace / "europe-again.tacozip").is_file()
+
+
+@pytest.mark.usefixtures("workplace")
+def test_tortilla_python() -> None:
+    run_python(TORTILLA)
+    assert Path("chips.tortilla").is_file()
 
 
 def test_remote_python(demo_folder: Path, http_server: HttpServer) -> None:
@@ -64,6 +73,7 @@ def test_exit_codes_are_documented() -> None:
 def test_every_command_is_documented() -> None:
     text = (REPOSITORY / "docs" / "cli.md").read_text()
     for name in ROOT_COMMANDS:
-        assert name == "taco" or f"`comal {name} " in text
-    for name in TACO_COMMANDS:
-        assert f"`comal taco {name} " in text
+        assert name in GROUPS or f"`comal {name} " in text
+    for group, commands in GROUPS.items():
+        for name in commands:
+            assert f"`comal {group} {name} " in text
