@@ -170,7 +170,7 @@ def removed_on_failure(paths: Sequence[Path], kept: Sequence[Path]) -> Iterator[
     """
     try:
         yield paths
-    except BaseException:
+    except BaseException:  # also on Ctrl-C: new parts must not stay
         for path in paths:
             if path not in kept and path.is_file():
                 path.unlink(missing_ok=True)

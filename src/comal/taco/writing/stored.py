@@ -121,7 +121,7 @@ def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Itera
     writer = Writer(file, schema, parquet)
     try:
         yield writer
-    except BaseException:
+    except BaseException:  # also on Ctrl-C: the writer must not stay open
         with suppress(ComalError):
             writer.close()
         raise

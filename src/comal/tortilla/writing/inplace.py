@@ -114,7 +114,7 @@ def editing(path: Location) -> Iterator[Edit]:
         edit = Edit(target, file, frame)
         try:
             yield edit
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: nothing half done may stay
             # Closed before it is cut: closing writes what a buffer still holds.
             _close_quietly(file)
             if not edit.switched:

@@ -192,7 +192,7 @@ class PartSet:
                 paths.append(target)
                 if not was_there:
                     made.append(target)
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: nothing half done may stay
             # A file that took the place of an older one stays: removing it would lose both.
             for path in made:
                 path.unlink(missing_ok=True)
