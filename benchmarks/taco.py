@@ -78,6 +78,8 @@ def read(work: Path, rows: int, repeats: int) -> Iterator[Row]:
         ("load", "20 x"),
         ("data", "not slower"),
         ("sql", "not slower"),
+        ("load_and_sql", "not slower"),
+        ("sql_again", "not slower"),
         ("read_one", "< 0.1 ms"),
     ]:
         yield compare(case, OURS, peer(READER), [str(work), path], repeats=repeats, target=target)

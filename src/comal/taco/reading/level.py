@@ -312,6 +312,12 @@ class Level:
                 self._columns |= zip(missing, table.columns, strict=True)
         return pa.table([found[name] for name in names], names=list(names))
 
+    @property
+    def in_memory(self) -> Any:
+        """All stored columns, once queries have brought every one of them; None before."""
+        complete = self.keeps_columns and self.has_ids and self._columns.keys() >= set(self.stored)
+        return self.held(self.stored) if complete else None
+
     def whole(self) -> Any:
         """All rows with the columns of `columns`, padding included."""
         self.check_names()
