@@ -243,12 +243,14 @@ def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> Non
     """Read `size` bytes into `view`; where `view` is longer, the file must end there."""
     done = 0
     while done < len(view):
+        left = len(view) - done
         try:
             count = os.readv(descriptor, [view[done:] if done else view])
         except OSError as error:
             raise StorageError("source cannot be read", where=shown(path, 200)) from error
         done += count
-        if not count or done > size:
+        # A regular file gives less than was asked for at its end only: no second read finds more.
+        if not count or done > size or (done == size and count < left):
             break
     if done != size:
         raise InvalidInputError(
