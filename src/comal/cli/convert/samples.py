@@ -1,4 +1,4 @@
-"""``comal convert``: an archive or a folder of rasters into another container."""
+"""``comal convert`` to TACO 2.0: from its other containers, rasters, Tortilla and TACO 1."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import click
 
 from comal import strictjson, taco
 from comal.cli import options
-from comal.cli.base import Command
 from comal.cli.output import done, print_json, working
-from comal.cli.taco.collection import collection_fields, collection_options
+from comal.cli.taco.collection import collection_fields
 from comal.convert import MigrationReport, migrate
 from comal.errors import (
     ComalError,
@@ -35,89 +34,28 @@ _READING: Mapping[type[BaseException], type[ComalError]] = {
 }
 
 
-@click.command(
-    "convert",
-    cls=Command,
-    examples=(
-        ("comal convert scenes.tacozip scenes/", "an archive into the folder form"),
-        ("comal convert scenes/ scenes.tacozip", "and back"),
-        ("comal convert rasters/ scenes.tacozip", "a folder of GeoTIFFs into TACO"),
-        ("comal convert samples.csv scenes.tacozip", "the files that a table lists into TACO"),
-        ("comal convert old.taco new.tacozip --dry-run", "what a migration would change"),
-        ("comal convert https://example.org/old.taco new.tacozip", "TACO 1 into TACO 2.0"),
-        (
-            "comal convert x.tortilla y.tacozip --collection about.yaml",
-            "a Tortilla, which says nothing of itself, into TACO 2.0",
-        ),
-    ),
-)
-@click.argument("source", metavar="SRC")
-@click.argument("output", metavar="DST", required=False)
-@click.option(
-    "--dry-run", is_flag=True, help="Write nothing; report what a migration would change."
-)
-@click.option(
-    "--pad", is_flag=True, help="Fill up nested files or subfolders that lack what others have."
-)
-@click.option(
-    "--children",
-    type=click.Choice(["id", "position"]),
-    help="What nested items are called in a migration: as they are, or 0000, 0001, ...",
-)
-@click.option("--ids", metavar="FILE", help="JSON object: old ids and the new ones.")
-@click.option(
-    "--rai",
-    type=click.Choice(["rai", "geoenrich"]),
-    help="What rai:* columns are called in a migration.",
-)
-@click.option(
-    "--bands",
-    type=click.IntRange(1),
-    help="Bands of every raster; read from each raster if absent.",
-)
-@collection_options
-@options.overwrite
-@options.pass_style
-@click.pass_context
-def command(
-    ctx: click.Context,
-    style: options.Style,
-    /,
+def run(
     source: str,
     output: str | None,
+    style: options.Style,
     *,
     overwrite: bool,
     dry_run: bool,
     pad: bool,
-    children: str | None,
-    ids: str | None,
-    rai: str | None,
-    bands: int | None,
-    **collection: Any,
-) -> None:
-    """Write SRC in another container or format; what SRC is, its bytes decide.
-
-    DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder.
-
-    A Tortilla or a TACO 1 becomes TACO 2.0, and what is not the same afterwards is reported. Of
-    one part of a set, the whole set is converted. Fields of the collection that SRC does not give
-    are asked for. Exit code 1 means that a dry run found why SRC cannot be converted so.
-    """
-    if output is None and not dry_run:
-        raise click.UsageError("Missing argument 'DST'.", ctx)
+    migrating: Mapping[str, Any],
+    collection: Mapping[str, Any],
+) -> bool:
+    """Convert `source`, and say so; False when a dry run found why it cannot be."""
     kind = _kind(source)
-    migrating = {"children": children, "ids": ids, "rai": rai, "bands": bands}
     if kind not in _TORTILLAS:
-        _refuse({"dry_run": dry_run, **migrating}, kind)
+        refuse({"dry_run": dry_run, **migrating}, kind)
     if kind not in _TORTILLAS | _PACKED:
-        _refuse({"pad": pad, **collection}, kind)
+        refuse({"pad": pad, **collection}, kind)
     fields = collection_fields(**collection)
     if kind in _TORTILLAS:
-        named: dict[str, Any] = {
-            name: value for name, value in migrating.items() if value is not None
-        }
-        if ids is not None:
-            named["ids"] = _mapping(ids)
+        named = {name: value for name, value in migrating.items() if value is not None}
+        if "ids" in named:
+            named["ids"] = _mapping(named["ids"])
         with working(f"converting {source}", style) as progress:
             report = migrate(
                 source,
@@ -130,7 +68,7 @@ def command(
                 **fields,
             )
         _tell(report, kind, style)
-        ctx.exit(0 if report.ok else 1)
+        return report.ok
     assert output is not None, "only a migration has a dry run"
     with working(f"converting {source}", style) as progress:
         if kind in _PACKED:
@@ -138,9 +76,10 @@ def command(
         else:
             _convert(kind, source, output, progress, overwrite=overwrite)
     done({"source": source, "from": kind, "output": output}, style, f"{output}: written")
+    return True
 
 
-def _refuse(given: Mapping[str, Any], kind: str) -> None:
+def refuse(given: Mapping[str, Any], kind: str) -> None:
     """Refuse options that this kind of source would silently ignore."""
     for name, value in given.items():
         if value not in (None, False, ()):

@@ -1,0 +1,132 @@
+"""``comal convert``: anything into what it can become, a module per family of formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import click
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.convert import samples
+from comal.cli.convert.samples import refuse
+from comal.cli.output import done
+from comal.cli.taco.collection import collection_options
+
+_FAMILIES: tuple[str, ...] = ()
+"""Modules that are asked in turn whether a conversion is theirs; what none takes is of samples."""
+
+
+class _Family(Protocol):
+    __name__: str
+
+    def handles(self, source: str, output: str) -> bool: ...
+
+    def run(
+        self, source: str, output: str, style: options.Style, *, overwrite: bool
+    ) -> Mapping[str, Any]: ...
+
+
+def _family(source: str, output: str | None) -> _Family | None:
+    if output is None:
+        return None
+    for name in _FAMILIES:
+        family = cast("_Family", import_module(name))
+        if family.handles(source, output):
+            return family
+    return None
+
+
+@click.command(
+    "convert",
+    cls=Command,
+    examples=(
+        ("comal convert scenes.tacozip scenes/", "an archive into the folder form"),
+        ("comal convert scenes/ scenes.tacozip", "and back"),
+        ("comal convert rasters/ scenes.tacozip", "a folder of GeoTIFFs into TACO"),
+        ("comal convert samples.csv scenes.tacozip", "the files that a table lists into TACO"),
+        ("comal convert old.taco new.tacozip --dry-run", "what a migration would change"),
+        ("comal convert https://example.org/old.taco new.tacozip", "TACO 1 into TACO 2.0"),
+        (
+            "comal convert x.tortilla y.tacozip --collection about.yaml",
+            "a Tortilla, which says nothing of itself, into TACO 2.0",
+        ),
+    ),
+)
+@click.argument("source", metavar="SRC")
+@click.argument("output", metavar="DST", required=False)
+@click.option(
+    "--dry-run", is_flag=True, help="Write nothing; report what a migration would change."
+)
+@click.option(
+    "--pad", is_flag=True, help="Fill up nested files or subfolders that lack what others have."
+)
+@click.option(
+    "--children",
+    type=click.Choice(["id", "position"]),
+    help="What nested items are called in a migration: as they are, or 0000, 0001, ...",
+)
+@click.option("--ids", metavar="FILE", help="JSON object: old ids and the new ones.")
+@click.option(
+    "--rai",
+    type=click.Choice(["rai", "geoenrich"]),
+    help="What rai:* columns are called in a migration.",
+)
+@click.option(
+    "--bands",
+    type=click.IntRange(1),
+    help="Bands of every raster; read from each raster if absent.",
+)
+@collection_options
+@options.overwrite
+@options.pass_style
+@click.pass_context
+def command(
+    ctx: click.Context,
+    style: options.Style,
+    /,
+    source: str,
+    output: str | None,
+    *,
+    overwrite: bool,
+    dry_run: bool,
+    pad: bool,
+    children: str | None,
+    ids: str | None,
+    rai: str | None,
+    bands: int | None,
+    **collection: Any,
+) -> None:
+    """Write SRC in another container or format; what SRC is, its bytes decide.
+
+    DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder.
+
+    A Tortilla or a TACO 1 becomes TACO 2.0, and what is not the same afterwards is reported. Of
+    one part of a set, the whole set is converted. Fields of the collection that SRC does not give
+    are asked for. Exit code 1 means that a dry run found why SRC cannot be converted so.
+    """
+    migrating = {"children": children, "ids": ids, "rai": rai, "bands": bands}
+    if output is None and not dry_run:
+        raise click.UsageError("Missing argument 'DST'.", ctx)
+    family = _family(source, output)
+    if family is not None and output is not None:
+        refuse(
+            {"dry_run": dry_run, "pad": pad, **migrating, **collection},
+            family.__name__.rpartition(".")[2],
+        )
+        summary = family.run(source, output, style, overwrite=overwrite)
+        done({"source": source, "output": output, **summary}, style, f"{output}: written")
+        return
+    ok = samples.run(
+        source,
+        output,
+        style,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        pad=pad,
+        migrating=migrating,
+        collection=collection,
+    )
+    ctx.exit(0 if ok else 1)
