@@ -1,16 +1,12 @@
 """Many local files into an archive, close to the speed of the system calls that it takes.
 
-This thread opens and reads files into a large buffer, each behind room for its header, and makes
-the headers of a full buffer at once; another thread writes it meanwhile.
+Other threads read files into large buffers, each behind room for its header, and compute their
+checksums; this one makes the headers of a full buffer at once and writes it.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,50 +14,20 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from comal.errors import (
-    AccessDeniedError,
-    ComalError,
-    InvalidInputError,
-    ObjectNotFoundError,
-    StorageError,
-    shown,
-    translated,
-)
+from comal.errors import InvalidInputError, shown, translated
+from comal.storage import manyfiles
 from comal.ziparchive import wire
-from comal.ziparchive.blocks import DISK, entry_records, flags_of, value_bytes, write_all
+from comal.ziparchive.blocks import (
+    DISK,
+    entry_records,
+    flags_of,
+    paddings,
+    value_bytes,
+    write_all,
+)
 from comal.ziparchive.entries import Entries
 
-_BUFFER = 8 << 20
-_BUFFERS = 3
-_ROWS = 16_384
-# O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_SOURCE: dict[type[BaseException], type[ComalError]] = {
-    FileNotFoundError: ObjectNotFoundError,
-    NotADirectoryError: ObjectNotFoundError,
-    PermissionError: AccessDeniedError,
-    OSError: StorageError,
-    ValueError: InvalidInputError,  # NUL in a path
-}
-
-
-class _Buffer:
-    """A block being filled: room for headers, payloads in place, and what the headers will say."""
-
-    def __init__(self) -> None:
-        self.array = np.empty(_BUFFER, np.uint8)
-        self.view = self.array.data
-        self.written: Future[None] | None = None
-        self.reset(0)
-
-    def reset(self, first: int) -> None:
-        """Start anew with row `first`."""
-        self.first = first
-        self.used = 0
-        self.starts: list[int] = []
-        self.pads: list[int] = []
-        self.sizes: list[int] = []
-        self.crcs: list[int] = []
+_Block = manyfiles.Block[npt.NDArray[np.uint32]]
 
 
 class PathCopier:
@@ -79,7 +45,7 @@ class PathCopier:
         dos_time: int,
     ) -> None:
         self.position = position
-        """Offset in the archive behind everything that was handed to the writing thread."""
+        """Offset in the archive behind everything that was written."""
         self._file = file
         self._entries = entries
         self._shift = shift
@@ -90,147 +56,87 @@ class PathCopier:
         self, names: Any, paths: Sequence[str], sizes: npt.NDArray[np.int64] | None
     ) -> tuple[wire.Int64s, wire.Int64s]:
         """Copy all `paths` under `names` (a binary array); offsets and sizes of the payloads."""
-        self._names = names
-        self._name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-        self._offsets = np.empty(len(paths), np.int64)
-        self._sizes = np.empty(len(paths), np.int64)
-        self._free = [_Buffer() for _ in range(min(_BUFFERS, len(paths)))]
-        name_sizes = self._name_sizes.tolist()
-        expected = None if sizes is None else sizes.tolist()
-        with self._writing():
-            for row, path in enumerate(paths):
-                self._copy_one(row, path, name_sizes[row], expected[row] if expected else None)
-            if paths:
-                self._flush(len(paths))
-        return self._offsets, self._sizes
+        sizes = manyfiles.file_sizes(paths) if sizes is None else sizes
+        offsets = np.empty(len(paths), np.int64)
+        with manyfiles.FileReader() as reader:
+            for first, stop in _stretches(sizes):
+                rows = slice(first, stop)
+                if stop - first == 1 and sizes[first] > manyfiles.LARGE:
+                    name = names[first].as_py()
+                    offsets[first] = self._copy_large(reader, name, paths[first], int(sizes[first]))
+                else:
+                    offsets[rows] = self._copy_small(reader, names[rows], paths[rows], sizes[rows])
+        return offsets, sizes
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with ThreadPoolExecutor(1, "comal-zip-write") as self._executor:
-            yield
-            for buffer in self._free:
-                if buffer.written is not None:
-                    buffer.written.result()
+    def _copy_small(
+        self, reader: manyfiles.FileReader, names: Any, paths: Sequence[str], sizes: wire.Int64s
+    ) -> wire.Int64s:
+        name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
+        pads = paddings(self.position, name_sizes, sizes, self._alignment)
+        gaps = wire.LOCAL_SIZE + name_sizes + pads
+        offsets = self.position + np.cumsum(gaps + sizes) - sizes
+        for block in reader.small(paths, sizes, gaps, _checksums):
+            rows = slice(block.first, block.stop)
+            self._write_block(block, names[rows], name_sizes[rows], sizes[rows], pads[rows])
+        return offsets
 
-    def _copy_one(self, row: int, path: str, name_size: int, expected: int | None) -> None:
-        descriptor = _open(path)
-        try:
-            status = os.fstat(descriptor)
-            size = status.st_size
-            if not stat.S_ISREG(status.st_mode) or (expected is not None and size != expected):
-                raise _unusable(path, status, expected)
-            buffer = self._free[0]
-            start = buffer.used
-            payload, pad = self._payload_start(start, name_size)
-            # One byte more than expected is asked for: it tells whether the file has grown.
-            if payload + size >= _BUFFER or len(buffer.starts) == _ROWS:
-                self._flush(row)
-                if wire.LOCAL_SIZE + name_size + self._alignment + 4 + size >= _BUFFER:
-                    self._copy_large(row, path, descriptor, size)
-                    return
-                buffer, start = self._free[0], 0
-                payload, pad = self._payload_start(start, name_size)
-            view = buffer.view[payload : payload + size]
-            read_exactly(descriptor, buffer.view[payload : payload + size + 1], size, path)
-        finally:
-            os.close(descriptor)
-        if pad:
-            buffer.view[payload - pad : payload] = wire.padding_field(pad)
-        buffer.used = payload + size
-        buffer.starts.append(start)
-        buffer.pads.append(pad)
-        buffer.sizes.append(size)
-        buffer.crcs.append(crc32(view))
-
-    def _payload_start(self, start: int, name_size: int) -> tuple[int, int]:
-        payload = start + wire.LOCAL_SIZE + name_size
-        pad = wire.alignment_size(self.position + payload, self._alignment)
-        return payload + pad, pad
-
-    def _flush(self, next_row: int) -> None:
-        """Finish the current buffer, hand it to the writing thread and wait for a free one."""
-        buffer = self._free[0]
-        if buffer.starts:
-            self._finish(buffer)
-            data = buffer.view[: buffer.used]
-            buffer.written = self._executor.submit(write_all, self._file, data)
-            self.position += buffer.used
-            self._free.append(self._free.pop(0))
-            buffer = self._free[0]
-            if buffer.written is not None:
-                buffer.written.result()
-        buffer.reset(next_row)
-
-    def _finish(self, buffer: _Buffer) -> None:
-        rows = slice(buffer.first, buffer.first + len(buffer.starts))
-        names = self._names[rows]
-        name_sizes = self._name_sizes[rows]
-        starts = np.array(buffer.starts, np.int64)
-        sizes = np.array(buffer.sizes, np.int64)
-        pads = np.array(buffer.pads, np.int64)
-        crcs = np.array(buffer.crcs, np.uint32)
+    def _write_block(
+        self,
+        block: _Block,
+        names: Any,
+        name_sizes: wire.Int64s,
+        sizes: wire.Int64s,
+        pads: wire.Int64s,
+    ) -> None:
         flags = flags_of(names)
         headers = wire.local_headers(
             name_sizes=name_sizes,
             extra_sizes=pads,
-            crcs=crcs,
+            crcs=block.made,
             sizes=sizes,
             flags=flags,
-            count=len(starts),
+            count=len(sizes),
             dos_time=self._dos_time,
             dos_date=self._dos_date,
         )
+        starts = block.starts - pads - name_sizes - wire.LOCAL_SIZE
         name_bytes = value_bytes(names)
-        _scatter(buffer.array, starts, headers.view(np.uint8).reshape(-1, wire.LOCAL_SIZE))
-        _scatter_names(buffer.array, starts + wire.LOCAL_SIZE, name_sizes, name_bytes)
+        _scatter(block.array, starts, headers.view(np.uint8).reshape(-1, wire.LOCAL_SIZE))
+        _scatter_names(block.array, starts + wire.LOCAL_SIZE, name_sizes, name_bytes)
+        for row in np.flatnonzero(pads).tolist():
+            end, size = int(block.starts[row]), int(pads[row])
+            block.array[end - size : end] = np.frombuffer(wire.padding_field(size), np.uint8)
+        write_all(self._file, block.array.data)
         self._entries.extend(
-            entry_records(self.position + starts, sizes, crcs, flags, name_sizes), name_bytes
+            entry_records(self.position + starts, sizes, block.made, flags, name_sizes), name_bytes
         )
-        self._offsets[rows] = self.position + starts + wire.LOCAL_SIZE + name_sizes + pads
-        self._sizes[rows] = sizes
+        self.position += len(block.array)
 
-    def _copy_large(self, row: int, path: str, descriptor: int, size: int) -> None:
+    def _copy_large(self, reader: manyfiles.FileReader, name: bytes, path: str, size: int) -> int:
         """A file that fills a buffer alone: copied in parts, its checksum patched in behind."""
         if not self._file.seekable():
             raise InvalidInputError("large files need a target that can seek", where=shown(path))
-        name = self._names[row].as_py()
         start = self.position
         zip64 = 20 if wire.needs_zip64(size, size) else 0
-        extra = wire.alignment_extra(start + zip64, len(name), self._alignment)
         header = wire.local_header(
             name,
             crc=0,
             csize=size,
             size=size,
-            extra=extra,
+            extra=wire.alignment_extra(start + zip64, len(name), self._alignment),
             dos_time=self._dos_time,
             dos_date=self._dos_date,
         )
-        self._executor.submit(write_all, self._file, header).result()
+        write_all(self._file, header)
         self.position += len(header)
-        crc = self._copy_parts(descriptor, size, path)
-        self._offsets[row], self._sizes[row] = self.position - size, size
-        self._entries.append(name, offset=start, csize=size, size=size, crc=crc, method=wire.STORE)
-        self._executor.submit(self._patch, start + 14, crc.to_bytes(4, "little")).result()
-        self._free[0].reset(row + 1)
-
-    def _copy_parts(self, descriptor: int, size: int, path: str) -> int:
         crc = 0
-        left = size
-        while left:
-            buffer = self._free[0]
-            part = min(left, _BUFFER)
-            read_exactly(descriptor, buffer.view[:part], part, path)
-            crc = crc32(buffer.view[:part], crc)
-            buffer.written = self._executor.submit(write_all, self._file, buffer.view[:part])
-            self._free.append(self._free.pop(0))
-            following = self._free[0].written
-            if following is not None:
-                following.result()
-            left -= part
-            self.position += part
-        read_exactly(descriptor, memoryview(bytearray(1)), 0, path)
-        return crc
+        for part in reader.large(path, size):
+            crc = crc32(part, crc)
+            write_all(self._file, part)
+            self.position += len(part)
+        self._entries.append(name, offset=start, csize=size, size=size, crc=crc, method=wire.STORE)
+        self._patch(start + 14, crc.to_bytes(4, "little"))
+        return self.position - size
 
     def _patch(self, offset: int, data: bytes) -> None:
         with translated(DISK, "target cannot be written"):
@@ -239,49 +145,21 @@ class PathCopier:
             self._file.seek(self.position + self._shift)
 
 
-def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> None:
-    """Read `size` bytes into `view`; where `view` is longer, the file must end there."""
-    done = 0
-    while done < len(view):
-        left = len(view) - done
-        try:
-            count = os.readv(descriptor, [view[done:] if done else view])
-        except OSError as error:
-            raise StorageError("source cannot be read", where=shown(path, 200)) from error
-        done += count
-        # A regular file gives less than was asked for at its end only: no second read finds more.
-        if not count or done > size or (done == size and count < left):
-            break
-    if done != size:
-        raise InvalidInputError(
-            "source changed its size while it was copied",
-            where=shown(path, 200),
-            found=f"{done} bytes" if done < size else f"more than {size} bytes",
-            expected=f"{size} bytes",
-            hint="leave the sources alone while they are packed",
-        )
+def _stretches(sizes: wire.Int64s) -> Iterator[tuple[int, int]]:
+    """Rows of large files one by one, and of all that lie between them together."""
+    first = 0
+    for row in np.flatnonzero(sizes > manyfiles.LARGE).tolist():
+        if first < row:
+            yield first, row
+        yield row, row + 1
+        first = row + 1
+    if first < len(sizes):
+        yield first, len(sizes)
 
 
-def _open(path: str) -> int:
-    try:
-        return os.open(path, _OPEN)
-    except (OSError, ValueError) as error:
-        found = getattr(error, "strerror", None) or str(error)
-        with translated(_SOURCE, "source cannot be opened", where=shown(path, 200), found=found):
-            raise error from None
-        raise  # pragma: no cover - the table names both kinds
-
-
-def _unusable(path: str, status: os.stat_result, expected: int | None) -> InvalidInputError:
-    if not stat.S_ISREG(status.st_mode):
-        kind = "directory" if stat.S_ISDIR(status.st_mode) else "pipe, socket or device"
-        return InvalidInputError("source is no regular file", where=shown(path, 200), found=kind)
-    return InvalidInputError(
-        "source is not as long as it was said to be",
-        where=shown(path, 200),
-        found=f"{status.st_size} bytes",
-        expected=f"{expected} bytes",
-    )
+def _checksums(view: memoryview, starts: list[int], sizes: list[int]) -> npt.NDArray[np.uint32]:
+    found = (crc32(view[start : start + size]) for start, size in zip(starts, sizes, strict=True))
+    return np.fromiter(found, np.uint32, len(starts))
 
 
 def _scatter(

@@ -26,6 +26,7 @@ from comal.errors import (
 )
 from comal.plan import ByteRange
 from comal.storage import Source
+from comal.storage.manyfiles import file_sizes
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -97,19 +98,7 @@ class LocalFiles:
 
     def sizes(self) -> Rows:
         """Sizes of the files now; a missing one, or one that is no file, is an error."""
-        sizes = np.zeros(len(self.paths), np.int64)
-        for row, path in enumerate(self.paths.to_pylist()):
-            if path is None:
-                continue
-            try:
-                status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
-            except (OSError, ValueError) as error:
-                raise _unreadable(error, path) from error
-            # 0o100000 is S_IFREG: anything else might block or never end.
-            if status.st_mode & 0o170000 != 0o100000:
-                raise InvalidInputError("source is no regular file", where=shown(path, 200))
-            sizes[row] = status.st_size
-        return sizes
+        return file_sizes(self.paths.to_pylist())
 
     def take(self, rows: Rows) -> LocalFiles:
         """The payloads of `rows`."""
@@ -137,12 +126,6 @@ class LocalFiles:
     def place(self, row: int) -> str:
         """Its path."""
         return str(self.paths[row].as_py())
-
-
-def _unreadable(error: OSError | ValueError, path: str) -> Exception:
-    if isinstance(error, OSError):
-        return source_fault(error, path)
-    return InvalidInputError("path cannot name a file", where=shown(path), found=str(error))
 
 
 def _read(path: str, size: int) -> bytes:

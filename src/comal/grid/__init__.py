@@ -1,0 +1,94 @@
+"""QUADBIN cells and Web Mercator tiles, vectorised over numpy arrays.
+
+A cell is a tile of the XYZ scheme of EPSG:3857 as one 64-bit number: zoom in front, then the
+Morton code of column and row. `comal.grid.quadbin` converts, `comal.grid.cover` finds the cells of
+boxes and geometries, `comal.grid.mercator` knows the projection. Every function takes numbers,
+sequences or arrays; numbers in give Python numbers out.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.grid.cover import bbox_cells as bbox_cells
+    from comal.grid.cover import bbox_ranges as bbox_ranges
+    from comal.grid.cover import bbox_windows as bbox_windows
+    from comal.grid.cover import geometry_cells as geometry_cells
+    from comal.grid.cover import geometry_ranges as geometry_ranges
+    from comal.grid.cover import in_ranges as in_ranges
+    from comal.grid.cover import merge_ranges as merge_ranges
+    from comal.grid.cover import range_cells as range_cells
+    from comal.grid.cover import window_ranges as window_ranges
+    from comal.grid.mercator import CIRCUMFERENCE as CIRCUMFERENCE
+    from comal.grid.mercator import HALF as HALF
+    from comal.grid.mercator import LATITUDE_LIMIT as LATITUDE_LIMIT
+    from comal.grid.mercator import lonlat_to_xy as lonlat_to_xy
+    from comal.grid.mercator import pixel_size as pixel_size
+    from comal.grid.mercator import tile_box_3857 as tile_box_3857
+    from comal.grid.mercator import xy_to_lonlat as xy_to_lonlat
+    from comal.grid.morton import deinterleave as deinterleave
+    from comal.grid.morton import interleave as interleave
+    from comal.grid.quadbin import MAX_ZOOM as MAX_ZOOM
+    from comal.grid.quadbin import bounds as bounds
+    from comal.grid.quadbin import cells as cells
+    from comal.grid.quadbin import centres as centres
+    from comal.grid.quadbin import children as children
+    from comal.grid.quadbin import descendants as descendants
+    from comal.grid.quadbin import from_lonlat as from_lonlat
+    from comal.grid.quadbin import is_valid as is_valid
+    from comal.grid.quadbin import k_ring as k_ring
+    from comal.grid.quadbin import neighbours as neighbours
+    from comal.grid.quadbin import parents as parents
+    from comal.grid.quadbin import siblings as siblings
+    from comal.grid.quadbin import tiles as tiles
+    from comal.grid.quadbin import zooms as zooms
+
+_HOMES = {
+    "CIRCUMFERENCE": "mercator",
+    "HALF": "mercator",
+    "LATITUDE_LIMIT": "mercator",
+    "MAX_ZOOM": "quadbin",
+    "bbox_cells": "cover",
+    "bbox_ranges": "cover",
+    "bbox_windows": "cover",
+    "bounds": "quadbin",
+    "cells": "quadbin",
+    "centres": "quadbin",
+    "children": "quadbin",
+    "deinterleave": "morton",
+    "descendants": "quadbin",
+    "from_lonlat": "quadbin",
+    "geometry_cells": "cover",
+    "geometry_ranges": "cover",
+    "in_ranges": "cover",
+    "interleave": "morton",
+    "is_valid": "quadbin",
+    "k_ring": "quadbin",
+    "lonlat_to_xy": "mercator",
+    "merge_ranges": "cover",
+    "neighbours": "quadbin",
+    "parents": "quadbin",
+    "pixel_size": "mercator",
+    "range_cells": "cover",
+    "siblings": "quadbin",
+    "tile_box_3857": "mercator",
+    "tiles": "quadbin",
+    "window_ranges": "cover",
+    "xy_to_lonlat": "mercator",
+    "zooms": "quadbin",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.grid' has no attribute {name!r}")
+    return getattr(import_module(f"comal.grid.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

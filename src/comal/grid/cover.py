@@ -1,0 +1,376 @@
+"""Cells of boxes and geometries, as few ranges of ids.
+
+All descendants of a cell at one zoom are one range of ids, so what lies in a box or a geometry is
+found by descending from the whole world: cells that are wholly inside become ranges, those at the
+edge are split, all of one zoom at a time.
+
+A range is a row (first, last) of an int64 array, both ends included. Cells are half-open: a box
+or an area that only touches an edge of a cell does not hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, LimitExceededError
+from comal.grid.mercator import LATITUDE_LIMIT, lonlat_to_xy, xy_to_lonlat
+from comal.grid.morton import interleave
+from comal.grid.quadbin import children, descendants, tiles, zooms, zooms_of
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Mode = Literal["intersects", "center", "contains"]
+
+_WORLD = 0x480FFFFFFFFFFFFF
+_CELLS = 1 << 25
+_EDGE = 1 << 20
+_SAME = 1e-9
+"""Share of a cell's side by which an area must overlap it, so that rounding does not count."""
+
+
+def bbox_windows(bbox: Sequence[float], z: int) -> Ints:
+    """Columns and rows of the tiles of zoom `z` that a box overlaps.
+
+    Parameters
+    ----------
+    bbox
+        West, south, east and north in degrees of EPSG:4326; west > east crosses the antimeridian.
+        A box without width or height is a point or a line, and overlaps the tiles that hold it.
+    z
+        Zoom, 0 to 26.
+
+    Returns
+    -------
+    int64 array (n, 4) of first column, first row, last column, last row, all included. One row, or
+    two for a box over the antimeridian; none for a box beyond the limit of Web Mercator.
+
+    Raises
+    ------
+    InvalidInputError
+        Not four finite numbers, south > north, longitudes beyond 180 or latitudes beyond 90.
+    """
+    west, south, east, north = _checked(bbox)
+    zoom = int(zooms_of(z))
+    if south >= LATITUDE_LIMIT or north <= -LATITUDE_LIMIT:
+        return np.empty((0, 4), np.int64)
+    parts = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+    windows = []
+    for left, right in parts:
+        x, y = lonlat_to_xy([left, right], [north, south], zoom)
+        x0, x1 = _span(x, zoom)
+        y0, y1 = _span(y, zoom)
+        windows.append((x0, y0, x1, y1))
+    if len(windows) == 2 and windows[0][0] <= windows[1][2]:
+        # Both parts end in one column: at coarse zooms they meet.
+        return np.array([(0, windows[0][1], (1 << zoom) - 1, windows[0][3])], np.int64)
+    return np.array(windows, np.int64)
+
+
+def bbox_ranges(bbox: Sequence[float], z: int, *, most: int | None = 64) -> Ints:
+    """Id ranges of the cells of zoom `z` that a box overlaps.
+
+    Parameters
+    ----------
+    bbox, z
+        As for `bbox_windows`.
+    most
+        At most so many ranges. Where more are needed, the ranges hold some other cells as well;
+        None gives exactly the cells of the box.
+
+    Returns
+    -------
+    int64 array (n, 2), ascending, without overlaps.
+    """
+    found = [window_ranges(window, z, most=most) for window in bbox_windows(bbox, z)]
+    return merge_ranges(_stacked(found), most=most)
+
+
+def bbox_cells(bbox: Sequence[float], z: int) -> Ints:
+    """The cells of zoom `z` that a box overlaps, ascending; see `bbox_windows`."""
+    found = []
+    for x0, y0, x1, y1 in bbox_windows(bbox, z).tolist():
+        _check_count((x1 - x0 + 1) * (y1 - y0 + 1))
+        across, down = np.meshgrid(np.arange(x0, x1 + 1), np.arange(y0, y1 + 1))
+        first, _ = descendants(_WORLD, z)
+        found.append(first + (interleave(across.ravel(), down.ravel()) << (52 - 2 * z)))
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def window_ranges(window: Sequence[int], z: int, *, most: int | None = 64) -> Ints:
+    """Id ranges of a window of tiles of zoom `z`: first column and row, last column and row."""
+    x0, y0, x1, y1 = (int(edge) for edge in window)
+    zoom = int(zooms_of(z))
+    side = 1 << zoom
+    if not (0 <= x0 <= x1 < side and 0 <= y0 <= y1 < side):
+        raise InvalidInputError("no such window of tiles", found=(x0, y0, x1, y1))
+
+    def split(found: Ints) -> tuple[Bools, Bools]:
+        own, x, y = tiles(found)
+        shift = zoom - own
+        left, top = x << shift, y << shift
+        right, bottom = left + (1 << shift) - 1, top + (1 << shift) - 1
+        touched = (left <= x1) & (right >= x0) & (top <= y1) & (bottom >= y0)
+        inside = (left >= x0) & (right <= x1) & (top >= y0) & (bottom <= y1)
+        return touched, inside
+
+    return merge_ranges(_descend(zoom, split, most), most=most)
+
+
+def geometry_ranges(
+    geometry: Any, z: int, mode: Mode = "intersects", *, most: int | None = None
+) -> Ints:
+    """Id ranges of the cells of zoom `z` that belong to a geometry.
+
+    Parameters
+    ----------
+    geometry
+        A shapely geometry in degrees of EPSG:4326, with straight edges in longitude and latitude.
+        Longitudes may go on behind 180 and -180.
+    z
+        Zoom, 0 to 26.
+    mode
+        ``intersects``: cells that an area overlaps, a line touches, or that hold a point.
+        ``center``: cells whose middle is in an area; points and lines have none.
+        ``contains``: cells that lie within an area.
+    most
+        At most so many ranges, which then hold some other cells as well; None is exact.
+
+    Returns
+    -------
+    int64 array (n, 2), ascending, without overlaps.
+
+    Raises
+    ------
+    InvalidInputError
+        No geometry, an invalid one, an unknown mode, or a zoom out of range.
+    LimitExceededError
+        More than a million cells along the edge.
+    """
+    zoom = int(zooms_of(z))
+    if mode not in {"intersects", "center", "contains"}:
+        raise InvalidInputError(
+            "unknown mode", found=mode, expected="intersects, center or contains"
+        )
+    found = []
+    for part, dimension in _parts(geometry):
+        if dimension < 2 and mode != "intersects":
+            continue
+        if dimension == 0:
+            found.append(_of_points(part, zoom))
+        else:
+            splitter = _Splitter(part, mode, zoom=zoom, area=dimension == 2)
+            found.append(_descend(zoom, splitter, most))
+    return merge_ranges(_stacked(found), most=most)
+
+
+def geometry_cells(geometry: Any, z: int, mode: Mode = "intersects") -> Ints:
+    """The cells of zoom `z` that belong to a geometry, ascending; see `geometry_ranges`.
+
+    Raises
+    ------
+    LimitExceededError
+        More than 33 million cells; `geometry_ranges` has no such limit.
+    """
+    return range_cells(geometry_ranges(geometry, z, mode))
+
+
+def range_cells(ranges: npt.ArrayLike) -> Ints:
+    """Every cell of ranges, in their order; each range is of one zoom."""
+    pairs = _pairs(ranges)
+    if not len(pairs):
+        return np.empty(0, np.int64)
+    step = np.left_shift(1, 52 - 2 * np.asarray(zooms(pairs[:, 0])))
+    count = (pairs[:, 1] - pairs[:, 0]) // step + 1
+    _check_count(int(count.sum()))
+    before = np.repeat(np.cumsum(count) - count, count)
+    within = np.arange(len(before), dtype=np.int64) - before
+    return cast("Ints", np.repeat(pairs[:, 0], count) + within * np.repeat(step, count))
+
+
+def merge_ranges(ranges: npt.ArrayLike, *, gap: int = 0, most: int | None = None) -> Ints:
+    """Ranges sorted, with those that overlap or follow on one another made one.
+
+    Parameters
+    ----------
+    ranges
+        Integer array (n, 2) of first and last cells, in any order; each range is of one zoom.
+    gap
+        Ranges with so many cells of their zoom between them become one, too.
+    most
+        At most so many ranges: the smallest gaps are closed.
+    """
+    pairs = _pairs(ranges)
+    if len(pairs) < 2:
+        return pairs
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    last = np.maximum.accumulate(pairs[:, 1])
+    step = np.left_shift(1, 52 - 2 * np.asarray(zooms(last)))
+    between = pairs[1:, 0] - last[:-1]
+    apart = between > step[:-1] * (gap + 1)
+    if most is not None and int(apart.sum()) >= max(1, most):
+        kept = np.argsort(np.where(apart, between, 0), kind="stable")[len(between) - most + 1 :]
+        apart = np.zeros_like(apart)
+        apart[kept[: most - 1]] = True
+    starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+    ends = np.concatenate([starts[1:], [len(pairs)]]) - 1
+    return np.stack([pairs[starts, 0], last[ends]], axis=1)
+
+
+def in_ranges(cell: npt.ArrayLike, ranges: npt.ArrayLike) -> Bools:
+    """Whether ids lie in ranges that ascend and do not overlap, as those of this module."""
+    ids, pairs = np.asarray(cell, np.int64), _pairs(ranges)
+    if not len(pairs):
+        return np.zeros(ids.shape, np.bool_)
+    at = np.searchsorted(pairs[:, 0], ids, side="right") - 1
+    return cast("Bools", (at >= 0) & (ids <= pairs[np.maximum(at, 0), 1]))
+
+
+# -- descending ------------------------------------------------------------------------------------
+
+
+def _descend(zoom: int, split: Any, most: int | None) -> Ints:
+    """Ranges of zoom `zoom`; `split` tells which of some cells are touched and which are inside."""
+    found: list[Ints] = []
+    cells = np.array([_WORLD], np.int64)
+    kept = 0
+    while True:
+        touched, inside = split(cells)
+        whole, edge = cells[touched & inside], cells[touched & ~inside]
+        found.append(_ranges_of(whole, zoom))
+        kept += len(whole)
+        if not len(edge):
+            break
+        own = int(zooms(edge[0]))
+        # Far more cells at the edge than ranges are wanted: they are not split any more.
+        if own == zoom or (most is not None and len(edge) + kept > 4 * most):
+            found.append(_ranges_of(edge, zoom))
+            break
+        if len(edge) > _EDGE:
+            raise LimitExceededError("too many cells along an edge", expected=f"at most {_EDGE}")
+        cells = children(edge).ravel()
+    return _stacked(found)
+
+
+def _ranges_of(cells: Ints, zoom: int) -> Ints:
+    return np.stack(descendants(cells, zoom), axis=1) if len(cells) else _NONE
+
+
+class _Splitter:
+    """Which cells an area or a line touches or holds."""
+
+    def __init__(self, geometry: Any, mode: Mode, *, zoom: int, area: bool) -> None:
+        import shapely  # noqa: PLC0415
+
+        shapely.prepare(geometry)
+        self._shapely = shapely
+        self._geometry, self._mode, self._zoom, self._area = geometry, mode, zoom, area
+
+    def __call__(self, cells: Ints) -> tuple[Bools, Bools]:
+        shapely = self._shapely
+        z, x, y = tiles(cells)
+        boxes = _boxes(shapely, x, y, z, _SAME if self._area else 0.0)
+        touched = np.asarray(shapely.intersects(self._geometry, boxes))
+        inside = np.zeros(len(cells), np.bool_)
+        if self._area:
+            inside[touched] = shapely.covers(self._geometry, boxes[touched])
+        if int(z[0]) == self._zoom and self._mode == "contains":
+            touched &= inside
+        elif int(z[0]) == self._zoom and self._mode == "center":
+            lon, lat = xy_to_lonlat(x + 0.5, y + 0.5, z)
+            touched &= shapely.intersects_xy(self._geometry, lon, lat)
+        return touched, inside
+
+
+def _boxes(shapely: Any, x: Ints, y: Ints, z: Ints, inset: float) -> Any:
+    west, north = xy_to_lonlat(x + inset, y + inset, z)
+    east, south = xy_to_lonlat(x + (1 - inset), y + (1 - inset), z)
+    return shapely.box(west, south, east, north)
+
+
+def _of_points(points: Any, zoom: int) -> Ints:
+    import shapely  # noqa: PLC0415
+
+    from comal.grid.quadbin import from_lonlat  # noqa: PLC0415
+
+    lon, lat = shapely.get_coordinates(points).T
+    cells = np.unique(from_lonlat(lon, lat, zoom))
+    return np.stack([cells, cells], axis=1)
+
+
+def _parts(geometry: Any) -> list[tuple[Any, int]]:
+    """Points, lines and areas of a geometry, each once for each turn around the world."""
+    import shapely  # noqa: PLC0415
+
+    if not isinstance(geometry, shapely.Geometry):
+        raise InvalidInputError(
+            "no geometry", found=type(geometry).__name__, expected="a shapely geometry"
+        )
+    if not shapely.is_valid(geometry):
+        raise InvalidInputError("invalid geometry", found=shapely.is_valid_reason(geometry))
+    pieces = shapely.get_parts(geometry)
+    while (shapely.get_type_id(pieces) >= shapely.GeometryType.MULTIPOINT).any():
+        pieces = shapely.get_parts(pieces)
+    pieces = pieces[~shapely.is_empty(pieces)]
+    dimensions = shapely.get_dimensions(pieces)
+    found = []
+    for dimension in range(3):
+        mine = pieces[dimensions == dimension]
+        if not len(mine):
+            continue
+        whole = shapely.union_all(mine) if len(mine) > 1 else mine[0]
+        west, _, east, _ = shapely.bounds(whole)
+        turns = range(int(np.floor((west + 180) / 360)), int(np.ceil((east - 180) / 360)) + 1)
+        for turn in turns or (0,):
+            moved = shapely.transform(whole, lambda points, turn=turn: points - [360 * turn, 0])
+            found.append((moved if turn else whole, dimension))
+    return found
+
+
+# -- little things ---------------------------------------------------------------------------------
+
+_NONE = np.empty((0, 2), np.int64)
+
+
+def _checked(bbox: Sequence[float]) -> tuple[float, float, float, float]:
+    edges = tuple(float(edge) for edge in bbox)
+    if len(edges) != 4 or not np.isfinite(edges).all():
+        raise InvalidInputError("a box has four edges", expected="west, south, east, north")
+    west, south, east, north = edges
+    if south > north or max(abs(south), abs(north)) > 90 or max(abs(west), abs(east)) > 180:
+        raise InvalidInputError(
+            "no box on the earth",
+            found=edges,
+            expected="degrees, south <= north; west > east crosses the antimeridian",
+        )
+    return west, south, east, north
+
+
+def _span(edges: Floats, zoom: int) -> tuple[int, int]:
+    """First and last tile between two fractional positions; an edge on a line is not beyond it."""
+    last = (1 << zoom) - 1
+    # Positions come from degrees: what is nearer to a line than rounding is on it.
+    near = np.round(edges)
+    low, high = np.where(np.abs(edges - near) < _SAME, near, edges)
+    first = min(int(np.floor(low)), last)
+    return first, max(first, min(int(np.ceil(high)) - 1, last))
+
+
+def _stacked(found: Sequence[Ints]) -> Ints:
+    return np.concatenate([_NONE, *found])
+
+
+def _pairs(ranges: npt.ArrayLike) -> Ints:
+    pairs = np.asarray(ranges, np.int64)
+    return pairs.reshape(-1, 2)
+
+
+def _check_count(count: int) -> None:
+    if count > _CELLS:
+        raise LimitExceededError(
+            "too many cells", found=count, expected=f"at most {_CELLS}", hint="ask for ranges"
+        )

@@ -1,0 +1,322 @@
+"""QUADBIN cell ids: tile (z, x, y) of the XYZ scheme as one positive 64-bit number.
+
+From the top: bit 63 is 0, bit 62 is 1, bits 59 to 61 hold the mode (1, a cell), bits 57 and 58 are
+0, bits 52 to 56 hold the zoom, and bits 0 to 51 hold the Morton code of column and row from the
+left, filled up with ones. The largest id is below 2**63, so ids are int64 here; uint64 is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, SupportsInt, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+from comal.grid.mercator import lonlat_to_xy, plain, xy_to_lonlat
+from comal.grid.morton import deinterleave, interleave
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MAX_ZOOM = 26
+"""Finest zoom that an id can hold."""
+
+_HEADER = 0x4800000000000000
+_BELOW = (1 << 52) - 1
+_ZOOM = 0x1F << 52
+# Bits that every cell has alike: all but the zoom and the Morton code.
+_FIXED = ~(_ZOOM | _BELOW)
+_MOST = 1 << 24
+
+
+@overload
+def cells(z: SupportsInt, x: SupportsInt, y: SupportsInt) -> int: ...
+@overload
+def cells(z: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Ints: ...
+def cells(z: Any, x: Any, y: Any) -> Any:
+    """Ids of tiles.
+
+    Parameters
+    ----------
+    z, x, y
+        Zoom, column from the west and row from the north; of one shape or broadcast to one.
+
+    Raises
+    ------
+    InvalidInputError
+        A zoom that is not 0 to 26, or a tile outside of the world.
+    """
+    zoom, across, down = zooms_of(z), integers(x, "column"), integers(y, "row")
+    side = np.left_shift(1, zoom)
+    if _any((across < 0) | (across >= side) | (down < 0) | (down >= side)):
+        raise InvalidInputError("no such tile", expected="columns and rows from 0 to 2**z - 1")
+    return plain(_packed(zoom, interleave(across, down)))
+
+
+def tiles(cell: npt.ArrayLike) -> tuple[Any, Any, Any]:
+    """Zoom, column and row of cells.
+
+    Raises
+    ------
+    InvalidInputError
+        A number that is no cell; see `is_valid`.
+    """
+    ids = valid(cell)
+    zoom = (ids & _ZOOM) >> 52
+    x, y = deinterleave((ids & _BELOW) >> (52 - 2 * zoom))
+    return plain(zoom), plain(x), plain(y)
+
+
+def zooms(cell: npt.ArrayLike) -> Any:
+    """Zooms of cells; the errors are those of `tiles`."""
+    return plain((valid(cell) & _ZOOM) >> 52)
+
+
+def is_valid(cell: npt.ArrayLike) -> Any:
+    """Whether numbers are cells: mode, zoom, and ones behind the Morton code, every bit of it."""
+    given = np.asarray(cell)
+    if given.dtype == np.object_:
+        # Python numbers too large for 64 bits.
+        inside = [isinstance(one, int) and 0 <= one < 1 << 63 for one in given.flat]
+        small = [one if fits else 0 for one, fits in zip(given.flat, inside, strict=True)]
+        given = np.array(small, np.int64).reshape(given.shape)
+    elif given.dtype.kind not in "iu":
+        given = integers(given, "cell")
+    # An id of 2**63 or more becomes negative, and is none either.
+    return plain(_valid(given.astype(np.int64, copy=False)))
+
+
+@overload
+def from_lonlat(lon: float, lat: float, z: SupportsInt) -> int: ...
+@overload
+def from_lonlat(lon: npt.ArrayLike, lat: npt.ArrayLike, z: npt.ArrayLike) -> Ints: ...
+def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
+    """Cells that hold points.
+
+    Parameters
+    ----------
+    lon, lat
+        Degrees of EPSG:4326. Longitudes beyond 180 degrees are wrapped, and 180 itself belongs to
+        the easternmost column. Points nearer to a pole than the limit of Web Mercator belong to
+        the outermost row.
+    z
+        Zooms.
+
+    Raises
+    ------
+    InvalidInputError
+        A coordinate that is not finite, a latitude beyond 90 degrees, or a zoom out of range.
+    """
+    zoom = zooms_of(z)
+    latitude = np.asarray(lat, np.float64)
+    if not (np.isfinite(lon).all() and (np.abs(latitude) <= 90).all()):
+        raise InvalidInputError("no point on the earth", expected="finite degrees, latitude <= 90")
+    x, y = lonlat_to_xy(lon, latitude, zoom)
+    last = np.left_shift(1, zoom) - 1
+    across = np.minimum(np.floor(x).astype(np.int64), last)
+    down = np.minimum(np.floor(y).astype(np.int64), last)
+    return plain(_packed(zoom, interleave(across, down)))
+
+
+def centres(cell: npt.ArrayLike) -> tuple[Any, Any]:
+    """Longitude and latitude of the middle of cells, as Web Mercator sees it."""
+    z, x, y = tiles(cell)
+    return xy_to_lonlat(x + 0.5, y + 0.5, z)
+
+
+def bounds(cell: npt.ArrayLike) -> tuple[Any, Any, Any, Any]:
+    """West, south, east and north edge of cells, in degrees of EPSG:4326."""
+    z, x, y = tiles(cell)
+    west, north = xy_to_lonlat(x, y, z)
+    east, south = xy_to_lonlat(x + 1, y + 1, z)
+    return west, south, east, north
+
+
+@overload
+def parents(cell: SupportsInt, z: SupportsInt) -> int: ...
+@overload
+def parents(cell: npt.ArrayLike, z: npt.ArrayLike) -> Ints: ...
+def parents(cell: Any, z: Any) -> Any:
+    """Ancestors at zoom `z`, which is not finer than the cells themselves.
+
+    Raises
+    ------
+    InvalidInputError
+        No cell, or a zoom that is out of range or finer.
+    """
+    ids, zoom = valid(cell), zooms_of(z)
+    if _any(zoom > (ids & _ZOOM) >> 52):
+        raise InvalidInputError("an ancestor is not finer than its cell", found=_told(zoom))
+    return plain(_ancestors(ids, zoom))
+
+
+def children(cell: npt.ArrayLike, z: int | None = None) -> Ints:
+    """Descendants at zoom `z` (the next one if absent), in ascending order.
+
+    The four children of tile (x, y) are (2x, 2y), (2x + 1, 2y), (2x, 2y + 1), (2x + 1, 2y + 1).
+
+    Returns
+    -------
+    int64 array of the shape of `cell` with one more axis, which is as long as there are
+    descendants; cells of different zooms can only be given without `z`.
+
+    Raises
+    ------
+    InvalidInputError
+        No cell, a zoom that is not finer, cells that differ in how many descendants they have, or
+        more than 16 million in all.
+    """
+    ids = valid(cell)
+    own = (ids & _ZOOM) >> 52
+    target = own + 1 if z is None else np.broadcast_to(zooms_of(z), own.shape)
+    steps = np.unique(target - own)
+    if not len(steps):
+        return np.empty((*ids.shape, 0), np.int64)
+    if len(steps) > 1 or steps[0] < 1 or _any(target > MAX_ZOOM):
+        raise InvalidInputError(
+            "descendants are finer than their cells, all by the same number of zooms",
+            found=_told(target),
+            expected=f"zooms up to {MAX_ZOOM}",
+        )
+    count = 4 ** int(steps[0])
+    if count * ids.size > _MOST:
+        raise InvalidInputError(
+            "too many descendants",
+            found=count * ids.size,
+            hint="descendants() gives them as ranges",
+        )
+    first, _ = _ends(ids, target)
+    offsets = np.arange(count, dtype=np.int64)
+    return first[..., None] + (offsets << (52 - 2 * target)[..., None])
+
+
+def siblings(cell: npt.ArrayLike) -> Ints:
+    """The four children of the parent of each cell, itself among them, in ascending order.
+
+    Returns
+    -------
+    int64 array of the shape of `cell` with one more axis of 4.
+
+    Raises
+    ------
+    InvalidInputError
+        No cell, or the cell of zoom 0.
+    """
+    ids = valid(cell)
+    zoom = (ids & _ZOOM) >> 52
+    if _any(zoom == 0):
+        raise InvalidInputError("the cell of zoom 0 has no siblings")
+    return children(_ancestors(ids, zoom - 1))
+
+
+def neighbours(cell: npt.ArrayLike, dx: npt.ArrayLike, dy: npt.ArrayLike) -> Any:
+    """Cells `dx` columns to the east and `dy` rows to the south; 0, which is no cell, off the map.
+
+    The world is round: columns go on at its other side. Rows end at the poles.
+    """
+    z, x, y = (np.asarray(part) for part in tiles(cell))
+    side = np.left_shift(1, z)
+    across = (x + integers(dx, "columns")) % side
+    down = y + integers(dy, "rows")
+    inside = (down >= 0) & (down < side)
+    zoom, across, down = np.broadcast_arrays(z, across, np.where(inside, down, 0))
+    return plain(np.where(inside, _packed(zoom, interleave(across, down)), 0))
+
+
+def k_ring(cell: SupportsInt, k: int) -> Ints:
+    """All cells within `k` columns and rows of a cell, itself among them, ascending.
+
+    Over the antimeridian the ring goes on at the other side of the world; at the poles it ends.
+
+    Raises
+    ------
+    InvalidInputError
+        No cell, a negative `k`, or a ring of more than 16 million cells.
+    """
+    z, _, _ = tiles(int(cell))
+    if k < 0:
+        raise InvalidInputError("negative distance", found=k)
+    reach = min(k, 1 << int(z))
+    if (2 * reach + 1) ** 2 > _MOST:
+        raise InvalidInputError("the ring is too large", found=k)
+    steps = np.arange(-reach, reach + 1)
+    found = np.unique(neighbours(int(cell), steps[None, :], steps[:, None]))
+    return cast("Ints", found[found != 0])
+
+
+def descendants(cell: npt.ArrayLike, z: npt.ArrayLike) -> tuple[Any, Any]:
+    """First and last descendant at zoom `z`: ids between them are all descendants, at that zoom.
+
+    At a cell's own zoom both are the cell itself. The errors are those of `children`.
+    """
+    ids, zoom = valid(cell), zooms_of(z)
+    if _any(zoom < (ids & _ZOOM) >> 52):
+        raise InvalidInputError("a descendant is not coarser than its cell", found=_told(zoom))
+    first, last = _ends(ids, zoom)
+    return plain(first), plain(last)
+
+
+# -- for other modules of this room ----------------------------------------------------------------
+
+
+def valid(cell: npt.ArrayLike) -> Ints:
+    """Cells as an int64 array, all of which are cells."""
+    ids = integers(cell, "cell")
+    wrong = ~_valid(ids)
+    if wrong.any():
+        raise InvalidInputError(
+            "no QUADBIN cell", found=hex(int(ids[wrong].flat[0])) if ids.ndim else hex(int(ids))
+        )
+    return ids
+
+
+def zooms_of(z: npt.ArrayLike) -> Ints:
+    """Zooms as an int64 array, all of which an id can hold."""
+    zoom = integers(z, "zoom")
+    if _any((zoom < 0) | (zoom > MAX_ZOOM)):
+        raise InvalidInputError("no such zoom", found=_told(zoom), expected=f"0 to {MAX_ZOOM}")
+    return zoom
+
+
+def integers(values: npt.ArrayLike, what: str) -> Ints:
+    """Whole numbers as an int64 array; nothing is rounded."""
+    given = np.asarray(values)
+    if given.size == 0:
+        return given.astype(np.int64)
+    if given.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"a {what} is no 64-bit integer", found=str(given.dtype), expected="integers"
+        )
+    result = given.astype(np.int64, copy=False)
+    if given.dtype == np.uint64 and (result < 0).any():
+        raise InvalidInputError(f"a {what} is too large", found=int(given.max()))
+    return result
+
+
+def _packed(zoom: Ints, code: Ints) -> Ints:
+    return (code << (52 - 2 * zoom)) | (zoom << 52) | (_BELOW >> (2 * zoom)) | _HEADER
+
+
+def _valid(ids: Ints) -> Bools:
+    zoom = (ids & _ZOOM) >> 52
+    ones = _BELOW >> (2 * np.minimum(zoom, MAX_ZOOM))
+    return ((ids & _FIXED) == _HEADER) & (zoom <= MAX_ZOOM) & ((ids & ones) == ones)
+
+
+def _ancestors(ids: Ints, zoom: Ints) -> Ints:
+    return (ids & ~_ZOOM) | (zoom << 52) | (_BELOW >> (2 * zoom))
+
+
+def _ends(ids: Ints, zoom: Ints) -> tuple[Ints, Ints]:
+    own = (ids & _ZOOM) >> 52
+    last = (ids & ~_ZOOM) | (zoom << 52)
+    return (last & ~(_BELOW >> (2 * own))) | (_BELOW >> (2 * zoom)), last
+
+
+def _any(condition: Any) -> bool:
+    return bool(np.any(condition))
+
+
+def _told(values: Ints) -> str:
+    return str(int(values)) if values.ndim == 0 else ", ".join(map(str, np.unique(values)[:5]))
