@@ -8,13 +8,17 @@ finished process.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +31,8 @@ class Measurement:
     seconds: float
     peak_mb: float
     check: object
+    note: object = None
+    """What else the case counted, such as requests; printed below the table."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,9 @@ class Side:
         if process.returncode:
             raise SystemExit(f"{self.name} failed at {case} (exit {process.returncode})")
         answer = json.loads(output.splitlines()[-1])
-        return Measurement(answer["seconds"], usage.ru_maxrss / 1024, answer.get("check"))
+        return Measurement(
+            answer["seconds"], usage.ru_maxrss / 1024, answer.get("check"), answer.get("note")
+        )
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,18 @@ class Row:
     @property
     def ratio(self) -> float | None:
         return self.peer.seconds / self.ours.seconds if self.peer else None
+
+    def line(self) -> str:
+        """The row as one of a table."""
+        low, high = self.spread
+        seconds = ratio = memory = "-"
+        if self.peer is not None:
+            seconds, memory = f"{self.peer.seconds:.4g}", f"{self.peer.peak_mb:.0f}"
+            ratio = f"{self.ratio:.1f}"
+        return (
+            f"| {self.case} | {self.ours.seconds:.4g} ({low:.4g}-{high:.4g}) | {seconds} | {ratio} "
+            f"| {self.ours.peak_mb:.0f} | {memory} | {self.target} |"
+        )
 
 
 def compare(
@@ -89,7 +109,7 @@ def compare(
         target,
         (min(m.seconds for m in mine), max(m.seconds for m in mine)),
     )
-    print(_line(row), flush=True)
+    print(row.line(), flush=True)
     return row
 
 
@@ -98,6 +118,7 @@ def _median(measurements: Sequence[Measurement]) -> Measurement:
         statistics.median(m.seconds for m in measurements),
         statistics.median(m.peak_mb for m in measurements),
         measurements[0].check,
+        measurements[0].note,
     )
 
 
@@ -105,18 +126,6 @@ HEADINGS = (
     "| case | comal s (min-max) | peer s | ratio | comal MB | peer MB | target |\n"
     "|---|---|---|---|---|---|---|"
 )
-
-
-def _line(row: Row) -> str:
-    low, high = row.spread
-    seconds = ratio = memory = "-"
-    if row.peer is not None:
-        seconds, memory = f"{row.peer.seconds:.4g}", f"{row.peer.peak_mb:.0f}"
-        ratio = f"{row.ratio:.1f}"
-    return (
-        f"| {row.case} | {row.ours.seconds:.4g} ({low:.4g}-{high:.4g}) | {seconds} | {ratio} "
-        f"| {row.ours.peak_mb:.0f} | {memory} | {row.target} |"
-    )
 
 
 def machine() -> str:
@@ -135,3 +144,36 @@ def main_of_case(functions: dict[str, object]) -> None:
     function = functions[case]
     assert callable(function)
     print(json.dumps(function(*arguments)))
+
+
+Cases = Mapping[str, Callable[[Path, int, int], Iterator[Row]]]
+"""Groups of rows by name: each is called with a work folder, the size and the repeats."""
+
+
+@contextmanager
+def work_directory() -> Iterator[Path]:
+    """A folder that is there for one group of rows."""
+    path = Path(tempfile.mkdtemp(prefix="comal-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def run(cases: Cases, *, size: int, unit: str, repeats: int = 3) -> None:
+    """The command line of a benchmark: choose groups, print the table and what the rows say."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(cases)}; all if none is given")
+    parser.add_argument("--size", type=int, default=size, help=f"{unit}; {size} by default")
+    parser.add_argument("--repeats", type=int, default=repeats)
+    options = parser.parse_args()
+    chosen = [name for name in cases if not options.cases or name.startswith(tuple(options.cases))]
+    print(f"{machine()}; {options.size} {unit}\n\n{HEADINGS}", flush=True)
+    answers: list[Row] = []
+    for name in chosen:
+        with work_directory() as work:
+            answers.extend(cases[name](work, options.size, options.repeats))
+    for row in answers:
+        for side, found in (("comal", row.ours), ("peer", row.peer)):
+            if found is not None and found.note:
+                print(f"\n{row.case}, {side}: {found.note}")
