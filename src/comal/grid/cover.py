@@ -19,6 +19,7 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError, LimitExceededError
 from comal.grid.mercator import LATITUDE_LIMIT, lonlat_to_xy, xy_to_lonlat
 from comal.grid.morton import interleave
+from comal.grid.quadbin import cells as cell_ids
 from comal.grid.quadbin import children, descendants, tiles, zooms, zooms_of
 
 Ints = npt.NDArray[np.int64]
@@ -29,8 +30,6 @@ Mode = Literal["intersects", "center", "contains"]
 _WORLD = 0x480FFFFFFFFFFFFF
 _CELLS = 1 << 25
 _EDGE = 1 << 20
-_SAME = 1e-9
-"""Share of a cell's side by which an area must overlap it, so that rounding does not count."""
 
 
 def bbox_windows(bbox: Sequence[float], z: int) -> Ints:
@@ -118,7 +117,8 @@ def window_ranges(window: Sequence[int], z: int, *, most: int | None = 64) -> In
         inside = (left >= x0) & (right <= x1) & (top >= y0) & (bottom <= y1)
         return touched, inside
 
-    return merge_ranges(_descend(zoom, split, most), most=most)
+    start = _ancestor(zoom, x0, y0, x1, y1)
+    return merge_ranges(_descend(zoom, split, most, start), most=most)
 
 
 def geometry_ranges(
@@ -164,7 +164,7 @@ def geometry_ranges(
             found.append(_of_points(part, zoom))
         else:
             splitter = _Splitter(part, mode, zoom=zoom, area=dimension == 2)
-            found.append(_descend(zoom, splitter, most))
+            found.append(_descend(zoom, splitter, most, _above(part, dimension, zoom)))
     return merge_ranges(_stacked(found), most=most)
 
 
@@ -233,10 +233,30 @@ def in_ranges(cell: npt.ArrayLike, ranges: npt.ArrayLike) -> Bools:
 # -- descending ------------------------------------------------------------------------------------
 
 
-def _descend(zoom: int, split: Any, most: int | None) -> Ints:
-    """Ranges of zoom `zoom`; `split` tells which of some cells are touched and which are inside."""
+def _ancestor(zoom: int, x0: int, y0: int, x1: int, y1: int) -> int:
+    """The finest cell that holds two tiles."""
+    up = max((x0 ^ x1).bit_length(), (y0 ^ y1).bit_length())
+    return cell_ids(zoom - up, x0 >> up, y0 >> up)
+
+
+def _above(geometry: Any, dimension: int, zoom: int) -> int:
+    """A cell that holds all cells of a geometry."""
+    if dimension < 2:
+        return _WORLD  # a line also touches cells beside its box
+    west, south, east, north = geometry.bounds
+    last = (1 << zoom) - 1
+    x, y = lonlat_to_xy(np.clip([west, east], -180, 180), [north, south], zoom)
+    (x0, x1), (y0, y1) = (np.minimum(np.floor(one), last).astype(int).tolist() for one in (x, y))
+    return _ancestor(zoom, x0, y0, x1, y1)
+
+
+def _descend(zoom: int, split: Any, most: int | None, start: int = _WORLD) -> Ints:
+    """Ranges of zoom `zoom` below `start`.
+
+    `split` tells which of some cells are touched and which are inside.
+    """
     found: list[Ints] = []
-    cells = np.array([_WORLD], np.int64)
+    cells = np.array([start], np.int64)
     kept = 0
     while True:
         touched, inside = split(cells)
@@ -273,7 +293,8 @@ class _Splitter:
     def __call__(self, cells: Ints) -> tuple[Bools, Bools]:
         shapely = self._shapely
         z, x, y = tiles(cells)
-        boxes = _boxes(shapely, x, y, z, _SAME if self._area else 0.0)
+        inset = _same(int(z[0])) if self._area else 0.0
+        boxes = _boxes(shapely, x, y, z, inset)
         touched = np.asarray(shapely.intersects(self._geometry, boxes))
         inside = np.zeros(len(cells), np.bool_)
         if self._area:
@@ -355,9 +376,14 @@ def _span(edges: Floats, zoom: int) -> tuple[int, int]:
     last = (1 << zoom) - 1
     # Positions come from degrees: what is nearer to a line than rounding is on it.
     near = np.round(edges)
-    low, high = np.where(np.abs(edges - near) < _SAME, near, edges)
+    low, high = np.where(np.abs(edges - near) < _same(zoom), near, edges)
     first = min(int(np.floor(low)), last)
     return first, max(first, min(int(np.ceil(high)) - 1, last))
+
+
+def _same(zoom: int) -> float:
+    """Share of a cell's side by which an area must overlap it: more than degrees are rounded."""
+    return max(1e-9, 1e-15 * 2.0**zoom)
 
 
 def _stacked(found: Sequence[Ints]) -> Ints:

@@ -7,7 +7,7 @@ left, filled up with ones. The largest id is below 2**63, so ids are int64 here;
 
 from __future__ import annotations
 
-from typing import Any, SupportsInt, cast, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from comal.grid.morton import deinterleave, interleave
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Whole = int | np.integer[Any]
 
 MAX_ZOOM = 26
 """Finest zoom that an id can hold."""
@@ -31,7 +32,7 @@ _MOST = 1 << 24
 
 
 @overload
-def cells(z: SupportsInt, x: SupportsInt, y: SupportsInt) -> int: ...
+def cells(z: Whole, x: Whole, y: Whole) -> int: ...
 @overload
 def cells(z: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Ints: ...
 def cells(z: Any, x: Any, y: Any) -> Any:
@@ -88,7 +89,7 @@ def is_valid(cell: npt.ArrayLike) -> Any:
 
 
 @overload
-def from_lonlat(lon: float, lat: float, z: SupportsInt) -> int: ...
+def from_lonlat(lon: float, lat: float, z: Whole) -> int: ...
 @overload
 def from_lonlat(lon: npt.ArrayLike, lat: npt.ArrayLike, z: npt.ArrayLike) -> Ints: ...
 def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
@@ -134,7 +135,7 @@ def bounds(cell: npt.ArrayLike) -> tuple[Any, Any, Any, Any]:
 
 
 @overload
-def parents(cell: SupportsInt, z: SupportsInt) -> int: ...
+def parents(cell: Whole, z: Whole) -> int: ...
 @overload
 def parents(cell: npt.ArrayLike, z: npt.ArrayLike) -> Ints: ...
 def parents(cell: Any, z: Any) -> Any:
@@ -224,7 +225,7 @@ def neighbours(cell: npt.ArrayLike, dx: npt.ArrayLike, dy: npt.ArrayLike) -> Any
     return plain(np.where(inside, _packed(zoom, interleave(across, down)), 0))
 
 
-def k_ring(cell: SupportsInt, k: int) -> Ints:
+def k_ring(cell: Whole, k: int) -> Ints:
     """All cells within `k` columns and rows of a cell, itself among them, ascending.
 
     Over the antimeridian the ring goes on at the other side of the world; at the poles it ends.
@@ -301,7 +302,8 @@ def _packed(zoom: Ints, code: Ints) -> Ints:
 def _valid(ids: Ints) -> Bools:
     zoom = (ids & _ZOOM) >> 52
     ones = _BELOW >> (2 * np.minimum(zoom, MAX_ZOOM))
-    return ((ids & _FIXED) == _HEADER) & (zoom <= MAX_ZOOM) & ((ids & ones) == ones)
+    found = ((ids & _FIXED) == _HEADER) & (zoom <= MAX_ZOOM) & ((ids & ones) == ones)
+    return cast("Bools", found)
 
 
 def _ancestors(ids: Ints, zoom: Ints) -> Ints:

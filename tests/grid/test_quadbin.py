@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import quadbin as package  # type: ignore[import-untyped] # without stubs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comal import grid
+from comal.errors import InvalidInputError
+from comal.grid import quadbin
+from tests.support import SHARED
+
+VECTORS = SHARED / "fixtures" / "raquet" / "quadbin_vectors.json"
+
+KNOWN = [
+    ((0, 0, 0), 0x480FFFFFFFFFFFFF),
+    ((1, 0, 1), 0x4817FFFFFFFFFFFF),
+    ((0, 1, 1), 0x481BFFFFFFFFFFFF),
+    ((1, 1, 1), 0x481FFFFFFFFFFFFF),
+    ((5, 3, 3), 0x4836FFFFFFFFFFFF),
+    ((3, 5, 3), 0x4839FFFFFFFFFFFF),
+    ((486, 332, 10), 0x48A374B4FFFFFFFF),
+    ((511, 340, 10), 0x48A37775FFFFFFFF),
+    ((67108863, 67108863, 26), 5309743960669814783),
+]
+
+
+@st.composite
+def tile(draw: Any) -> tuple[int, int, int]:
+    z = draw(st.integers(0, 26))
+    last = (1 << z) - 1
+    edge = st.sampled_from([0, last])
+    position = st.one_of(edge, st.integers(0, last))
+    return z, draw(position), draw(position)
+
+
+lists = st.lists(tile(), min_size=1, max_size=30)
+
+
+@pytest.mark.parametrize(("xyz", "cell"), KNOWN)
+def test_known_ids(xyz: tuple[int, int, int], cell: int) -> None:
+    x, y, z = xyz
+    assert grid.cells(z, x, y) == cell
+    assert grid.tiles(cell) == (z, x, y)
+    assert isinstance(grid.cells(z, x, y), int)
+    assert all(isinstance(part, int) for part in grid.tiles(cell))
+
+
+@given(lists)
+@settings(max_examples=60)
+def test_ids_are_those_of_the_package(found: list[tuple[int, int, int]]) -> None:
+    z, x, y = np.array(found).T
+    cells = grid.cells(z, x, y)
+    assert cells.dtype == np.int64
+    assert cells.tolist() == [package.tile_to_cell((x, y, z)) for z, x, y in found]
+    assert [tuple(row) for row in np.stack(grid.tiles(cells), axis=1).tolist()] == found
+    assert grid.zooms(cells.astype(np.uint64)).tolist() == z.tolist()
+    assert grid.is_valid(cells).all()
+
+
+@given(tile(), st.data())
+@settings(max_examples=100)
+def test_family_is_that_of_the_package(found: tuple[int, int, int], data: Any) -> None:
+    z, x, y = found
+    cell = package.tile_to_cell((x, y, z))
+    above = data.draw(st.integers(0, z))
+    assert grid.parents(cell, above) == package.cell_to_parent(cell, above)
+    if z < 26:
+        below = data.draw(st.integers(z + 1, min(26, z + 3)))
+        mine = grid.children(cell, below)
+        assert mine.tolist() == sorted(package.cell_to_children(cell, below))
+        assert grid.descendants(cell, below) == (mine[0], mine[-1])
+    if z:
+        family = grid.siblings(cell)
+        assert cell in family
+        assert family.tolist() == grid.children(grid.parents(cell, z - 1)).tolist()
+
+
+@given(tile())
+@settings(max_examples=100)
+def test_boxes_and_centres_are_those_of_the_package(found: tuple[int, int, int]) -> None:
+    z, x, y = found
+    cell = grid.cells(z, x, y)
+    np.testing.assert_allclose(grid.bounds(cell), package.cell_to_bounding_box(cell), atol=1e-9)
+    np.testing.assert_allclose(grid.centres(cell), package.cell_to_point(cell), atol=1e-9)
+    assert grid.from_lonlat(*grid.centres(cell), z) == cell
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(-180, 180, exclude_max=True), st.floats(-85.05, 85.05), st.integers(0, 26)
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+@settings(max_examples=100)
+def test_points_are_in_the_cells_of_the_package(points: list[tuple[float, float, int]]) -> None:
+    lon, lat, z = (np.array(part) for part in zip(*points, strict=True))
+    mine = grid.from_lonlat(lon, lat, z)
+    theirs = np.array([package.point_to_cell(*one) for one in points])
+    # A point within rounding of a line between two cells may be in either.
+    x, y = grid.lonlat_to_xy(lon, lat, z)
+    clear = (np.abs(x - np.round(x)) > 1e-7) & (np.abs(y - np.round(y)) > 1e-7)
+    assert (mine == theirs)[clear].all()
+    west, south, east, north = grid.bounds(mine)
+    assert ((west <= lon + 1e-9) & (lon <= east + 1e-9)).all()
+    assert ((south <= lat + 1e-9) & (lat <= north + 1e-9)).all()
+
+
+def test_edges_of_the_world() -> None:
+    for z in (0, 1, 5, 26):
+        last = (1 << z) - 1
+        assert grid.tiles(grid.from_lonlat(180, 0, z))[1] == last
+        assert grid.tiles(grid.from_lonlat(-180, 0, z))[1] == 0
+        assert grid.tiles(grid.from_lonlat(0, 90, z))[2] == 0
+        assert grid.tiles(grid.from_lonlat(0, -90, z))[2] == last
+        assert grid.tiles(grid.from_lonlat(0, grid.LATITUDE_LIMIT, z))[2] == 0
+        assert grid.tiles(grid.from_lonlat(0, -grid.LATITUDE_LIMIT, z))[2] == last
+    assert grid.from_lonlat(190, 10, 8) == grid.from_lonlat(-170, 10, 8)
+    assert grid.from_lonlat(-190.5, 10, 8) == grid.from_lonlat(169.5, 10, 8)
+    assert grid.bounds(0x480FFFFFFFFFFFFF) == pytest.approx(
+        (-180, -grid.LATITUDE_LIMIT, 180, grid.LATITUDE_LIMIT)
+    )
+
+
+def test_ids_that_are_no_cells() -> None:
+    good = grid.cells(13, 5000, 3000)
+    wrong = [0, -1, 1, good & ~1, good ^ (1 << 20), good | (1 << 57), good ^ (1 << 62)]
+    wrong += [good ^ (1 << 59), (good & ~(31 << 52)) | (27 << 52)]
+    assert not grid.is_valid(np.array(wrong)).any()
+    assert grid.is_valid(good) is True
+    # The package takes ids whose trailing bits are cleared.
+    assert package.is_valid_cell(good & ~1)
+    assert grid.is_valid([good, 1 << 64, 1 << 63]).tolist() == [True, False, False]
+    assert not grid.is_valid(np.array([good, 1 << 63], np.uint64))[1]
+    for cell in wrong:
+        with pytest.raises(InvalidInputError):
+            grid.tiles(cell)
+    with pytest.raises(InvalidInputError, match="no QUADBIN cell"):
+        grid.parents(np.array([good, 17]), 3)
+
+
+@pytest.mark.parametrize(
+    "zxy", [(3, 8, 0), (3, -1, 0), (3, 0, 8), (27, 0, 0), (-1, 0, 0), (0, 0, 1)]
+)
+def test_tiles_that_are_not_there(zxy: tuple[int, int, int]) -> None:
+    with pytest.raises(InvalidInputError):
+        grid.cells(*zxy)
+
+
+def test_what_is_no_integer() -> None:
+    with pytest.raises(InvalidInputError, match="64-bit integer"):
+        grid.cells(3, 1.5, 0)
+    with pytest.raises(InvalidInputError, match="64-bit integer"):
+        grid.is_valid([1.0])
+    with pytest.raises(InvalidInputError, match="too large"):
+        grid.tiles(np.array([1 << 63], np.uint64))
+
+
+def test_points_that_are_nowhere() -> None:
+    for lon, lat in ((float("nan"), 0), (0, float("nan")), (float("inf"), 0), (0, 90.5)):
+        with pytest.raises(InvalidInputError):
+            grid.from_lonlat(lon, lat, 3)
+    with pytest.raises(InvalidInputError, match="zoom"):
+        grid.from_lonlat(0, 0, 27)
+
+
+def test_families_that_cannot_be() -> None:
+    cell = grid.cells(4, 3, 3)
+    with pytest.raises(InvalidInputError):
+        grid.parents(cell, 5)
+    with pytest.raises(InvalidInputError):
+        grid.children(cell, 4)
+    with pytest.raises(InvalidInputError):
+        grid.descendants(cell, 3)
+    with pytest.raises(InvalidInputError):
+        grid.siblings(grid.cells(0, 0, 0))
+    with pytest.raises(InvalidInputError, match="too many"):
+        grid.children(cell, 26)
+    with pytest.raises(InvalidInputError):
+        grid.children(grid.cells(26, 0, 0))
+    with pytest.raises(InvalidInputError, match="same number"):
+        grid.children([grid.cells(1, 0, 0), grid.cells(2, 0, 0)], 3)
+
+
+def test_shapes_are_kept() -> None:
+    cells = grid.cells(5, np.arange(6).reshape(2, 3), 7)
+    assert cells.shape == (2, 3)
+    assert grid.children(cells, 7).shape == (2, 3, 16)
+    assert grid.siblings(cells).shape == (2, 3, 4)
+    assert grid.children(np.array([grid.cells(1, 0, 0), grid.cells(2, 0, 0)])).shape == (2, 4)
+    empty = np.empty(0, np.int64)
+    assert grid.cells(empty, empty, empty).shape == (0,)
+    assert grid.children(empty).shape == (0, 0)
+
+
+def test_descendants_of_the_note() -> None:
+    first, last = grid.descendants(grid.cells(2, 2, 1), 5)
+    assert (first, last) == (0x485603FFFFFFFFFF, 0x4856FFFFFFFFFFFF)
+    assert grid.descendants(first, 5) == (first, first)
+
+
+@given(tile(), st.integers(0, 3))
+@settings(max_examples=80)
+def test_rings(found: tuple[int, int, int], k: int) -> None:
+    z, x, y = found
+    side = 1 << z
+    ring = grid.k_ring(grid.cells(z, x, y), k)
+    expected = {
+        package.tile_to_cell(((x + dx) % side, y + dy, z))
+        for dx in range(-k, k + 1)
+        for dy in range(-k, k + 1)
+        if 0 <= y + dy < side
+    }
+    assert ring.tolist() == sorted(expected)
+    if k < x < side - k - 1 and k < y < side - k - 1:
+        assert ring.tolist() == sorted(package.k_ring(grid.cells(z, x, y), k))
+
+
+def test_rings_that_cannot_be() -> None:
+    cell = grid.cells(20, 9, 9)
+    with pytest.raises(InvalidInputError, match="negative"):
+        grid.k_ring(cell, -1)
+    with pytest.raises(InvalidInputError, match="too large"):
+        grid.k_ring(cell, 10_000)
+
+
+def test_neighbours() -> None:
+    cell = grid.cells(3, 7, 0)
+    assert grid.neighbours(cell, 1, 0) == grid.cells(3, 0, 0)
+    assert grid.neighbours(cell, 0, -1) == 0
+    assert grid.neighbours(cell, [-1, 0], [0, 1]).tolist() == [
+        package.cell_sibling(cell, "left"),
+        package.cell_sibling(cell, "down"),
+    ]
+
+
+@pytest.mark.skipif(not VECTORS.is_file(), reason="the vectors are not beside the checkout")
+def test_vectors() -> None:
+    vectors = json.loads(VECTORS.read_text())
+    for one in vectors["tiles"]:
+        cell = grid.cells(one["z"], one["x"], one["y"])
+        assert cell == one["cell"]
+        assert hex(cell) == one["hex"]
+        if one["parent"] is not None:
+            assert grid.parents(cell, one["z"] - 1) == one["parent"]
+        assert grid.bounds(cell) == pytest.approx(one["bbox"], abs=1e-9)
+    for point in vectors["points"]:
+        if point["lon"] == 180:
+            continue  # the package puts it into the westernmost column
+        for z, cell in point["cells"].items():
+            assert grid.from_lonlat(point["lon"], point["lat"], int(z)) == cell
+    order = vectors["children_order_of_z1_x1_y1_at_z2"]
+    found = np.stack(grid.tiles(grid.children(grid.cells(1, 1, 1))), axis=1).tolist()
+    assert [(x, y, z) for z, x, y in found] == [tuple(xyz) for xyz in order]
+
+
+def test_every_name_is_there() -> None:
+    assert quadbin.cells is grid.cells
+    assert all(getattr(grid, name) is not None for name in dir(grid))
+    with pytest.raises(AttributeError):
+        _ = grid.nothing
