@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from comal.errors import LimitExceededError
+from comal.errors import InvalidInputError, LimitExceededError, shown
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -49,3 +50,24 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTP]I?B|B?)\s*", re.IGNORECASE | re.ASCII)
+
+
+def parse_size(size: int | str, what: str = "no size") -> int:
+    """Bytes of a size such as ``4_000_000_000``, ``"20GB"``, ``"500B"`` or ``"512 MiB"``.
+
+    Raises
+    ------
+    InvalidInputError
+        `what`: something else, or nothing above 0.
+    """
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match is not None:
+        size = int(float(match[1]) * _UNITS[match[2].upper()])
+    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+        raise InvalidInputError(what, found=shown(size), expected="bytes, or text such as '20GB'")
+    return size

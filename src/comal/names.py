@@ -30,6 +30,10 @@ MAX_BYTES = 255
 _ILLEGAL = r"^$|^\.\.?$|[/\\:\p{Cc}\p{Cf}\p{Cs}]|^__"
 _DEVICES = r"(?i:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])"
 _RISKY = rf'[. ]$|^{_DEVICES}(\.|$)|[<>"|?*,%]|^[-~]'
+_PART = 1 << 16
+"""Names that are compared with each other at once."""
+_HASHED = 12
+"""Bytes at the end of a name that decide about its part."""
 _NOT_ASCII = r"[^\x00-\x7f]"
 
 
@@ -124,6 +128,8 @@ def twins(
     """
     column = pc.fill_null(_flat(names), "")
     keys = folded(column) if fold else column
+    if all_distinct(keys):
+        return []
     codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if parents is not None:
         codes = codes * (int(parents.max(initial=0)) + 1) + parents
@@ -135,6 +141,34 @@ def twins(
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     firsts = order[starts[np.searchsorted(starts, again, side="right") - 1]]
     return sorted(zip(firsts.tolist(), order[again].tolist(), strict=True))
+
+
+def all_distinct(keys: Any) -> bool:
+    """Whether no two texts or byte strings are equal, in far less memory than a table of all.
+
+    Parameters
+    ----------
+    keys
+        Arrow array without nulls.
+    """
+    parts = len(keys) // _PART + 1
+    if parts == 1:
+        return bool(pc.count_distinct(keys).as_py() == len(keys))
+    wide = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
+    ends = np.frombuffer(keys.buffers()[1], np.int64 if wide else np.int32)
+    ends = ends[keys.offset : keys.offset + len(keys) + 1]
+    data = np.frombuffer(keys.buffers()[2] or b"\0", np.uint8)
+    # The bytes at the end differ most; whatever they are, equal keys fall into one part.
+    code = np.zeros(len(keys), np.uint32)
+    for back in range(1, _HASHED + 1):
+        at = ends[1:] - back
+        code = code * np.uint32(31) + np.where(at >= ends[:-1], data[np.maximum(at, 0)], 0)
+    code = (code % np.uint32(parts)).astype(np.uint16)
+    for part in range(parts):
+        own = keys.filter(pa.array(code == part))
+        if pc.count_distinct(own).as_py() != len(own):
+            return False
+    return True
 
 
 def folded(names: Any) -> Any:

@@ -15,10 +15,30 @@ from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import DEFAULT_LIMITS, Limits
 
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""The escape of a surrogate, which may have its other half beside it."""
 
 
-def loads(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+def loads(
+    data: bytes,
+    where: str,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    constant: Callable[[str], Any] | None = None,
+) -> dict[str, Any]:
     """Parse a UTF-8 JSON document whose root is an object.
+
+    Parameters
+    ----------
+    data
+        The document.
+    where
+        What an error calls it.
+    limits
+        Caps on size, depth and digits.
+    constant
+        What stands for ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON but are found
+        in files; refused when None.
 
     Raises
     ------
@@ -28,12 +48,12 @@ def loads(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         Larger, deeper, or with longer integers than `limits` allows; checked before parsing.
     """
     limits.check("json_bytes", len(data), where)
-    limits.check("json_depth", _depth(data), where)
+    limits.check("json_depth", _depth(data, limits.json_depth), where)
     try:
         document = json.loads(
             data.decode("utf-8-sig"),
             object_pairs_hook=_unique_keys(where),
-            parse_constant=_refuse_constant(where),
+            parse_constant=constant or _refuse_constant(where),
             parse_int=_bounded_int(where, limits),
         )
     except UnicodeDecodeError as error:
@@ -50,6 +70,8 @@ def loads(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         raise InvalidMetadataError(
             "JSON document is no object", where=where, found=type(document).__name__
         )
+    if _HALF.search(data):
+        _refuse_halves(document, where)
     return document
 
 
@@ -59,16 +81,32 @@ def dumps(document: dict[str, Any], *, indent: int | None = 4, ascii_only: bool 
     return text.encode("utf-8")
 
 
-def _depth(data: bytes) -> int:
+def _depth(data: bytes, limit: int) -> int:
+    """How deep the document nests; once over the limit, nothing more is counted."""
     depth = deepest = 0
     for match in _STRING_OR_BRACKET.finditer(data):
         first = data[match.start()]
         if first in b"[{":
             depth += 1
             deepest = max(deepest, depth)
+            if deepest > limit:
+                break
         elif first in b"]}":
             depth -= 1
     return deepest
+
+
+def _refuse_halves(document: dict[str, Any], where: str) -> None:
+    """Refuse text that is no text: the escape of half a pair stands for no character."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMetadataError(
+            "JSON holds half a character",
+            where=where,
+            found=ascii(error.object[error.start]),
+            expected="both halves of a surrogate pair",
+        ) from error
 
 
 def _unique_keys(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:

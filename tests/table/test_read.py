@@ -49,6 +49,25 @@ def test_footer_over_64_kib_in_two() -> None:
     assert ParquetTable(source, footer).read().equals(wide)
 
 
+def test_row_groups_without_rows() -> None:
+    table = sample_table(10)
+    file = io.BytesIO()
+    with pq.ParquetWriter(file, table.schema) as writer:
+        for part in (table[:0], table[:7], table[:0], table[7:], table[:0]):
+            writer.write_table(part)
+    found, _ = opened(file.getvalue())
+    assert found.num_row_groups == 5
+    assert found.read().equals(table)
+    assert found.read(["id"], [1, 2]).equals(table.select(["id"])[:7])
+    assert found.read(["id"], [0, 4]).num_rows == 0
+    assert found.read_rows(6, 8).equals(table[6:8])
+    assert found.take_rows([9, 0]).equals(table.take([9, 0]))
+    assert pa.Table.from_batches(found.iter_batches(rows=3)).equals(table)
+    assert found.dataset().scanner(filter=ds.field("number") > 7).to_table().num_rows == 2
+    nothing = parquet(table[:0])
+    assert opened(nothing)[0].read().equals(table[:0])
+
+
 def test_footer_from_known_pieces() -> None:
     source, span = source_of(GROUPS)
     data = source.objects[""]

@@ -16,6 +16,7 @@ from comal.storage.counting import CountingSource
 from comal.storage.file import RangeFile
 from comal.storage.location import Location, parse_href
 from comal.storage.opening import open_source
+from comal.storage.reloading import reload_once, reload_once_async
 from comal.storage.source import ObjectInfo, Source
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ __all__ = [
     "StorageConfig",
     "open_source",
     "parse_href",
+    "reload_once",
+    "reload_once_async",
     "targets",
     "vsi",
 ]

@@ -21,11 +21,11 @@ from comal.errors import (
     UnsafeContentError,
     translated,
 )
-from comal.plan import Piece, Wanted
+from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.base import LocatedSource, check_wanted, span_of
 from comal.storage.config import StorageConfig
 from comal.storage.location import Location
-from comal.storage.observe import report
+from comal.storage.observe import is_observed, report
 from comal.storage.pins import Pins, changed, same_version
 from comal.storage.source import ObjectInfo
 
@@ -94,12 +94,23 @@ class LocalSource(LocatedSource):
             with os.scandir(location.path) as entries:
                 return sorted(entry.name + "/" * entry.is_dir() for entry in entries)
 
+    def open_descriptor(self) -> tuple[int, ObjectInfo]:
+        """A descriptor of the file itself, which the caller closes, and what was opened."""
+        location = self.location
+        with _translated("cannot open", location):
+            descriptor, info = self._open(location)
+        return descriptor, info
+
+    def info_of(self, status: os.stat_result) -> ObjectInfo:
+        """What a status says of the file itself."""
+        return _info(self.location, status)
+
     def _read(self, location: Location, wanted: list[Wanted]) -> list[Piece]:
         with (
             _translated("cannot read", location),
             self._opened(location) as (descriptor, info),
         ):
-            pieces = [_piece(descriptor, want, info, location) for want in wanted]
+            pieces = _pieces(descriptor, wanted, info, location)
             # Only what is still the same after the reads was the same during them.
             after = _info(location, os.fstat(descriptor))
             if not same_version(info, after):
@@ -108,6 +119,13 @@ class LocalSource(LocatedSource):
 
     @contextmanager
     def _opened(self, location: Location) -> Iterator[tuple[int, ObjectInfo]]:
+        descriptor, info = self._open(location)
+        try:
+            yield descriptor, info
+        finally:
+            os.close(descriptor)
+
+    def _open(self, location: Location) -> tuple[int, ObjectInfo]:
         # Asked before opening, because opening alone can wake a device.
         status = os.stat(location.path)  # noqa: PTH116
         _check_regular(status, location)
@@ -116,9 +134,10 @@ class LocalSource(LocatedSource):
             status = os.fstat(descriptor)
             _check_regular(status, location)
             self._check_inside(location, f"/proc/self/fd/{descriptor}")
-            yield descriptor, self.pins.check(_info(location, status), location)
-        finally:
+            return descriptor, self.pins.check(_info(location, status), location)
+        except BaseException:  # whatever it is, nobody else would close the descriptor
             os.close(descriptor)
+            raise
 
     def _check_inside(self, location: Location, path: str) -> None:
         if self.config.follow_symlinks or location.path == self.root:
@@ -132,6 +151,13 @@ class LocalSource(LocatedSource):
                 expected="files inside the folder that was opened",
                 hint="pass StorageConfig(follow_symlinks=True) if the folder is trusted",
             )
+
+
+@contextmanager
+def translated_local(what: str, location: Location) -> Iterator[None]:
+    """Turn errors of the operating system into ours."""
+    with _translated(what, location):
+        yield
 
 
 @contextmanager
@@ -169,11 +195,25 @@ def _info(location: Location, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(location.href, status.st_size, version, status.st_mtime_ns)
 
 
-def _piece(descriptor: int, want: Wanted, info: ObjectInfo, location: Location) -> Piece:
-    check_wanted(want, location)
-    offset, size = span_of(want, info.size, location)
-    report(location.href, offset, size)
-    return Piece(_pread(descriptor, offset, size, location), offset, info.size)
+def _pieces(
+    descriptor: int, wanted: Sequence[Wanted], info: ObjectInfo, location: Location
+) -> list[Piece]:
+    pieces = []
+    heard = is_observed()
+    for want in wanted:
+        # What reads ten thousand samples at once mostly comes by here.
+        if type(want) is ByteRange and want.offset >= 0 and 0 <= want.size <= _MOST:
+            offset, size = want.offset, want.size
+            if offset + size <= info.size and not heard:
+                data = os.pread(descriptor, size, offset)
+                if len(data) == size:
+                    pieces.append(Piece(data, offset, info.size))
+                    continue
+        check_wanted(want, location)
+        offset, size = span_of(want, info.size, location)
+        report(location.href, offset, size)
+        pieces.append(Piece(_pread(descriptor, offset, size, location), offset, info.size))
+    return pieces
 
 
 def _pread(descriptor: int, offset: int, size: int, location: Location) -> bytes:

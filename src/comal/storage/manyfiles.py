@@ -1,20 +1,20 @@
 """Many local files, read close to the speed of the system calls that it takes.
 
-Two threads measure, open and read files into large buffers, each payload behind the room that its
-reader wants in front of it; the caller gets full buffers in order and writes one while the next
-are being read.
+A thread opens and reads files into large buffers, each payload behind the room that its reader
+wants in front of it, while the caller writes the buffer before. One thread and no more: what
+small files cost are short system calls, and threads that make these wait for each other.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, NoReturn, Self, TypeVar
+from queue import SimpleQueue
+from typing import Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +29,13 @@ from comal.errors import (
     translated,
 )
 
-J = TypeVar("J")
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
-_BUFFER = 4 << 20
-_BUFFERS = 4
-_ROWS = 8_192
-_THREADS = 2
-_ALONE = 2_048
-"""Fewer files than this are measured by the calling thread."""
-LARGE = _BUFFER - (1 << 17)
-"""Files over this size are read in parts; what is in front of a payload fits into the rest."""
+_BUFFER = 2 << 20
+_BUFFERS = 3
+_ROWS = 16_384
 # O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _SOURCE: dict[type[BaseException], type[ComalError]] = {
@@ -54,20 +49,196 @@ _SOURCE: dict[type[BaseException], type[ComalError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[T]):
-    """Files ``first .. stop`` in one buffer, valid until the next block is asked for."""
+    """Files ``first .. first + n`` in one buffer, valid until the next piece is asked for."""
 
     first: int
-    stop: int
-    array: npt.NDArray[np.uint8]
+    array: Bytes
     """Room and payload of each file in turn, shape (bytes,). What is in the rooms is undefined."""
     starts: Ints
-    """Where in `array` each payload begins."""
+    """Where in `array` each payload begins, shape (n,)."""
+    sizes: Ints
+    """Length of each payload, shape (n,)."""
     made: T
-    """What the `work` on the payloads gave."""
+    """What `work` made of the payloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some bytes of one file that fills a buffer alone, valid as a `Block` is."""
+
+    row: int
+    size: int
+    """Of the whole file."""
+    start: int
+    """Offset of these bytes in it. The next parts bring the rest."""
+    view: memoryview
 
 
 Work = Callable[[memoryview, list[int], list[int]], T]
-"""From a buffer, and starts and sizes of the payloads in it, to anything; runs in a thread."""
+"""From a buffer, and starts and sizes of the payloads in it, to anything; runs in the thread."""
+
+
+def read_ahead(
+    paths: Sequence[str],
+    gaps: Ints,
+    work: Work[T],
+    expected: Ints | None = None,
+    *,
+    regular: bool = False,
+) -> Iterator[Block[T] | Part]:
+    """Read files in their order, some of them before they are asked for.
+
+    Parameters
+    ----------
+    paths
+        Regular files; links are followed.
+    gaps
+        Bytes to be left free in front of each payload, shape (n,); at most 128 KiB.
+    work
+        Looks at the payloads of a buffer while they are fresh.
+    expected
+        What each file was said to hold, if that is known.
+    regular
+        The listing of their folder has said that all are regular files: each is asked for its
+        length alone.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        A file is missing or cannot be read.
+    InvalidInputError
+        No regular file, one that is not as long as expected, or that changes while it is read.
+    """
+    sizes = None if expected is None else expected.tolist()
+    reader = _Reader(paths, gaps.tolist(), work, sizes, regular=regular)
+    with ThreadPoolExecutor(1, "comal-read-ahead") as pool:
+        done = pool.submit(reader.run)
+        try:
+            while (piece := reader.full.get()) is not None:
+                yield piece[0]
+                reader.free.put(piece[1])
+            done.result()
+        finally:
+            reader.free.put(None)
+
+
+class _Reader(Generic[T]):
+    """The thread's side of `read_ahead`."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        gaps: list[int],
+        work: Work[T],
+        expected: list[int] | None,
+        *,
+        regular: bool,
+    ) -> None:
+        self.full: SimpleQueue[tuple[Block[T] | Part, Bytes] | None] = SimpleQueue()
+        self.free: SimpleQueue[Bytes | None] = SimpleQueue()
+        """None: nobody wants any more."""
+        self._paths, self._gaps, self._work, self._expected = paths, gaps, work, expected
+        self._regular = regular
+        for _ in range(_BUFFERS):  # memory that is never used costs nothing
+            self.free.put(np.empty(_BUFFER, np.uint8))
+
+    def run(self) -> None:
+        """Read everything, as buffers become free."""
+        row = 0
+        try:
+            while row < len(self._paths) and (array := self._buffer()) is not None:
+                found = self._fill(row, array)
+                if isinstance(found, int):
+                    self._read_parts(row, found, array)
+                    row += 1
+                else:
+                    self.full.put((found, array))
+                    row += len(found.starts)
+        finally:
+            self.full.put(None)
+
+    def _fill(self, first: int, array: Bytes) -> Block[T] | int:
+        """As many files from `first` on as fit; the size of the first where it does not."""
+        view = array.data
+        starts: list[int] = []
+        sizes: list[int] = []
+        used = 0
+        # This loop is what small files cost beside their system calls.
+        for row in range(first, min(first + _ROWS, len(self._paths))):
+            path = self._paths[row]
+            descriptor = _open(path)
+            try:
+                size = self._size(descriptor, path)
+                if self._expected is not None and size != self._expected[row]:
+                    raise changed_size(path, f"{size} bytes", self._expected[row])
+                start = used + self._gaps[row]
+                used = start + size
+                if used >= _BUFFER:
+                    break
+                # One byte more than it has is asked for: it shows a file that has grown.
+                read_exactly(descriptor, view[start : used + 1], size, path)
+            finally:
+                os.close(descriptor)
+            starts.append(start)
+            sizes.append(size)
+        if not starts:
+            return size
+        made = self._work(view, starts, sizes)
+        end = starts[-1] + sizes[-1]
+        return Block(first, array[:end], np.array(starts), np.array(sizes), made)
+
+    def _read_parts(self, row: int, size: int, array: Bytes) -> None:
+        path = self._paths[row]
+        with opened(path) as (descriptor, found):
+            if found != size:
+                raise changed_size(path, f"{found} bytes", size)
+            following: Bytes | None = array
+            for start in range(0, size, _BUFFER):
+                if start:
+                    following = self._buffer()
+                if following is None:
+                    return
+                view = following.data[: size - start]
+                read_exactly(descriptor, view, len(view), path)
+                self.full.put((Part(row, size, start, view), following))
+            read_exactly(descriptor, memoryview(bytearray(1)), 0, path)
+
+    def _size(self, descriptor: int, path: str) -> int:
+        if self._regular:
+            try:
+                size = os.lseek(descriptor, 0, os.SEEK_END)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+            except OSError as error:
+                refuse_source(error, "source cannot be read", path)
+            return size
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):  # anything else might block or never end
+            raise _irregular(status, path)
+        return status.st_size
+
+    def _buffer(self) -> Bytes | None:
+        array = self.free.get()
+        if array is None:
+            self.free.put(None)  # whoever asks again is told again
+        return array
+
+
+def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> None:
+    """Read `size` bytes into `view`; where `view` is longer, the file must end there."""
+    done = 0
+    while done < len(view):
+        left = len(view) - done
+        try:
+            count = os.readv(descriptor, (view[done:] if done else view,))
+        except OSError as error:
+            refuse_source(error, "source cannot be read", path)
+        done += count
+        # A regular file gives less than was asked for at its end only: no second read finds more.
+        if not count or done > size or (done == size and count < left):
+            break
+    if done != size:
+        found = f"{done} bytes" if done < size else f"more than {size} bytes"
+        raise changed_size(path, found, size)
 
 
 def file_sizes(paths: Sequence[str | None]) -> Ints:
@@ -80,180 +251,38 @@ def file_sizes(paths: Sequence[str | None]) -> Ints:
     InvalidInputError
         A path names something that is no regular file, or nothing that could exist.
     """
-    if len(paths) < _ALONE:
-        return np.array(_measured(paths), np.int64)
-    # The system calls let go of the interpreter's lock.
-    step = -(-len(paths) // _THREADS)
-    parts = [paths[start : start + step] for start in range(0, len(paths), step)]
-    with ThreadPoolExecutor(_THREADS, "comal-measure") as pool:
-        return np.concatenate([np.array(part, np.int64) for part in pool.map(_measured, parts)])
-
-
-def _measured(paths: Sequence[str | None]) -> list[int]:
-    sizes = []
-    for path in paths:
+    sizes = np.zeros(len(paths), np.int64)
+    for row, path in enumerate(paths):
         if path is None:
-            sizes.append(0)
             continue
         try:
             status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
         except (OSError, ValueError) as error:
             refuse_source(error, "source cannot be opened", path)
-        # 0o100000 is S_IFREG: anything else might block or never end.
-        if status.st_mode & 0o170000 != 0o100000:
+        if not stat.S_ISREG(status.st_mode):
             raise _irregular(status, path)
-        sizes.append(status.st_size)
+        sizes[row] = status.st_size
     return sizes
 
 
-class FileReader:
-    """Threads and buffers that read files ahead; a context manager."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, "comal-read-ahead")
-        # Memory that is never used costs nothing.
-        self._free = [np.empty(_BUFFER, np.uint8) for _ in range(_BUFFERS)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def small(
-        self, paths: Sequence[str], sizes: Ints, gaps: Ints, work: Work[T]
-    ) -> Iterator[Block[T]]:
-        """Read files of at most `LARGE` bytes, many into each buffer, in order.
-
-        Parameters
-        ----------
-        paths
-            Regular files; links are followed.
-        sizes
-            What each was found to hold, shape (n,). A file that holds something else is an error.
-        gaps
-            Bytes to be left free in front of each payload, shape (n,).
-        work
-            Looks at the payloads of a buffer while they are fresh.
-
-        Raises
-        ------
-        ObjectNotFoundError, AccessDeniedError, StorageError
-            A file is missing or cannot be read.
-        InvalidInputError
-            No regular file, or not as long as it was.
-        """
-        ends = np.cumsum(sizes + gaps)
-
-        def fill(run: tuple[int, int], array: npt.NDArray[np.uint8]) -> Block[T]:
-            first, stop = run
-            before = int(ends[first - 1]) if first else 0
-            starts = ends[first:stop] - sizes[first:stop] - before
-            places, lengths = starts.tolist(), sizes[first:stop].tolist()
-            _read_all(paths[first:stop], lengths, places, array.data)
-            made = work(array.data, places, lengths)
-            return Block(first, stop, array[: int(ends[stop - 1]) - before], starts, made)
-
-        return self._ahead(_runs(ends), fill)
-
-    def large(self, path: str, size: int) -> Iterator[memoryview]:
-        """Read one file of `size` bytes in parts, each valid until the next is asked for."""
-        descriptor = _opened(path)
-        try:
-            _check(os.fstat(descriptor), size, path)
-
-            def fill(at: int, array: npt.NDArray[np.uint8]) -> memoryview:
-                view = array.data[: size - at]
-                _read_rest(descriptor, view, at, 0, path, size)
-                return view
-
-            yield from self._ahead(range(0, size, _BUFFER), fill)
-            if os.pread(descriptor, 1, size):
-                raise changed_size(path, f"more than {size} bytes", size)
-        finally:
-            os.close(descriptor)
-
-    def _ahead(
-        self, jobs: Iterable[J], fill: Callable[[J, npt.NDArray[np.uint8]], T]
-    ) -> Iterator[T]:
-        """What `fill` makes of each job and a buffer, in order, some of them ahead of time."""
-        pending: deque[tuple[Future[T], npt.NDArray[np.uint8]]] = deque()
-        try:
-            for job in jobs:
-                if not self._free:
-                    future, array = pending.popleft()
-                    yield future.result()
-                    self._free.append(array)
-                array = self._free.pop()
-                pending.append((self._pool.submit(fill, job, array), array))
-            while pending:
-                future, array = pending.popleft()
-                yield future.result()
-                self._free.append(array)
-        finally:
-            # After a failure no thread may go on with a file that is being closed.
-            for future, _ in pending:
-                future.cancel()
-            wait([future for future, _ in pending])
-
-
-def _runs(ends: Ints) -> Iterator[tuple[int, int]]:
-    """Rows that fit into one buffer together, with a byte to spare that shows growth."""
-    first = 0
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        stop = int(np.searchsorted(ends, before + _BUFFER - 1, side="right"))
-        stop = min(stop, first + _ROWS)
-        yield first, stop
-        first = stop
-
-
-def _read_all(
-    paths: Sequence[str], sizes: Sequence[int], starts: Sequence[int], view: memoryview
-) -> None:
-    for path, size, start in zip(paths, sizes, starts, strict=True):
-        descriptor = _opened(path)
-        try:
-            # One byte more than expected is asked for: it shows a file that has grown. What is
-            # behind a payload is filled later.
-            try:
-                count = os.readv(descriptor, (view[start : start + size + 1],))
-            except OSError:
-                count = -1
-            if count != size or not size:
-                _check(os.fstat(descriptor), size, path)
-                part = view[start : start + size + 1]
-                _read_rest(descriptor, part, 0, max(count, 0), path, size)
-        finally:
-            os.close(descriptor)
-
-
-def _read_rest(descriptor: int, view: memoryview, at: int, done: int, path: str, size: int) -> None:
-    """Fill `view` with what lies from `at` on in a file that is to end at `size`."""
-    end = min(len(view), size - at)
-    while done < len(view):
-        try:
-            count = os.preadv(descriptor, (view[done:],), at + done)
-        except OSError as error:
-            refuse_source(error, "source cannot be read", path)
-        done += count
-        if not count or done > end:
-            break
-    if done != end:
-        found = f"{at + done} bytes" if done < end else f"more than {size} bytes"
-        raise changed_size(path, found, size)
-
-
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     try:
         return os.open(path, _OPEN)
     except (OSError, ValueError) as error:
         refuse_source(error, "source cannot be opened", path)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[tuple[int, int]]:
+    """A descriptor of a regular file, and its size."""
+    descriptor = _open(path)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _irregular(status, path)
+        yield descriptor, status.st_size
+    finally:
+        os.close(descriptor)
 
 
 def refuse_source(error: OSError | ValueError, what: str, path: str) -> NoReturn:
@@ -262,13 +291,6 @@ def refuse_source(error: OSError | ValueError, what: str, path: str) -> NoReturn
     with translated(_SOURCE, what, where=shown(path, 200), found=found):
         raise error from None
     raise AssertionError  # pragma: no cover - the table names both kinds
-
-
-def _check(status: os.stat_result, size: int, path: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise _irregular(status, path)
-    if status.st_size != size:
-        raise changed_size(path, f"{status.st_size} bytes", size)
 
 
 def _irregular(status: os.stat_result, path: str) -> InvalidInputError:

@@ -41,6 +41,11 @@ def observed(observer: Observer) -> Iterator[None]:
         _observers.reset(token)
 
 
+def is_observed() -> bool:
+    """Whether anybody in this context wants to hear of requests."""
+    return bool(_observers.get())
+
+
 def report(href: str, offset: int, size: int, kind: str = "get") -> None:
     """Tell the observers of this context of one request."""
     observers = _observers.get()

@@ -7,8 +7,11 @@ they are spread out; columns with shared prefixes are decoded a few rows at a ti
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,13 @@ _SHARE = 4
 
 _CHUNK = 4096
 """Rows of a batch on average under which batches are joined to one: that costs a copy."""
+
+
+_PARALLEL = 100_000
+"""Rows from which on columns are decoded side by side."""
+_THREADS = 2
+
+Columns = list[tuple[str, Any]]
 
 
 @dataclass(slots=True)
@@ -83,17 +93,12 @@ class Decoder:
         self._where = where_of(footer.span)
         self._schema = pa.schema([footer.schema.field(name) for name in names])
         self._ways = self._find_ways()
+        self._lock = threading.Lock()
+        self._taken = 0
 
     def table(self) -> Any:
         """All rows as one table, in plain types, checked whole."""
-        ways = self._ways
-        columns: dict[str, Any] = {}
-        fast = [*ways.whole, *ways.dictionaries]
-        if fast or not self._names:
-            columns |= self._at_once(fast)
-        if ways.slow:
-            taken = sum(column.nbytes for column in columns.values())
-            columns |= self._by_batches(taken)
+        columns = self._columns()
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             if not self._names:
                 return pa.table({}).select([])
@@ -101,6 +106,23 @@ class Decoder:
             table = self._plain(table)
             self._limits.check("leaf_bytes", table.nbytes, self._where)
         return table
+
+    def _columns(self) -> dict[str, Any]:
+        ways = self._ways
+        fast = [*ways.whole, *ways.dictionaries]
+        rows = int(self._footer.layout.rows[np.array(self._groups, np.int64)].sum())
+        side_by_side = rows >= _PARALLEL and len(self._names) > 1
+        shares = [fast[first::_THREADS] for first in range(_THREADS)] if side_by_side else [fast]
+        jobs = [partial(self._at_once, share) for share in shares if share or not self._names]
+        jobs += [partial(self._by_batches, name) for name in ways.slow]
+        if not side_by_side:
+            return dict(pair for job in jobs for pair in job())
+        with ThreadPoolExecutor(_THREADS, "comal-decode") as pool:
+            futures = [pool.submit(job) for job in jobs]
+            try:
+                return dict(pair for future in futures for pair in future.result())
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def batches(self, rows: int) -> Iterator[Any]:
         """Record batches of at most `rows` rows, each in plain types and checked."""
@@ -161,6 +183,9 @@ class Decoder:
         return max(1, min(rows, self._limits.leaf_bytes // _SHARE // self._ways.widest))
 
     # -- decoding ----------------------------------------------------------------------------------
+    #
+    # Arrow decodes in the thread that asks: its own pool has brought the process down when one
+    # column of a broken file failed while others were still being decoded.
 
     def _reader(self, dictionaries: Sequence[str]) -> Any:
         file = SpanFile(self._source, self._footer.span, [self._footer.tail, *self._pieces])
@@ -173,29 +198,34 @@ class Decoder:
             arrow_extensions_enabled=False,
         )
 
-    def _at_once(self, names: Sequence[str]) -> dict[str, Any]:
+    def _at_once(self, names: Sequence[str]) -> Columns:
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(self._ways.dictionaries)
-            table = reader.read_row_groups(self._groups, columns=list(names)).select(list(names))
+            table = reader.read_row_groups(
+                self._groups, columns=list(names), use_threads=False
+            ).select(list(names))
             self._check_rows(table.num_rows)
         size = table.nbytes + sum(spread_bytes(batch) for batch in table.to_batches())
-        self._limits.check("leaf_bytes", size, self._where)
-        return dict(zip(names, table.columns, strict=True))
+        self._take(size)
+        return list(zip(names, table.columns, strict=True))
 
-    def _by_batches(self, taken: int) -> dict[str, Any]:
-        names = self._ways.slow
-        batches = []
-        for batch in self._read_batches(names, self._few(BATCH), ()):
-            batches.append(batch)
-            taken += batch.nbytes
-            self._limits.check("leaf_bytes", taken, self._where)
+    def _by_batches(self, name: str) -> Columns:
+        chunks = []
+        for batch in self._read_batches([name], self._few(BATCH), ()):
+            self._take(batch.nbytes)
+            chunks.append(batch.column(0))
         with translated(BROKEN, "Parquet file is broken", where=self._where):
-            if not batches:
-                return {name: pa.chunked_array([], self._schema.field(name).type) for name in names}
-            table = pa.Table.from_batches(batches)
-            if table.num_rows < _CHUNK * len(batches):
-                table = table.combine_chunks()
-        return dict(zip(names, table.columns, strict=True))
+            column = pa.chunked_array(chunks, None if chunks else self._schema.field(name).type)
+            if len(column) < _CHUNK * len(chunks):
+                # A table's columns may stay in several chunks, where one array cannot hold them.
+                column = pa.table({name: column}).combine_chunks().column(0)
+        return [(name, column)]
+
+    def _take(self, size: int) -> None:
+        """Take note of decoded bytes, of all columns together."""
+        with self._lock:
+            self._taken += size
+            self._limits.check("leaf_bytes", self._taken, self._where)
 
     def _read_batches(
         self, names: Sequence[str], rows: int, dictionaries: Sequence[str]
@@ -203,7 +233,9 @@ class Decoder:
         found = 0
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(dictionaries)
-            batches = reader.iter_batches(rows, row_groups=self._groups, columns=list(names))
+            batches = reader.iter_batches(
+                rows, row_groups=self._groups, columns=list(names), use_threads=False
+            )
         while True:
             with translated(BROKEN, "Parquet file is broken", where=self._where):
                 batch = next(batches, None)

@@ -5,12 +5,14 @@ Field numbers are those of ``parquet.thrift`` (Apache Parquet format 2.x).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidMetadataError, shown, translated
+from comal.table.shapes import Path, Shape, integers, shape_of
 from comal.table.thrift import BINARY, I16, I32, I64, LIST, STRUCT, CompactReader
 
 _INTEGERS = frozenset({I16, I32, I64})
@@ -33,6 +35,18 @@ class Layout:
     """Values of each chunk, nulls included."""
     width: npt.NDArray[np.int64]
     """Decoded bytes of a value of each leaf column, shape (leaf columns,); 0 for byte arrays."""
+    codec: npt.NDArray[np.int64]
+    """Codec of each chunk; 0 for none."""
+    encodings: npt.NDArray[np.int64]
+    """The encodings of each chunk as bits: ``1 << 0`` for PLAIN."""
+    offset_index: npt.NDArray[np.int64]
+    """Offset and size of the offset index of each chunk, shape (.., 2); 0 where there is none."""
+    column_index: npt.NDArray[np.int64]
+    """Offset and size of the column index of each chunk, shape (.., 2); 0 where there is none."""
+    required: npt.NDArray[np.bool_]
+    """Whether a leaf column is one that holds no NULL and no list, shape (leaf columns,)."""
+    flat: npt.NDArray[np.bool_]
+    """Whether a leaf column is a column of its own, and no list, shape (leaf columns,)."""
 
 
 def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
@@ -54,8 +68,8 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
     """
     with translated({IndexError: InvalidMetadataError}, "Parquet footer is broken", where=where):
         rows, leaves, groups = _file(CompactReader(footer), where)
-    names, widths = _tree(leaves, where)
-    count = len(widths)
+    names, found = _tree(leaves, where)
+    count = len(found)
     wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
     if wrong is not None:
         raise InvalidMetadataError(
@@ -64,24 +78,56 @@ def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
             found=len(groups[wrong][1]),
             expected=count,
         )
-    chunks = np.array([chunks for _, chunks in groups], np.int64).reshape(len(groups), count, 3)
+    chunks = np.array([chunks for _, chunks in groups], np.int64)
+    chunks = chunks.reshape(len(groups), count, len(_CHUNK_FIELDS))
+    alone = np.array([leaf.alone for leaf in found], np.bool_)
+    repetition = np.array([leaf.repetition for leaf in found], np.int64)
     layout = Layout(
         names,
         np.array([group for group, _ in groups], np.int64),
         chunks[:, :, 0],
         chunks[:, :, 1],
         chunks[:, :, 2],
-        np.array(widths, np.int64),
+        np.array([leaf.width for leaf in found], np.int64),
+        chunks[:, :, 3],
+        chunks[:, :, 4],
+        chunks[:, :, 5:7],
+        chunks[:, :, 7:9],
+        alone & (repetition == _REQUIRED),
+        alone & (repetition != _REPEATED),
     )
     _check(layout, rows, data_size, where)
     return layout
 
 
-_Group = tuple[int, list[tuple[int, int, int]]]
-_Element = tuple[str, int, int]
-"""Name, number of children, and for a leaf the width of its values."""
+_Chunk = Sequence[int]
+_CHUNK_FIELDS = (
+    "start",
+    "size",
+    "values",
+    "codec",
+    "encodings",
+    "offset index",
+    "its size",
+    "column index",
+    "its size",
+)
+_Group = tuple[int, Sequence[_Chunk]]
+_AT_CODEC, _AT_ENCODINGS = 3, 4
+_Element = tuple[str, int, int, int]
+"""Name, number of children, for a leaf the width of its values, and the repetition."""
 _BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 6, 7
+_REQUIRED, _REPEATED = 0, 2
 _WIDEST_NUMBER = 16
+_MOST_ENCODINGS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    alone: bool
+    """Whether it is a column, not part of one."""
+    width: int
+    repetition: int
 
 
 def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[_Group]]:
@@ -95,7 +141,7 @@ def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[
         elif number == 3 and kind in _INTEGERS:
             rows = reader.integer()
         elif number == 4 and kind == LIST:
-            groups = [_group(reader, where) for _ in range(_structs(reader, where))]
+            groups = _groups(reader, where)
         else:
             reader.skip(kind)
     if rows is None or not schema:
@@ -111,9 +157,9 @@ def _structs(reader: CompactReader, where: str) -> int:
 
 
 def _element(reader: CompactReader, where: str) -> _Element:
-    """SchemaElement: 1 type, 2 type_length, 4 name, 5 num_children."""
+    """SchemaElement: 1 type, 2 type_length, 3 repetition_type, 4 name, 5 num_children."""
     name = ""
-    numbers = {1: -1, 2: 0, 5: 0}
+    numbers = {1: -1, 2: 0, 3: 0, 5: 0}
     for number, kind in reader.fields():
         if number == 4 and kind == BINARY:
             name = reader.binary().decode("utf-8", "replace")
@@ -126,13 +172,98 @@ def _element(reader: CompactReader, where: str) -> _Element:
         width = 0
     elif numbers[1] == _FIXED_LEN_BYTE_ARRAY:
         width = _bounded(numbers[2], where)
-    return name, numbers[5], width
+    return name, numbers[5], width, numbers[3]
+
+
+_FOR_SHAPES = 128
+"""Row groups from which on it pays to know what they have in common."""
+_MOST_SHAPES = 4
+_ROWS: Path = (3,)
+_CODEC, _ENCODINGS = (3, 4), (3, 2)
+_DATA, _DICTIONARY, _SIZE, _VALUES = (3, 9), (3, 11), (3, 7), (3, 5)
+_INDEXES = ((4,), (5,), (6,), (7,))
+_NUMBERS = frozenset({_DATA, _DICTIONARY, _SIZE, _VALUES, *_INDEXES})
+"""Numbers of a column chunk, by their fields in it; a chunk is at ``(1, leaf column)``."""
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Row groups of one shape."""
+
+    shape: Shape
+    first: _Group
+    """The one that was read field by field."""
+    numbers: list[int] = field(default_factory=list)
+    tokens: list[bytes] = field(default_factory=list)
+    """What was captured of the others."""
+
+    def takes(self, reader: CompactReader, number: int) -> bool:
+        """Take up the row group that comes next, if it is alike."""
+        match = self.shape.pattern.match(reader.data, reader.at)
+        if match is None:
+            return False
+        reader.at = match.end()
+        self.numbers.append(number)
+        self.tokens += match.groups()
+        return True
+
+    def groups(self, where: str) -> list[_Group]:
+        """Those that were taken."""
+        values = integers(self.tokens)
+        assert values is not None, "the pattern takes no longer ones"
+        values = values.reshape(len(self.numbers), len(self.shape.paths))
+        column = {path: values[:, at] for at, path in enumerate(self.shape.paths)}
+        none = np.zeros(len(self.numbers), np.int64)
+        rows = column[_ROWS]
+        parts = [rows[:, None]]
+        for leaf, chunk in enumerate(self.first[1]):
+            found = {path: column.get((1, leaf, *path), none) for path in _NUMBERS}
+            data, dictionary = found[_DATA], found[_DICTIONARY]
+            start = np.where(dictionary > 0, np.minimum(data, dictionary), data)
+            same = [none + chunk[at] for at in (_AT_CODEC, _AT_ENCODINGS)]
+            numbers = [start, found[_SIZE], found[_VALUES], *same]
+            parts.append(np.stack([*numbers, *(found[path] for path in _INDEXES)], axis=1))
+        low = min((int(part.min()) for part in parts if part.size), default=0)
+        if low < 0:
+            _bounded(low, where)
+        chunks = np.stack(parts[1:], axis=1).tolist() if len(parts) > 1 else [[]] * len(rows)
+        return list(zip(rows.tolist(), chunks, strict=True))
+
+
+def _groups(reader: CompactReader, where: str) -> list[_Group]:
+    """The list of row groups: those that are alike are read by what they have in common."""
+    count = _structs(reader, where)
+    groups: list[_Group] = []
+    kinds: list[_Alike] = []
+    for number in range(count):
+        kind = next((one for one in kinds if one.takes(reader, number)), None)
+        if kind is not None:
+            groups.append(kind.first)
+            continue
+        begin = reader.at
+        groups.append(_group(reader, where))
+        if count - number > _FOR_SHAPES and len(kinds) < _MOST_SHAPES:
+            shape = shape_of(reader.data, begin, _is_wanted, _is_same)
+            if shape is not None:
+                kinds.append(_Alike(shape, groups[-1]))
+    for kind in kinds:
+        for number, group in zip(kind.numbers, kind.groups(where), strict=True):
+            groups[number] = group
+    return groups
+
+
+def _is_wanted(path: Path) -> bool:
+    return path == _ROWS or (path[0] == 1 and path[2:] in _NUMBERS)
+
+
+def _is_same(path: Path) -> bool:
+    return path[0] == 1 and path[2:4] in {_CODEC, _ENCODINGS}
 
 
 def _group(reader: CompactReader, where: str) -> _Group:
     """RowGroup: 1 columns, 3 num_rows."""
     rows = -1
-    chunks: list[tuple[int, int, int]] = []
+    chunks: list[_Chunk] = []
     for number, kind in reader.fields():
         if number == 1 and kind == LIST:
             chunks = [_chunk(reader, where) for _ in range(_structs(reader, where))]
@@ -143,42 +274,63 @@ def _group(reader: CompactReader, where: str) -> _Group:
     return _bounded(rows, where), chunks
 
 
-def _chunk(reader: CompactReader, where: str) -> tuple[int, int, int]:
-    """ColumnChunk: 1 file_path, 3 meta_data."""
-    found = None
-    for number, kind in reader.fields():
-        if number == 1 and kind == BINARY and reader.binary():
-            raise InvalidMetadataError("column chunk lies in another file", where=where)
-        if number == 3 and kind == STRUCT:
-            found = _chunk_metadata(reader, where)
-        elif number != 1:
+def _chunk(reader: CompactReader, where: str) -> _Chunk:
+    """ColumnChunk: 1 file_path, 3 meta_data, 4 to 7 offset and size of both indexes."""
+    found: list[_Chunk] = []
+
+    def path(kind: int) -> None:
+        if kind != BINARY:
             reader.skip(kind)
-    if found is None:
+        elif reader.binary():
+            raise InvalidMetadataError("column chunk lies in another file", where=where)
+
+    def metadata(kind: int) -> None:
+        if kind == STRUCT:
+            found.append(_chunk_metadata(reader, where))
+        else:
+            reader.skip(kind)
+
+    index = {4: 0, 5: 0, 6: 0, 7: 0}
+    reader.numbers(index, {1: path, 3: metadata})
+    if not found:
         raise InvalidMetadataError(
             "column chunk without metadata", where=where, hint="encrypted columns are not read"
         )
-    return found
+    return *found[-1], *(_bounded(one, where) for one in index.values())
 
 
-def _chunk_metadata(reader: CompactReader, where: str) -> tuple[int, int, int]:
-    """ColumnMetaData: 5 values, 7 compressed size, 9 data and 11 dictionary page offset."""
-    values, size, data, dictionary = -1, -1, -1, 0
-    for number, kind in reader.fields():
-        if kind != I64:
-            reader.skip(kind)
-        elif number == 5:
-            values = reader.integer()
-        elif number == 7:
-            size = reader.integer()
-        elif number == 9:
-            data = reader.integer()
-        elif number == 11:
-            dictionary = reader.integer()
+def _chunk_metadata(reader: CompactReader, where: str) -> _Chunk:
+    """ColumnMetaData: 2 encodings, 4 codec, 5 values, 7 compressed size, 9 and 11 page offsets."""
+    encodings = 0
+
+    def listed(kind: int) -> None:
+        nonlocal encodings
+        if kind == LIST:
+            encodings = _encodings(reader, where)
         else:
             reader.skip(kind)
+
+    numbers = {4: 0, 5: -1, 7: -1, 9: -1, 11: 0}
+    reader.numbers(numbers, {2: listed})
+    data, dictionary = numbers[9], numbers[11]
     # Some writers put 0 where there is no dictionary.
     start = min(data, dictionary) if dictionary > 0 else data
-    return _bounded(start, where), _bounded(size, where), _bounded(values, where)
+    found = start, numbers[7], numbers[5], numbers[4]
+    if min(found) < 0 or max(found) > _MAX_OFFSET:
+        for one in found:
+            _bounded(one, where)
+    return *found, encodings
+
+
+def _encodings(reader: CompactReader, where: str) -> int:
+    kind, size = reader.items()
+    found = 0
+    for _ in range(size):
+        if kind not in _INTEGERS:
+            raise InvalidMetadataError("Parquet footer is broken", where=where, found="encodings")
+        # Those that do not exist yet are told from the others, no more.
+        found |= 1 << min(_bounded(reader.integer(), where), _MOST_ENCODINGS)
+    return found
 
 
 def _bounded(value: int, where: str) -> int:
@@ -189,25 +341,25 @@ def _bounded(value: int, where: str) -> int:
     return value
 
 
-def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[int]]:
-    """The leaves below each child of the root, and their widths; elements stand depth-first."""
+def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[_Leaf]]:
+    """The leaves below each child of the root; elements stand depth-first."""
     names: dict[str, range] = {}
-    widths: list[int] = []
+    leaves: list[_Leaf] = []
     position = 1
     for _ in range(schema[0][1]):
         if position >= len(schema):
             break
-        name, first, open_elements = schema[position][0], len(widths), 1
+        name, first, begin, open_elements = schema[position][0], len(leaves), position, 1
         while open_elements and position < len(schema):
-            _, children, width = schema[position]
+            _, children, width, repetition = schema[position]
             if children == 0:
-                widths.append(width)
+                leaves.append(_Leaf(position == begin, width, repetition))
             open_elements += _bounded(children, where) - 1
             position += 1
         if open_elements or name in names:
             what = "column name stands twice" if name in names else "Parquet schema is broken"
             raise InvalidMetadataError(what, where=f"{where}, column {shown(name)}")
-        names[name] = range(first, len(widths))
+        names[name] = range(first, len(leaves))
     if position != len(schema) or len(names) != schema[0][1]:
         raise InvalidMetadataError(
             "Parquet schema is broken",
@@ -215,7 +367,7 @@ def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[in
             found=f"{len(names)} columns in {position} elements",
             expected=f"{schema[0][1]} in {len(schema)}",
         )
-    return names, widths
+    return names, leaves
 
 
 def _check(layout: Layout, rows: int, data_size: int, where: str) -> None:

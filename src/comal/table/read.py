@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece
 from comal.table.decode import BATCH, Decoder
 from comal.table.footer import BROKEN, Footer, where_of
-from comal.table.scan import Scan
 from comal.table.spanfile import Ranges, SpanFile
 
 _STREAM_BYTES = 8 << 20
@@ -181,10 +179,15 @@ class ParquetTable:
         whole
             Gives columns of all row groups, such as from memory, instead of reading them.
         """
+        # pyarrow.dataset brings pandas where it is installed: 45 MB that only queries need.
+        from comal.table.scan import Scan  # noqa: PLC0415 - see above
+
         return Scan(self, [] if failures is None else failures, whole)
 
     def fragment(self) -> Any:
         """A `pyarrow.dataset.ParquetFileFragment`, to ask what statistics rule out."""
+        import pyarrow.dataset as ds  # noqa: PLC0415 - as in `dataset`
+
         with translated(BROKEN, "Parquet file is broken", where=self.where):
             file = SpanFile(self.source, self.footer.span, self._known)
             return ds.ParquetFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
@@ -213,7 +216,9 @@ class ParquetTable:
                 found=groups[:10],
                 expected=f"0 to {count - 1}",
             )
-        return groups
+        # What a footer says of the chunks of a group without rows leads nowhere.
+        rows = self.footer.layout.rows
+        return [group for group in groups if rows[group]]
 
     def _schema(self, names: Sequence[str]) -> Any:
         return pa.schema([self.schema.field(name) for name in names])
@@ -274,7 +279,7 @@ class ParquetTable:
         sizes = layout.size[:, self._leaves(names)].sum(axis=1).tolist()
         run: list[int] = []
         size = rows = 0
-        for group in range(self.num_row_groups) if groups is None else groups:
+        for group in self._groups(groups):
             size += sizes[group]
             rows += int(layout.rows[group])
             many = cells is not None and rows * len(names) > cells

@@ -6,7 +6,7 @@ hostile footer makes the C++ side throw. What comal itself needs of a footer is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from comal.errors import InvalidMetadataError
 
@@ -86,48 +86,156 @@ class CompactReader:
             number = number + step if step else self.integer()
             yield number, head & 0x0F
 
-    def skip(self, kind: int, depth: int = 0) -> None:
+    def numbers(
+        self, found: dict[int, int], inner: Mapping[int, Callable[[int], None]] | None = None
+    ) -> None:
+        """Read a struct of which mostly numbers are wanted.
+
+        Parameters
+        ----------
+        found
+            Takes the integers of the fields that it has already; others are passed over.
+        inner
+            For some fields what reads their value, given its type.
+        """
+        data, at, number = self.data, self.at, 0
+        while True:
+            head = data[at]
+            at += 1
+            if not head:
+                self.at = at
+                return
+            self.at = at
+            number = number + (head >> 4) if head > 0x0F else self.integer()
+            kind = head & 0x0F
+            if kind in _VARINTS and number in found:
+                value = data[self.at]
+                self.at += 1
+                if value & 0x80:
+                    self.at -= 1
+                    value = self.varint()
+                found[number] = (value >> 1) ^ -(value & 1)
+            elif inner is not None and number in inner:
+                inner[number](kind)
+            else:
+                self.at = _BEHIND[kind](data, self.at, 0)
+            at = self.at
+
+    def skip(self, kind: int) -> None:
         """Pass over a value that stands in a field."""
-        if kind in {TRUE, FALSE}:
-            return  # the type is the value
-        if kind in {I16, I32, I64}:
-            self.varint()
-        elif kind == BINARY:
-            self.binary()
-        elif kind in {BYTE, DOUBLE}:
-            self.at += 1 if kind == BYTE else 8
-        elif kind in {LIST, SET, MAP, STRUCT} and depth < _MAX_DEPTH:
-            self._skip_nested(kind, depth + 1)
-        else:
-            raise InvalidMetadataError(
-                "unknown Thrift type, or nested too deep", where=f"byte {self.at}", found=kind
-            )
+        self.at = _BEHIND[kind](self.data, self.at, 0)
 
-    def _skip_nested(self, kind: int, depth: int) -> None:
-        if kind == STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner, depth)
-        elif kind == MAP:
-            self._skip_map(depth)
-        else:
-            inner, size = self.items()
-            for _ in range(size):
-                self._skip_element(inner, depth)
 
-    def _skip_map(self, depth: int) -> None:
-        size = self.varint()
-        if not size:
-            return
-        kinds = self.data[self.at]
-        self.at += 1
-        for _ in range(size):  # every element takes a byte at least, so the data ends this
-            self._skip_element(kinds >> 4, depth)
-            self._skip_element(kinds & 0x0F, depth)
-            if self.at > len(self.data):
-                raise IndexError("map is longer than the data")
+# Most of a footer is passed over. These give the first byte behind a value, and call nothing for
+# the numbers that most of it is.
 
-    def _skip_element(self, kind: int, depth: int) -> None:
-        if kind in {TRUE, FALSE}:
-            self.at += 1  # inside a list a boolean takes a byte
+
+def _behind_flag(_data: bytes, at: int, _depth: int) -> int:
+    return at  # in a field the type is the value
+
+
+def _behind_byte(_data: bytes, at: int, _depth: int) -> int:
+    return at + 1
+
+
+def _behind_double(_data: bytes, at: int, _depth: int) -> int:
+    return at + 8
+
+
+def _behind_varint(data: bytes, at: int, _depth: int) -> int:
+    while data[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def _behind_binary(data: bytes, at: int, _depth: int) -> int:
+    size = data[at]
+    at += 1
+    if size & 0x80:
+        reader = CompactReader(data, at - 1)
+        size, at = reader.varint(), reader.at
+    if size > len(data) - at:
+        raise IndexError("byte string ends behind the data")
+    return at + size
+
+
+def _behind_struct(data: bytes, at: int, depth: int) -> int:
+    _check_depth(depth, at)
+    while True:
+        head = data[at]
+        at += 1
+        if not head:
+            return at
+        if head < 0x10:
+            at = _behind_varint(data, at, 0)  # the number of the field, where it is far
+        kind = head & 0x0F
+        if kind in _VARINTS:
+            while data[at] & 0x80:
+                at += 1
+            at += 1
         else:
-            self.skip(kind, depth)
+            at = _BEHIND[kind](data, at, depth + 1)
+
+
+def _behind_list(data: bytes, at: int, depth: int) -> int:
+    _check_depth(depth, at)
+    head = data[at]
+    size, kind = head >> 4, head & 0x0F
+    at += 1
+    if size == 15:
+        reader = CompactReader(data, at)
+        size, at = reader.varint(), reader.at
+    if size > len(data) - at:
+        raise IndexError("list is longer than the data")
+    if kind in {TRUE, FALSE}:
+        return at + size  # inside of a list a boolean takes a byte
+    behind = _BEHIND[kind]
+    for _ in range(size):
+        at = behind(data, at, depth + 1)
+    return at
+
+
+def _behind_map(data: bytes, at: int, depth: int) -> int:
+    _check_depth(depth, at)
+    reader = CompactReader(data, at)
+    size, at = reader.varint(), reader.at
+    if not size:
+        return at
+    kinds = data[at] >> 4, data[at] & 0x0F
+    at += 1
+    for _ in range(size):  # every element takes a byte at least, so the data ends this
+        for kind in kinds:
+            at = at + 1 if kind in {TRUE, FALSE} else _BEHIND[kind](data, at, depth + 1)
+        if at > len(data):
+            raise IndexError("map is longer than the data")
+    return at
+
+
+def _check_depth(depth: int, at: int) -> None:
+    if depth >= _MAX_DEPTH:
+        raise InvalidMetadataError("Thrift value is nested too deep", where=f"byte {at}")
+
+
+def _behind_unknown(_data: bytes, at: int, _depth: int) -> int:
+    raise InvalidMetadataError("unknown Thrift type", where=f"byte {at}")
+
+
+_VARINTS = frozenset({I16, I32, I64})
+_BEHIND: tuple[Callable[[bytes, int, int], int], ...] = (
+    _behind_unknown,
+    _behind_flag,
+    _behind_flag,
+    _behind_byte,
+    _behind_varint,
+    _behind_varint,
+    _behind_varint,
+    _behind_double,
+    _behind_binary,
+    _behind_list,
+    _behind_list,
+    _behind_map,
+    _behind_struct,
+    _behind_unknown,
+    _behind_unknown,
+    _behind_unknown,
+)

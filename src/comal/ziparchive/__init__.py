@@ -5,7 +5,9 @@
 lists everything that is wrong.
 """
 
-from comal.ziparchive.check import check_plan, content_plan, local_plan, problems
+from comal.ziparchive.append import StoredDirectory, stored_directory_plan
+from comal.ziparchive.blocks import Details
+from comal.ziparchive.check import check_plan, content_plan, dead_bytes, local_plan, problems
 from comal.ziparchive.directory import Directory, directory_plan
 from comal.ziparchive.local import (
     LocalHeader,
@@ -14,6 +16,7 @@ from comal.ziparchive.local import (
     parse_local,
     prefix_size,
 )
+from comal.ziparchive.packed import packed_archives
 from comal.ziparchive.payload import check_crc, extracted
 from comal.ziparchive.wire import DEFLATE, STORE
 from comal.ziparchive.write import Reserved, Span, ZipWriter
@@ -21,20 +24,25 @@ from comal.ziparchive.write import Reserved, Span, ZipWriter
 __all__ = [
     "DEFLATE",
     "STORE",
+    "Details",
     "Directory",
     "LocalHeader",
     "Reserved",
     "Span",
+    "StoredDirectory",
     "ZipWriter",
     "check_crc",
     "check_local",
     "check_plan",
     "content_plan",
+    "dead_bytes",
     "directory_plan",
     "extracted",
     "local_before",
     "local_plan",
+    "packed_archives",
     "parse_local",
     "prefix_size",
     "problems",
+    "stored_directory_plan",
 ]

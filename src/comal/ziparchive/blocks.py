@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -22,6 +23,57 @@ _BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 DISK: dict[type[BaseException], type[StorageError]] = {OSError: StorageError}
 
 
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What may be said of many entries besides their names and payloads; arrays of one length."""
+
+    methods: npt.NDArray[np.uint16] | None = None
+    """How each payload is compressed already; all stored if None."""
+    sizes: wire.Int64s | None = None
+    """Bytes of each entry when extracted; those of its payload if None."""
+    crcs: npt.NDArray[np.uint32] | None = None
+    """CRC-32 of each entry when extracted; computed from the payload if None."""
+    extras: Any = None
+    """Arrow binary array of extra fields, for the local header and the directory."""
+    comments: Any = None
+    """Arrow binary array of entry comments."""
+    stamps: npt.NDArray[np.uint16] | None = None
+    """DOS time and date of each entry, shape (n, 2)."""
+
+    def __post_init__(self) -> None:
+        deflated = self.methods is not None and bool(np.any(self.methods != wire.STORE))
+        if deflated and (self.sizes is None or self.crcs is None):
+            raise InvalidInputError(
+                "compressed payloads come with the size and checksum of their content"
+            )
+
+    def check(self, count: int) -> None:
+        """Refuse columns that do not have `count` rows."""
+        for name in self.__slots__:
+            column = getattr(self, name)
+            if column is not None and len(column) != count:
+                raise InvalidInputError(
+                    f"{name} and names differ in length", found=len(column), expected=count
+                )
+
+    def slice(self, start: int, stop: int) -> Details:
+        """The rows from `start` to before `stop`."""
+        return Details(
+            *(
+                None if column is None else column[start:stop]
+                for column in (getattr(self, name) for name in self.__slots__)
+            )
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is said."""
+        return all(getattr(self, name) is None for name in self.__slots__)
+
+
+NO_DETAILS = Details()
+
+
 def encoded_name(name: str) -> bytes:
     """The bytes of an entry name; refused when empty, too long, or not representable."""
     try:
@@ -30,10 +82,15 @@ def encoded_name(name: str) -> bytes:
         raise InvalidInputError(
             "entry name is not valid Unicode", found=shown(name), hint="rename the sample"
         ) from error
+    return checked_name(encoded)
+
+
+def checked_name(encoded: bytes) -> bytes:
+    """The bytes of an entry name; refused when they cannot stand in an archive."""
     if not 0 < len(encoded) <= wire.MAX_NAME or b"\0" in encoded:
         raise InvalidInputError(
             "entry name cannot be written",
-            found=shown(name),
+            found=shown(encoded.decode("utf-8", "replace")),
             expected="1 to 65535 bytes without NUL",
         )
     return encoded
@@ -49,7 +106,7 @@ def checked_names(names: Any) -> Any:
     )
     row = pc.index(bad, value=True).as_py()
     if row >= 0:
-        encoded_name(names[row].as_py().decode("utf-8", "replace"))
+        checked_name(names[row].as_py())
     return names
 
 
@@ -112,8 +169,28 @@ def value_bytes(values: Any) -> memoryview:
     return memoryview(values.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
 
 
+def payload_sizes(payloads: Any) -> wire.Int64s:
+    """Bytes of each value of a binary array or a list of bytes."""
+    if isinstance(payloads, list):
+        return np.fromiter(map(len, payloads), np.int64, len(payloads))
+    sizes: wire.Int64s = pc.binary_length(payloads).to_numpy().astype(np.int64)
+    return sizes
+
+
+def interleaved(heads: Any, payloads: list[bytes]) -> bytes:
+    """What stands before each payload, a binary array, and the payloads as one run of bytes."""
+    bounds = value_offsets(heads).tolist()
+    data = memoryview(heads.buffers()[2])
+    parts: list[Any] = [None] * (2 * len(payloads))
+    parts[0::2] = [data[start:stop] for start, stop in pairwise(bounds)]
+    parts[1::2] = payloads
+    return b"".join(parts)
+
+
 def checksums(payloads: Any) -> npt.NDArray[np.uint32]:
-    """CRC-32 of each value of a binary array."""
+    """CRC-32 of each value of a binary array or a list of bytes."""
+    if isinstance(payloads, list):
+        return np.fromiter(map(crc32, payloads), np.uint32, len(payloads))
     bounds = value_offsets(payloads).tolist()
     data = memoryview(payloads.buffers()[2] or b"")
     return np.fromiter(
@@ -153,12 +230,18 @@ def entry_records(
     crcs: npt.NDArray[np.uint32],
     flags: npt.NDArray[np.uint16],
     name_sizes: wire.Int64s,
+    csizes: wire.Int64s | None = None,
+    methods: npt.ArrayLike = wire.STORE,
 ) -> wire.Records:
-    """What a writer remembers of stored entries, as an array of `wire.ENTRY`."""
+    """What a writer remembers of entries, as an array of `wire.ENTRY`.
+
+    Without `csizes` payloads are as long as their content.
+    """
     records = np.zeros(len(starts), wire.ENTRY)
     records["offset"] = starts
-    records["csize"] = sizes
+    records["csize"] = sizes if csizes is None else csizes
     records["size"] = sizes
+    records["method"] = methods
     records["crc"] = crcs
     records["flags"] = flags
     records["name_size"] = name_sizes

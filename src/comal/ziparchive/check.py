@@ -100,6 +100,8 @@ def local_plan(directory: Directory, *, href: str = "") -> Plan[tuple[wire.Int64
     """
     starts = directory.header_offset
     order = np.argsort(starts, kind="stable")
+    if directory.bad is not None:
+        order = order[~directory.bad[order]]
     stops = starts + wire.LOCAL_SIZE + directory.name_size + SLACK
     np.minimum(stops, directory.start, out=stops)
     offsets = np.full(len(directory), -1, np.int64)
@@ -127,6 +129,7 @@ def _fast(directory: Directory, run: Run, data: bytes, offsets: wire.Int64s) -> 
         same &= headers[field] == getattr(directory, field)[rows]
     for field in ("csize", "size"):
         same &= (headers[field] == getattr(directory, field)[rows]) & (headers[field] != wire.U32)
+    same &= _apart(at, headers["name_size"], len(data))
     plain = np.flatnonzero(same)
     first = np.r_[True, np.diff(at[plain]) > 0] if len(plain) else np.zeros(0, bool)
     names = slices(data, at[plain[first]] + wire.LOCAL_SIZE, headers["name_size"][plain[first]])
@@ -141,6 +144,34 @@ def _fast(directory: Directory, run: Run, data: bytes, offsets: wire.Int64s) -> 
     )
     doubtful: wire.Int64s = np.setdiff1d(rows, rows[good])
     return doubtful
+
+
+def _apart(at: wire.Int64s, name_sizes: Any, size: int) -> Any:
+    """Which names lie in the data and begin behind all names before; equal starts may repeat."""
+    ends = at + wire.LOCAL_SIZE + name_sizes
+    reach = np.maximum.accumulate(ends)
+    distinct = np.flatnonzero(np.r_[True, np.diff(at) > 0])
+    group = np.searchsorted(distinct, np.arange(len(at)), side="right") - 1
+    before = np.r_[0, reach[distinct[1:] - 1]] if len(distinct) else np.zeros(0, np.int64)
+    return (ends <= size) & (at >= before[group])
+
+
+def dead_bytes(directory: Directory, offsets: wire.Int64s) -> int:
+    """Bytes that belong to no entry, to no directory and to no end record.
+
+    Parameters
+    ----------
+    offsets
+        Payload offsets from `local_plan`; records with -1 end where the next one begins.
+    """
+    order = np.argsort(directory.header_offset, kind="stable")
+    order = order[offsets[order] >= 0]
+    starts = directory.header_offset[order]
+    stops = np.maximum.accumulate(offsets[order] + directory.csize[order])
+    gaps = np.r_[starts, directory.start] - np.r_[directory.shift, stops]
+    described = np.r_[False, (directory.flags[order] & wire.FLAG_DESCRIPTOR) > 0]
+    dead = (gaps > 0) & ~(described & np.isin(gaps, _DESCRIPTOR_SIZES))
+    return int(gaps[dead].sum())
 
 
 def _slow(

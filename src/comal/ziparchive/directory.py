@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,12 @@ class Directory:
     made_by: npt.NDArray[np.uint16]
     external: npt.NDArray[np.uint32]
     """External attributes; Unix modes in the upper half."""
+    time: npt.NDArray[np.uint16]
+    """Times of the last change as MS-DOS has them."""
+    date: npt.NDArray[np.uint16]
+    """Dates of the last change as MS-DOS has them; 0 where there is none."""
+    extras: Any
+    """Arrow binary array of extra fields, or None where no entry has one."""
     comments: Any
     """Arrow binary array of entry comments, or None where no entry has one."""
     start: int
@@ -61,6 +67,8 @@ class Directory:
     """Bytes that stand before the archive and that its own offsets do not count."""
     problems: tuple[Problem, ...]
     """What was odd, without doubt about the answer."""
+    bad: npt.NDArray[np.bool_] | None = None
+    """Entries that cannot be where they are said to be; only of a lenient reader, else None."""
 
     def __len__(self) -> int:
         return len(self.method)
@@ -116,6 +124,9 @@ def directory_plan(
     tail: int = TAIL,
     limits: Limits = DEFAULT_LIMITS,
     known: Sequence[Piece] = (),
+    *,
+    where: str | None = None,
+    lenient: bool = False,
 ) -> Plan[Directory]:
     """Fetch and parse the central directory of an archive.
 
@@ -131,6 +142,12 @@ def directory_plan(
         `table_bytes` and `table_rows` cap the directory.
     known
         Pieces of the object that are here already; a tail among them saves the first request.
+    where
+        What errors call the archive.
+    lenient
+        Whether entries that reach outside of the archive are marked as `Directory.bad` and
+        reported, as those that overlap are, instead of failing the archive with all that is
+        sound in it. Whoever reads then compares checksums.
 
     Raises
     ------
@@ -141,17 +158,19 @@ def directory_plan(
     LimitExceededError
         A directory over the limits.
     """
-    where = href or "archive"
+    where = where or href or "archive"
     end, pieces = yield from find_end(href, tail, known, where)
     limits.check("table_rows", end.count, where)
     limits.check("table_bytes", end.size, where)
     data = b""
     if end.size:
         data = yield from read_span(pieces, end.start, end.size, href)
-    return parse_directory(data, end, where)
+    return parse_directory(data, end, where, lenient=lenient)
 
 
-def parse_directory(data: bytes, end: End, where: str = "archive") -> Directory:
+def parse_directory(
+    data: bytes, end: End, where: str = "archive", *, lenient: bool = False
+) -> Directory:
     """The columns of a central directory whose bytes are `data`.
 
     Raises
@@ -162,13 +181,9 @@ def parse_directory(data: bytes, end: End, where: str = "archive") -> Directory:
     """
     starts, records = parse.headers(data, where)
     if len(starts) != end.count:
-        raise InvalidMetadataError(
-            "end record and directory disagree about the number of entries",
-            where=f"{where}, byte {end.position}",
-            found=f"{len(starts)} entries",
-            expected=f"{end.count}",
-        )
-    csize, size, offset = parse.apply_zip64(data, starts, records, where)
+        end = _other_count(end, len(starts), where, lenient=lenient)
+    doubts: list[Problem] | None = [] if lenient else None
+    csize, size, offset = parse.apply_zip64(data, starts, records, where, doubts)
     name_starts = starts + wire.CENTRAL_SIZE
     raw = parse.slices(data, name_starts, records["name_size"])
     names, problems = parse.text_names(raw, records["flags"])
@@ -184,16 +199,40 @@ def parse_directory(data: bytes, end: End, where: str = "archive") -> Directory:
         name_size=records["name_size"].copy(),
         made_by=records["made_by"].copy(),
         external=records["external"].copy(),
+        time=records["time"].copy(),
+        date=records["date"].copy(),
+        extras=_extras(data, name_starts, records),
         comments=_comments(data, name_starts, records),
         start=end.start,
         end_offset=end.position,
         comment=end.comment,
         total=end.total,
         shift=end.shift,
-        problems=(*end.problems, *problems),
+        problems=(*end.problems, *problems, *(doubts or ())),
     )
+    if lenient:
+        return _with_bad_marked(directory)
     _check_spans(directory, where)
     return directory
+
+
+def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
+    place, what = f"{where}, byte {end.position}", "end record and directory disagree"
+    if lenient:
+        message = f"{what}: {end.count} entries stated, {found} there"
+        return end.but(Problem("zip-count", place, message))
+    raise InvalidMetadataError(
+        f"{what} about the number of entries",
+        where=place,
+        found=f"{found} entries",
+        expected=f"{end.count}",
+    )
+
+
+def _extras(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
+    if not records["extra_size"].any():
+        return None
+    return parse.slices(data, name_starts + records["name_size"], records["extra_size"])
 
 
 def _comments(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
@@ -209,9 +248,7 @@ def _check_spans(directory: Directory, where: str) -> None:
     Several names on one local header are legal; they are reported by `check.problems`.
     """
     starts = directory.header_offset
-    room = directory.start - wire.LOCAL_SIZE - directory.name_size.astype(np.int64)
-    # Written so that nothing can wrap: csize may be anything below 2 ** 63.
-    outside = (starts < 0) | (starts > room) | (directory.csize > room - starts)
+    outside = _outside(directory, directory.name_size.astype(np.int64))
     if outside.any():
         row = int(np.argmax(outside))
         raise InvalidMetadataError(
@@ -232,6 +269,33 @@ def _check_spans(directory: Directory, where: str) -> None:
         )
 
 
+def _outside(directory: Directory, name_sizes: wire.Int64s | int) -> npt.NDArray[np.bool_]:
+    starts = directory.header_offset
+    room = directory.start - wire.LOCAL_SIZE - name_sizes
+    # Written so that nothing can wrap: csize may be anything below 2 ** 63.
+    found: npt.NDArray[np.bool_] = (
+        (starts < 0) | (starts > room) | (directory.csize > room - starts)
+    )
+    return found
+
+
+def _with_bad_marked(directory: Directory) -> Directory:
+    """The same with entries marked that reach outside.
+
+    Of two that overlap one is wrong, but which one only their bytes can tell: they are reported.
+    """
+    bad = _outside(directory, 0)  # a local header may have a shorter name
+    reported = _outside_problems(directory, bad)
+    # The shortest that an entry can be, as its local header may have another name.
+    stops = directory.header_offset + wire.LOCAL_SIZE + np.minimum(directory.csize, directory.total)
+    first, second = _overlaps(directory, np.flatnonzero(~bad), stops)
+    for one, other in list(zip(first.tolist(), second.tolist(), strict=True))[: parse.MAX_PROBLEMS]:
+        message = f"reaches into {parse.label(directory.names, other)}"
+        reported.append(Problem("zip-overlap", parse.label(directory.names, one), message))
+    problems = (*directory.problems, *reported)
+    return replace(directory, problems=problems, bad=bad if bad.any() else None)
+
+
 def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> list[Problem]:
     return [
         Problem("zip-span", parse.label(directory.names, row), "reaches outside of the archive")
@@ -240,10 +304,19 @@ def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> l
 
 
 def _overlap(directory: Directory) -> tuple[int, int] | None:
-    starts = directory.header_offset
     stops = directory.payload_offsets + directory.csize
-    order = np.arange(len(starts)) if (np.diff(starts) >= 0).all() else np.argsort(starts)
+    first, second = _overlaps(directory, np.arange(len(directory)), stops)
+    return (int(first[0]), int(second[0])) if len(first) else None
+
+
+def _overlaps(
+    directory: Directory, rows: wire.Int64s, stops: wire.Int64s
+) -> tuple[wire.Int64s, wire.Int64s]:
+    """Neighbours of which the first ends behind the beginning of the second."""
+    starts = directory.header_offset
+    ordered = starts[rows]
+    order = rows if (np.diff(ordered) >= 0).all() else rows[np.argsort(ordered, kind="stable")]
     first, second = order[:-1], order[1:]
     shared = (starts[first] == starts[second]) & (directory.csize[first] == directory.csize[second])
     bad = np.flatnonzero((stops[first] > starts[second]) & ~shared)
-    return (int(first[bad[0]]), int(second[bad[0]])) if len(bad) else None
+    return first[bad], second[bad]

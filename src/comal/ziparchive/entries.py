@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
+from comal.names import all_distinct
 from comal.ziparchive import wire
 
 _ENTRY = struct.Struct("<qqqIHHH")
 _BLOCK = 65_536
+FEW = 8
+"""So many entries are packed one by one, as arrays cost more than they save."""
 
 
 class Entries:
@@ -24,12 +27,13 @@ class Entries:
     Extra fields and comments of single entries are rare and kept beside, by row.
     """
 
-    __slots__ = ("_names", "_records", "_tails")
+    __slots__ = ("_names", "_records", "_stamps", "_tails")
 
     def __init__(self) -> None:
         self._records = bytearray()
         self._names = bytearray()
         self._tails: dict[int, tuple[bytes, bytes]] = {}
+        self._stamps: list[tuple[int, npt.NDArray[np.uint16]]] = []
 
     def __len__(self) -> int:
         return len(self._records) // _ENTRY.size
@@ -61,6 +65,21 @@ class Entries:
         self._records += records.view(np.uint8).data
         self._names += names
 
+    def describe(self, first: int, extras: Any, comments: Any) -> None:
+        """Give entries from row `first` on extra fields and comments, binary arrays or None."""
+        for column, place in ((extras, 0), (comments, 1)):
+            if column is None:
+                continue
+            for row, value in enumerate(column.to_pylist(), first):
+                if value:
+                    tail = list(self._tails.get(row, (b"", b"")))
+                    tail[place] = value
+                    self._tails[row] = (tail[0], tail[1])
+
+    def stamp(self, first: int, stamps: npt.NDArray[np.uint16]) -> None:
+        """Give entries from row `first` on times of their own: shape (n, 2), time and date."""
+        self._stamps.append((first, stamps))
+
     def set_crc(self, row: int, crc: int) -> None:
         """Set the checksum of an entry whose payload was not known when it was added."""
         self.records[row]["crc"] = crc
@@ -79,21 +98,25 @@ class Entries:
         """Raise `InvalidInputError` when two entries have one name."""
         if len(self) < 2:
             return
-        codes = self.names().dictionary_encode()
-        if len(codes.dictionary) == len(codes):
+        names = self.names()
+        if all_distinct(names):
             return
+        codes = names.dictionary_encode()
         counts = np.bincount(codes.indices.to_numpy())
         twice = codes.dictionary.take(pa.array(np.flatnonzero(counts > 1)[:3]))
-        names = ", ".join(shown(name.decode("utf-8", "replace")) for name in twice.to_pylist())
+        texts = ", ".join(shown(name.decode("utf-8", "replace")) for name in twice.to_pylist())
         raise InvalidInputError(
             "entry names stand twice",
-            found=names,
+            found=texts,
             expected="every name once",
             hint="rename the samples, or drop the copies",
         )
 
     def central_directory(self, *, dos_time: int, dos_date: int) -> Iterator[Any]:
         """The bytes of the central directory, in blocks."""
+        if len(self) <= FEW:
+            yield self._few_headers(dos_time=dos_time, dos_date=dos_date)
+            return
         records = self.records
         names = memoryview(self._names)
         ends = np.cumsum(records["name_size"], dtype=np.int64)
@@ -106,10 +129,37 @@ class Entries:
             )
             yield joined
 
+    def _few_headers(self, *, dos_time: int, dos_date: int) -> bytes:
+        times: dict[int, list[int]] = {}
+        for first, stamps in self._stamps:
+            times.update(enumerate(stamps.tolist(), first))
+        headers = []
+        at = 0
+        for row, fields in enumerate(_ENTRY.iter_unpack(self._records)):
+            offset, csize, size, crc, _, method, name_size = fields
+            time, date = times.get(row, (dos_time, dos_date))
+            extra, comment = self._tails.get(row, (b"", b""))
+            header = wire.central_header(
+                bytes(self._names[at : at + name_size]),
+                offset=offset,
+                crc=crc,
+                csize=csize,
+                size=size,
+                method=method,
+                extra=extra,
+                comment=comment,
+                dos_time=time,
+                dos_date=date,
+            )
+            headers.append(header)
+            at += name_size
+        return b"".join(headers)
+
     def _directory_block(
         self, block: wire.Records, names: memoryview, start: int, *, dos_time: int, dos_date: int
     ) -> Any:
         headers, rows, fields = wire.central_headers(block, dos_time=dos_time, dos_date=dos_date)
+        self._set_times(headers, start)
         tails: dict[int, bytes] = dict(zip(rows.tolist(), fields, strict=True))
         for row, (extra, comment) in self._tails.items():
             if start <= row < start + len(block):
@@ -120,6 +170,14 @@ class Entries:
         if tails:
             columns.append(pa.array([tails.get(row, b"") for row in range(len(block))]))
         return joined_bytes(columns)
+
+    def _set_times(self, headers: wire.Records, start: int) -> None:
+        for first, stamps in self._stamps:
+            begin, stop = max(first, start), min(first + len(stamps), start + len(headers))
+            if begin < stop:
+                own = stamps[begin - first : stop - first]
+                headers["time"][begin - start : stop - start] = own[:, 0]
+                headers["date"][begin - start : stop - start] = own[:, 1]
 
 
 def binary_array(sizes: npt.NDArray[Any], data: Any) -> Any:
@@ -146,5 +204,10 @@ def record_array(records: npt.NDArray[Any]) -> Any:
 
 def joined_bytes(columns: list[Any]) -> Any:
     """The values of several binary columns, row after row, as one buffer."""
-    joined = pc.binary_join_element_wise(*columns, b"")
-    return joined.buffers()[2].slice(0, joined.total_values_length)
+    values = joined(columns)
+    return values.buffers()[2].slice(0, values.total_values_length)
+
+
+def joined(columns: list[Any]) -> Any:
+    """The values of several binary columns, row by row, as one binary column."""
+    return pc.binary_join_element_wise(*columns, b"")

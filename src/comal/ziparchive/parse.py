@@ -44,6 +44,32 @@ def headers(data: bytes, where: str) -> tuple[wire.Int64s, wire.Records]:
     return starts, records_at(data, starts)
 
 
+def whole_size(data: bytes, where: str) -> int:
+    """How many bytes the whole headers take that a part of a directory begins with."""
+    starts = _candidates(data)
+    starts = starts[starts + wire.CENTRAL_SIZE <= len(data)]
+    ends = starts + _lengths(records_at(data, starts))
+    if len(starts) and starts[0] == 0 and (ends[:-1] == starts[1:]).all():
+        return int(ends[-1]) if ends[-1] <= len(data) else int(starts[-1])
+    # A name or a comment holds the signature too.
+    return _walked(data, where)
+
+
+def _walked(data: bytes, where: str) -> int:
+    position = 0
+    while position + wire.CENTRAL_SIZE <= len(data):
+        record = records_at(data, np.array([position], np.int64))
+        end = position + int(_lengths(record)[0])
+        if record["signature"][0] != wire.CENTRAL_SIGNATURE:
+            raise InvalidMetadataError(
+                "central directory is broken", where=f"{where}, byte {position} of the directory"
+            )
+        if end > len(data):
+            break
+        position = end
+    return position
+
+
 def _candidates(data: bytes) -> wire.Int64s:
     found = []
     for shift in range(4):
@@ -87,8 +113,10 @@ def records_at(data: bytes, starts: wire.Int64s) -> wire.Records:
     """The fixed parts of the headers at `starts`, which must lie in `data` whole."""
     if len(starts) == 0:
         return np.zeros(0, wire.CENTRAL)
-    every = np.ndarray((len(data) - wire.CENTRAL_SIZE + 1,), wire.CENTRAL, data, strides=(1,))
-    records: wire.Records = every[starts]
+    # As plain bytes, which are copied whole; of a record type every field is copied by itself.
+    plain = np.dtype((np.void, wire.CENTRAL_SIZE))
+    every = np.ndarray((len(data) - wire.CENTRAL_SIZE + 1,), plain, data, strides=(1,))
+    records: wire.Records = every[starts].view(wire.CENTRAL)
     return records
 
 
@@ -138,9 +166,16 @@ def _is_wide(values: Any) -> bool:
 
 
 def apply_zip64(
-    data: bytes, starts: wire.Int64s, records: wire.Records, where: str
+    data: bytes,
+    starts: wire.Int64s,
+    records: wire.Records,
+    where: str,
+    problems: list[Problem] | None = None,
 ) -> tuple[wire.Int64s, wire.Int64s, wire.Int64s]:
     """Sizes and offsets with those of ZIP64 extra fields in place.
+
+    With a list of `problems`, a broken field is added there and its entry gets the offset -1;
+    without one it raises `InvalidMetadataError`.
 
     Returns
     -------
@@ -157,23 +192,33 @@ def apply_zip64(
         wanted = [column for column in (size, csize, offset) if column[row] == wire.U32]
         if field is None:
             continue  # 4 294 967 295 itself, checked against the archive like any other value
-        if len(field) < 8 * len(wanted):
-            raise InvalidMetadataError(
-                "ZIP64 field of an entry is too short",
-                where=f"{where}, entry {row}",
-                found=f"{len(field)} bytes",
-                expected=f"{8 * len(wanted)} bytes",
-            )
-        values = struct.unpack_from(f"<{len(wanted)}Q", field)
+        try:
+            values = _zip64_values(field, len(wanted), f"{where}, entry {row}")
+        except InvalidMetadataError as error:
+            if problems is None:
+                raise
+            problems.append(Problem("zip-zip64-field", f"{where}, entry {row}", error.what))
+            offset[row] = -1
+            continue
         for column, value in zip(wanted, values, strict=True):
-            if value >= 2**63:
-                raise InvalidMetadataError(
-                    "ZIP64 value of an entry is beyond any file",
-                    where=f"{where}, entry {row}",
-                    found=value,
-                )
             column[row] = value
     return csize, size, offset
+
+
+def _zip64_values(field: bytes, count: int, place: str) -> tuple[int, ...]:
+    if len(field) < 8 * count:
+        raise InvalidMetadataError(
+            "ZIP64 field of an entry is too short",
+            where=place,
+            found=f"{len(field)} bytes",
+            expected=f"{8 * count} bytes",
+        )
+    values = struct.unpack_from(f"<{count}Q", field)
+    if max(values) >= 2**63:
+        raise InvalidMetadataError(
+            "ZIP64 value of an entry is beyond any file", where=place, found=max(values)
+        )
+    return values
 
 
 def extra_field(extra: bytes, wanted: int) -> bytes | None:

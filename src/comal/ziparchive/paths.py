@@ -6,7 +6,7 @@ checksums; this one makes the headers of a full buffer at once and writes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -51,43 +51,39 @@ class PathCopier:
         self._shift = shift
         self._alignment = alignment
         self._dos_date, self._dos_time = dos_date, dos_time
+        self._start = self._crc = 0
 
     def copy(
-        self, names: Any, paths: Sequence[str], sizes: npt.NDArray[np.int64] | None
+        self,
+        names: Any,
+        paths: Sequence[str],
+        sizes: npt.NDArray[np.int64] | None,
+        *,
+        regular: bool = False,
     ) -> tuple[wire.Int64s, wire.Int64s]:
         """Copy all `paths` under `names` (a binary array); offsets and sizes of the payloads."""
-        sizes = manyfiles.file_sizes(paths) if sizes is None else sizes
-        offsets = np.empty(len(paths), np.int64)
-        with manyfiles.FileReader() as reader:
-            for first, stop in _stretches(sizes):
-                rows = slice(first, stop)
-                if stop - first == 1 and sizes[first] > manyfiles.LARGE:
-                    name = names[first].as_py()
-                    offsets[first] = self._copy_large(reader, name, paths[first], int(sizes[first]))
-                else:
-                    offsets[rows] = self._copy_small(reader, names[rows], paths[rows], sizes[rows])
-        return offsets, sizes
-
-    def _copy_small(
-        self, reader: manyfiles.FileReader, names: Any, paths: Sequence[str], sizes: wire.Int64s
-    ) -> wire.Int64s:
         name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-        pads = paddings(self.position, name_sizes, sizes, self._alignment)
+        pads = np.zeros(len(paths), np.int64)
+        if self._alignment > 1:  # then the place of a payload depends on those before it
+            sizes = manyfiles.file_sizes(paths) if sizes is None else sizes
+            pads = paddings(self.position, name_sizes, sizes, self._alignment)
         gaps = wire.LOCAL_SIZE + name_sizes + pads
-        offsets = self.position + np.cumsum(gaps + sizes) - sizes
-        for block in reader.small(paths, sizes, gaps, _checksums):
-            rows = slice(block.first, block.stop)
-            self._write_block(block, names[rows], name_sizes[rows], sizes[rows], pads[rows])
-        return offsets
+        self._offsets = np.empty(len(paths), np.int64)
+        self._sizes = np.empty(len(paths), np.int64)
+        for piece in manyfiles.read_ahead(paths, gaps, _checksums, sizes, regular=regular):
+            if isinstance(piece, manyfiles.Part):
+                self._write_part(piece, names[piece.row].as_py(), paths[piece.row])
+            else:
+                rows = slice(piece.first, piece.first + len(piece.starts))
+                self._write_block(piece, names[rows], name_sizes[rows], pads[rows])
+                self._offsets[rows] = self.position - len(piece.array) + piece.starts
+                self._sizes[rows] = piece.sizes
+        return self._offsets, self._sizes
 
     def _write_block(
-        self,
-        block: _Block,
-        names: Any,
-        name_sizes: wire.Int64s,
-        sizes: wire.Int64s,
-        pads: wire.Int64s,
+        self, block: _Block, names: Any, name_sizes: wire.Int64s, pads: wire.Int64s
     ) -> None:
+        sizes = block.sizes
         flags = flags_of(names)
         headers = wire.local_headers(
             name_sizes=name_sizes,
@@ -112,49 +108,46 @@ class PathCopier:
         )
         self.position += len(block.array)
 
-    def _copy_large(self, reader: manyfiles.FileReader, name: bytes, path: str, size: int) -> int:
-        """A file that fills a buffer alone: copied in parts, its checksum patched in behind."""
-        if not self._file.seekable():
-            raise InvalidInputError("large files need a target that can seek", where=shown(path))
-        start = self.position
+    def _write_part(self, part: manyfiles.Part, name: bytes, path: str) -> None:
+        """Some of a file that fills a buffer alone; its checksum is patched in at its end."""
+        size = part.size
+        if part.start == 0:
+            if not self._file.seekable():
+                raise InvalidInputError(
+                    "large files need a target that can seek", where=shown(path, 200)
+                )
+            self._begin(name, size)
+        self._crc = crc32(part.view, self._crc)
+        write_all(self._file, part.view)
+        self.position += len(part.view)
+        if part.start + len(part.view) < size:
+            return
+        self._offsets[part.row], self._sizes[part.row] = self.position - size, size
+        self._entries.append(
+            name, offset=self._start, csize=size, size=size, crc=self._crc, method=wire.STORE
+        )
+        self._patch(self._start + 14, self._crc.to_bytes(4, "little"))
+
+    def _begin(self, name: bytes, size: int) -> None:
+        self._start, self._crc = self.position, 0
         zip64 = 20 if wire.needs_zip64(size, size) else 0
         header = wire.local_header(
             name,
             crc=0,
             csize=size,
             size=size,
-            extra=wire.alignment_extra(start + zip64, len(name), self._alignment),
+            extra=wire.alignment_extra(self.position + zip64, len(name), self._alignment),
             dos_time=self._dos_time,
             dos_date=self._dos_date,
         )
         write_all(self._file, header)
         self.position += len(header)
-        crc = 0
-        for part in reader.large(path, size):
-            crc = crc32(part, crc)
-            write_all(self._file, part)
-            self.position += len(part)
-        self._entries.append(name, offset=start, csize=size, size=size, crc=crc, method=wire.STORE)
-        self._patch(start + 14, crc.to_bytes(4, "little"))
-        return self.position - size
 
     def _patch(self, offset: int, data: bytes) -> None:
         with translated(DISK, "target cannot be written"):
             self._file.seek(offset + self._shift)
             write_all(self._file, data)
             self._file.seek(self.position + self._shift)
-
-
-def _stretches(sizes: wire.Int64s) -> Iterator[tuple[int, int]]:
-    """Rows of large files one by one, and of all that lie between them together."""
-    first = 0
-    for row in np.flatnonzero(sizes > manyfiles.LARGE).tolist():
-        if first < row:
-            yield first, row
-        yield row, row + 1
-        first = row + 1
-    if first < len(sizes):
-        yield first, len(sizes)
 
 
 def _checksums(view: memoryview, starts: list[int], sizes: list[int]) -> npt.NDArray[np.uint32]:

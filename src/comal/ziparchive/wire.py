@@ -106,6 +106,7 @@ ENTRY = np.dtype(
 """What a writer remembers of an entry besides its name; `offset` is that of the local header."""
 
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
+_CENTRAL = struct.Struct("<IHHHHHHIIIHHHHHII")
 _END = struct.Struct("<IHHHHIIH")
 _END64 = struct.Struct("<IQHHIIQQQQ")
 _LOCATOR64 = struct.Struct("<IIQI")
@@ -153,28 +154,74 @@ def local_headers(
     sizes: npt.ArrayLike,
     flags: npt.ArrayLike,
     count: int,
-    dos_time: int,
-    dos_date: int,
+    dos_time: npt.ArrayLike,
+    dos_date: npt.ArrayLike,
+    csizes: npt.ArrayLike | None = None,
+    methods: npt.ArrayLike = STORE,
 ) -> Records:
-    """The fixed parts of `count` local headers of stored entries below the ZIP64 limit."""
+    """The fixed parts of `count` local headers of entries below the ZIP64 limit.
+
+    Without `csizes` payloads are as long as their content.
+    """
     headers = np.zeros(count, LOCAL)
     headers["signature"] = LOCAL_SIGNATURE
-    headers["version"] = VERSION_STORE
+    headers["version"] = np.where(np.equal(methods, STORE), VERSION_STORE, VERSION_DEFLATE)
     headers["flags"] = flags
+    headers["method"] = methods
     headers["time"] = dos_time
     headers["date"] = dos_date
     headers["crc"] = crcs
-    headers["csize"] = sizes
+    headers["csize"] = sizes if csizes is None else csizes
     headers["size"] = sizes
     headers["name_size"] = name_sizes
     headers["extra_size"] = extra_sizes
     return headers
 
 
+def central_header(
+    name: bytes,
+    *,
+    offset: int,
+    crc: int,
+    csize: int,
+    size: int,
+    method: int = STORE,
+    extra: bytes = b"",
+    comment: bytes = b"",
+    dos_time: int = DOS_TIME_MIDNIGHT,
+    dos_date: int = DOS_DATE_1980,
+) -> bytes:
+    """One header of the central directory with its name, extra fields and comment."""
+    large = needs_zip64(csize, size)
+    zip64 = _zip64_field(size, csize, offset)
+    fixed = _CENTRAL.pack(
+        CENTRAL_SIGNATURE,
+        MADE_BY,
+        version_needed(method, zip64=bool(zip64)),
+        flags_of(name),
+        method,
+        dos_time,
+        dos_date,
+        crc,
+        U32 if large else csize,
+        U32 if large else size,
+        len(name),
+        len(zip64) + len(extra),
+        len(comment),
+        0,
+        0,
+        REGULAR_FILE,
+        min(offset, U32),
+    )
+    return b"".join((fixed, name, zip64, extra, comment))
+
+
 def central_headers(
-    entries: Records, *, dos_time: int, dos_date: int
+    entries: Records, *, dos_time: npt.ArrayLike, dos_date: npt.ArrayLike
 ) -> tuple[Records, npt.NDArray[Any], list[bytes]]:
     """Central directory headers of `entries` (an array of `ENTRY`).
+
+    Times and dates are one for all, or one for each.
 
     Returns
     -------
@@ -208,11 +255,17 @@ def _zip64_fields(entries: Records) -> list[bytes]:
     fields = []
     columns = (entries["size"].tolist(), entries["csize"].tolist(), entries["offset"].tolist())
     for size, csize, offset in zip(*columns, strict=True):
-        values = [size, csize] if needs_zip64(csize, size) else []
-        if offset >= U32:
-            values.append(offset)
-        fields.append(struct.pack(f"<HH{len(values)}Q", ZIP64_ID, 8 * len(values), *values))
+        fields.append(_zip64_field(size, csize, offset))
     return fields
+
+
+def _zip64_field(size: int, csize: int, offset: int) -> bytes:
+    values = [size, csize] if needs_zip64(csize, size) else []
+    if offset >= U32:
+        values.append(offset)
+    if not values:
+        return b""
+    return struct.pack(f"<HH{len(values)}Q", ZIP64_ID, 8 * len(values), *values)
 
 
 def end_records(*, count: int, size: int, offset: int, comment: bytes = b"") -> bytes:

@@ -6,7 +6,7 @@ ZIP64) with fixed times, so that the same input gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import deflate as libdeflate
@@ -21,8 +21,11 @@ from comal.ziparchive import wire
 from comal.ziparchive.blocks import (
     CHUNK,
     DISK,
+    NO_DETAILS,
+    Details,
     as_binary,
     block_bounds,
+    checked_name,
     checked_names,
     checksums,
     encoded_name,
@@ -30,14 +33,18 @@ from comal.ziparchive.blocks import (
     exact_chunks,
     flags_of,
     flat,
+    interleaved,
     padding_array,
     paddings,
+    payload_sizes,
     value_bytes,
     write_all,
     zeros,
 )
-from comal.ziparchive.entries import Entries, joined_bytes, record_array
+from comal.ziparchive.entries import FEW, Entries, joined, joined_bytes, record_array
 from comal.ziparchive.paths import PathCopier
+
+_LARGEST = 1 << 30
 
 
 class Span(NamedTuple):
@@ -141,66 +148,61 @@ class ZipWriter:
         """
         if deflate and not 1 <= level <= 12:
             raise InvalidInputError("level of DEFLATE", found=level, expected="1 to 12")
-        size = memoryview(data).nbytes
-        crc = crc32(data)
-        payload = libdeflate.deflate_compress(data, level) if deflate else data
-        method = wire.DEFLATE if deflate else wire.STORE
-        csize = len(payload) if deflate else size
-        encoded = encoded_name(name)
-        header = wire.local_header(
-            encoded,
-            crc=crc,
-            csize=csize,
-            size=size,
-            method=method,
-            extra=extra + self._padding(encoded, size, csize, extra),
-            **self._dos,
-        )
-        self._entries.append(
-            encoded,
-            offset=self._position,
-            csize=csize,
-            size=size,
-            crc=crc,
-            method=method,
+        return self._add(
+            encoded_name(name),
+            libdeflate.deflate_compress(data, level) if deflate else data,
+            size=memoryview(data).nbytes,
+            crc=crc32(data),
+            method=wire.DEFLATE if deflate else wire.STORE,
             extra=extra,
             comment=comment,
         )
-        if csize <= CHUNK:
-            self._write(b"".join((header, payload)))
-        else:
-            self._write(header)
-            self._write(payload)
-        return Span(self._position - csize, csize)
 
-    def add_many(self, names: Any, payloads: Any) -> wire.Int64s:
-        """Add a stored entry for each row of two Arrow columns.
+    def add_many(self, names: Any, payloads: Any, details: Details = NO_DETAILS) -> wire.Int64s:
+        """Add an entry for each row of two Arrow columns.
 
         Parameters
         ----------
-        names, payloads
-            Arrow string and binary arrays (or chunked arrays) of one length, without nulls.
+        names
+            Arrow string array (or chunked array), without nulls.
+        payloads
+            Arrow binary array of the same length, or a list of bytes.
+        details
+            Extra fields, comments and times of the entries; methods, sizes and checksums of
+            payloads that are compressed already. Without it all are stored as they are.
 
         Returns
         -------
         numpy.ndarray
             Offset of each payload, int64, shape (n,).
         """
-        names, payloads = flat(names, "names"), flat(payloads, "payloads")
+        names = flat(names, "names")
+        listed = isinstance(payloads, list)
+        payloads = payloads if listed else flat(payloads, "payloads")
         if len(names) != len(payloads):
             raise InvalidInputError(
                 "names and payloads differ in length", found=len(payloads), expected=len(names)
             )
+        details.check(len(names))
+        sizes = payload_sizes(payloads)
+        if listed and len(names) <= FEW:
+            return self._add_few(names.cast(pa.binary()).to_pylist(), payloads, details)
         names = checked_names(names)
-        sizes = pc.binary_length(payloads).to_numpy().astype(np.int64)
+        if not details.plain and sizes.max(initial=0) > _LARGEST:
+            raise InvalidInputError(
+                "payload is too large for a block", expected=f"{_LARGEST} bytes"
+            )
         offsets = np.empty(len(names), np.int64)
         for start, stop in block_bounds(sizes):
-            if stop - start == 1 and sizes[start] > CHUNK:
+            if stop - start == 1 and sizes[start] > CHUNK and details.plain:
                 name = names[start].as_py().decode()
-                offsets[start] = self.add(name, payloads[start].as_buffer()).offset
+                payload = payloads[start] if listed else payloads[start].as_buffer()
+                offsets[start] = self.add(name, payload).offset
                 continue
             offsets[start:stop] = self._add_block(
-                names.slice(start, stop - start), payloads.slice(start, stop - start)
+                names.slice(start, stop - start),
+                payloads[start:stop],
+                details.slice(start, stop),
             )
         return offsets
 
@@ -239,6 +241,8 @@ class ZipWriter:
         names: Any,
         paths: Sequence[str],
         sizes: npt.NDArray[np.int64] | None = None,
+        *,
+        regular: bool = False,
     ) -> tuple[wire.Int64s, wire.Int64s]:
         """Add many local files as stored entries.
 
@@ -252,6 +256,8 @@ class ZipWriter:
             As many paths of regular files; links are followed.
         sizes
             What each file is expected to hold, if that is known.
+        regular
+            A listing has said that all are regular files, so that none is asked for its kind.
 
         Returns
         -------
@@ -281,7 +287,7 @@ class ZipWriter:
             self._file, self._entries, self._position, self._shift, self._alignment, **self._dos
         )
         try:
-            return copier.copy(encoded, paths, sizes)
+            return copier.copy(encoded, paths, sizes, regular=regular)
         finally:
             self._position = copier.position
 
@@ -312,8 +318,26 @@ class ZipWriter:
         self._set_crc(reserved.row, reserved.header, crc32(payload))
         self._open_reservations.discard(reserved.row)
 
-    def close(self, comment: bytes = b"") -> None:
+    def close(
+        self,
+        comment: bytes = b"",
+        *,
+        kept: bytes = b"",
+        kept_count: int = 0,
+        before_end: Callable[[], object] | None = None,
+    ) -> None:
         """Write the central directory and the end records; the file stays open.
+
+        Parameters
+        ----------
+        comment
+            Comment of the archive.
+        kept, kept_count
+            Central headers of entries that were in the archive before, copied in front of those
+            of the new ones, and how many they are. No new entry may have the name of one.
+        before_end
+            Called when all but the end records is written: an archive whose end record is found
+            is whole if everything before was made durable by then.
 
         Raises
         ------
@@ -333,11 +357,17 @@ class ZipWriter:
             )
         self._entries.refuse_duplicates()
         start = self._position
+        if kept:
+            self._write(kept)
         for block in self._entries.central_directory(**self._dos):
             self._write(block)
+        if before_end is not None:
+            with translated(DISK, "target cannot be written"):
+                self._file.flush()
+                before_end()
         self._write(
             wire.end_records(
-                count=len(self._entries),
+                count=kept_count + len(self._entries),
                 size=self._position - start,
                 offset=start,
                 comment=comment,
@@ -362,34 +392,117 @@ class ZipWriter:
         self._patch(header + 14, crc.to_bytes(4, "little"))
         self._entries.set_crc(row, crc)
 
-    def _add_block(self, names: Any, payloads: Any) -> wire.Int64s:
-        count = len(names)
+    def _add(
+        self,
+        encoded: bytes,
+        payload: Any,
+        *,
+        size: int,
+        crc: int,
+        method: int,
+        extra: bytes = b"",
+        comment: bytes = b"",
+        stamp: npt.NDArray[np.uint16] | None = None,
+    ) -> Span:
+        csize = memoryview(payload).nbytes
+        dos = self._dos
+        if stamp is not None:
+            dos = {"dos_time": int(stamp[0]), "dos_date": int(stamp[1])}
+        header = wire.local_header(
+            encoded,
+            crc=crc,
+            csize=csize,
+            size=size,
+            method=method,
+            extra=extra + self._padding(encoded, size, csize, extra),
+            **dos,
+        )
+        row = self._entries.append(
+            encoded,
+            offset=self._position,
+            csize=csize,
+            size=size,
+            crc=crc,
+            method=method,
+            extra=extra,
+            comment=comment,
+        )
+        if stamp is not None:
+            self._entries.stamp(row, stamp.reshape(1, 2))
+        if csize <= CHUNK:
+            self._write(b"".join((header, payload)))
+        else:
+            self._write(header)
+            self._write(payload)
+        return Span(self._position - csize, csize)
+
+    def _add_few(self, names: list[bytes], payloads: list[bytes], details: Details) -> wire.Int64s:
+        extras = details.extras.to_pylist() if details.extras is not None else None
+        comments = details.comments.to_pylist() if details.comments is not None else None
+        offsets = np.empty(len(names), np.int64)
+        for row, (name, payload) in enumerate(zip(names, payloads, strict=True)):
+            span = self._add(
+                checked_name(name),
+                payload,
+                size=len(payload) if details.sizes is None else int(details.sizes[row]),
+                crc=crc32(payload) if details.crcs is None else int(details.crcs[row]),
+                method=wire.STORE if details.methods is None else int(details.methods[row]),
+                extra=extras[row] if extras else b"",
+                comment=comments[row] if comments else b"",
+                stamp=None if details.stamps is None else details.stamps[row],
+            )
+            offsets[row] = span.offset
+        return offsets
+
+    def _add_block(self, names: Any, payloads: Any, details: Details) -> wire.Int64s:
         name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-        sizes = pc.binary_length(payloads).to_numpy().astype(np.int64)
-        pads = paddings(self._position, name_sizes, sizes, self._alignment)
-        crcs = checksums(payloads)
+        csizes = payload_sizes(payloads)
+        sizes = csizes if details.sizes is None else details.sizes
+        methods = wire.STORE if details.methods is None else details.methods
+        extra_sizes = (
+            np.zeros(len(names), np.int64)
+            if details.extras is None
+            else pc.binary_length(details.extras).to_numpy().astype(np.int64)
+        )
+        pads = paddings(self._position, name_sizes + extra_sizes, csizes, self._alignment)
+        crcs = checksums(payloads) if details.crcs is None else details.crcs
         flags = flags_of(names)
+        stamps = details.stamps
         headers = wire.local_headers(
             name_sizes=name_sizes,
-            extra_sizes=pads,
+            extra_sizes=extra_sizes + pads,
             crcs=crcs,
             sizes=sizes,
+            csizes=csizes,
+            methods=methods,
             flags=flags,
-            count=count,
-            **self._dos,
+            count=len(names),
+            dos_time=self._dos["dos_time"] if stamps is None else stamps[:, 0],
+            dos_date=self._dos["dos_date"] if stamps is None else stamps[:, 1],
         )
         columns = [record_array(headers), names]
+        if details.extras is not None:
+            columns.append(as_binary(details.extras))
         if pads.any():
             columns.append(padding_array(pads))
-        columns.append(as_binary(payloads))
-        totals = wire.LOCAL_SIZE + name_sizes + pads + sizes
-        starts = self._position + np.cumsum(totals) - totals
-        self._entries.extend(
-            entry_records(starts, sizes, crcs, flags, name_sizes), value_bytes(names)
+        before = wire.LOCAL_SIZE + name_sizes + extra_sizes + pads
+        starts = self._position + np.cumsum(before + csizes) - before - csizes
+        self._remember(
+            entry_records(starts, sizes, crcs, flags, name_sizes, csizes, methods), names, details
         )
-        self._write(joined_bytes(columns))
-        offsets: wire.Int64s = starts + wire.LOCAL_SIZE + name_sizes + pads
+        if isinstance(payloads, list):
+            self._write(interleaved(joined(columns), payloads))
+        else:
+            self._write(joined_bytes([*columns, as_binary(payloads)]))
+        offsets: wire.Int64s = starts + before
         return offsets
+
+    def _remember(self, records: wire.Records, names: Any, details: Details) -> None:
+        first = len(self._entries)
+        self._entries.extend(records, value_bytes(names))
+        self._entries.describe(first, details.extras, details.comments)
+        if details.stamps is not None:
+            self._entries.stamp(first, details.stamps)
 
     def _padding(self, encoded: bytes, size: int, csize: int, extra: bytes) -> bytes:
         zip64 = 20 if wire.needs_zip64(csize, size) else 0

@@ -1,0 +1,113 @@
+"""A local file that stays open, for readers of thousands of small ranges.
+
+Opening a file for each read costs more than the read. Who holds a file sees the version that was
+opened, also when another one takes its name; `HeldFile.current` tells whether that has happened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from comal.errors import ShortReadError
+from comal.plan import Piece, Wanted
+from comal.storage.base import check_wanted, span_of
+from comal.storage.local import LocalSource, translated_local
+from comal.storage.observe import report
+from comal.storage.pins import changed, same_version
+from comal.storage.source import Source
+
+
+class HeldFile:
+    """An open descriptor of one version of a file. It closes with the last reference to it.
+
+    Reads have no position, so that threads and forked processes may share it.
+    """
+
+    __slots__ = ("_descriptor", "_source", "info")
+
+    def __init__(self, source: LocalSource) -> None:
+        self._descriptor = -1
+        self._source = source
+        self._descriptor, self.info = source.open_descriptor()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly the bytes ``offset .. offset + size``.
+
+        Raises
+        ------
+        ShortReadError
+            The file ends before; it was cut while it was open.
+        StorageError
+            The disk fails.
+        """
+        try:
+            data = os.pread(self._descriptor, size, offset)
+        except OSError:
+            with translated_local("cannot read", self._source.location):
+                raise
+        if len(data) == size:
+            return data
+        return self._rest(data, offset, size)
+
+    def check_unchanged(self) -> None:
+        """Raise `ObjectChangedError` when the opened file itself was written to since.
+
+        One that has lost its name to another file is still what it was. Asking costs little
+        enough for every read.
+        """
+        status = os.fstat(self._descriptor)
+        if status.st_mtime_ns != self.info.modified or status.st_size != self.info.size:
+            raise changed(self._source.location, self.info, self._source.info_of(status))
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, of this version and no other; as `Source.fetch`."""
+        total, where = self.info.size, self._source.location
+        pieces = []
+        for want in wanted:
+            check_wanted(want, where)
+            offset, size = span_of(want, total, where)
+            report(self.info.href, offset, size)
+            pieces.append(Piece(self.read(offset, size), offset, total))
+        return pieces
+
+    def current(self) -> bool:
+        """Whether this version still has the name under which it was opened."""
+        try:
+            status = os.stat(self._source.location.path)  # noqa: PTH116 - a string throughout
+        except OSError:
+            return False
+        return same_version(self.info, self._source.info_of(status))
+
+    def check_current(self) -> None:
+        """Raise `ObjectChangedError` unless `current`."""
+        if not self.current():
+            raise changed(self._source.location, self.info, None)
+
+    def _rest(self, data: bytes, offset: int, size: int) -> bytes:
+        parts, have = [data], len(data)
+        while have < size:
+            with translated_local("cannot read", self._source.location):
+                part = os.pread(self._descriptor, size - have, offset + have)
+            if not part:
+                raise ShortReadError(
+                    "the object ends before the range",
+                    where=f"{self._source.location} (bytes {offset}+{size})",
+                    found=f"{have} bytes of it",
+                    expected=size,
+                )
+            parts.append(part)
+            have += len(part)
+        return b"".join(parts)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def held(source: Source) -> HeldFile | None:
+    """The file at `source` kept open, or None where it is no plain local file.
+
+    A source that counts or caches is no plain one: its reads must go through it.
+    """
+    return HeldFile(source) if isinstance(source, LocalSource) else None

@@ -1,0 +1,359 @@
+"""The page index and pages of one value, against pyarrow as writer, and against lies."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comal import storage
+from comal.errors import ComalError, InvalidMetadataError
+from comal.plan import ByteRange, Piece, run
+from comal.table import pageindex
+from comal.table.footer import Footer, footer_plan
+from comal.table.pageindex import PageIndex, page_index_plan
+from comal.table.pagevalue import OneValueReader, one_value, read_page_header
+
+VALUES = [
+    bytes([row % 251]) * size for row, size in enumerate([0, 1, 2, 57, 58, 8000, 40_000, 3] * 20)
+]
+IDS = [5_192_650_370_358_181_887 + 4 * row for row in range(len(VALUES))]
+
+
+def write(
+    path: Path, values: Sequence[bytes | None] = VALUES, groups: int = 50, **settings: Any
+) -> Path:
+    required = settings.pop("required", False)
+    ids = list(settings.pop("ids", IDS[: len(values)]))
+    schema = pa.schema(
+        [
+            pa.field("block", pa.uint64(), nullable=not required),
+            pa.field("tile", pa.binary(), nullable=not required),
+        ]
+    )
+    table = pa.table({"block": ids, "tile": values}, schema=schema)
+    named = {
+        "use_dictionary": False,
+        "compression": "none",
+        "write_statistics": ["block"],
+        "write_page_index": True,
+        "max_rows_per_page": 1,
+    }
+    pq.write_table(table, path, row_group_size=groups, **(named | settings))
+    return path
+
+
+def opened(path: Path, shift: int = 0) -> tuple[storage.CountingSource, Footer]:
+    source = storage.CountingSource(storage.open_source(path))
+    span = ByteRange(shift, source.stat().size - shift)
+    return source, run(footer_plan(span), source.fetch)
+
+
+def index_of(path: Path, shift: int = 0) -> tuple[PageIndex, storage.CountingSource]:
+    source, footer = opened(path, shift)
+    source.reset()
+    return run(page_index_plan(footer, [0, 1], 0), source.fetch), source
+
+
+def pages_of(path: Path, index: PageIndex) -> list[bytes]:
+    data = path.read_bytes()
+    found = index.pages[1]
+    spans = zip(found.offset.tolist(), found.size.tolist(), strict=True)
+    return [data[offset : offset + size] for offset, size in spans]
+
+
+LAYOUTS = [
+    pytest.param({}, id="plain"),
+    pytest.param({"write_page_checksum": True}, id="checksums"),
+    pytest.param({"data_page_version": "2.0"}, id="version 2"),
+    pytest.param({"data_page_version": "2.0", "write_page_checksum": True}, id="both"),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("groups", [7, 50, 1000])
+def test_every_value_of_every_page(
+    tmp_path: Path, layout: dict[str, Any], required: bool, groups: int
+) -> None:
+    values = VALUES if required else [None if row % 9 == 4 else v for row, v in enumerate(VALUES)]
+    path = write(tmp_path / "a.parquet", values, groups, required=required, **layout)
+    index, _ = index_of(path)
+    assert index.keys is not None
+    assert index.keys.tolist() == IDS
+    assert index.pages[1].one_row_each
+    pages = pages_of(path, index)
+    reader = OneValueReader(required=required)
+    assert [one_value(page, "page", required=required) for page in pages] == list(values)
+    assert [reader.value(page, "page") for page in pages] == list(values)
+
+
+def test_a_small_file_needs_no_request_and_a_large_one_needs_one(tmp_path: Path) -> None:
+    _, source = index_of(write(tmp_path / "small.parquet", VALUES[:5]))
+    assert source.requests == 0
+    many = [b"x"] * 6000
+    index, source = index_of(write(tmp_path / "large.parquet", many, 64, ids=range(6000)))
+    assert source.requests == 1
+    assert index.keys is not None
+    assert index.keys.tolist() == list(range(6000))
+
+
+def test_a_file_inside_of_an_object(tmp_path: Path) -> None:
+    inner = write(tmp_path / "inner.parquet").read_bytes()
+    path = tmp_path / "outer"
+    path.write_bytes(b"before it" + inner)
+    index, _ = index_of(path, shift=9)
+    assert [one_value(page, "page") for page in pages_of(path, index)] == VALUES
+
+
+def test_pages_of_many_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", max_rows_per_page=10)
+    index, _ = index_of(path)
+    assert index.keys is None
+    assert not index.pages[1].one_row_each
+    assert index.pages[1].first_row.tolist() == list(range(0, len(VALUES), 10))
+    with pytest.raises(InvalidMetadataError, match="one plain value"):
+        one_value(pages_of(path, index)[0], "page")
+
+
+def test_no_index(tmp_path: Path) -> None:
+    index, source = index_of(write(tmp_path / "a.parquet", write_page_index=False))
+    assert index == PageIndex({}, None)
+    assert source.requests == 0
+
+
+def test_pages_with_a_dictionary_or_a_codec_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", compression="snappy")
+    index, _ = index_of(path)
+    page = pages_of(path, index)[6]
+    with pytest.raises(InvalidMetadataError, match="two sizes"):
+        one_value(page, "page")
+    path = write(tmp_path / "b.parquet", [b"same"] * 40, use_dictionary=True)
+    data = path.read_bytes()
+    with pytest.raises(InvalidMetadataError, match="not a data page"):
+        read_page_header(data[4:], "page")
+
+
+# -- lies -----------------------------------------------------------------------------------------
+
+
+def forged(tmp_path: Path, old: bytes, new: bytes) -> Path:
+    """The file with bytes of its index changed for others of the same length."""
+    path = write(tmp_path / "a.parquet", VALUES[:20], 20)
+    data = path.read_bytes()
+    assert len(old) == len(new)
+    assert data.count(old) >= 1
+    path.write_bytes(data.replace(old, new, 1))
+    return path
+
+
+def varint(value: int) -> bytes:
+    value <<= 1
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def location(offset: int, size: int, row: int) -> bytes:
+    return b"\x16" + varint(offset) + b"\x15" + varint(size) + b"\x16" + varint(row) + b"\0"
+
+
+@pytest.mark.parametrize("change", ["before", "behind", "overlap", "row", "empty", "negative"])
+def test_page_locations_that_lie(tmp_path: Path, change: str) -> None:
+    path = write(tmp_path / "a.parquet", VALUES[:20], 20)
+    index, _ = index_of(path)
+    pages = index.pages[1]
+    # The page of 8000 bytes: its offset and size take as many bytes as those of its forgeries.
+    offset, size = int(pages.offset[5]), int(pages.size[5])
+    true = location(offset, size, 5)
+    lies = {
+        "before": location(offset - 4 - 64, size, 5),
+        "behind": location(offset, 1_000_000, 5),
+        "overlap": location(offset, size + 1, 5),
+        "row": location(offset, size, 4),
+        "empty": location(offset, 0, 5) + b"\0\0",
+        "negative": true.replace(
+            b"\x15" + varint(size), b"\x15" + bytes([varint(size)[0] | 1]) + varint(size)[1:]
+        ),
+    }
+    lie = lies[change]
+    if change == "before":
+        # The page before the first of the chunk: all of the index must move for that.
+        first = location(int(pages.offset[0]), int(pages.size[0]), 0)
+        true, lie = first, location(int(pages.offset[0]) - 1, int(pages.size[0]), 0)
+    data = path.read_bytes()
+    assert data.count(true) == 1
+    lie = lie[: len(true)] if len(lie) > len(true) else lie
+    path.write_bytes(data.replace(true, lie.ljust(len(true), b"\0")))
+    with pytest.raises(InvalidMetadataError):
+        index_of(path)
+
+
+def test_an_index_outside_of_the_file(tmp_path: Path) -> None:
+    source, footer = opened(write(tmp_path / "a.parquet"))
+    footer.layout.offset_index[0, 1] = (2**62, 2**62)
+    with pytest.raises(InvalidMetadataError, match="outside"):
+        run(page_index_plan(footer, [1]), source.fetch)
+
+
+def test_rows_of_the_index_and_of_the_group_differ(tmp_path: Path) -> None:
+    source, footer = opened(write(tmp_path / "a.parquet", groups=1000))
+    footer.layout.rows[0] -= 1
+    with pytest.raises(InvalidMetadataError):
+        run(page_index_plan(footer, [1]), source.fetch)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_damaged_index_gives_the_same_pages_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.parquet"
+    if not path.exists():
+        write(path, VALUES[:30], 10)
+    source, footer = opened(path)
+    whole = path.read_bytes()
+    begin = int(footer.layout.column_index[:, 0, 0].min())
+    end = len(whole) - len(footer.metadata.schema.names)
+    place = data.draw(st.integers(begin, min(end, begin + 1500)))
+    broken = bytearray(whole)
+    broken[place] = data.draw(st.integers(0, 255))
+    piece = Piece(bytes(broken), 0, len(whole))
+    hurt = Footer(footer.metadata, footer.schema, footer.layout, footer.span, piece)
+    try:
+        index = run(page_index_plan(hurt, [0, 1], 0), source.fetch)
+    except ComalError:
+        return
+    for pages in index.pages.values():
+        # Whatever it says, it says it of bytes inside of the column chunks.
+        assert (pages.offset >= 4).all()
+        assert (pages.offset + pages.size <= begin).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_every_damaged_page_gives_its_value_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "checked.parquet"
+    if not path.exists():
+        write(path, VALUES[:30], 10, write_page_checksum=True)
+    index, _ = index_of(path)
+    row = data.draw(st.integers(0, 5))
+    page = bytearray(pages_of(path, index)[row])
+    page[data.draw(st.integers(0, len(page) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    for read in (one_value, OneValueReader().value):
+        try:
+            found = read(bytes(page), "page")
+        except ComalError:
+            continue
+        assert found == VALUES[row]
+
+
+def test_pages_that_are_cut_or_longer(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", VALUES[:30], 10)
+    index, _ = index_of(path)
+    page = pages_of(path, index)[3]
+    for size in range(len(page)):
+        with pytest.raises(InvalidMetadataError):
+            one_value(page[:size], "page")
+    with pytest.raises(InvalidMetadataError):
+        one_value(page + b"x", "page")
+    with pytest.raises(InvalidMetadataError):
+        OneValueReader().value(page + b"x", "page")
+
+
+def test_a_wrong_checksum(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", write_page_checksum=True)
+    index, _ = index_of(path)
+    page = bytearray(pages_of(path, index)[5])
+    page[-1] ^= 1
+    reader = OneValueReader()
+    reader.value(pages_of(path, index)[6], "page")
+    for read in (one_value, reader.value):
+        with pytest.raises(InvalidMetadataError, match="checksum"):
+            read(bytes(page), "page")
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("required", [False, True])
+def test_a_page_that_is_read_in_two(tmp_path: Path, checksum: bool, required: bool) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.bytes(size) for size in (9000, 20_000, 60_000, 100_000)]
+    path = write(tmp_path / "a.parquet", values, required=required, write_page_checksum=checksum)
+    index, _ = index_of(path)
+    reader = OneValueReader(required=required)
+    pages = [bytes(page) for page in pages_of(path, index)]
+    reader.value(pages[0], "page")
+    for page, value in zip(pages, values, strict=True):
+        start, rest = page[: reader.head], page[reader.head :]
+        # A checksum may be shorter than most are.
+        assert reader.is_value(start, rest) == (rest == value)
+        assert not reader.is_value(start, rest[:-1])
+        assert not reader.is_value(start, rest + b"x")
+        if checksum:
+            assert not reader.is_value(start, rest[:-1] + bytes([rest[-1] ^ 1]))
+        for at in range(len(start)):
+            other = bytearray(start)
+            other[at] ^= 0x10
+            assert not reader.is_value(bytes(other), rest)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_keys_all_at_once_are_those_one_by_one(data: st.DataObject) -> None:
+    """And damage is seen by both, or by neither."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "a.parquet", groups=data.draw(st.integers(5, 90)))
+        content = bytearray(path.read_bytes())
+        layout = opened(path)[1].layout
+        start = int(layout.column_index[0, 0, 0])
+        stop = int(layout.column_index[-1, 0].sum())
+        for _ in range(data.draw(st.integers(0, 2))):
+            content[data.draw(st.integers(start, stop - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(bytes(content))
+        found = []
+        for way in (pageindex._keys_at_once, lambda *_: None):
+            with mock.patch.object(pageindex, "_keys_at_once", way):
+                try:
+                    keys = index_of(path)[0].keys
+                    found.append(None if keys is None else keys.tolist())
+                except InvalidMetadataError:
+                    found.append("error")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("fields", ["other order", "unknown field"])
+def test_locations_in_another_order(tmp_path: Path, fields: str) -> None:
+    """Writers may order or add fields: then they are read one by one."""
+    from comal.table import pageindex
+
+    if fields == "other order":
+        body = (
+            b"\x36"
+            + varint(0)
+            + b"\x06"
+            + varint(1)
+            + varint(4)
+            + b"\x05"
+            + varint(2)
+            + varint(50)
+            + b"\0"
+        )
+    else:
+        body = location(4, 50, 0)[:-1] + b"\x16" + varint(9) + b"\0"
+    bodies, counts = np.array([0]), np.array([1])
+    assert pageindex._locations(body, bodies, counts) is None
+    found = pageindex._locations_one_by_one(body, [0], [1], "here")
+    assert found.tolist() == [[4, 50, 0]]
