@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from comal.convert.raquet_tapalcatl import draw as draw
     from comal.convert.report import Change as Change
     from comal.convert.report import MigrationReport as MigrationReport
     from comal.convert.report import Missing as Missing
@@ -19,6 +20,7 @@ _HOMES = {
     "Change": "report",
     "MigrationReport": "report",
     "Missing": "report",
+    "draw": "raquet_tapalcatl",
     "migrate": "tortilla_taco",
 }
 

@@ -71,6 +71,7 @@ class Work:
             place = f"level {number}"
             if shape.reordered:
                 self.notes.tell("changed", place, "order", "of children is the same everywhere")
+            self._tell_of_files(depth, place)
             footer = Footer(depth.table, place, self.notes, counts[number], rai == "geoenrich")
             fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
             levels.append(_level(depth, shape, fields, sources))
@@ -81,6 +82,14 @@ class Work:
                 check_pit(found)
         padding = sum(shape.padding for shape in shapes)
         return Plan(found, _renamed(depths, ids, changed), padding)
+
+    def _tell_of_files(self, depth: Depth, place: str) -> None:
+        """Note what reading the files of a depth has changed or left out."""
+        for name in sorted(depth.aliased):
+            self.notes.tell("renamed", place, name, f"is {spec.ALIASES[name]}")
+        if depth.collections:
+            what = "of nested files: a data set has one collection, that of the outermost file"
+            self.notes.tell("dropped", place, "collection", what, depth.collections)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:

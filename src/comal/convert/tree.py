@@ -35,6 +35,10 @@ class Depth:
     """Row of the file that holds each item, in the depth above; the row itself at the top."""
     folders: Mask
     """Which items are files of items themselves."""
+    aliased: frozenset[str] = frozenset()
+    """Columns that the files call otherwise."""
+    collections: int = 0
+    """How many of the files that hold these items, themselves nested, have a collection."""
 
     @property
     def rows(self) -> int:
@@ -74,17 +78,18 @@ def depths_of(frame: TortillaFrame) -> list[Depth]:
     if not home.typed:
         raise InvalidInputError("the frame was opened with typed=False", hint="open it again")
     table = frame.to_arrow().drop_columns([spec.SUBFILE])
-    depths = [_depth(table, np.arange(table.num_rows))]
+    names = frozenset(name for part in home.parts for name in part.aliased)
+    depths = [_depth(table, np.arange(table.num_rows), names)]
     while depths[-1].folders.any():
         check_depth(len(depths) + 1)
         depths.append(_below(depths[-1], len(depths), frame))
     return depths
 
 
-def _depth(table: Any, parent: Rows) -> Depth:
+def _depth(table: Any, parent: Rows, aliased: frozenset[str], collections: int = 0) -> Depth:
     folders = np.zeros(table.num_rows, bool)
     folders[nested_rows(table)] = True
-    return Depth(table, parent, folders)
+    return Depth(table, parent, folders, aliased, collections)
 
 
 def _below(above: Depth, depth: int, frame: TortillaFrame) -> Depth:
@@ -92,10 +97,14 @@ def _below(above: Depth, depth: int, frame: TortillaFrame) -> Depth:
     where = home.where(0)
     tables: list[Any] = []
     counts: list[Rows] = []
-    total = 0
+    names: set[str] = set()
+    total = collections = 0
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
-        children = [one.items for one in home.nested(addresses_of(above.table, some), depth)]
+        opened = home.nested(addresses_of(above.table, some), depth)
+        children = [one.items for one in opened]
+        names.update(name for one in opened for name in one.aliased)
+        collections += sum(one.has_collection for one in opened)
         counts.append(np.array([child.num_rows for child in children], np.int64))
         total += int(counts[-1].sum())
         home.limits.check("table_rows", total, where)
@@ -105,4 +114,4 @@ def _below(above: Depth, depth: int, frame: TortillaFrame) -> Depth:
     if spec.PART in above.table.column_names:
         part = flat(above.table[spec.PART]).take(pa.array(parent))
         table = table.append_column(spec.PART, part)
-    return _depth(table, parent)
+    return _depth(table, parent, frozenset(names), collections)

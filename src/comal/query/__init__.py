@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from comal.query.isolated import run_isolated as run_isolated
     from comal.query.isolated import select_isolated as select_isolated
     from comal.query.locked import Engine as Engine
+    from comal.query.locked import Session as Session
     from comal.query.locked import engine as engine
 
 _HOMES = {
     "Budget": "comal.query.isolated",
     "Engine": "comal.query.locked",
     "Function": "comal.query.function",
+    "Session": "comal.query.locked",
     "engine": "comal.query.locked",
     "run_isolated": "comal.query.isolated",
     "select_isolated": "comal.query.isolated",

@@ -16,7 +16,7 @@ class Function:
     """
 
     call: Callable[..., Any]
-    arguments: tuple[str, ...]
-    """SQL types of the arguments."""
+    arguments: tuple[str, ...] | None
+    """SQL types of the arguments; None takes any number of any types."""
     returns: str = "BOOLEAN"
     """SQL type of the result."""

@@ -16,7 +16,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -173,6 +173,11 @@ class Engine:
             for name, function in (functions or {}).items():
                 self._define(name, function, failures)
                 stack.callback(self._connection.remove_function, name)
+            return self._run(statement, params, max_rows)
+
+    def _run(self, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None) -> Any:
+        """The result of a statement that `_statement` has parsed."""
+        with ExitStack() as stack:
             stack.enter_context(self._read_only())
             relation = self._connection.sql(statement, params=dict(params or {}))
             stack.callback(relation.close)
@@ -205,18 +210,19 @@ class Engine:
                 failures.append(error)
                 raise
 
-        # DuckDB counts the parameters that the function declares.
-        places = [
-            inspect.Parameter(f"column{n}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            for n in range(len(function.arguments))
-        ]
-        call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined] # as inspect documents
+        if function.arguments is not None:
+            # DuckDB counts the parameters that the function declares.
+            places = [
+                inspect.Parameter(f"column{n}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                for n in range(len(function.arguments))
+            ]
+            call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined] # as inspect documents
         # Texts instead of DuckDB's enumerations, whose home differs between its versions.
         define: Any = self._connection.create_function
         define(
             name,
             call,
-            list(function.arguments),
+            None if function.arguments is None else list(function.arguments),
             function.returns,
             type="arrow",
             null_handling="special",
@@ -290,12 +296,15 @@ def _at_most(table: Any, rows: int) -> Any:
 
 # How the versions of DuckDB say that what failed is a table which they were given.
 _SCAN = re.compile(r"arrow_scan|reading the stream registered as")
+_TABLES = "the tables are data and, of a dataset, level0, level1, ..."
 _ARROW_MEMORY = re.compile(r"Out of memory: (re|m)alloc of size")
 _TOO_LARGE = (duckdb.OutOfMemoryException, MemoryError, RecursionError)
 
 
 @contextmanager
-def _ours(sql: str, failures: list[ComalError] | None = None) -> Iterator[None]:
+def _ours(
+    sql: str, failures: list[ComalError] | None = None, tables: str = _TABLES
+) -> Iterator[None]:
     """Turn DuckDB's exceptions into ours; one that a function of ours raised comes back itself."""
     try:
         yield
@@ -317,10 +326,10 @@ def _ours(sql: str, failures: list[ComalError] | None = None) -> Iterator[None]:
             raise InvalidMetadataError(
                 "a table that the query reads is broken", found=str(error).partition("\n")[0]
             ) from error
-        raise _query_error(sql, error) from error
+        raise _query_error(sql, error, tables) from error
 
 
-def _query_error(sql: str, error: Exception) -> QueryError:
+def _query_error(sql: str, error: Exception, tables: str) -> QueryError:
     # The rest of DuckDB's text repeats the statement as it was assembled here.
     text = str(error).split("\nLINE ")[0].strip()
     first, _, rest = text.partition("\n")
@@ -329,12 +338,63 @@ def _query_error(sql: str, error: Exception) -> QueryError:
     hint = " ".join(rest.split()) or None
     if message.startswith("Table with name "):
         # DuckDB would name tables of its own, and those that a query is put together from.
-        hint = "the tables are data and, of a dataset, level0, level1, ..."
+        hint = tables
     return QueryError(what, where=_place(sql), hint=hint, kind=kind)
 
 
 def _place(sql: str) -> str:
     return shown(" ".join(sql.split()))
+
+
+class Session(Engine):
+    """A locked connection with tables, functions, views and macros of its own.
+
+    Parameters
+    ----------
+    tables
+        Arrow tables or datasets by name.
+    functions
+        Vectorised functions by name.
+    statements
+        What makes views and macros: text of ours alone, with nothing from a file in it.
+    failures
+        Where datasets leave the error that ended a scan.
+    hint
+        Which tables there are, for the message about one that there is not.
+    threads, memory_limit, limits
+        As for `Engine`.
+    """
+
+    def __init__(
+        self,
+        *,
+        tables: Mapping[str, Any],
+        functions: Mapping[str, Function],
+        statements: Sequence[str],
+        failures: list[ComalError],
+        hint: str = _TABLES,
+        threads: int | None = None,
+        memory_limit: int | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(threads=threads, memory_limit=memory_limit, limits=limits)
+        self._failures = failures
+        self._hint = hint
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        for name, function in functions.items():
+            self._define(name, function, failures)
+        for statement in statements:
+            self._connection.execute(statement)
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, max_rows: int | None = None
+    ) -> Any:
+        """Run one SELECT over what the session holds; parameters and errors as for `select`."""
+        statement = self._statement(sql)
+        self._failures.clear()
+        with _ours(sql, self._failures, self._hint):
+            return self._run(statement, params, max_rows)
 
 
 # -- one engine per thread and process ------------------------------------------------------------

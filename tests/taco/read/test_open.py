@@ -19,6 +19,7 @@ from comal.errors import (
     InvalidMetadataError,
     LimitExceededError,
     NotThisFormatError,
+    ObjectChangedError,
     ObjectNotFoundError,
     UnsupportedVersionError,
 )
@@ -266,3 +267,27 @@ def test_a_large_sample_is_streamed_though_it_is_not_held(tmp_path: Path) -> Non
         frame.read_bytes("large")
     with frame.open("large") as file:
         assert file.read() == bytes(30_000)
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_anew(
+    http_server: HttpServer, tmp_path: Path
+) -> None:
+    old = write(tmp_path, Recipe(tree=SORTED)).read_bytes()
+    tree = scenes("d", "e")
+    new = write(tmp_path, Recipe(tree=tree), "y.tacozip").read_bytes()
+    url = http_server.put("x.tacozip", old)
+    http_server.behave("call", skip=2, times=1, function=lambda: http_server.put("x.tacozip", new))
+    dataset = load(url, tail=100)
+    assert read_all(dataset.data) == expected(tree)
+
+    turns = iter(range(1000))
+
+    def replace() -> None:
+        http_server.put("x.tacozip", new, etag=f'"{next(turns)}"')
+
+    http_server.behave("call", function=replace)
+    with pytest.raises(ObjectChangedError):
+        load(url, tail=100)
+    # What is open already is one version for good.
+    with pytest.raises(ObjectChangedError):
+        read_all(dataset.data)

@@ -50,14 +50,25 @@ def test_source_that_changes_size_while_it_is_copied(
     for number in range(3):
         (sources / f"{number}").write_bytes(b"x" * 10)
     taco = dataset(Tortilla([Sample(f"s{n}", sources / f"{n}") for n in range(3)]))
-    sizes = LocalFiles.sizes
+    sizes, fstat, inode = LocalFiles.sizes, os.fstat, (sources / "1").stat().st_ino
 
-    def change_behind(payloads: Any) -> Any:
-        known = sizes(payloads)
+    def change() -> None:
         (sources / "1").write_bytes(b"y" * (10 + growth))
+
+    def measured(payloads: Any) -> Any:
+        known = sizes(payloads)
+        change()
         return known
 
-    monkeypatch.setattr(LocalFiles, "sizes", change_behind)
+    def opened(descriptor: int) -> os.stat_result:
+        known = fstat(descriptor)
+        if known.st_ino == inode:
+            change()
+        return known
+
+    # A FOLDER is measured before it is copied, a ZIP file by file.
+    monkeypatch.setattr(LocalFiles, "sizes", measured)
+    monkeypatch.setattr("comal.storage.manyfiles.os.fstat", opened)
     with pytest.raises(InvalidInputError) as caught:
         create(taco, tmp_path / name)
     assert "10 bytes" in str(caught.value)
@@ -65,21 +76,13 @@ def test_source_that_changes_size_while_it_is_copied(
 
 
 @FORMS
-def test_source_that_vanishes_while_it_is_copied(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_that_vanishes_before_it_is_copied(tmp_path: Path, name: str) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x")
-    sizes = LocalFiles.sizes
-
-    def vanish_behind(payloads: Any) -> Any:
-        known = sizes(payloads)
-        source.unlink()
-        return known
-
-    monkeypatch.setattr(LocalFiles, "sizes", vanish_behind)
+    taco = dataset(Tortilla([Sample("a", source)]))
+    source.unlink()
     with pytest.raises(ObjectNotFoundError, match="source"):
-        create(dataset(Tortilla([Sample("a", source)])), tmp_path / name)
+        create(taco, tmp_path / name)
     assert left(tmp_path) == []
 
 
@@ -89,7 +92,7 @@ def test_sources_that_are_no_files(tmp_path: Path, name: str) -> None:
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(InvalidInputError, match="regular file"):
             create(dataset(Tortilla([Sample("a", path)])), tmp_path / name)
-    with pytest.raises(InvalidInputError, match="path"):
+    with pytest.raises(InvalidInputError, match="cannot be opened"):
         create(dataset(Tortilla([Sample("a", "/tmp/a\0b")])), tmp_path / name)
     assert left(tmp_path) == ["pipe"]
 
@@ -171,9 +174,9 @@ def test_a_wrong_span_is_found_before_publishing(
     add = zipwrite.ZipBuilder.add_payloads
 
     def shifted(*args: Any) -> Any:
-        offsets = add(*args)
-        offsets[:2] = offsets[1::-1].copy()
-        return offsets
+        spans = add(*args)
+        spans.offset[:2] = spans.offset[1::-1].copy()
+        return spans
 
     monkeypatch.setattr(zipwrite.ZipBuilder, "add_payloads", shifted)
     with pytest.raises(InvalidMetadataError, match="does not match its rows"):
@@ -235,3 +238,31 @@ def test_batches_of_an_iterator_can_be_read_once(tmp_path: Path) -> None:
         create(taco, tmp_path / "b.tacozip")
     with pytest.raises(ComalError, match="batches"):
         create(taco, tmp_path / "c")
+
+
+@pytest.mark.parametrize("what", ["sample", "meta", "table", "collection", "more"])
+def test_a_folder_that_is_not_what_was_written_is_not_published(tmp_path: Path, what: str) -> None:
+    def spoil(done: int, total: int | None, step: str) -> None:
+        if step != "verify":
+            return
+        (root,) = (path for path in tmp_path.iterdir() if path.is_dir())
+        if what == "sample":
+            next(
+                path
+                for path in (root / "DATA").rglob("*")
+                if path.is_file() and path.name != "__meta__"
+            ).unlink()
+        elif what == "meta":
+            next((root / "DATA").rglob("__meta__")).unlink()
+        elif what == "table":
+            table = root / "METADATA" / "level1.parquet"
+            table.write_bytes((root / "METADATA" / "level0.parquet").read_bytes())
+        elif what == "collection":
+            path = root / "COLLECTION.json"
+            path.write_bytes(path.read_bytes().replace(b'"id"', b'"ID"', 1))
+        else:
+            (root / "DATA" / "stranger").touch()
+
+    with pytest.raises(InvalidMetadataError, match="does not match its rows"):
+        create(dataset(nested(2)), tmp_path / "out", progress=spoil)
+    assert left(tmp_path) == []

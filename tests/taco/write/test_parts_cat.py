@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
+from comal.limits import parse_size
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.writing import stored, zipwrite
 from comal.taco.writing.creating import create
-from comal.taco.writing.parts import parse_size
 from comal.taco.writing.stored import Spans
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
 from tests.support import SHARED, needs_shared

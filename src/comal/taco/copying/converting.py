@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,9 @@ from comal.taco.copying.gather import check_links, levels_from, pick
 from comal.taco.copying.targetcheck import refuse_source
 from comal.taco.copying.telling import telling
 from comal.taco.copying.wholezip import check_whole
-from comal.taco.model.levels import Levels, relative_paths
+from comal.taco.model.levels import Level, Levels, relative_paths
 from comal.taco.model.pit import check_pit
+from comal.taco.model.sources import LocalFiles
 from comal.taco.reading.container import Container, open_container
 from comal.taco.verbosity import LOGGER
 from comal.taco.warning import TacoWarning
@@ -44,6 +47,7 @@ from comal.taco.writing.creating import Writing, container_of, write_levels
 from comal.taco.writing.stored import field_schema, settings
 
 _SHOWN = 5
+_LOCAL_META = f"(^|/)({re.escape(spec.META)}|{re.escape(spec.META_OLD)})$"
 
 
 def folder2zip(
@@ -109,7 +113,7 @@ def folder2zip(
         refuse_source([container], target)
         levels = _all_levels(container, 100)
         levels = check_foreign(levels, as_files=False)
-        _check_folder(container, levels)
+        levels = _checked_folder(container, levels)
         _write(container, levels, target, "zip", how, overwrite, progress, quiet)
     return target
 
@@ -270,41 +274,66 @@ def _schemas(container: Container, levels: Levels, kind: str) -> dict[str, Any]:
 # -- the folder itself ----------------------------------------------------------------------------
 
 
-def _check_folder(container: Container, levels: Levels) -> None:
-    """Refuse links out of a local folder, and tell of files that no row names."""
+def _checked_folder(container: Container, levels: Levels) -> Levels:
+    """Refuse links out of a local folder, and tell of files that no row names.
+
+    What the listing says of the kinds of the files comes back with the levels.
+    """
     root = container.source.href.rstrip("/")
     if "://" in root:
-        return  # not every storage can list, and none has links
-    names, links = _walk(f"{root}/{spec.DATA}")
+        return levels  # not every storage can list, and none has links
+    present, links, plain = _walk(f"{root}/{spec.DATA}")
     check_links(root, [f"{root}/{spec.DATA}{name}" for name in links])
-    present = pa.array(names, pa.string())
     known = [path.filter(pc.invert(pc.ends_with(path, "/"))) for path in relative_paths(levels)]
     strange = present.filter(pc.invert(pc.is_in(present, value_set=pa.concat_arrays(known))))
     if len(strange):
-        shown_names = ", ".join(shown(name) for name in strange[:_SHOWN].to_pylist())
+        shown_names = ", ".join(shown(name) for name in sorted(strange.to_pylist())[:_SHOWN])
         warnings.warn(
             f"{root}: {len(strange)} files below {spec.DATA} belong to no sample and are not "
             f"copied: {shown_names}",
             TacoWarning,
             stacklevel=3,
         )
+    return tuple(_as_plain(level) for level in levels) if plain else levels
 
 
-def _walk(root: str) -> tuple[list[str], list[str]]:
-    """Files below a folder relative to it, without local metadata; and links, not followed."""
+def _as_plain(level: Level) -> Level:
+    payloads = level.payloads
+    if not isinstance(payloads, LocalFiles):
+        return level
+    return replace(level, payloads=replace(payloads, regular=True))
+
+
+def _walk(root: str) -> tuple[Any, list[str], bool]:
+    """Files below a folder relative to it, without local metadata.
+
+    Returns
+    -------
+    names, links, plain
+        With them the symbolic links among them, not followed, and whether there is nothing else
+        below the folder than regular files and folders.
+    """
     found: list[str] = []
     links: list[str] = []
+    plain = True
     left = [""]
     with translated(ERRORS, "cannot list", where=shown(root, 200)):
         while left:
             prefix = left.pop()
             with os.scandir(root + prefix) as entries:
                 for entry in entries:
-                    name = prefix + entry.name
-                    if entry.is_symlink():
-                        links.append(name)
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(name + "/")
-                    elif entry.name not in {spec.META, spec.META_OLD}:
-                        found.append(name)
-    return [os.fsencode(name).decode("utf-8", "backslashreplace") for name in sorted(found)], links
+                        left.append(f"{prefix}{entry.name}/")
+                        continue
+                    if not entry.is_file(follow_symlinks=False):
+                        plain = False
+                    if entry.is_symlink():
+                        links.append(prefix + entry.name)
+                    found.append(prefix + entry.name)
+    try:
+        names = pa.array(found, pa.string())
+    except UnicodeEncodeError:  # bytes that are no UTF-8, which no id can be
+        legible = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in found]
+        names = pa.array(legible, pa.string())
+    local = pc.match_substring_regex(names, _LOCAL_META)
+    return names.filter(pc.invert(local)), links, plain

@@ -51,9 +51,14 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
     checked = []
     for depth, level in enumerate(levels):
         parents = level.parent if depth else None
-        _check_illegal(levels, depth)
-        _check_twice(levels, depth, parents)
-        risky = _risky(level.ids, parents)
+        risky = _risky(levels, depth)
+        # Equal names are equal where case is ignored as well: most often one look is enough.
+        twins = names.twins(level.ids, parents)
+        if twins:
+            _check_twice(levels, depth, parents)
+        for first, second in twins[: _SHOWN - len(risky)]:
+            text = f"is {shown(level.ids[first].as_py())} where case is ignored"
+            risky.append((second, text))
         if risky and rename:
             level = replace(level, table=_renamed(level, parents))  # noqa: PLW2901
         elif risky:
@@ -69,14 +74,18 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
     return tuple(checked)
 
 
-def _check_illegal(levels: Levels, depth: int) -> None:
+def _risky(levels: Levels, depth: int) -> list[tuple[int, str]]:
+    """Some rows whose ids not every file system can hold, with the reason; no id is illegal."""
     ids = levels[depth].ids
+    found = []
     for row in np.flatnonzero(pc.is_null(ids).to_numpy(zero_copy_only=False))[:1].tolist():
         raise UnsafeContentError("an id is null", where=f"level {depth}, row {row}")
-    for bad in names.bad_names(ids, tier=1):
-        raise UnsafeContentError(
-            f"id {shown(bad.name)} {bad.reason}", where=f"level {depth}, row {bad.row}", id=bad.name
-        )
+    for bad in islice(names.bad_names(ids, tier=2), _SHOWN):
+        if bad.tier == 1:  # these come first
+            place = f"level {depth}, row {bad.row}"
+            raise UnsafeContentError(f"id {shown(bad.name)} {bad.reason}", where=place, id=bad.name)
+        found.append((bad.row, bad.reason))
+    return found
 
 
 def _check_twice(levels: Levels, depth: int, parents: Any) -> None:
@@ -90,14 +99,6 @@ def _check_twice(levels: Levels, depth: int, parents: Any) -> None:
             hint="select rows so that each id comes once, or export the sources one by one",
             id=level.ids[first].as_py(),
         )
-
-
-def _risky(ids: Any, parents: Any) -> list[tuple[int, str]]:
-    """Some rows whose names not every file system can hold, with the reason."""
-    found = [(bad.row, bad.reason) for bad in islice(names.bad_names(ids, tier=2), _SHOWN)]
-    for first, second in names.twins(ids, parents)[: _SHOWN - len(found)]:
-        found.append((second, f"is {shown(ids[first].as_py())} where case is ignored"))
-    return found
 
 
 def _refuse_or_warn(

@@ -138,11 +138,23 @@ def check_ids(
     ids: Any, parents: Rows | None = None, *, foreign: bool = False, depth: int = 0
 ) -> None:
     """Refuse ids that break a rule, or that stand twice among siblings."""
+    check_names(ids, foreign=foreign, depth=depth)
+    check_twins(ids, parents, foreign=foreign, depth=depth)
+
+
+def check_names(ids: Any, *, foreign: bool = False, depth: int = 0) -> None:
+    """Refuse ids that break a rule by themselves."""
     for bad in names.bad_names(ids, tier=2):
         error = bad_id(bad.name, bad.reason, f"level {depth}, row {bad.row}")
         if bad.tier == 1 or not foreign:
             raise error
-        warnings.warn(str(error), stacklevel=3)
+        warnings.warn(str(error), stacklevel=4)
+
+
+def check_twins(
+    ids: Any, parents: Rows | None = None, *, foreign: bool = False, depth: int = 0
+) -> None:
+    """Refuse ids that stand twice among siblings."""
     twins = names.twins(ids, parents)
     # Equal names are equal where case is ignored as well, so that most often one look is enough.
     for first, second in names.twins(ids, parents, fold=False)[:1] if twins else ():
@@ -159,7 +171,7 @@ def check_ids(
         )
         if not foreign:
             raise error
-        warnings.warn(str(error), stacklevel=3)
+        warnings.warn(str(error), stacklevel=4)
 
 
 def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputError:

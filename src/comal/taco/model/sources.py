@@ -87,11 +87,14 @@ class LocalFiles:
 
     paths: Any
     """Null for a FOLDER, and for padding, which is empty."""
+    regular: bool = False
+    """A listing has said that all are regular files."""
 
     @classmethod
     def joined(cls, parts: Sequence[LocalFiles]) -> LocalFiles:
         """The rows of all `parts`, one after the other."""
-        return cls(pa.concat_arrays([part.paths for part in parts]))
+        regular = all(part.regular for part in parts)
+        return cls(pa.concat_arrays([part.paths for part in parts]), regular)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -102,7 +105,7 @@ class LocalFiles:
 
     def take(self, rows: Rows) -> LocalFiles:
         """The payloads of `rows`."""
-        return LocalFiles(self.paths.take(pa.array(rows)))
+        return LocalFiles(self.paths.take(pa.array(rows)), self.regular)
 
     def block(self, rows: Rows, sizes: Rows) -> Any:
         """Read the files of `rows`."""
@@ -355,7 +358,7 @@ def concat(parts: Sequence[Payloads]) -> Payloads:
     if len(parts) == 1:
         return parts[0]
     if parts and all(isinstance(part, LocalFiles) for part in parts):
-        return LocalFiles(pa.concat_arrays([part.paths for part in parts]))  # type: ignore[attr-defined]
+        return LocalFiles.joined(parts)  # type: ignore[arg-type]
     if parts and all(isinstance(p, ByteStrings) and isinstance(p.data, list) for p in parts):
         joined: list[bytes] = []
         for part in parts:

@@ -306,10 +306,13 @@ class Level:
         missing = [name for name in names if name not in self._columns]
         found = dict(self._columns)
         if missing:
-            table = self.table.read(missing)
-            found |= zip(missing, table.columns, strict=True)
+            columns = self.table.read(missing).columns
+            found |= zip(missing, columns, strict=True)
             if sum(column.nbytes for column in found.values()) <= _HELD_BYTES:
-                self._columns |= zip(missing, table.columns, strict=True)
+                for place, name in enumerate(missing):
+                    # Many small chunks cost every query more than joining them costs once.
+                    columns[place] = found[name] = lineage.joined(columns[place])
+                self._columns |= zip(missing, columns, strict=True)
         return pa.table([found[name] for name in names], names=list(names))
 
     @property

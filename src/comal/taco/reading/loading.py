@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.storage import Source, StorageConfig, open_source
+from comal.storage import Source, StorageConfig, open_source, reload_once
 from comal.taco import wire
-from comal.taco.reading.container import open_container
+from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.joining import concat
 from comal.taco.reading.stages import ColumnMode, Scan
@@ -53,6 +53,8 @@ def load(
     ------
     ObjectNotFoundError, AccessDeniedError, StorageError
         Nothing is there, or it cannot be read.
+    ObjectChangedError
+        It was replaced while it was opened, and again when that was tried once more.
     NotThisFormatError, UnsupportedVersionError
         Something else is there.
     InvalidMetadataError, UnsafeContentError, LimitExceededError
@@ -65,10 +67,14 @@ def load(
             raise InvalidInputError("nothing to load", expected="at least one path")
         datasets = [load(one, base_path, limits=limits, config=config, tail=tail) for one in path]
         return concat(datasets, column_mode)
-    source = _source(path, config)
-    base = None if base_path is None else _source(base_path, config)
-    container = open_container(source, base=base, tail=tail, limits=limits)
-    LOGGER.info("loaded %s: %s, %d levels", source.href, container.kind, len(container.levels))
+
+    def opened() -> Container:
+        base = None if base_path is None else _source(base_path, config)
+        return open_container(_source(path, config), base=base, tail=tail, limits=limits)
+
+    container = reload_once(opened)
+    href, levels = container.source.href, len(container.levels)
+    LOGGER.info("loaded %s: %s, %d levels", href, container.kind, levels)
     return TacoDataset(Scan(container), container.collection)
 
 

@@ -104,8 +104,6 @@ class RowCompiler:
         mended = level.relation(spans=self.spans and index > 0)
         if mended is not None:
             return mended
-        if self.spans and level.in_memory is not None:
-            return level.in_memory
         if self.spans and level.keeps_columns:
             return level.table.dataset(self.failures, whole=level.held)
         return level.table.dataset(self.failures)

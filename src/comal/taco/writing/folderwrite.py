@@ -21,6 +21,7 @@ from comal.taco import spec
 from comal.taco.model.levels import Levels, blocks, leaves, relative_paths
 from comal.taco.model.sources import LocalFiles, Payloads, Rows, check_size, source_fault
 from comal.taco.writing.stored import meta_files, write_level
+from comal.taco.writing.verify import check_folder
 
 _BLOCK_BYTES = 16 * MIB
 _BLOCK_ROWS = 2_048
@@ -57,6 +58,8 @@ def write_folder(
         with _writing(root), (root / spec.level_path(depth)).open("xb") as file:
             write_level(level, None, paths[depth], file, parquet)
     _write_new(str(root / spec.COLLECTION), strictjson.dumps(document))
+    progress(0, None, "verify")
+    check_folder(root, document, paths)
 
 
 def _copy_all(data: Path, paths: Any, payloads: Payloads, progress: Progress) -> None:

@@ -15,13 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import ConflictError, InvalidInputError, shown
+from comal.limits import parse_size
 from comal.taco import spec
 from comal.taco.model.levels import Levels, flat, select
 from comal.taco.model.sources import Rows
 
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?B|B?)\s*", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
 _ENTRY_BYTES = 200
 """About what an entry costs besides its payload: two headers, two names, a row."""
@@ -57,7 +55,7 @@ def plan(
         fields = [group_by] if isinstance(group_by, str) else list(group_by)
         groups = _groups(levels[0].table, fields)
     stem, suffix = target.stem, target.suffix or ".tacozip"
-    limit = None if split_size is None else parse_size(split_size)
+    limit = None if split_size is None else parse_size(split_size, "split_size is no size")
     weights = None if limit is None else root_bytes(levels)
     found: list[Part] = []
     for key, rows in groups:
@@ -69,19 +67,6 @@ def plan(
             name = f"{named}_part{number:04d}{suffix}"
             found.append(Part(target.with_name(name), chunk))
     return found
-
-
-def parse_size(size: int | str) -> int:
-    """Bytes of a size such as ``4_000_000_000``, ``"4GB"`` or ``"512 MiB"``."""
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match is not None:
-        unit = match[2].upper()
-        size = int(float(match[1]) * _UNITS["" if unit == "B" else unit])
-    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        raise InvalidInputError(
-            "split_size is no size", found=shown(size), expected="bytes, or text such as '4GB'"
-        )
-    return size
 
 
 def root_bytes(levels: Levels) -> Rows:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal import strictjson
 from comal.errors import InvalidMetadataError, shown
 from comal.plan import Head, run
 from comal.storage import open_source
+from comal.table import ParquetTable
 from comal.taco import spec, wire
+from comal.taco.model.sources import Rows
 from comal.taco.writing.stored import Spans
-from comal.ziparchive import Directory, directory_plan
+from comal.ziparchive import Directory
+from comal.ziparchive.sequence import entry_blocks
+
+_LOCAL_SIZE = 30
+"""Bytes of a local header in front of its name."""
 
 
 def check_archive(
@@ -45,46 +54,140 @@ def check_archive(
         found = [(span.offset, span.size) for span in (*header.levels, header.collection)]
         if found != [tuple(slot) for slot in slots]:
             raise _broken("TACO_HEADER", found, slots)
-        directory = run(directory_plan(), source.fetch)
-    metadata = [*(spec.level_path(n) for n in range(len(paths))), spec.COLLECTION]
-    for name, slot in zip(metadata, slots, strict=True):
-        row = directory.find(name)
-        entry = (int(directory.payload_offsets[row]), int(directory.size[row]))
-        if row < 0 or entry != tuple(slot):
-            raise _broken(name, entry, slot)
-    for path_column, span in zip(paths, spans, strict=True):
-        _check_rows(directory, path_column, span)
+        expected = _Expected(slots, paths, spans)
+        for entries in entry_blocks(source.fetch, str(path)):
+            expected.compare(entries)
+        expected.finish()
 
 
-def _check_rows(directory: Directory, paths: Any, spans: Spans) -> None:
-    # A FOLDER, whose path ends in a slash, is its local metadata.
-    below = pc.if_else(
-        pc.ends_with(paths, "/"), pc.binary_join_element_wise(paths, spec.META, ""), paths
-    )
-    names = pc.binary_join_element_wise(spec.DATA, below, "")
-    rows = _rows(directory, names)
-    right = (
-        (rows >= 0)
-        & (directory.payload_offsets[rows] == spans.offset)
-        & (directory.size[rows] == spans.size)
-    )
-    for row in np.flatnonzero(~right)[:1].tolist():
-        entry = int(rows[row])
-        place = (int(directory.payload_offsets[entry]), int(directory.size[entry]))
-        raise _broken(
-            names[row].as_py(),
-            place if entry >= 0 else "no such entry",
-            (int(spans.offset[row]), int(spans.size[row])),
-        )
+class _Expected:
+    """Every entry that there must be, in the order of the bytes: no name is looked up.
+
+    An archive is written front to back, so that its directory is in the order of offsets. Rows
+    are compared block by block, in a few bytes of memory for each.
+    """
+
+    def __init__(
+        self, slots: Sequence[tuple[int, int]], paths: Sequence[Any], spans: Sequence[Spans]
+    ) -> None:
+        metadata = [*(spec.level_path(n) for n in range(len(paths))), spec.COLLECTION]
+        first = len(wire.HEADER_NAME.encode()) + _LOCAL_SIZE
+        self._names = [
+            pa.array([wire.HEADER_NAME]),
+            *paths,
+            pa.array(metadata),
+        ]
+        """Per group of entries their names; of rows their paths."""
+        slot = np.array(slots, np.int64).reshape(-1, 2)
+        self._offset: Rows = np.concatenate([[first], *(span.offset for span in spans), slot[:, 0]])
+        sizes: list[Any] = [[wire.HEADER_PAYLOAD], *(span.size for span in spans), slot[:, 1]]
+        self._size: Rows = np.concatenate(sizes)
+        self._ends = np.cumsum([len(names) for names in self._names])
+        ascending = (self._offset[1:] >= self._offset[:-1]).all()
+        self._order = None if ascending else np.argsort(self._offset, kind="stable")
+        self._done = 0
+
+    def compare(self, entries: Directory) -> None:
+        """Refuse entries that are not those that come next."""
+        start, stop = self._done, self._done + len(entries)
+        places = np.arange(start, stop) if self._order is None else self._order[start:stop]
+        if len(places) < len(entries):
+            raise _broken(entries.names[len(places)].as_py(), "an entry of no row", "no entry")
+        names = self._names_of(places)
+        offset, size = self._offset[places], self._size[places]
+        wrong = (entries.payload_offsets != offset) | (entries.size != size)
+        if not names.equals(entries.names.cast(pa.string())):
+            wrong |= pc.not_equal(names, entries.names).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(wrong)[:1].tolist():
+            place = (int(entries.payload_offsets[row]), int(entries.size[row]))
+            found = (entries.names[row].as_py(), *place)
+            raise _broken(names[row].as_py(), found, (int(offset[row]), int(size[row])))
+        self._done = stop
+
+    def finish(self) -> None:
+        """Refuse rows without an entry."""
+        if self._done < len(self._offset):
+            places = np.array([self._done if self._order is None else self._order[self._done]])
+            raise _broken(self._names_of(places)[0].as_py(), "no such entry", "an entry")
+
+    def _names_of(self, places: Any) -> Any:
+        """The names of the entries at these places in the list of all."""
+        group = np.searchsorted(self._ends, places, side="right")
+        parts, order = [], []
+        for number in np.unique(group).tolist():
+            mine = np.flatnonzero(group == number)
+            rows = places[mine] - (self._ends[number - 1] if number else 0)
+            parts.append(self._names_in(number, rows))
+            order.append(mine)
+        joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        back = np.concatenate(order)
+        return joined if (back[1:] > back[:-1]).all() else joined.take(np.argsort(back))
+
+    def _names_in(self, number: int, rows: Any) -> Any:
+        names = self._names[number]
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+            chosen = names.slice(int(rows[0]), len(rows))
+        else:
+            chosen = names.take(pa.array(rows))
+        if isinstance(chosen, pa.ChunkedArray):
+            chosen = pa.concat_arrays(chosen.chunks)
+        if number in {0, len(self._names) - 1}:
+            return chosen
+        # A FOLDER, whose path ends in a slash, is its local metadata.
+        tails = pc.if_else(pc.ends_with(chosen, "/"), spec.META, "")
+        return pc.binary_join_element_wise(spec.DATA, chosen, tails, "")
 
 
-def _rows(directory: Directory, names: Any) -> Any:
-    """Row of each name; entries of a flat dataset stand in the order of its rows."""
-    first = directory.find(names[0].as_py())
-    run = directory.names.slice(max(first, 0), len(names))
-    if first >= 0 and run.equals(names if isinstance(names, pa.Array) else names.combine_chunks()):
-        return np.arange(first, first + len(names))
-    return directory.find_many(names)
+def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> None:
+    """Refuse a written FOLDER that reads back as something else.
+
+    Parameters
+    ----------
+    root
+        The folder under its temporary name.
+    document
+        COLLECTION.json.
+    paths
+        Per level the path below DATA/ of each row; that of a FOLDER ends in a slash.
+
+    Raises
+    ------
+    InvalidMetadataError
+        The collection, a level table or the list of files is not what was written.
+    """
+    with open_source(root) as source:
+        opened = run(wire.open_folder_plan(where=str(root)), source.fetch)
+        if opened.collection != json.loads(strictjson.dumps(document)):
+            raise _broken(spec.COLLECTION, "another document", "the document that was written")
+        if len(opened.footers) != len(paths):
+            raise _broken("METADATA", f"{len(opened.footers)} levels", f"{len(paths)} levels")
+        for depth, (footer, wanted) in enumerate(zip(opened.footers, paths, strict=True)):
+            table = ParquetTable(source, footer).read([spec.RELATIVE_PATH])
+            if not table.column(0).combine_chunks().equals(wanted):
+                raise _broken(spec.level_path(depth), "other paths", "the paths of its rows")
+    found = pa.array(sorted(_files(str(root / "DATA"))), pa.string())
+    tails = [pc.if_else(pc.ends_with(path, "/"), spec.META, "") for path in paths]
+    names = [
+        pc.binary_join_element_wise(path, tail, "") for path, tail in zip(paths, tails, strict=True)
+    ]
+    wanted = pa.concat_arrays(names)
+    for one, other, what in ((wanted, found, "no such file"), (found, wanted, "a file of no row")):
+        lost = one.filter(pc.invert(pc.is_in(one, value_set=other)))
+        if len(lost):
+            raise _broken(lost[0].as_py(), what, "a file for each row")
+
+
+def _files(root: str) -> Iterator[str]:
+    """Every file below a folder, relative to it."""
+    left = [""]
+    while left:
+        prefix = left.pop()
+        with os.scandir(f"{root}/{prefix}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(f"{prefix}{entry.name}/")
+                else:
+                    yield prefix + entry.name
 
 
 def _broken(name: str, found: object, expected: object) -> InvalidMetadataError:

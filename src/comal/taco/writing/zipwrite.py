@@ -23,8 +23,17 @@ from comal.storage.targets import TargetFile
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
 from comal.taco.model.extent import Coverage, finished
-from comal.taco.model.levels import Leaves, Levels, blocks, check_ids, flat, leaves, relative_paths
-from comal.taco.model.sources import LocalFiles, Payloads, Rows
+from comal.taco.model.levels import (
+    Leaves,
+    Levels,
+    blocks,
+    check_names,
+    check_twins,
+    flat,
+    leaves,
+    relative_paths,
+)
+from comal.taco.model.sources import LocalFiles, Payloads
 from comal.taco.model.tables import Batches
 from comal.taco.writing.stored import (
     Spans,
@@ -43,6 +52,8 @@ BLOCK_ROWS = 65_536
 """What is held at once of the payloads."""
 STREAM_BYTES = 8 * MIB
 """Payloads from this size on are copied as streams."""
+FILE_ROWS = 8_192
+"""Local files between two messages about progress."""
 
 Document = Callable[[Sequence[Any], dict[str, Any] | None], dict[str, Any]]
 
@@ -58,26 +69,38 @@ class ZipBuilder:
         self._progress = progress
         self._written = 0
 
-    def add_payloads(self, names: Any, payloads: Payloads, sizes: Rows, total: int | None) -> Rows:
-        """Copy all payloads under `names`; the offset of each, in their order."""
-        offsets = np.empty(len(sizes), np.int64)
+    def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans:
+        """Copy all payloads under `names`; the span of each, in their order."""
         # Padding has no path: it cannot be among files that are opened one after the other.
-        files = isinstance(payloads, LocalFiles) and payloads.paths.null_count == 0
-        budget = BLOCK_BYTES * 64 if files else BLOCK_BYTES
-        for start, stop in blocks(sizes, budget=budget, rows=BLOCK_ROWS):
-            rows = np.arange(start, stop)
+        if isinstance(payloads, LocalFiles) and payloads.paths.null_count == 0:
+            return self._add_files(names, payloads, total)
+        sizes = payloads.sizes()
+        offsets = np.empty(len(sizes), np.int64)
+        for start, stop in blocks(sizes, budget=BLOCK_BYTES, rows=BLOCK_ROWS):
             part = names.slice(start, stop - start)
-            if files and isinstance(payloads, LocalFiles):
-                paths = payloads.paths.slice(start, stop - start).to_pylist()
-                offsets[start:stop], _ = self.zip.add_paths(part, paths, sizes[start:stop])
-            elif stop - start == 1 and sizes[start] >= STREAM_BYTES:
+            if stop - start == 1 and sizes[start] >= STREAM_BYTES:
                 offsets[start] = self._stream(part[0].as_py(), payloads, start, int(sizes[start]))
             else:
-                block = payloads.block(rows, sizes[start:stop])
+                block = payloads.block(np.arange(start, stop), sizes[start:stop])
                 offsets[start:stop] = self.zip.add_many(part, block)
-            self._written += stop - start
-            self._progress(self._written, total, "samples")
-        return offsets
+            self._tell(stop - start, total)
+        return Spans(offsets, sizes)
+
+    def _add_files(self, names: Any, files: LocalFiles, total: int | None) -> Spans:
+        """Copy files of any size, each measured when it is opened and not before."""
+        found = []
+        for start in range(0, len(files), FILE_ROWS):
+            paths = files.paths.slice(start, FILE_ROWS).to_pylist()
+            part = names.slice(start, FILE_ROWS)
+            found.append(self.zip.add_paths(part, paths, regular=files.regular))
+            self._tell(len(paths), total)
+        if not found:
+            return Spans.of(0)
+        return Spans(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+    def _tell(self, count: int, total: int | None) -> None:
+        self._written += count
+        self._progress(self._written, total, "samples")
 
     def _stream(self, name: str, payloads: Payloads, row: int, size: int) -> int:
         with payloads.open(row) as source:
@@ -136,14 +159,13 @@ def write_zip(
 
 
 def _add_leaves(builder: ZipBuilder, files: Leaves, spans: Sequence[Spans]) -> None:
-    sizes = files.payloads.sizes()
     names = pc.binary_join_element_wise(spec.DATA, files.paths, "")
-    offsets = builder.add_payloads(names, files.payloads, sizes, len(files))
+    written = builder.add_payloads(names, files.payloads, len(files))
     for depth, span in enumerate(spans):
         # By row, not by position in any sorted list: ids such as s2 and s10 sort otherwise.
         mine = files.level == depth
-        span.offset[files.row[mine]] = offsets[mine]
-        span.size[files.row[mine]] = sizes[mine]
+        span.offset[files.row[mine]] = written.offset[mine]
+        span.size[files.row[mine]] = written.size[mine]
 
 
 def _add_meta(
@@ -180,20 +202,20 @@ def write_zip_stream(
     with table_writer(spool, stored_schema(batches.schema, with_spans=True), parquet) as writer:
         for table, payloads in batches:
             column = flat(table.column(spec.ID))
-            check_ids(column)
-            sizes = payloads.sizes()
+            check_names(column)
             names = pc.binary_join_element_wise(spec.DATA, column, "")
-            span = Spans(builder.add_payloads(names, payloads, sizes, None), sizes)
-            parent = np.arange(count, count + len(sizes))
+            span = builder.add_payloads(names, payloads, None)
+            parent = np.arange(count, count + table.num_rows)
             writer.write(stored_table(table, internal_columns(count, parent, span, column)))
             coverage.add(table)
             ids.append(column)
             spans.append(span)
-            count += len(sizes)
+            count += table.num_rows
         if count == 0:
             raise InvalidInputError("batches hold no sample", expected="at least one")
     all_ids = pa.chunked_array(ids)
-    check_ids(all_ids)
+    check_twins(all_ids)
+    pa.default_memory_pool().release_unused()
     builder.add_spooled(0, spool)
     extent = finished(coverage.spatial(), coverage.temporal())
     slots = builder.finish(document([count], extent))

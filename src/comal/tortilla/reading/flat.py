@@ -65,9 +65,10 @@ def parts_of(table: Any) -> Ints:
 
 def addresses_of(table: Any, rows: Ints) -> list[Address]:
     """Where the bytes of some rows lie."""
-    chosen = table.select([spec.OFFSET, spec.LENGTH]).take(pa.array(rows))
+    names = [name for name in (spec.PART, spec.OFFSET, spec.LENGTH) if name in table.column_names]
+    chosen = table.select(names).take(pa.array(rows))
     spans = (chosen[name].to_pylist() for name in (spec.OFFSET, spec.LENGTH))
-    return [Address(*one) for one in zip(parts_of(table)[rows].tolist(), *spans, strict=True)]
+    return list(map(Address, parts_of(chosen).tolist(), *spans))
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ class TortillaFrame(Rows):
 
     def _leaves(self, keys: Sequence[Key]) -> Descent[tuple[list[Leaf], tuple[Piece, ...]]]:
         if all(isinstance(key, int) for key in keys):
-            return self._leaves_at([self._row(key) for key in keys]), self._kept
+            return self._leaves_at(self._rows_at(keys)), self._kept
         leaves: list[Leaf] = []
         kept: dict[int, Piece] = {piece.offset: piece for piece in self._kept}
         for key in keys:
@@ -296,8 +296,18 @@ class TortillaFrame(Rows):
             kept |= {piece.offset: piece for piece in frame._kept}  # noqa: SLF001 - same class
         return leaves, tuple(kept.values())
 
-    def _leaves_at(self, rows: Sequence[int]) -> list[Leaf]:
-        chosen = np.array(rows, np.int64)
+    def _rows_at(self, keys: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The rows at some positions, which may be counted from the end."""
+        count = len(self)
+        for key in keys:
+            if not -count <= key < count:
+                self._row(key)  # refuses it
+        rows = np.array(keys, np.int64)
+        rows[rows < 0] += count
+        return rows
+
+    def _leaves_at(self, rows: Any) -> list[Leaf]:
+        chosen = np.asarray(rows, np.int64)
         formats = self._table[spec.FILE_FORMAT].take(pa.array(chosen)).to_pylist()
         addresses = addresses_of(self._table, chosen)
         return [
@@ -310,6 +320,8 @@ class TortillaFrame(Rows):
             return list(range(len(self))), False
         if isinstance(key, str | int | np.integer):
             return [key if isinstance(key, str) else int(key)], True
+        if isinstance(key, range):
+            return list(key), False
         return [one if isinstance(one, str) else int(one) for one in key], False
 
     # -- one row -----------------------------------------------------------------------------------

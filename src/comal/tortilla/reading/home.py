@@ -12,7 +12,7 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import ByteRange, Piece, Plan, run, run_async
 from comal.storage import Source
 from comal.tortilla.reading.footers import is_json, stored_table
-from comal.tortilla.reading.items import items_of
+from comal.tortilla.reading.items import aliased, items_of
 from comal.tortilla.reading.together import settled, together, together_async
 from comal.tortilla.wire import Header, Opened, children_plan
 
@@ -30,11 +30,14 @@ class Part:
     size: int
     collection: bytes | None = None
     json_footer: bool = False
+    aliased: tuple[str, ...] = ()
+    """Stored names of columns that are called otherwise here."""
 
     @classmethod
-    def of(cls, source: Source, opened: Opened) -> Part:
+    def of(cls, source: Source, opened: Opened, aliased: tuple[str, ...] = ()) -> Part:
         """The part that `opened` was read from."""
-        return cls(source, opened.header, opened.size, opened.collection, is_json(opened))
+        header, collection = opened.header, opened.collection
+        return cls(source, header, opened.size, collection, is_json(opened), aliased)
 
     @property
     def is_remote(self) -> bool:
@@ -57,6 +60,10 @@ class Nested:
 
     items: Any
     kept: tuple[Piece, ...] = ()
+    has_collection: bool = False
+    """It is a TACO v1 with a collection of its own."""
+    aliased: tuple[str, ...] = ()
+    """As for `Part`."""
 
     @property
     def nbytes(self) -> int:
@@ -168,10 +175,11 @@ class Home:
             for span, one in zip(spans, settled(results), strict=True):
                 address = Address(part, span.offset, span.size)
                 where = self._name(address)
-                items = items_of(
-                    stored_table(one, where, self.limits), one, where, typed=self.typed
-                )
-                found[address] = Nested(items, one.kept)
+                stored = stored_table(one, where, self.limits)
+                items = items_of(stored, one, where, typed=self.typed)
+                own = one.header.collection
+                has_own = own is not None and own.size > 0
+                found[address] = Nested(items, one.kept, has_own, aliased(stored))
                 self._remember(address, found[address])
 
     def _remember(self, address: Address, nested: Nested) -> None:

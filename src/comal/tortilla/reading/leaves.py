@@ -60,10 +60,15 @@ async def read_leaves_async(
 def _groups(home: Home, leaves: Sequence[Leaf], kept: Sequence[Piece]) -> dict[int, list[int]]:
     """The rows that must be fetched, by part."""
     groups: dict[int, list[int]] = {}
+    largest = None
     for row, leaf in enumerate(leaves):
-        if _held(leaf, kept) is None:
-            groups.setdefault(leaf.part, []).append(row)
-    largest = max(leaves, key=lambda leaf: leaf.size, default=None)
+        if largest is None or leaf.size > largest.size:
+            largest = leaf
+        if not kept or _held(leaf, kept) is None:
+            rows = groups.get(leaf.part)
+            if rows is None:
+                rows = groups[leaf.part] = []
+            rows.append(row)
     if largest is not None:
         home.limits.check("leaf_bytes", largest.size, where_of(home, largest))
     return groups
@@ -86,8 +91,11 @@ def _dealt(
     groups: dict[int, list[int]],
     fetched: Sequence[list[Piece] | ComalError],
 ) -> list[bytes]:
+    answers = settled(fetched)
+    if len(answers) == 1 and len(answers[0]) == len(leaves):
+        return [piece.data for piece in answers[0]]
     found: dict[int, bytes] = {}
-    for rows, pieces in zip(groups.values(), settled(fetched), strict=True):
+    for rows, pieces in zip(groups.values(), answers, strict=True):
         found.update((row, piece.data) for row, piece in zip(rows, pieces, strict=True))
     return [
         found[row] if row in found else _held(leaf, kept) or b"" for row, leaf in enumerate(leaves)

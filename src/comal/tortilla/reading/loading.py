@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,19 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import run, run_async
-from comal.storage import Source, StorageConfig, open_source, parse_href
+from comal.storage import (
+    Source,
+    StorageConfig,
+    open_source,
+    parse_href,
+    reload_once,
+    reload_once_async,
+)
 from comal.tortilla import spec
 from comal.tortilla.reading.footers import stored_table
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.home import Home, Part
-from comal.tortilla.reading.items import items_of
+from comal.tortilla.reading.items import aliased, items_of
 from comal.tortilla.reading.joining import joined
 from comal.tortilla.reading.sets import Member, ordered, part_name, set_problems
 from comal.tortilla.reading.together import together, together_async
@@ -38,6 +45,8 @@ from comal.tortilla.wire import DEFAULT_TAIL, Opened, open_plan
 
 Location = str | os.PathLike[str] | Source
 Result = tuple[Source, Opened | ComalError]
+Asking = Generator[Sequence[Source], list[Result], list[Result]]
+"""Says which files are wanted and is sent them opened, whoever waits for them and how."""
 
 _MOST_PARTS = 100_000
 
@@ -95,15 +104,22 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
         The content is broken, or a set of several files is not whole.
     LimitExceededError
         The content is larger than the limits allow.
+    ObjectChangedError
+        A file was replaced while it was opened, and again when that was tried once more.
     """
-    sources = sources_of(path, config)
-    named = isinstance(path, Sequence) and not isinstance(path, str)
-    single = len(sources) == 1 and not named and not _is_pattern(path)
-    results = _open_all(sources, tail, limits)
-    if siblings and single:
-        results = _with_siblings(results[0], tail, limits)
-    whole = siblings or not single
-    return _frame(results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial)
+
+    def opened() -> TortillaFrame:
+        sources = sources_of(path, config)
+        results = _open_all(sources, tail, limits)
+        whole = siblings or not _is_single(path, sources)
+        if siblings and _is_single(path, sources):
+            asking = _siblings(results[0])
+            results = _answered(asking, partial(_open_all, tail=tail, limits=limits))
+        return _frame(
+            results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial
+        )
+
+    return reload_once(opened)
 
 
 load = open
@@ -112,6 +128,7 @@ load = open
 async def open_async(
     path: Location | Sequence[Location],
     *,
+    siblings: bool = False,
     allow_partial: bool = False,
     columns: Sequence[str] | None = None,
     typed: bool = True,
@@ -119,18 +136,26 @@ async def open_async(
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
 ) -> TortillaFrame:
-    """As `open`, without blocking the event loop; siblings are not looked for."""
-    sources = sources_of(path, config)
-    named = isinstance(path, Sequence) and not isinstance(path, str)
-    single = len(sources) == 1 and not named and not _is_pattern(path)
-    plans = [
-        partial(run_async, open_plan(source.href, tail=tail, limits=limits), source.fetch_async)
-        for source in sources
-    ]
-    results = list(zip(sources, await together_async(plans), strict=True))
-    return _frame(
-        results, limits, columns, typed=typed, whole=not single, allow_partial=allow_partial
-    )
+    """As `open`, without blocking the event loop."""
+
+    async def all_of(sources: Sequence[Source]) -> list[Result]:
+        plans = [
+            partial(run_async, open_plan(source.href, tail=tail, limits=limits), source.fetch_async)
+            for source in sources
+        ]
+        return list(zip(sources, await together_async(plans), strict=True))
+
+    async def opened() -> TortillaFrame:
+        sources = sources_of(path, config)
+        results = await all_of(sources)
+        whole = siblings or not _is_single(path, sources)
+        if siblings and _is_single(path, sources):
+            results = await _answered_async(_siblings(results[0]), all_of)
+        return _frame(
+            results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial
+        )
+
+    return await reload_once_async(opened)
 
 
 # -- what is named ---------------------------------------------------------------------------------
@@ -170,6 +195,11 @@ def _matches(pattern: str, config: StorageConfig | None) -> list[str]:
     return [folder.join(name).href for name in names if fnmatch.fnmatchcase(name, last)]
 
 
+def _is_single(path: Any, sources: Sequence[Source]) -> bool:
+    named = isinstance(path, Sequence) and not isinstance(path, str)
+    return len(sources) == 1 and not named and not _is_pattern(path)
+
+
 # -- opened ----------------------------------------------------------------------------------------
 
 
@@ -184,7 +214,31 @@ def open_one(source: Source, tail: int, limits: Limits) -> Opened:
     return run(open_plan(source.href, tail=tail, limits=limits), source.fetch)
 
 
-def _with_siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
+def _answered(asking: Asking, ask: Callable[[Sequence[Source]], list[Result]]) -> list[Result]:
+    """What `asking` returns, which is sent the files that it asks for."""
+    try:
+        wanted = next(asking)
+        while True:
+            wanted = asking.send(ask(wanted))
+    except StopIteration as stop:
+        found: list[Result] = stop.value
+        return found
+
+
+async def _answered_async(
+    asking: Asking, ask: Callable[[Sequence[Source]], Awaitable[list[Result]]]
+) -> list[Result]:
+    try:
+        wanted = next(asking)
+        while True:
+            wanted = asking.send(await ask(wanted))
+    except StopIteration as stop:
+        found: list[Result] = stop.value
+        return found
+
+
+def _siblings(result: Result) -> Asking:
+    """The whole set that an opened part belongs to."""
     source, opened = result
     if isinstance(opened, ComalError) or opened.header.parts <= 1:
         return [result]
@@ -205,13 +259,13 @@ def _with_siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
         known, first = {name.number: result}, int(name.number > 0)
     else:
         # Either count is possible: only part 0000 can tell.
-        (zero,) = _open_all([source.sibling(name.numbered(0))], tail, limits)
+        (zero,) = yield [source.sibling(name.numbered(0))]
         # Stores that may not be listed answer 403 for what is not there.
         first = int(isinstance(zero[1], ObjectNotFoundError | AccessDeniedError))
         known = {name.number: result} if first else {0: zero, name.number: result}
     numbers = [number for number in range(first, first + count) if number not in known]
     others = [source.sibling(name.numbered(number)) for number in numbers]
-    known.update(zip(numbers, _open_all(others, tail, limits), strict=True))
+    known.update(zip(numbers, (yield others), strict=True))
     return [known[number] for number in sorted(known)]
 
 
@@ -237,7 +291,7 @@ def _frame(
         if len(sound) > 1:
             number = np.full(table.num_rows, len(parts), np.int32)
             table = table.append_column(spec.PART, pa.array(number))
-        parts.append(Part.of(source, opened))
+        parts.append(Part.of(source, opened, aliased(stored) if typed else ()))
         tables.append(table)
         limits.check("table_rows", sum(one.num_rows for one in tables), source.href)
     return TortillaFrame(joined(tables, parts[0].source.href), Home(parts, limits, typed=typed))
@@ -253,7 +307,7 @@ def _sound(results: Sequence[Result], *, allow_partial: bool) -> list[tuple[Sour
         first = first or opened
         if not allow_partial:
             raise opened
-        warnings.warn(f"{source.href}: left out: {opened.what}", TortillaWarning, stacklevel=4)
+        warnings.warn(f"{source.href}: left out: {opened.what}", TortillaWarning, stacklevel=6)
     if not sound:
         assert first is not None, "there is at least one result"
         raise first
@@ -275,4 +329,4 @@ def _check_sets(members: Sequence[Member], where: str, *, allow_partial: bool) -
             problems=problems,
         )
     for problem in problems:
-        warnings.warn(f"{problem.place}: {problem.message}", TortillaWarning, stacklevel=4)
+        warnings.warn(f"{problem.place}: {problem.message}", TortillaWarning, stacklevel=6)

@@ -74,7 +74,7 @@ def pack_folder(
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     if manifest is not None:
-        table = _manifest(Path(manifest))
+        table = _with_paths(read_manifest(manifest))
         return create(table, output, stac=stac, base=root, **arguments)
     patterns = [pattern] if isinstance(pattern, str) else list(pattern)
     target = targets.local_path(output).absolute()
@@ -85,17 +85,29 @@ def pack_folder(
     return create_nested(tables, output, stac=stac, **arguments)
 
 
-def _manifest(path: Path) -> Any:
+def read_manifest(path: str | os.PathLike[str]) -> Any:
+    """A table in a CSV or Parquet file; short names of times become those of STAC.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError
+        It cannot be read.
+    InvalidMetadataError
+        It is neither.
+    """
     where = shown(path, 200)
     with translated(_FAULTS, "manifest cannot be read", where=where):
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
         with translated(_BROKEN, "manifest is broken", where=where):
             table = pq.read_table(path) if is_parquet else pc_csv.read_csv(path)
-    names = [_TIMES.get(name, name) for name in table.column_names]
-    table = table.rename_columns(names)
-    if "path" not in names and "id" in names:
-        table = table.append_column("path", table["id"])
+    return table.rename_columns([_TIMES.get(name, name) for name in table.column_names])
+
+
+def _with_paths(table: Any) -> Any:
+    """Where no path is named, the id is one."""
+    if "path" not in table.column_names and "id" in table.column_names:
+        return table.append_column("path", table["id"])
     return table
 
 

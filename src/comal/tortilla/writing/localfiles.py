@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from comal.errors import (
-    AccessDeniedError,
-    ComalError,
-    InvalidInputError,
-    ObjectNotFoundError,
-    StorageError,
-    shown,
-    translated,
-)
 from comal.limits import MIB
+from comal.storage.manyfiles import Part, file_sizes, opened, read_ahead, read_exactly
 from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.payloads import HEAD, Copied, Heads, Ints, all_zero, head_rows
 
-# O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _BUFFER = 2 * MIB
-_FAULTS: dict[type[BaseException], type[ComalError]] = {
-    FileNotFoundError: ObjectNotFoundError,
-    NotADirectoryError: ObjectNotFoundError,
-    PermissionError: AccessDeniedError,
-    OSError: StorageError,
-    ValueError: InvalidInputError,  # NUL in a path
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +30,7 @@ class Files:
 
     def sizes(self) -> Ints:
         """Sizes of the files now."""
-        sizes = np.zeros(len(self), np.int64)
-        for row, path in enumerate(self.paths.to_pylist()):
-            if path is not None:
-                sizes[row] = file_size(path)
-        return sizes
+        return file_sizes(self.paths.to_pylist())
 
     def take(self, rows: Ints) -> Files:
         """The payloads of `rows`."""
@@ -65,10 +43,25 @@ class Files:
 
     def copy(self, start: int, stop: int, out: Appender) -> Copied:
         """Append the files, many small ones by one write."""
-        copier = FileCopier(out)
-        for path in self.paths[start:stop].to_pylist():
-            copier.add(path)
-        return copier.finish()
+        paths = self.paths.slice(start, stop - start)
+        rows = np.flatnonzero(pc.is_valid(paths).to_numpy(zero_copy_only=False))
+        sizes = np.zeros(len(paths), np.int64)
+        heads = np.zeros((len(paths), HEAD), np.uint8)
+        empty = np.zeros(len(paths), bool)
+        for piece in read_ahead(paths.drop_null().to_pylist(), np.zeros_like(rows), _looked):
+            if isinstance(piece, Part):
+                row = rows[piece.row]
+                if not piece.start:
+                    sizes[row], empty[row] = piece.size, True
+                    heads[row] = head_rows([piece.view])
+                empty[row] &= all_zero(piece.view)
+                out.write(piece.view)
+            else:
+                mine = rows[piece.first : piece.first + len(piece.starts)]
+                sizes[mine] = piece.sizes
+                heads[mine], empty[mine] = piece.made
+                out.write(piece.array)
+        return Copied(sizes, heads, empty)
 
     def rasters(self, rows: Ints) -> list[Any]:
         """Their paths."""
@@ -84,37 +77,23 @@ class Files:
         return str(self.paths[row].as_py())
 
 
+def _looked(view: memoryview, starts: list[int], sizes: list[int]) -> tuple[Heads, Any]:
+    """The first bytes of the files in a buffer, and whether all of a file's bytes are zero."""
+    places = list(zip(starts, sizes, strict=True))
+    heads = head_rows([view[start : start + min(size, HEAD)] for start, size in places])
+    empty = [all_zero(view[start : start + size]) for start, size in places]
+    return heads, np.array(empty, bool)
+
+
 def file_size(path: str) -> int:
     """Size of a regular file."""
-    with translated(_FAULTS, "source cannot be read", where=shown(path, 200)):
-        status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
-    _check_regular(status, path)
-    return status.st_size
+    return int(file_sizes([path])[0])
 
 
 def file_head(path: str) -> bytes:
     """The first bytes of a regular file."""
-    with _opened(path) as (descriptor, _):
+    with opened(path) as (descriptor, _):
         return os.pread(descriptor, HEAD, 0)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[tuple[int, int]]:
-    """A descriptor of a regular file, and its size."""
-    with translated(_FAULTS, "source cannot be opened", where=shown(path, 200)):
-        descriptor = os.open(path, _OPEN)
-    try:
-        status = os.fstat(descriptor)
-        _check_regular(status, path)
-        yield descriptor, status.st_size
-    finally:
-        os.close(descriptor)
-
-
-def _check_regular(status: os.stat_result, path: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
-        raise InvalidInputError("source is no regular file", where=shown(path, 200), found=kind)
 
 
 class FileCopier:
@@ -133,7 +112,7 @@ class FileCopier:
         if path is None:
             self._note(0, b"", empty=False)
             return
-        with _opened(path) as (descriptor, size):
+        with opened(path) as (descriptor, size):
             # One byte more than the file is said to have is asked for: it shows growth.
             if self._used + size >= _BUFFER:
                 self.flush()
@@ -190,27 +169,3 @@ class FileCopier:
         return Copied(
             np.array(self._sizes, np.int64), head_rows(self._heads), np.array(self._empty, bool)
         )
-
-
-def read_exactly(descriptor: int, view: memoryview, size: int, path: str) -> None:
-    """Read `size` bytes into `view`; where `view` is longer, the file must end there."""
-    done = 0
-    while done < len(view):
-        with translated(_FAULTS, "source cannot be read", where=shown(path, 200)):
-            count = os.readv(descriptor, [view[done:] if done else view])
-        done += count
-        if not count or done > size:
-            break
-    if done != size:
-        raise changed(path, f"{done} bytes" if done < size else f"more than {size} bytes", size)
-
-
-def changed(where: str, found: str, expected: int) -> InvalidInputError:
-    """The error for a source that is no longer as long as it was."""
-    return InvalidInputError(
-        "source changed its size while it was copied",
-        where=shown(where, 200),
-        found=found,
-        expected=f"{expected} bytes",
-        hint="leave the sources alone while they are packed",
-    )

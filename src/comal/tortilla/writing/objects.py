@@ -14,14 +14,9 @@ from comal.errors import ComalError, InvalidInputError, StorageError, shown, tra
 from comal.limits import MIB
 from comal.plan import ByteRange
 from comal.storage import Source, open_source, parse_href
+from comal.storage.manyfiles import changed_size
 from comal.tortilla.writing.appender import Appender
-from comal.tortilla.writing.localfiles import (
-    FileCopier,
-    Files,
-    changed,
-    file_head,
-    file_size,
-)
+from comal.tortilla.writing.localfiles import FileCopier, Files, file_head, file_size
 from comal.tortilla.writing.payloads import (
     HEAD,
     UNKNOWN,
@@ -338,7 +333,7 @@ def _stream(value: Slice | Stream, out: Appender, copier: FileCopier, where: str
         out.write(chunk)
     size = out.position - start
     if expected not in (UNKNOWN, size):
-        raise changed(where, f"{size} bytes", expected)
+        raise changed_size(where, f"{size} bytes", expected)
     copier.note_streamed(size, head, empty=empty and size > 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
+from comal.limits import parse_size
 from comal.tortilla.writing.columns import SHORT
 from comal.tortilla.writing.payloads import Ints
 from comal.tortilla.writing.prepared import Prepared
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
-_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTP]I?B|B?)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +45,6 @@ class Cut:
     def is_none(self) -> bool:
         """Whether all goes into one file."""
         return self.size is None and self.rows is None and self.column is None
-
-
-def parse_size(size: int | str) -> int:
-    """Bytes of a size such as ``4_000_000_000``, ``"20GB"``, ``"500B"`` or ``"512 MiB"``."""
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match is not None:
-        unit = match[2].upper()
-        size = int(float(match[1]) * _UNITS["" if unit == "B" else unit])
-    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        raise InvalidInputError(
-            "no size", found=shown(size), expected="bytes, or text such as '20GB'"
-        )
-    return size
 
 
 @dataclass(slots=True)

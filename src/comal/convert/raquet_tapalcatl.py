@@ -1,0 +1,152 @@
+"""RaQuet to Tapalcatl: a raster drawn once as PNG tiles, for maps that compute nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal import raquet, tapalcatl
+from comal.errors import InvalidInputError
+from comal.grid import quadbin
+from comal.progress import Progress, silent
+from comal.raquet.spec import Band
+from comal.raster.tilecodec import encode_picture
+
+Bytes = npt.NDArray[np.uint8]
+Tile = tuple[int, int, int, bytes]
+_TAILS = "19"
+"""The finest quantiles that a file keeps: its first and last leave five percent outside."""
+_COLOURS = ("red", "green", "blue")
+
+
+def draw(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    bands: Sequence[int | str] | None = None,
+    stretch: tuple[float, float] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Any:
+    """Draw every tile of a RaQuet file as PNG into a Tapalcatl 2 tileset.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a RaQuet file.
+    out
+        A local folder, which appears when it is complete.
+    bands
+        One or three bands, by name or number from 1; by default those marked red, green and blue,
+        else the first. A single band with a colour table is drawn in its colours.
+    stretch
+        Values that become black and white. By default 8-bit colour is kept as it is, and of other
+        bands the inner 90 percent are stretched, by the statistics of the file.
+    options
+        As for `comal.tapalcatl.build`.
+
+    Returns
+    -------
+    comal.tapalcatl.Built
+
+    Raises
+    ------
+    InvalidInputError
+        No such bands, or neither one nor three; a stretch without extent.
+    """
+    with raquet.open(source) as file:
+        chosen = _chosen(file.bands, bands)
+        drawing = [_stretch(band, stretch) for band in chosen]
+        size = file.metadata.block_width
+        named = {"scale": size // 256 if size % 256 == 0 else 1, "ext": "png", **options}
+        named.setdefault("bounds", file.bounds)
+        return tapalcatl.build(_tiles(file, chosen, drawing, progress or silent), out, **named)
+
+
+def _tiles(
+    file: raquet.RaquetFile,
+    bands: Sequence[Band],
+    drawing: Sequence[tuple[float, float] | None],
+    progress: Progress,
+) -> Iterator[Tile]:
+    cells = file.cells()
+    zooms, xs, ys = quadbin.tiles(cells)
+    names = [band.name for band in bands]
+    for done, (z, x, y) in enumerate(zip(zooms.tolist(), xs.tolist(), ys.tolist(), strict=True)):
+        pixels: Any = file.tile(z, x, y, names, masked=True)
+        if not np.all(np.ma.getmaskarray(pixels)):
+            yield z, x, y, encode_picture(_picture(pixels, bands, drawing), "png")
+        progress(done + 1, len(cells), "tiles")
+
+
+def _picture(
+    pixels: Any, bands: Sequence[Band], drawing: Sequence[tuple[float, float] | None]
+) -> Bytes:
+    """Red, green, blue and alpha of a tile."""
+    clear = np.ma.getmaskarray(pixels).any(axis=0)
+    table = bands[0].colortable if len(bands) == 1 else None
+    if table is not None and pixels.dtype == np.uint8:
+        colours = np.zeros((256, 4), np.uint8)
+        for value, colour in table.items():
+            colours[value] = colour
+        picture: Bytes = np.moveaxis(colours[pixels.data[0]], -1, 0).copy()
+        picture[3][clear] = 0
+        return picture
+    shades = [_shade(band, ends) for band, ends in zip(np.ma.getdata(pixels), drawing, strict=True)]
+    alpha = np.where(clear, 0, 255).astype(np.uint8)
+    return np.stack([*(shades if len(shades) == 3 else shades * 3), alpha])
+
+
+def _shade(pixels: Any, ends: tuple[float, float] | None) -> Bytes:
+    if ends is None:
+        return np.asarray(pixels, np.uint8)
+    low, high = ends
+    share = (pixels.astype(np.float64) - low) / (high - low)
+    return np.asarray(np.nan_to_num(np.clip(share, 0, 1)) * 255 + 0.5, np.uint8)
+
+
+def _chosen(bands: Sequence[Band], wanted: Sequence[int | str] | None) -> list[Band]:
+    if wanted is None:
+        marked = {(band.colorinterp or "").lower(): band for band in reversed(bands)}
+        if set(_COLOURS) <= set(marked):
+            return [marked[colour] for colour in _COLOURS]
+        return [bands[0]]
+    known: dict[int | str, Band] = dict(enumerate(bands, start=1))
+    known.update({band.name: band for band in bands})
+    try:
+        found = [known[band] for band in wanted]
+    except KeyError as error:
+        raise InvalidInputError(
+            "no such band", found=error.args[0], expected=", ".join(band.name for band in bands)
+        ) from None
+    if len(found) not in {1, 3}:
+        raise InvalidInputError(
+            "neither one nor three bands", found=len(found), expected="1 for grey, 3 for colour"
+        )
+    return found
+
+
+def _stretch(band: Band, given: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Values that become black and white; None keeps bytes as they are."""
+    if given is not None:
+        if not given[0] < given[1]:
+            raise InvalidInputError("a stretch without extent", found=given)
+        return given
+    if band.dtype == "uint8":
+        return None
+    statistics = band.statistics
+    if statistics is None or statistics.min is None or statistics.max is None:
+        raise InvalidInputError(
+            "the file does not say how large its values are",
+            where=f"band {band.name}",
+            hint="give stretch=(low, high)",
+        )
+    tails = (statistics.quantiles or {}).get(_TAILS)
+    low, high = (tails[0], tails[-1]) if tails else (statistics.min, statistics.max)
+    if not low < high:
+        low, high = statistics.min, statistics.max
+    return (float(low), float(high)) if low < high else (float(low), float(low) + 1)

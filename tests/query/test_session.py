@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from comal.errors import ComalError, InvalidInputError, LimitExceededError, QueryError
+from comal.query import Function, Session
+
+
+def session(**changes: Any) -> Session:
+    def total(*columns: Any) -> Any:
+        found = columns[0]
+        for column in columns[1:]:
+            found = pc.add(found, column)
+        return found
+
+    def fail(*columns: Any) -> Any:
+        raise InvalidInputError("not today")
+
+    failures: list[ComalError] = []
+    return Session(
+        tables={"numbers": pa.table({"n": [1, 2, 3]})},
+        functions={
+            "total": Function(total, None, "BIGINT"),
+            "fail": Function(fail, None, "BIGINT"),
+        },
+        statements=[
+            "CREATE VIEW odd AS SELECT n FROM numbers WHERE n % 2 = 1",
+            "CREATE MACRO twice(a) AS total(a, a), (a, b) AS total(a, a, b, b)",
+        ],
+        failures=failures,
+        hint="the tables are numbers and odd",
+        **changes,
+    )
+
+
+def test_views_macros_and_functions_of_any_number_of_arguments() -> None:
+    held = session()
+    try:
+        assert held.query("SELECT sum(n) s FROM odd").to_pylist() == [{"s": 4}]
+        found = held.query("SELECT twice(n) a, twice(n, $k) b, total(n) c FROM odd", {"k": 5})
+        assert found.to_pylist() == [{"a": 2, "b": 12, "c": 1}, {"a": 6, "b": 16, "c": 3}]
+        with pytest.raises(LimitExceededError):
+            held.query("FROM numbers", max_rows=2)
+    finally:
+        held.close()
+
+
+def test_errors_are_ours() -> None:
+    held = session()
+    try:
+        with pytest.raises(InvalidInputError, match="not today"):
+            held.query("SELECT fail(n) FROM numbers")
+        assert held.query("SELECT 1 AS a").to_pylist() == [{"a": 1}]
+        with pytest.raises(QueryError) as caught:
+            held.query("SELECT * FROM even")
+        assert caught.value.hint == "the tables are numbers and odd"
+    finally:
+        held.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE t (a INT)",
+        "DROP VIEW odd",
+        "SELECT 1; SELECT 2",
+        "SELECT 1\0; DROP VIEW odd",
+        "SET lock_configuration = false",
+        "COPY (SELECT 1) TO 'x.csv'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "ATTACH 'x.db'",
+        "INSTALL spatial",
+        "WITH gone AS (DELETE FROM numbers RETURNING *) SELECT * FROM gone",
+    ],
+)
+def test_nothing_but_select(sql: str) -> None:
+    held = session(threads=1, memory_limit=1 << 28)
+    try:
+        with pytest.raises(QueryError):
+            held.query(sql)
+        assert held.query("SELECT count(*) c FROM odd").to_pylist() == [{"c": 2}]
+    finally:
+        held.close()
