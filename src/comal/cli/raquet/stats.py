@@ -1,0 +1,54 @@
+"""``comal raquet stats``: statistics of the bands, out of their pixels."""
+
+from __future__ import annotations
+
+import click
+
+from comal import raquet
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import working
+from comal.cli.raquet import choices
+from comal.cli.results import print_result
+
+
+@click.command(
+    "stats",
+    cls=Command,
+    examples=(
+        ("comal raquet stats dem.parquet", "all bands at full resolution"),
+        ("comal raquet stats dem.parquet --zoom 6 --stat mean --json", "of an overview"),
+    ),
+)
+@options.source
+@choices.bands
+@choices.stats
+@choices.zoom
+@choices.step
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal.")
+@options.pass_style
+def command(
+    style: options.Style,
+    source: str,
+    bands: tuple[str, ...],
+    stats: tuple[str, ...],
+    zoom: int | None,
+    step: int | None,
+    *,
+    as_csv: bool,
+) -> None:
+    """Compute statistics of every band of X from its pixels.
+
+    Pixels that are nodata or NaN do not count. Of a band without a nodata value nothing tells
+    pixels from the padding of tiles at the edge, and all count.
+    """
+    with working(f"statistics of {source}", style) as progress:
+        table = raquet.statistics(
+            source,
+            bands=bands or None,
+            zoom=zoom,
+            time=step,
+            stats=stats or choices.STATS,
+            progress=progress,
+        )
+    print_result(table, as_json=style.json, as_csv=as_csv)

@@ -1,0 +1,89 @@
+"""RaQuet: rasters as Parquet tables of tiles, with metadata 0.1.0 to 0.5.0.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.findings import Report as Report
+    from comal.raquet.checking.codes import CODES as CODES
+    from comal.raquet.checking.repairing import repair as repair
+    from comal.raquet.checking.run import LEVELS as LEVELS
+    from comal.raquet.checking.run import check as check
+    from comal.raquet.documents import metadata_json as metadata_json
+    from comal.raquet.exporting import Exported as Exported
+    from comal.raquet.exporting import preview as preview
+    from comal.raquet.exporting import to_cog as to_cog
+    from comal.raquet.exporting import to_geotiff as to_geotiff
+    from comal.raquet.partitioning import append_bands as append_bands
+    from comal.raquet.partitioning import merge as merge
+    from comal.raquet.partitioning import partition as partition
+    from comal.raquet.querying.session import RaquetConnection as RaquetConnection
+    from comal.raquet.querying.session import connect as connect
+    from comal.raquet.querying.session import sql as sql
+    from comal.raquet.querying.zonalstats import statistics as statistics
+    from comal.raquet.querying.zonalstats import zonal as zonal
+    from comal.raquet.reading.file import RaquetFile as RaquetFile
+    from comal.raquet.reading.opening import open as open  # noqa: A004 - raquet.open
+    from comal.raquet.reading.opening import open_async as open_async
+    from comal.raquet.reading.steps import TimeAxis as TimeAxis
+    from comal.raquet.reading.windows import Window as Window
+    from comal.raquet.spec import Band as Band
+    from comal.raquet.spec import BandStatistics as BandStatistics
+    from comal.raquet.spec import Metadata as Metadata
+    from comal.raquet.wire import parse_metadata as parse_metadata
+    from comal.raquet.writing.creating import Written as Written
+    from comal.raquet.writing.creating import write as write
+    from comal.raquet.writing.options import Options as Options
+
+# No module has the name of a function, so that importing one never hides the other.
+_HOMES = {
+    "Band": "spec",
+    "BandStatistics": "spec",
+    "CODES": "checking.codes",
+    "Exported": "exporting",
+    "LEVELS": "checking.run",
+    "Metadata": "spec",
+    "Options": "writing.options",
+    "RaquetConnection": "querying.session",
+    "RaquetFile": "reading.file",
+    "Report": "comal.findings",
+    "TimeAxis": "reading.steps",
+    "Window": "reading.windows",
+    "Written": "writing.creating",
+    "append_bands": "partitioning",
+    "check": "checking.run",
+    "connect": "querying.session",
+    "merge": "partitioning",
+    "metadata_json": "documents",
+    "open": "reading.opening",
+    "open_async": "reading.opening",
+    "parse_metadata": "wire",
+    "partition": "partitioning",
+    "preview": "exporting",
+    "repair": "checking.repairing",
+    "sql": "querying.session",
+    "statistics": "querying.zonalstats",
+    "to_cog": "exporting",
+    "to_geotiff": "exporting",
+    "write": "writing.creating",
+    "zonal": "querying.zonalstats",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.raquet' has no attribute {name!r}")
+    module = home if home.startswith("comal.") else f"comal.raquet.{home}"
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,266 @@
+"""Reading what the document of a RaQuet file says of its bands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from comal.errors import shown
+from comal.raquet import spec
+from comal.raquet.fields import Fields
+from comal.raquet.spec import Band, BandStatistics, Number
+
+_KNOWN = frozenset(
+    {
+        "name",
+        "type",
+        "nodata",
+        "description",
+        "unit",
+        "scale",
+        "offset",
+        "colorinterp",
+        "colortable",
+        "stats",
+        "histogram",
+        "source_band",
+        "STATISTICS_MINIMUM",
+        "STATISTICS_MAXIMUM",
+        "STATISTICS_MEAN",
+        "STATISTICS_STDDEV",
+        "STATISTICS_VALID_PERCENT",
+    }
+)
+_STATISTICS_KNOWN = frozenset(
+    {
+        "count",
+        "min",
+        "max",
+        "mean",
+        "stddev",
+        "sum",
+        "sum_squares",
+        "quantiles",
+        "top_values",
+        "approximated_stats",
+        "version",
+    }
+)
+_NOT_FINITE = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "infinity": math.inf,
+    "+inf": math.inf,
+    "+infinity": math.inf,
+    "-inf": -math.inf,
+    "-infinity": -math.inf,
+}
+_NONE = frozenset({"", "none", "null"})
+_MOST_DIGITS = 400
+
+
+def bands_of(root: Fields) -> tuple[Band, ...]:
+    """The bands of a document; what is wrong with them is noted in `root`."""
+    found = root.values.get("bands")
+    if not isinstance(found, list) or not found:
+        root.wrong("raquet-bands", "bands", "no bands")
+        return ()
+    bands: list[Band] = []
+    for index, one in enumerate(found):
+        fields = _fields(root, index, one)
+        if fields is not None and (band := _band(fields, _root_nodata(root, index))) is not None:
+            bands.append(band)
+    names = [band.name for band in bands]
+    twice = (
+        {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
+    )
+    for name in sorted(twice):
+        root.wrong("raquet-band-name", "bands", f"two bands {shown(name)}")
+    return tuple(bands)
+
+
+def _fields(root: Fields, index: int, one: object) -> Fields | None:
+    """A band as an object; early files of the DuckDB extension have pairs of name and type."""
+    if isinstance(one, list) and len(one) == 2:
+        one = {"name": one[0], "type": one[1]}
+    if isinstance(one, Mapping):
+        return root.element("bands", index, one)
+    root.wrong("raquet-bands", "bands", f"band {index} is no object")
+    return None
+
+
+def _root_nodata(root: Fields, index: int) -> Any:
+    """The value of the whole file (flat form), or that of the band in a list of them."""
+    value = root.values.get("nodata")
+    if isinstance(value, list):
+        return value[index] if index < len(value) else None
+    return value
+
+
+def _band(fields: Fields, root_nodata: Any) -> Band | None:
+    name, dtype = fields.values.get("name"), fields.values.get("type")
+    if not isinstance(name, str) or not name or name in spec.RESERVED:
+        fields.wrong("raquet-band-name", "name", f"{shown(name)} is no name of a band")
+        return None
+    if not isinstance(dtype, str) or dtype not in spec.DTYPES:
+        fields.wrong("raquet-band-type", "type", f"{shown(dtype)} is no type of pixels")
+        return None
+    colour = fields.text("colorinterp")
+    return Band(
+        name=name,
+        dtype=dtype,
+        nodata=_nodata(fields, root_nodata, dtype),
+        description=fields.text("description"),
+        unit=fields.text("unit"),
+        scale=_real(fields.number("scale")),
+        offset=_real(fields.number("offset")),
+        colorinterp=None if colour is None else colour.lower(),
+        colortable=_colortable(fields),
+        statistics=_statistics(fields),
+        histogram=fields.mapping("histogram"),
+        source_band=fields.whole("source_band", least=1),
+        extra=fields.rest(_KNOWN),
+    )
+
+
+def _real(value: Number | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _nodata(fields: Fields, root_nodata: Any, dtype: str) -> Number | None:
+    for value in (fields.values.get("nodata"), root_nodata):
+        if value is None or (isinstance(value, str) and value.strip().lower() in _NONE):
+            continue
+        number = parse_nodata(value, dtype)
+        if number is None:
+            fields.wrong("raquet-nodata", "nodata", f"{shown(value)} is no number")
+        return number
+    return None
+
+
+def parse_nodata(value: object, dtype: str) -> Number | None:
+    """A nodata value as it may be written, as the number that pixels of `dtype` are compared to.
+
+    Integers stay exact at any size. None when it is no number.
+    """
+    number = value
+    if isinstance(value, str):
+        number = _parsed(value.strip())
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    if np.dtype(dtype).kind == "f":
+        return _as_float(number)
+    if isinstance(number, float) and number.is_integer():
+        return int(number)
+    return number
+
+
+def _as_float(number: Number) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _parsed(text: str) -> Number | None:
+    special = _NOT_FINITE.get(text.lower())
+    if special is not None:
+        return special
+    if len(text) > _MOST_DIGITS or "_" in text:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _colortable(fields: Fields) -> dict[int, tuple[int, int, int, int]] | None:
+    found = fields.mapping("colortable")
+    if not found:
+        return None
+    table: dict[int, tuple[int, int, int, int]] = {}
+    for key, value in found.items():
+        colour = _colour(value)
+        if colour is None or not (key.isascii() and key.isdigit() and len(key) < 8):
+            fields.doubt("raquet-colortable", "colortable", f"{shown(key)}: {shown(value)}")
+            continue
+        table[int(key)] = colour
+    return table or None
+
+
+def _colour(value: object) -> tuple[int, int, int, int] | None:
+    if not isinstance(value, list) or len(value) not in {3, 4}:
+        return None
+    parts = [int(one) for one in value if isinstance(one, int | float) and 0 <= one <= 255]
+    if len(parts) != len(value):
+        return None
+    red, green, blue, alpha = (*parts, 255)[:4]
+    return red, green, blue, alpha
+
+
+def _statistics(band: Fields) -> BandStatistics | None:
+    """Statistics: an object ``stats`` in the flat form, keys of the band in the nested one."""
+    flat = band.mapping("stats")
+    if flat is None:
+        return _nested_statistics(band)
+    stats = band.inside("stats")
+    approximated = flat.get("approximated_stats")
+    version = flat.get("version")
+    return BandStatistics(
+        count=stats.whole("count"),
+        min=stats.number("min"),
+        max=stats.number("max"),
+        mean=_real(stats.number("mean")),
+        stddev=_real(stats.number("stddev")),
+        sum=stats.number("sum"),
+        sum_squares=stats.number("sum_squares"),
+        quantiles=_quantiles(stats),
+        top_values=_top_values(stats),
+        approximated=approximated if isinstance(approximated, bool) else None,
+        version=version if isinstance(version, str) else None,
+        extra=stats.rest(_STATISTICS_KNOWN),
+    )
+
+
+def _nested_statistics(band: Fields) -> BandStatistics | None:
+    if not any(key.startswith("STATISTICS_") for key in band.values):
+        return None
+    return BandStatistics(
+        min=band.number("STATISTICS_MINIMUM"),
+        max=band.number("STATISTICS_MAXIMUM"),
+        mean=_real(band.number("STATISTICS_MEAN")),
+        stddev=_real(band.number("STATISTICS_STDDEV")),
+        valid_percent=_real(band.number("STATISTICS_VALID_PERCENT")),
+    )
+
+
+def _quantiles(stats: Fields) -> dict[str, tuple[Number, ...]] | None:
+    found = stats.mapping("quantiles")
+    if found is None:
+        return None
+    kept: dict[str, tuple[Number, ...]] = {}
+    for key, values in found.items():
+        if isinstance(values, list) and all(_is_number(one) for one in values):
+            kept[key] = tuple(values)
+        else:
+            stats.doubt("raquet-quantiles", "quantiles", f"{shown(key)} is no list of numbers")
+    return kept
+
+
+def _top_values(stats: Fields) -> dict[str, int] | None:
+    found = stats.mapping("top_values")
+    if found is None:
+        return None
+    kept = {key: int(value) for key, value in found.items() if _is_number(value) and value >= 0}
+    if len(kept) < len(found):
+        stats.doubt("raquet-top-values", "top_values", "counts that are no numbers")
+    return kept
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

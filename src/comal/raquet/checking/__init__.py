@@ -1,0 +1,1 @@
+"""Checking RaQuet files, and mending what can be mended."""

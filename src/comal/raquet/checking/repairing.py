@@ -1,0 +1,335 @@
+"""`repair`: a copy of a file in which everything but the pixels is made right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal import grid
+from comal.errors import ConflictError, InvalidMetadataError, Problem, shown
+from comal.findings import Findings
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.plan import run
+from comal.progress import Progress, silent
+from comal.raquet import spec
+from comal.raquet.blobs import encode
+from comal.raquet.checking.codes import CODES
+from comal.raquet.checking.mending import Recount, on_grid, statistics_of_tile, usable_metadata
+from comal.raquet.checking.run import read_footer
+from comal.raquet.checking.table import Subject, check_bands, check_columns, read_subject
+from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
+from comal.raquet.documents import metadata_json
+from comal.raquet.gzipped import GZIP
+from comal.raquet.reading.part import Part
+from comal.raquet.reading.store import TileStore
+from comal.raquet.spec import Metadata
+from comal.raquet.writing.layout import Rows, row_groups, write_parquet
+from comal.storage import Source, StorageConfig, open_source
+from comal.storage.targets import new_file
+
+Ints = npt.NDArray[np.int64]
+_CACHE = 64 * MIB
+"""Column chunks that are kept: rows of one are not always copied one behind the other."""
+_WORKERS = 2
+
+
+def repair(
+    href: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    byte_interleaved: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+) -> Path:
+    """Write a copy of a RaQuet file with the same pixels and everything else right.
+
+    The metadata row is put first, tiles are sorted and laid out one to a page with a page index,
+    zlib streams become gzip members, bytes behind a stream go, and so do rows of tiles that are
+    all NULL, tiles that stand there twice alike, and columns that no band names. Counts, bounds
+    and sizes are made those of the tiles. Statistics are computed anew for bands with a nodata
+    value; without one nothing tells padding from pixels, and statistics are kept unless they
+    contradict themselves. The input is never changed.
+
+    Parameters
+    ----------
+    href
+        The file to mend.
+    output
+        The copy, a local path. It appears complete or not at all.
+    byte_interleaved
+        The tiles are interleaved byte by byte, as one writer does it: store them as they should
+        be. Only the pixels tell that they are, so this is never done unasked.
+    overwrite
+        Replace an existing target.
+    progress
+        Told how far the copy is.
+    limits, config
+        As for `check`.
+
+    Returns
+    -------
+    pathlib.Path
+        The copy.
+
+    Raises
+    ------
+    InvalidMetadataError
+        What nothing else tells: a tile that does not decode, one that stands there twice with
+        different pixels, ids that are no cells, a document that cannot be used. Nothing is
+        written.
+    ConflictError
+        The target exists, or is the input.
+    """
+    target = Path(output)
+    tell = progress or silent
+    with open_source(href, config=config) as source:
+        _refuse_input(source, target)
+        job = _Job.of(source, limits, byte_interleaved=byte_interleaved)
+        tell(0, len(job.rows), "tiles")
+        metadata = job.recounted(tell)
+        version = spec.WRITTEN[-1] if metadata.nested else spec.WRITTEN[0]
+        metadata = replace(metadata, version=version)
+        if byte_interleaved:
+            metadata = replace(metadata, processing={**metadata.processing, **_repaired_by()})
+        document = metadata_json(metadata, version)
+        with new_file(target, overwrite) as file:
+            write_parquet(file, metadata, document, version, job.groups(metadata, tell), job.kind)
+    return target
+
+
+def _repaired_by() -> dict[str, str]:
+    from comal import __version__  # noqa: PLC0415 - the package imports this module
+
+    return {REPAIRED_BY: f"comal {__version__}"}
+
+
+def _refuse_input(source: Source, target: Path) -> None:
+    if "://" not in source.href and target.exists() and target.samefile(source.href):
+        raise ConflictError(
+            "the target is the input",
+            where=shown(str(target), 200),
+            hint="a repair writes a copy; choose another name",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is copied."""
+
+    subject: Subject
+    metadata: Metadata
+    store: TileStore
+    rows: Ints
+    """Rows of the tiles, in the order of the copy."""
+    byte_interleaved: bool
+
+    @classmethod
+    def of(cls, source: Source, limits: Limits, *, byte_interleaved: bool) -> _Job:
+        """What there is; what makes it hopeless is an error."""
+        findings = Findings(CODES)
+        footer = read_footer(source, findings, limits)
+        subject = None
+        if footer is not None and check_columns(footer, findings):
+            subject = read_subject(source, footer, limits, findings)
+        if subject is None or findings.total > 0:
+            raise _hopeless(source, findings)
+        tiles = np.flatnonzero(subject.tiles)
+        wrong = tiles[~np.asarray(grid.is_valid(subject.ids[tiles]))]
+        findings.add_rows(
+            "raquet-cell", wrong, lambda row: (subject.place(row), "the block is no cell")
+        )
+        texts = [subject.documents.get(row) for row in np.flatnonzero(~subject.tiles).tolist()]
+        text = next((one for one in (*texts, *subject.documents.values()) if one), None)
+        if text is None:
+            findings.add("raquet-metadata-missing", "table", "no row holds metadata")
+        if not len(tiles):
+            findings.add("raquet-zoom-empty", "table", "no tile at all")
+        if findings.total or text is None:
+            raise _hopeless(source, findings)
+        cells = subject.ids[tiles]
+        metadata = on_grid(usable_metadata(text, cells, limits), cells)
+        if len(check_bands(subject, metadata, findings)) < len(metadata.columns):
+            raise _hopeless(source, findings)
+        store = _store(subject, metadata, text, limits, byte_interleaved=byte_interleaved)
+        rows = _sorted(subject, tiles, store)
+        return cls(subject, metadata, store, rows, byte_interleaved)
+
+    @property
+    def kind(self) -> str:
+        """Type of the column ``block``."""
+        return str(self.subject.footer.schema.field(spec.BLOCK).type)
+
+    def recounted(self, progress: Progress) -> Metadata:
+        """The document with the statistics of the tiles, each of which is decoded."""
+        recount = Recount.of(self.metadata)
+        finest: set[int] = set()
+        for start, stop in self._steps():
+            looked = self._looked(start, stop)
+            for row in self.rows[start:stop].tolist():
+                for number, pixels in enumerate(self._bands(row, looked)):
+                    if pixels is not None:
+                        recount.add(number, int(self.subject.ids[row]), pixels)
+                        finest.add(int(self.subject.ids[row]))
+            progress(stop, 2 * len(self.rows), "tiles")
+        zoom = self.metadata.max_zoom
+        count = sum(cell >> 52 & 31 == zoom for cell in finest)
+        return replace(recount.finish(), num_blocks=count)
+
+    def groups(self, metadata: Metadata, progress: Progress) -> Iterator[Rows]:
+        """The row groups of the copy."""
+        for start, stop in self._steps():
+            looked = self._looked(start, stop)
+            rows = self.rows[start:stop].tolist()
+            kept = [row for row in rows if any(looked[row, name][0] for name in metadata.columns)]
+            statistics = None
+            if metadata.tile_statistics:
+                tiles = [statistics_of_tile(metadata, self._bands(row, looked)) for row in kept]
+                statistics = np.stack(tiles) if tiles else None
+            if kept:
+                yield Rows(
+                    cells=self.subject.ids[kept],
+                    columns=[
+                        [self._blob(*looked[row, name]) for row in kept]
+                        for name in metadata.columns
+                    ],
+                    time_cf=self._times(kept),
+                    time_ts=self._stamps(kept),
+                    statistics=statistics,
+                )
+            progress(len(self.rows) + stop, 2 * len(self.rows), "tiles")
+
+    def _steps(self) -> Iterator[tuple[int, int]]:
+        cells = self.subject.ids[self.rows]
+        size = sum(band.pixel_type.itemsize for band in self.metadata.bands)
+        size *= self.metadata.block_width * self.metadata.block_height
+        return row_groups(cells, np.full(len(cells), size), grid.zooms)
+
+    def _looked(
+        self, start: int, stop: int
+    ) -> dict[tuple[int, str], tuple[bytes | None, Looked | None]]:
+        """Blobs of some rows and what is in them; the first that cannot be decoded is an error."""
+        columns = self.metadata.columns
+        keys = [(int(row), name) for row in self.rows[start:stop] for name in columns]
+        blobs = run(self.store.blobs_plan(keys), self.store.fetch)
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            found = dict(
+                zip(keys, pool.map(lambda key: self._look(key, blobs[key]), keys), strict=True)
+            )
+        return {key: (blobs[key], one) for key, one in found.items()}
+
+    def _look(self, key: tuple[int, str], blob: bytes | None) -> Looked | None:
+        if blob is None:
+            return None
+        row, name = key
+        place = f"{self.subject.place(row)}, band {shown(name)}"
+        found = look(
+            blob,
+            name,
+            self.metadata,
+            place,
+            self.subject.limits,
+            byte_interleaved=self.byte_interleaved,
+        )
+        if found.error is not None:
+            raise InvalidMetadataError(
+                "a tile cannot be mended, because nothing else tells its pixels",
+                where=place,
+                found=found.error.what,
+            ) from found.error
+        return found
+
+    def _bands(self, row: int, looked: dict[tuple[int, str], Any]) -> list[Any]:
+        """Pixels of every band of a tile, None for NULL."""
+        if not self.metadata.interleaved:
+            found = [looked[row, name][1] for name in self.metadata.columns]
+            return [None if one is None else one.pixels for one in found]
+        one = looked[row, spec.PIXELS][1]
+        count = len(self.metadata.bands)
+        return [None] * count if one is None else list(one.pixels)
+
+    def _blob(self, blob: bytes | None, found: Looked | None) -> bytes | None:
+        """The blob as it should be: the same one where it is right already."""
+        if blob is None or found is None:
+            return None
+        lossy = self.metadata.compression in spec.LOSSY_BANDS
+        sound = found.framing in {None, GZIP} and not found.behind
+        if lossy or (sound and not self.byte_interleaved):
+            return blob
+        assert found.pixels is not None
+        return encode(found.pixels, self.metadata.compression)
+
+    def _times(self, rows: list[int]) -> list[float] | None:
+        if self.metadata.time is None or self.subject.times is None:
+            return None
+        return [float(value) for value in self.subject.times[rows]]
+
+    def _stamps(self, rows: list[int]) -> list[int | None] | None:
+        if self.metadata.time is None:
+            return None
+        table = self.subject.table
+        if spec.TIME_TS not in table.column_names:
+            return [None] * len(rows)
+        stamps = table.take_rows(np.array(rows), [spec.TIME_TS]).column(0)
+        return [None if one is None else int(one) for one in stamps.cast("int64").to_pylist()]
+
+
+def _store(
+    subject: Subject, metadata: Metadata, text: str, limits: Limits, *, byte_interleaved: bool
+) -> TileStore:
+    part = Part(
+        subject.source.href,
+        subject.footer,
+        metadata,
+        text,
+        subject.ids,
+        {},
+        frozenset(),
+        subject.times,
+        None,
+    )
+    return TileStore(
+        [subject.source],
+        [part],
+        metadata,
+        cache_bytes=_CACHE,
+        byte_interleaved=byte_interleaved,
+        limits=limits,
+    )
+
+
+def _sorted(subject: Subject, tiles: Ints, store: TileStore) -> Ints:
+    """Rows by id and time; of rows that are alike only the first."""
+    ids = subject.ids[tiles]
+    times = np.zeros(len(tiles)) if subject.times is None else subject.times[tiles]
+    order = np.lexsort((times, ids))
+    rows, ids, times = tiles[order], ids[order], times[order]
+    same = np.concatenate([[False], (ids[1:] == ids[:-1]) & (times[1:] == times[:-1])])
+    for at in np.flatnonzero(same).tolist():
+        pair = [int(rows[at - 1]), int(rows[at])]
+        keys = [(row, name) for row in pair for name in store.columns]
+        blobs = run(store.blobs_plan(keys), store.fetch)
+        if any(blobs[pair[0], name] != blobs[pair[1], name] for name in store.columns):
+            raise InvalidMetadataError(
+                "a tile stands there twice with different pixels", where=subject.place(pair[1])
+            )
+    found: Ints = rows[~same]
+    return found
+
+
+def _hopeless(source: Source, findings: Findings) -> InvalidMetadataError:
+    problems: tuple[Problem, ...] = findings.report(source.href, None, "repair").problems
+    return InvalidMetadataError(
+        "the file cannot be repaired",
+        where=source.href,
+        found=problems[0].message if problems else None,
+        problems=problems,
+    )

@@ -1,0 +1,168 @@
+"""`check`: the order in which a file is gone through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from comal.errors import InvalidInputError, NotThisFormatError
+from comal.findings import OF_CONTENT, Findings, Report
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import ByteRange, Head, Tail, run
+from comal.progress import Progress, silent
+from comal.raquet.checking.codes import CODES
+from comal.raquet.checking.document import check_index, check_statistics, read_metadata
+from comal.raquet.checking.pageindex import check_page_index
+from comal.raquet.checking.statistics import band_checks
+from comal.raquet.checking.table import (
+    Subject,
+    check_bands,
+    check_columns,
+    check_layout,
+    check_metadata_row,
+    read_subject,
+)
+from comal.raquet.checking.tiles import ONE_OF, TileCheck, check_byte_interleaved
+from comal.storage import Source, StorageConfig, open_source
+from comal.table import footer_plan
+
+Location = str | os.PathLike[str]
+
+LEVELS = ("structure", "sample", "full")
+"""How thorough a check can be; see `check`."""
+_MAGIC = b"PAR1"
+
+
+def check(
+    href: Location | Sequence[Location],
+    *,
+    level: str = "full",
+    statistics: bool = False,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+) -> Report:
+    """List every problem of a RaQuet file.
+
+    Parameters
+    ----------
+    href
+        Path or URL of a file, or several, each of which is checked by itself.
+    level
+        ``structure``: schema, metadata and index; ``sample``: also one of each twenty tiles;
+        ``full``: every tile.
+    statistics
+        Recompute the statistics of bands and tiles, which needs the level ``full``.
+    progress
+        Told how far the check is.
+    limits
+        Caps on what a file may make us hold.
+    config
+        How to speak to remote storage.
+
+    Returns
+    -------
+    Report
+        All problems. A file that cannot be opened has a report as long as its first bytes are
+        those of a Parquet file. Memory does not grow with the file: one column chunk is held at a
+        time, and eight bytes for each tile.
+
+    Raises
+    ------
+    NotThisFormatError
+        Something else than Parquet is there.
+    ObjectNotFoundError, AccessDeniedError, StorageError, ObjectChangedError
+        Nothing is there, or it cannot be read.
+    InvalidInputError
+        An unknown level, or statistics without all tiles.
+    """
+    if level not in LEVELS:
+        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    if statistics and level != "full":
+        raise InvalidInputError("statistics need every tile", found=level, expected="level='full'")
+    hrefs = [href] if isinstance(href, str | os.PathLike) else list(href)
+    findings = Findings(CODES)
+    where = ""
+    for one in hrefs:
+        with open_source(one, config=config) as source:
+            where = where or source.href
+            found = Findings(CODES)
+            _check_file(source, level, found, progress or silent, limits, statistics=statistics)
+            if len(hrefs) == 1:
+                findings = found
+            else:
+                findings.take_all(found, PurePosixPath(source.href).name)
+    return findings.report(where, "parquet", level)
+
+
+def _check_file(
+    source: Source,
+    level: str,
+    findings: Findings,
+    progress: Progress,
+    limits: Limits,
+    *,
+    statistics: bool,
+) -> None:
+    footer = read_footer(source, findings, limits)
+    if footer is None or not check_columns(footer, findings):
+        return
+    progress(0, None, "index")
+    subject = read_subject(source, footer, limits, findings)
+    if subject is None:
+        return
+    text = check_metadata_row(subject, findings)
+    metadata = None if text is None else read_metadata(text, limits, findings)
+    if metadata is None:
+        check_layout(subject, [], findings)
+        return
+    columns = check_bands(subject, metadata, findings)
+    check_statistics(metadata, findings)
+    check_index(subject, metadata, findings)
+    check_layout(subject, columns, findings)
+    check_page_index(subject, findings)
+    _check_tiles(subject, metadata, columns, level, findings, progress, statistics=statistics)
+
+
+def _check_tiles(
+    subject: Subject,
+    metadata: Any,
+    columns: list[str],
+    level: str,
+    findings: Findings,
+    progress: Progress,
+    *,
+    statistics: bool,
+) -> None:
+    ranges: dict[int, tuple[float, float]] = {}
+    if level != "structure" and columns:
+        tiles = TileCheck(
+            subject,
+            metadata,
+            columns,
+            findings,
+            one_of=1 if level == "full" else ONE_OF,
+            checks=band_checks(metadata) if statistics else (),
+        )
+        tiles.run(progress)
+        ranges = tiles.ranges
+    check_byte_interleaved(subject, metadata, ranges, findings)
+
+
+def read_footer(source: Source, findings: Findings, limits: Limits) -> Any:
+    """The footer, or None; what is no Parquet file at all is an error."""
+    head, tail = source.fetch([Head(4), Tail(8)])
+    if head.data != _MAGIC:
+        raise NotThisFormatError(
+            "not a RaQuet file",
+            where=source.href,
+            found=f"first bytes {head.data.hex(' ') or 'missing'}",
+            expected="a Parquet file",
+        )
+    try:
+        return run(footer_plan(ByteRange(0, tail.total), limits=limits), source.fetch)
+    except OF_CONTENT as error:
+        findings.take_error(error, "raquet-parquet", "footer")
+        return None

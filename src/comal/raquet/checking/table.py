@@ -1,0 +1,277 @@
+"""The Parquet file: its columns, its order, and how its pages lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal.errors import shown
+from comal.findings import OF_CONTENT, Findings
+from comal.limits import Limits
+from comal.raquet import spec
+from comal.raquet.spec import Metadata
+from comal.storage import Source
+from comal.table import Footer, ParquetTable
+
+Ints = npt.NDArray[np.int64]
+
+_PLAIN = (1 << 0) | (1 << 3)
+"""PLAIN for values, RLE for levels."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """One file while it is checked."""
+
+    source: Source
+    footer: Footer
+    limits: Limits
+    ids: Ints
+    """``block`` of each row that could be read."""
+    groups: Ints
+    """Row group of each of them."""
+    times: npt.NDArray[np.float64] | None = None
+    """``time_cf`` of each, NaN for null."""
+    documents: dict[int, str] = field(default_factory=dict)
+    """Metadata that are not null, by row."""
+    metadata: Metadata | None = None
+
+    @property
+    def table(self) -> ParquetTable:
+        """What reads the file."""
+        return ParquetTable(self.source, self.footer, limits=self.limits)
+
+    @property
+    def tiles(self) -> npt.NDArray[np.bool_]:
+        """Which rows are tiles."""
+        found: npt.NDArray[np.bool_] = self.ids != 0
+        return found
+
+    def place(self, row: int) -> str:
+        """How messages call a row."""
+        return f"row group {self.groups[row]}, row {row}, block {self.ids[row]}"
+
+
+def check_columns(footer: Footer, findings: Findings) -> bool:
+    """RaQuet 0.1.0: block, metadata and one or more bands. False when nothing more can be told."""
+    schema = footer.schema
+    sound = True
+    for name in (spec.BLOCK, spec.METADATA):
+        if name not in schema.names:
+            findings.add("raquet-column-missing", "schema", f"no column {name}")
+            sound = False
+    if not sound:
+        return False
+    block, document = schema.field(spec.BLOCK).type, schema.field(spec.METADATA).type
+    if block not in {pa.uint64(), pa.int64()}:
+        findings.add("raquet-column-type", "schema", f"block is {block}, not uint64 or int64")
+        sound = False
+    if not _is_text(document):
+        findings.add("raquet-column-type", "schema", f"metadata is {document}, not string")
+        sound = False
+    if not any(
+        _is_bytes(one.type) for one in schema if one.name not in {spec.BLOCK, spec.METADATA}
+    ):
+        findings.add("raquet-column-missing", "schema", "no column of bytes: no band")
+    return sound
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def read_subject(
+    source: Source, footer: Footer, limits: Limits, findings: Findings
+) -> Subject | None:
+    """Ids, times and documents of all rows, row group by row group."""
+    names = [spec.BLOCK, spec.METADATA]
+    kinds = dict(zip(footer.schema.names, footer.schema.types, strict=True))
+    time = kinds.get(spec.TIME_CF)
+    if time is not None and (pa.types.is_floating(time) or pa.types.is_integer(time)):
+        names.append(spec.TIME_CF)
+    elif time is not None:
+        findings.add("raquet-column-type", "schema", f"time_cf is {time}, not float64")
+    found = _Columns()
+    for groups, rows in _readable(ParquetTable(source, footer, limits=limits), names, findings):
+        nulls = rows.column(spec.BLOCK).null_count
+        if nulls:
+            place = f"row group {groups[0]}" if len(groups) == 1 else "column block"
+            findings.add("raquet-cell", place, f"block is NULL in {nulls} rows")
+        found.add(np.repeat(groups, footer.layout.rows[groups]), rows)
+    if not found.ids:
+        if not findings.total:
+            findings.add("raquet-metadata-missing", "table", "the table has no rows")
+        return None
+    return Subject(
+        source,
+        footer,
+        limits,
+        np.concatenate(found.ids),
+        np.concatenate(found.groups),
+        np.concatenate(found.times) if found.times else None,
+        found.documents,
+    )
+
+
+class _Columns:
+    """Rows of the short columns, as they come."""
+
+    def __init__(self) -> None:
+        self.ids: list[Ints] = []
+        self.groups: list[Ints] = []
+        self.times: list[npt.NDArray[np.float64]] = []
+        self.documents: dict[int, str] = {}
+        self._count = 0
+
+    def add(self, groups: Ints, rows: Any) -> None:
+        """Rows and the row group of each."""
+        # NULL is reported by itself; 1 is no cell, and no metadata row.
+        ids = rows.column(spec.BLOCK).fill_null(1).to_numpy()
+        self.ids.append(ids.astype(np.int64, copy=False))
+        self.groups.append(groups)
+        if spec.TIME_CF in rows.column_names:
+            column = rows.column(spec.TIME_CF).cast(pa.float64(), safe=False)
+            self.times.append(column.to_numpy())
+        column = rows.column(spec.METADATA)
+        if column.null_count < len(column):
+            for row in np.flatnonzero(column.is_valid().to_numpy()).tolist():
+                if len(self.documents) < _MOST_DOCUMENTS:
+                    self.documents[self._count + row] = _decoded(column[row].as_py())
+        self._count += int(rows.num_rows)
+
+
+_MOST_DOCUMENTS = 100
+
+
+def _decoded(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _readable(
+    table: ParquetTable, names: list[str], findings: Findings
+) -> Iterator[tuple[list[int], Any]]:
+    """Row groups that can be read, as many at a time as are short; the others become findings."""
+    every = np.flatnonzero(table.footer.layout.rows).tolist()
+    for groups in table.runs(names, every):
+        try:
+            yield groups, table.read(names, groups).combine_chunks()
+        except OF_CONTENT:
+            for group in groups:
+                try:
+                    rows = table.read(names, [group])
+                except OF_CONTENT as error:
+                    findings.take_error(error, "raquet-page", f"row group {group}")
+                    continue
+                yield [group], rows.combine_chunks()
+
+
+def check_metadata_row(subject: Subject, findings: Findings) -> str | None:
+    """RaQuet 0.1.0: the document stands in the row where block = 0, and in no other."""
+    rows = np.flatnonzero(subject.ids == 0)
+    if not len(rows):
+        findings.add("raquet-metadata-missing", "table", "no row has block 0")
+    if len(rows) > 1:
+        findings.add(
+            "raquet-metadata-twice",
+            subject.place(int(rows[1])),
+            f"{len(rows)} rows have block 0",
+        )
+    found: str | None = None
+    for row in rows.tolist():
+        if row not in subject.documents:
+            findings.add("raquet-metadata-missing", subject.place(row), "metadata is NULL")
+        elif found is None:
+            found = subject.documents[row]
+    for row in subject.documents:
+        if subject.ids[row] != 0:
+            findings.add(
+                "raquet-metadata-in-tile", subject.place(row), "metadata in the row of a tile"
+            )
+    key_values = subject.footer.metadata.metadata or {}
+    early = key_values.get(spec.METADATA_KEY.encode())
+    if early is not None and found is not None and early.decode("utf-8", "replace") != found:
+        findings.add(
+            "raquet-metadata-key",
+            f"footer, key {spec.METADATA_KEY}",
+            "not the metadata of the metadata row",
+        )
+    return found
+
+
+def check_bands(subject: Subject, metadata: Metadata, findings: Findings) -> list[str]:
+    """Columns against metadata; the columns of pixels that are there come back."""
+    schema = subject.footer.schema
+    usable = []
+    for name in metadata.columns:
+        if name not in schema.names:
+            findings.add("raquet-band-column", f"band {shown(name)}", "no column of that name")
+        elif not _is_text(schema.field(name).type):
+            findings.add(
+                "raquet-band-column",
+                f"band {shown(name)}",
+                f"the column is {schema.field(name).type}, not binary",
+            )
+        else:
+            usable.append(name)
+    for name in metadata.statistics_columns:
+        if name not in schema.names:
+            findings.add("raquet-statistics-column", f"column {shown(name)}", "it is missing")
+    for one in schema:
+        if _is_bytes(one.type) and one.name not in {*metadata.columns, spec.METADATA}:
+            findings.add("raquet-column-extra", f"column {shown(one.name)}", "no band names it")
+    if metadata.time is not None and subject.times is None:
+        findings.add("raquet-time-column", "schema", "no column time_cf")
+    elif subject.times is not None:
+        missing = np.flatnonzero(np.isnan(subject.times) & subject.tiles)
+        findings.add_rows(
+            "raquet-time-column", missing, lambda row: (subject.place(row), "time_cf is NULL")
+        )
+    return usable
+
+
+def check_layout(subject: Subject, columns: list[str], findings: Findings) -> None:
+    """Whether tiles can be read one by one, and whether rows are in the order that is declared."""
+    layout = subject.footer.layout
+    for name in columns:
+        leaves = list(layout.leaves[name])
+        reasons = []
+        if layout.codec[:, leaves].any():
+            reasons.append("a Parquet codec")
+        if (layout.encodings[:, leaves] & ~_PLAIN).any():
+            reasons.append("a dictionary")
+        if not (layout.offset_index[:, leaves] > 0).all():
+            reasons.append("no page index")
+        if reasons:
+            findings.add("raquet-pages", f"column {shown(name)}", ", ".join(reasons))
+    ids = subject.ids
+    tiles = ids[subject.tiles]
+    falls = np.flatnonzero(tiles[1:] < tiles[:-1])
+    if len(falls):
+        rows = np.flatnonzero(subject.tiles)[falls + 1]
+        findings.add(
+            "raquet-order", subject.place(int(rows[0])), f"{len(rows)} tiles are behind a larger id"
+        )
+    if _declares_order(subject) and (ids[1:] < ids[:-1]).any():
+        row = int(np.argmax(ids[1:] < ids[:-1])) + 1
+        findings.add(
+            "raquet-sorting", subject.place(row), "sorting_columns promise ascending blocks"
+        )
+
+
+def _declares_order(subject: Subject) -> bool:
+    layout = subject.footer.layout
+    block = layout.leaves[spec.BLOCK][0]
+    try:
+        declared = subject.footer.metadata.row_group(0).sorting_columns
+    except (pa.ArrowException, OSError, ValueError, IndexError):
+        return False
+    return bool(declared) and declared[0].column_index == block and not declared[0].descending

@@ -1,0 +1,259 @@
+"""Writing the document of a RaQuet file, as metadata 0.1.0 (flat) or 0.5.0 (nested).
+
+The same metadata give the same text: keys stand in one order, and nothing depends on a clock.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from comal.errors import InvalidInputError
+from comal.raquet import spec
+from comal.raquet.spec import Band, BandStatistics, Metadata, Number
+
+
+def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
+    """The document as text.
+
+    Parameters
+    ----------
+    metadata
+        What to write; its own `version` and form do not matter.
+    version
+        ``"0.1.0"`` or ``"0.5.0"``. Keys that 0.1.0 does not know (time, scale, offset, unit,
+        description, tile statistics, custom) are written there too where they are set: its
+        readers look up keys by name.
+
+    Raises
+    ------
+    InvalidInputError
+        Another version; or pixels that readers of 0.1.0 would misread: interleaved, JPEG, WebP,
+        float16.
+    """
+    if version not in spec.WRITTEN:
+        raise InvalidInputError(
+            "RaQuet metadata cannot be written in this version",
+            found=version,
+            expected=" or ".join(spec.WRITTEN),
+        )
+    document = _flat(metadata) if version == spec.WRITTEN[0] else _nested(metadata, version)
+    for key, value in metadata.extra.items():
+        document.setdefault(key, value)
+    return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def check_version(metadata: Metadata, version: str) -> None:
+    """Refuse to say in 0.1.0 what its readers would misread."""
+    later = [
+        name
+        for name, found in (
+            (f"the {metadata.layout} layout", metadata.interleaved),
+            (f"compression {metadata.compression}", metadata.compression in spec.LOSSY_BANDS),
+            ("type float16", any(band.dtype == "float16" for band in metadata.bands)),
+        )
+        if found
+    ]
+    if later and version == spec.WRITTEN[0]:
+        raise InvalidInputError(
+            f"RaQuet {version} has no such pixels",
+            found=", ".join(later),
+            hint=f"write version {spec.WRITTEN[-1]}",
+        )
+
+
+# -- 0.1.0 ----------------------------------------------------------------------------------------
+
+
+def _flat(metadata: Metadata) -> dict[str, Any]:
+    """RaQuet 0.1.0, metadata specification."""
+    check_version(metadata, spec.WRITTEN[0])
+    document: dict[str, Any] = {
+        "version": spec.WRITTEN[0],
+        "compression": metadata.compression,
+        "block_resolution": metadata.max_zoom,
+        "minresolution": metadata.min_zoom,
+        "maxresolution": metadata.max_zoom,
+        "nodata": _common_nodata(metadata),
+        "bounds": list(metadata.bounds),
+        "center": list(metadata.center),
+        "width": metadata.width,
+        "height": metadata.height,
+        "block_width": metadata.block_width,
+        "block_height": metadata.block_height,
+        "num_blocks": metadata.num_blocks,
+        "num_pixels": metadata.width * metadata.height,
+        "pixel_resolution": _pixel_zoom(metadata),
+        "bands": [_flat_band(band) for band in metadata.bands],
+    }
+    if metadata.num_blocks is None:
+        del document["num_blocks"]
+    return document | _later(metadata)
+
+
+def _flat_band(band: Band) -> dict[str, Any]:
+    document: dict[str, Any] = {"type": band.dtype, "name": band.name}
+    if band.statistics is not None:
+        document["stats"] = _flat_statistics(band.statistics)
+    if band.colorinterp is not None:
+        document["colorinterp"] = band.colorinterp
+    # "String representation of the band-specific NoData value"
+    document["nodata"] = None if band.nodata is None else _text(band.nodata)
+    document["colortable"] = _colortable(band)
+    for key in ("description", "unit", "scale", "offset", "histogram", "source_band"):
+        value = getattr(band, key)
+        if value is not None:
+            document[key] = value
+    return _with_extra(document, band.extra)
+
+
+def _flat_statistics(statistics: BandStatistics) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        key: _finite(getattr(statistics, key))
+        for key in ("min", "max", "mean", "stddev", "sum", "sum_squares", "count")
+    }
+    if statistics.quantiles is not None:
+        document["quantiles"] = {key: list(one) for key, one in statistics.quantiles.items()}
+    if statistics.top_values is not None:
+        document["top_values"] = dict(statistics.top_values)
+    if statistics.version is not None:
+        document["version"] = statistics.version
+    if statistics.approximated is not None:
+        document["approximated_stats"] = statistics.approximated
+    return _with_extra(document, statistics.extra)
+
+
+def _common_nodata(metadata: Metadata) -> Number | None:
+    """The value on which all bands agree, if JSON can hold it as a number."""
+    values = {band.nodata for band in metadata.bands}
+    value = values.pop()
+    if values or value is None or not math.isfinite(value):
+        return None
+    return value
+
+
+def _text(nodata: Number) -> str:
+    if math.isnan(nodata):
+        return "NaN"
+    if math.isinf(nodata):
+        return "Infinity" if nodata > 0 else "-Infinity"
+    return str(nodata)
+
+
+# -- 0.5.0 ----------------------------------------------------------------------------------------
+
+
+def _nested(metadata: Metadata, version: str) -> dict[str, Any]:
+    tiling: dict[str, Any] = {
+        "scheme": "quadbin",
+        "block_width": metadata.block_width,
+        "block_height": metadata.block_height,
+        "min_zoom": metadata.min_zoom,
+        "max_zoom": metadata.max_zoom,
+        "pixel_zoom": _pixel_zoom(metadata),
+    }
+    if metadata.num_blocks is not None:
+        tiling["num_blocks"] = metadata.num_blocks
+    document: dict[str, Any] = {
+        "file_format": "raquet",
+        "version": version,
+        "width": metadata.width,
+        "height": metadata.height,
+        "crs": "EPSG:3857",
+        "bounds": list(metadata.bounds),
+        "bounds_crs": "EPSG:4326",
+        "tiling": tiling,
+        "compression": metadata.compression,
+        "bands": [_nested_band(band) for band in metadata.bands],
+    }
+    if metadata.interleaved:
+        document["band_layout"] = metadata.layout
+    if metadata.compression in spec.LOSSY_BANDS and metadata.quality is not None:
+        document["compression_quality"] = metadata.quality
+    return document | _later(metadata)
+
+
+def _nested_band(band: Band) -> dict[str, Any]:
+    statistics = band.statistics or BandStatistics()
+    nodata: Any = band.nodata
+    if nodata is not None and not math.isfinite(nodata):
+        nodata = _text(nodata)
+    document: dict[str, Any] = {
+        "name": band.name,
+        "description": band.description or "",
+        "type": band.dtype,
+        "nodata": nodata,
+        "unit": band.unit or "",
+        "scale": band.scale,
+        "offset": band.offset,
+        "colorinterp": band.colorinterp or "undefined",
+        "colortable": _colortable(band),
+    }
+    named = {
+        "STATISTICS_MINIMUM": _finite(statistics.min),
+        "STATISTICS_MAXIMUM": _finite(statistics.max),
+        "STATISTICS_MEAN": _finite(statistics.mean),
+        "STATISTICS_STDDEV": _finite(statistics.stddev),
+        "STATISTICS_VALID_PERCENT": _finite(statistics.valid_percent),
+    }
+    if band.statistics is not None:
+        document |= named
+    for key in ("histogram", "source_band"):
+        value = getattr(band, key)
+        if value is not None:
+            document[key] = value
+    return _with_extra(document, band.extra)
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+
+def _later(metadata: Metadata) -> dict[str, Any]:
+    """Keys that came after 0.1.0 and are the same in both forms."""
+    document: dict[str, Any] = {}
+    if metadata.time is not None:
+        document["time"] = metadata.time
+    if metadata.tile_statistics:
+        document["tile_statistics"] = True
+        document["tile_statistics_columns"] = list(metadata.tile_statistics)
+    if metadata.processing:
+        document["processing"] = metadata.processing
+    if metadata.custom:
+        document["custom"] = metadata.custom
+    return document
+
+
+def _pixel_zoom(metadata: Metadata) -> int:
+    """Zoom at which a pixel is a cell: zoom of the tiles + log4(pixels of a tile)."""
+    return metadata.max_zoom + round(math.log(metadata.block_width * metadata.block_height, 4))
+
+
+def _colortable(band: Band) -> dict[str, list[int]] | None:
+    if band.colortable is None:
+        return None
+    return {str(value): list(colour) for value, colour in sorted(band.colortable.items())}
+
+
+def _finite(value: Number | None) -> Number | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def _with_extra(document: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    return document | {key: value for key, value in extra.items() if key not in document}
+
+
+def _plain(value: Any) -> Any:
+    """The same value where JSON can hold it; numbers that it cannot hold as their names."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,1 @@
+"""Questions to RaQuet files: SQL with the functions that its users know, and zonal statistics."""

@@ -1,0 +1,200 @@
+"""Areas on the ground as pixels of tiles, true to Web Mercator.
+
+Edges are straight in the CRS that the areas come in: in longitude and latitude a row of pixels lies
+at the latitude that Web Mercator gives it, not at one interpolated within the tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+from comal.geo.geometry import densified
+from comal.geo.scanline import Edges, Method, Spans, area_spans
+from comal.grid import HALF, LATITUDE_LIMIT, lonlat_to_xy, tile_box_3857, xy_to_lonlat
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """n areas, ready to be laid over tiles."""
+
+    edges: Edges
+    """u to the east and v to the south, in degrees or in metres of EPSG:3857."""
+    metric: bool
+    """Whether the unit is metres of EPSG:3857."""
+    first: Ints
+    """Number of the first edge of each area, and at last the number of all edges."""
+    boxes: Floats
+    """West, south, east, north of each area in degrees, shape (n, 4); NaN for empty ones.
+
+    Areas over the antimeridian have an east beyond 180.
+    """
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @classmethod
+    def of(cls, shapes: Any, crs: Any = "EPSG:4326") -> Areas:
+        """Areas from shapely polygons.
+
+        Parameters
+        ----------
+        shapes
+            Sequence of polygons and multipolygons; None and empty ones hold no pixel.
+        crs
+            What they are in, in any form that PROJ reads. Anything but EPSG:3857 and geographic
+            CRS is transformed to longitude and latitude, with its edges bent as the CRS bends
+            them.
+
+        Raises
+        ------
+        InvalidInputError
+            Not areas, invalid ones, or an unknown CRS.
+        """
+        found = np.empty(len(shapes), object)
+        found[:] = list(shapes)
+        metric, found = _placed(found, crs)
+        edges = Edges.of(found)
+        turns = [edges] if metric else _turned(edges)
+        zone = np.concatenate([one.zone for one in turns])
+        order = np.argsort(zone, kind="stable")
+        parts = [
+            np.concatenate([getattr(one, name) for one in turns])[order]
+            for name in ("zone", "u0", "v0", "u1", "v1")
+        ]
+        merged = Edges(*parts)
+        first = np.searchsorted(merged.zone, np.arange(len(found) + 1)).astype(np.int64)
+        return cls(merged, metric, first, _boxes(found, metric=metric))
+
+    def on_tile(
+        self,
+        tile: tuple[int, int, int],
+        shape: tuple[int, int],
+        method: Method = "centre",
+        chosen: Ints | None = None,
+    ) -> Spans:
+        """The pixels of a tile that the areas hold.
+
+        Parameters
+        ----------
+        tile
+            Zoom, column and row.
+        shape
+            Rows and columns of its pixels.
+        method
+            See `comal.geo.scanline.area_spans`.
+        chosen
+            Numbers of the areas that may lie on the tile, ascending; None for all.
+        """
+        height, width = shape
+        edges = self.edges if chosen is None else self.edges.take(self._rows(chosen))
+        rows = np.arange(2 * height + 1) / 2
+        z, x, y = tile
+        if self.metric:
+            west, south, east, north = tile_box_3857(z, x, y)
+            lines = rows / height * (north - south) - north
+        else:
+            west, east = (column / 2**z * 360 - 180 for column in (x, x + 1))
+            _, latitude = xy_to_lonlat(np.full(len(rows), x), y + rows / height, z)
+            lines = -latitude
+        step = (east - west) / width
+        local = Edges(
+            edges.zone, (edges.u0 - west) / step, edges.v0, (edges.u1 - west) / step, edges.v1
+        )
+        return area_spans(local, lines[::2], lines[1::2], width, method)
+
+    def _rows(self, chosen: Ints) -> Any:
+        if len(chosen) == len(self):
+            return slice(None)
+        start, stop = self.first[chosen], self.first[chosen + 1]
+        count = stop - start
+        before = np.repeat(np.cumsum(count) - count, count)
+        return np.arange(len(before)) - before + np.repeat(start, count)
+
+
+def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
+    """The shapes in degrees or in metres of EPSG:3857, and whether it is the latter."""
+    import shapely  # noqa: PLC0415
+
+    # pyproj is needed for other CRS only.
+    if isinstance(crs, str) and crs.upper() in {"EPSG:4326", "OGC:CRS84"}:
+        return False, shapes
+    from pyproj import CRS  # noqa: PLC0415
+    from pyproj.exceptions import CRSError  # noqa: PLC0415
+
+    from comal.geo.crs import projection  # noqa: PLC0415
+
+    try:
+        known = CRS.from_user_input(crs)
+    except CRSError as error:
+        raise InvalidInputError("unknown CRS of zones", found=str(crs)) from error
+    if known.to_epsg() == 3857:
+        return True, shapes
+    source = projection(known.to_wkt(), "zones")
+    bent = shapes if source.is_geographic else densified(source, shapes)
+    present = ~(shapely.is_missing(bent) | shapely.is_empty(bent))
+    points, owner = shapely.get_coordinates(bent[present], return_index=True)
+    lon, lat = source.to_lonlat(points[:, 0], points[:, 1])
+    if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
+        row = int(owner[np.argmax(~(np.isfinite(lon) & np.isfinite(lat)))])
+        raise InvalidInputError(
+            "a zone lies where its CRS is not defined",
+            where=f"zone {np.flatnonzero(present)[row]}",
+        )
+    result = np.array(bent, object)
+    result[present] = shapely.set_coordinates(bent[present], np.stack([lon, lat], axis=1))
+    return False, result
+
+
+def _turned(edges: Edges) -> list[Edges]:
+    """The edges, and those of areas beyond 180 degrees once more at the other side of the map."""
+    found = [edges]
+    for turn, beyond in (
+        (360.0, np.maximum(edges.u0, edges.u1) > 180),
+        (-360.0, np.minimum(edges.u0, edges.u1) < -180),
+    ):
+        zones = np.unique(edges.zone[beyond])
+        if len(zones):
+            some = edges.take(np.isin(edges.zone, zones))
+            found.append(Edges(some.zone, some.u0 - turn, some.v0, some.u1 - turn, some.v1))
+    return found
+
+
+def _boxes(shapes: Any, *, metric: bool) -> Floats:
+    import shapely  # noqa: PLC0415
+
+    boxes: Floats = shapely.bounds(shapes)
+    if not metric:
+        return boxes
+    result = np.empty_like(boxes)
+    for first in (0, 2):
+        x, y = boxes[:, first], boxes[:, first + 1]
+        lon, lat = xy_to_lonlat((x / HALF + 1) / 2, ((1 - y / HALF) / 2).clip(0, 1), 0)
+        result[:, first], result[:, first + 1] = lon, lat
+    return result
+
+
+def tile_pairs(areas: Areas, zoom: int) -> tuple[Floats, Floats]:
+    """Windows of tiles of zoom `zoom` that the boxes of areas overlap, as fractions.
+
+    Returns
+    -------
+    Two arrays (n, 2): west and east column, north and south row; NaN for areas that are empty or
+    beyond the limit of Web Mercator.
+    """
+    west, south, east, north = areas.boxes.T
+    side = 2.0**zoom
+    columns = np.stack([(west / 360 + 0.5) * side, (east / 360 + 0.5) * side], axis=1)
+    inside = (north > -LATITUDE_LIMIT) & (south < LATITUDE_LIMIT)
+    _, top = lonlat_to_xy(np.zeros(len(north)), north, zoom)
+    _, bottom = lonlat_to_xy(np.zeros(len(south)), south, zoom)
+    rows = np.stack([top, bottom], axis=1)
+    rows[~inside] = np.nan
+    return columns, rows

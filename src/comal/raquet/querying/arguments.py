@@ -1,0 +1,114 @@
+"""Columns of a query as numpy arrays, and results as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, shown
+
+
+def flat(column: Any) -> Any:
+    """A column as one Arrow array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks()
+    return column
+
+
+def of_valid_rows(columns: Sequence[Any], call: Callable[..., Any], kind: Any) -> Any:
+    """The result of `call` for the rows without a null; null for the others.
+
+    `call` is given Arrow arrays without nulls and returns an Arrow array, or what one can be made
+    of, with as many rows.
+    """
+    arrays = [flat(column) for column in columns]
+    rows = len(arrays[0])
+    valid = np.ones(rows, np.bool_)
+    for array in arrays:
+        if array.null_count:
+            valid &= array.is_valid().to_numpy(zero_copy_only=False)
+    count = int(valid.sum())
+    if not count:
+        return pa.nulls(rows, kind)
+    if count < rows:
+        mask = pa.array(valid)
+        arrays = [array.filter(mask) for array in arrays]
+    result = call(*arrays)
+    if not isinstance(result, pa.Array):
+        result = pa.array(result, kind)
+    if result.type != kind:
+        result = result.cast(kind)
+    if count == rows:
+        return result
+    return result.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+
+def whole(column: Any, what: str) -> Any:
+    """Integers, also where a query writes 5.0."""
+    if pa.types.is_integer(column.type):
+        numbers = column.to_numpy(zero_copy_only=False)
+        if column.type == pa.uint64() and (numbers > np.iinfo(np.int64).max).any():
+            raise InvalidInputError(f"{what} is too large", found=int(numbers.max()))
+        return numbers.astype(np.int64)
+    values = real(column, what)
+    if (values != np.floor(values)).any():
+        raise InvalidInputError(f"{what} is no whole number")
+    return values.astype(np.int64)
+
+
+def real(column: Any, what: str) -> Any:
+    """Numbers of any type as float64."""
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InvalidInputError(f"{what} is no number", found=str(kind))
+    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def texts(column: Any, what: str) -> list[str]:
+    """Texts."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise InvalidInputError(f"{what} is no text", found=str(column.type))
+    found: list[str] = column.to_pylist()
+    return found
+
+
+def is_bytes(column: Any) -> bool:
+    """Whether a column holds blobs."""
+    return bool(pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type))
+
+
+def is_text(column: Any) -> bool:
+    """Whether a column holds texts."""
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def blobs(column: Any, what: str) -> list[bytes]:
+    """Blobs."""
+    if not is_bytes(column):
+        raise InvalidInputError(f"{what} is no blob", found=str(column.type))
+    found: list[bytes] = column.to_pylist()
+    return found
+
+
+def shapes(column: Any) -> Any:
+    """Geometries: DuckDB's own type, WKB, or WKT."""
+    import shapely  # noqa: PLC0415
+
+    if is_bytes(column):
+        read, given = shapely.from_wkb, column.to_numpy(zero_copy_only=False)
+    elif is_text(column):
+        read, given = shapely.from_wkt, column.to_numpy(zero_copy_only=False)
+    else:
+        raise InvalidInputError(
+            "no geometry", found=str(column.type), expected="a GEOMETRY, WKB or WKT"
+        )
+    # Most queries have one geometry for all rows.
+    unique, inverse = np.unique(given.astype(object), return_inverse=True)
+    try:
+        found = read(unique)
+    except shapely.errors.ShapelyError as error:
+        raise InvalidInputError("no geometry", found=shown(str(error), 100)) from error
+    return np.asarray(found, object)[inverse]

@@ -1,0 +1,393 @@
+"""RaQuet files in DuckDB: views without overviews, and the functions of `names`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from comal import grid
+from comal.errors import ComalError, InvalidInputError, shown
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.query import Function, Session, run_isolated
+from comal.raquet.querying.files import Files, Location, opened
+from comal.raquet.querying.names import FUNCTIONS, MACROS
+from comal.raquet.querying.scanning import Deferred, TileScan
+from comal.raquet.reading.file import RaquetFile
+from comal.raquet.spec import TIME_CF, Metadata
+from comal.storage import StorageConfig
+
+RASTER = "raster"
+"""Name of the data set where only one is given."""
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_VIEWS = ("tiles", "overviews", "metadata", "pyramid")
+
+
+class RaquetConnection:
+    """RaQuet files as tables of a DuckDB that can do nothing but SELECT.
+
+    For a data set called ``raster`` (or as the keys of a mapping say) there are
+
+    - ``raster``: the tiles of the finest zoom, with all columns, and the metadata in every row;
+    - ``tiles``: their index without pixels: block, z, x, y, west, south, east, north;
+    - ``overviews``: the tiles of all other zooms, as in ``raster``;
+    - ``metadata``: one row: the document, and the most important values out of it;
+    - ``raster_tiles``, ``raster_overviews``, ``raster_metadata``: the same by full names, and
+      ``raster_pyramid``: all zooms.
+
+    The functions are those of the DuckDB extension for RaQuet, by name: ``ST_RasterValue``,
+    ``ST_RasterSummaryStats``, ``ST_RegionStats``, ``ST_Clip``, ``ST_ClipMask``,
+    ``ST_NormalizedDifference``, ``ST_BandMath``, ``read_raquet``, ``read_raquet_at``,
+    ``quadbin_...`` and more. Geometries are DuckDB's own, WKB or WKT, in longitude and latitude.
+    On purpose some things are otherwise than there:
+
+    - the first argument of ``read_raquet``, ``read_raquet_at``, ``ST_Raster`` and ``ST_RasterAt``
+      is the name of a data set, as no file can be opened by a query;
+    - rows of pixels lie at the latitude of Web Mercator, and a tile is within a region only where
+      it is, holes and all;
+    - type and nodata value are those of the band whose column is passed; a column that was renamed
+      needs the name of the band as the last argument, where bands differ;
+    - statistics have ``stddev_pop`` and ``stddev_samp``; ``stddev`` is the latter;
+    - ``ST_RegionStats`` counts only tiles of the finest zoom, or of the one that is asked for; its
+      nodata and resolution are one for a whole query;
+    - lists of band arithmetic are null where a pixel is not valid;
+    - ``ST_Point`` and ``ST_GeomFromQuadbin`` give WKB.
+
+    A connection belongs to one thread.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, Files],
+        *,
+        threads: int | None = None,
+        memory_limit: int | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._files = dict(files)
+        failures: list[ComalError] = []
+        tables: dict[str, Any] = {}
+        statements: list[str] = []
+        for name, one in self._files.items():
+            own, text = _tables_of(name, one, failures)
+            tables |= own
+            statements += text
+        if set(self._files) == {RASTER}:
+            statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
+        self._session = Session(
+            tables=tables,
+            functions={**FUNCTIONS, **_lookups(self._files)},
+            statements=[*MACROS, *statements, *_TABLE_MACROS],
+            failures=failures,
+            hint="the tables are " + ", ".join(self.tables),
+            threads=threads,
+            memory_limit=memory_limit,
+            limits=limits,
+        )
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        if set(self._files) == {RASTER}:
+            return (RASTER, *_VIEWS[:3])
+        return tuple(
+            full for name in self._files for full in (name, *(f"{name}_{v}" for v in _VIEWS))
+        )
+
+    @property
+    def metadata(self) -> dict[str, Metadata]:
+        """What the files say of themselves, by the name of the data set."""
+        return {name: one.metadata for name, one in self._files.items()}
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        max_rows: int | None = None,
+        **named: Any,
+    ) -> Any:
+        """Run one SELECT.
+
+        Parameters
+        ----------
+        query
+            Exactly one SELECT.
+        params, **named
+            Values of its named parameters (``$name``).
+        max_rows
+            Refuse a result of more rows.
+
+        Returns
+        -------
+        pyarrow.Table
+
+        Raises
+        ------
+        QueryError
+            It cannot be parsed, bound or run, or is something else than one SELECT.
+        InvalidInputError
+            An argument of a function that cannot be used.
+        InvalidMetadataError
+            A tile that the query needs cannot be decoded.
+        LimitExceededError
+            The text, the result or the memory it takes is too large.
+        """
+        return self._session.query(query, {**(params or {}), **named}, max_rows=max_rows)
+
+    def close(self) -> None:
+        """Close the connection and what it reads from."""
+        self._session.close()
+        for one in self._files.values():
+            one.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(
+    href: Location | RaquetFile | Sequence[Location] | Mapping[str, Any],
+    *,
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    config: StorageConfig | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> RaquetConnection:
+    """Open RaQuet files for SQL.
+
+    Parameters
+    ----------
+    href
+        Path or URL of a file, an opened `RaquetFile`, or a list of the parts of one data set: the
+        data set ``raster``. Or a mapping of names to these, for queries over several.
+    threads, memory_limit
+        Worker threads of DuckDB, and bytes that a query may hold.
+    config
+        How to speak to remote storage.
+    limits
+        Caps on what files and queries may make us hold.
+
+    Returns
+    -------
+    RaquetConnection
+        A context manager.
+
+    Raises
+    ------
+    InvalidInputError
+        A name that cannot be the name of a table.
+    NotThisFormatError, InvalidMetadataError, UnsupportedVersionError, ObjectNotFoundError
+        As for `comal.raquet.open`.
+    """
+    wanted = href if isinstance(href, Mapping) else {RASTER: href}
+    for name in wanted:
+        if not _NAME.fullmatch(str(name)) or name in _VIEWS:
+            raise InvalidInputError(
+                "no name of a table",
+                found=shown(name),
+                expected="small letters, digits and _, a letter first",
+            )
+    files: dict[str, Files] = {}
+    try:
+        for name, one in wanted.items():
+            files[name] = opened(one, config, limits)
+        return RaquetConnection(files, threads=threads, memory_limit=memory_limit, limits=limits)
+    except BaseException:
+        for file in files.values():
+            file.close()
+        raise
+
+
+def sql(
+    href: Location | RaquetFile | Sequence[Location] | Mapping[str, Any],
+    query: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    isolated: bool = False,
+    max_rows: int | None = None,
+    config: StorageConfig | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    **named: Any,
+) -> Any:
+    """Run one SELECT over RaQuet files; see `connect` and `RaquetConnection`.
+
+    Parameters
+    ----------
+    href, config, limits
+        As for `connect`.
+    query, params, max_rows, **named
+        As for `RaquetConnection.sql`.
+    isolated
+        Run the query in a process of its own with hard limits on memory and time, for queries
+        from strangers. `href` is then a path or a URL.
+
+    Returns
+    -------
+    pyarrow.Table
+    """
+    values = {**(params or {}), **named}
+    if isolated:
+        if not isinstance(href, str | os.PathLike):
+            raise InvalidInputError("an isolated query needs a path or a URL")
+        return run_isolated(_isolated, os.fspath(href), query, values, max_rows, config, limits)
+    with connect(href, config=config, limits=limits) as connection:
+        return connection.sql(query, values, max_rows=max_rows)
+
+
+def _isolated(
+    href: str,
+    query: str,
+    params: Mapping[str, Any],
+    max_rows: int | None,
+    config: StorageConfig | None,
+    limits: Limits,
+) -> Any:
+    with connect(href, config=config, limits=limits, threads=1) as connection:
+        return connection.sql(query, params, max_rows=max_rows)
+
+
+# -- tables and views ------------------------------------------------------------------------------
+
+
+def _tables_of(
+    name: str, files: Files, failures: list[ComalError]
+) -> tuple[dict[str, Any], list[str]]:
+    """What is registered for a data set, and what makes its views: names and ids are ours."""
+    metadata = files.metadata
+    parts = {f"comal_{name}_{n}": TileScan(files, n, failures) for n in range(len(files.parts))}
+    first, last = grid.descendants(grid.cells(0, 0, 0), metadata.max_zoom)
+    # Names that are put into SQL are checked by `connect`, and the ids are those of zooms.
+    rows = " UNION ALL BY NAME ".join(
+        f"SELECT * EXCLUDE (metadata) FROM {part}"  # noqa: S608
+        for part in parts
+    )
+    select = (
+        f"SELECT *, (SELECT m.metadata FROM {name}_metadata AS m) AS metadata"  # noqa: S608
+        f" FROM comal_{name}_rows WHERE block BETWEEN"
+    )
+    index = Deferred(_index_schema(files), partial(_index, files))
+    tables = {**parts, f"{name}_metadata": _document(files), f"{name}_tiles": index}
+    return tables, [
+        f"CREATE VIEW comal_{name}_rows AS {rows}",
+        f"CREATE VIEW {name} AS {select} {first} AND {last}",
+        f"CREATE VIEW {name}_overviews AS {select} 1 AND {first - 1}",
+        f"CREATE VIEW {name}_pyramid AS {select} 1 AND {last}",
+    ]
+
+
+def _document(files: Files) -> Any:
+    one = files.metadata
+    west, south, east, north = one.bounds
+    row = {
+        "metadata": files.parts[0].document,
+        "version": one.version,
+        "compression": one.compression,
+        "band_layout": one.layout,
+        "block_width": one.block_width,
+        "block_height": one.block_height,
+        "min_zoom": one.min_zoom,
+        "max_zoom": one.max_zoom,
+        "width": one.width,
+        "height": one.height,
+        "west": west,
+        "south": south,
+        "east": east,
+        "north": north,
+        "bands": list(one.band_names),
+    }
+    schema = pa.schema([("version", pa.string()), ("compression", pa.string())])
+    table = pa.Table.from_pylist([row])
+    for field in schema:
+        index = table.schema.get_field_index(field.name)
+        table = table.set_column(index, field, table.column(index).cast(field.type))
+    return table
+
+
+def _index_schema(files: Files) -> Any:
+    fields = [("block", pa.uint64()), *((name, pa.int64()) for name in "zxy")]
+    fields += [(name, pa.float64()) for name in ("west", "south", "east", "north")]
+    if _is_series(files):
+        fields.append((TIME_CF, pa.float64()))
+    return pa.schema(fields)
+
+
+def _is_series(files: Files) -> bool:
+    return all(part.time is not None for part in files.parts)
+
+
+def _index(files: Files) -> Any:
+    """The tiles of the finest zoom, out of what is in memory."""
+    ids = files.store.ids
+    zoom = files.metadata.max_zoom
+    chosen = (ids != 0) & (np.asarray(ids >> 52 & 31) == zoom) & np.asarray(grid.is_valid(ids))
+    cells = ids[chosen]
+    columns = [cells.astype(np.uint64), *grid.tiles(cells), *grid.bounds(cells)]
+    if _is_series(files):
+        columns.append(np.concatenate([part.time for part in files.parts])[chosen])
+    return pa.table([pa.array(column) for column in columns], schema=_index_schema(files))
+
+
+def _lookups(files: Mapping[str, Files]) -> dict[str, Function]:
+    """Zooms of data sets by name, which DuckDB can then fold into constants."""
+
+    def zoom(*columns: Any) -> Any:
+        found = []
+        wanted = columns[1].to_pylist() if len(columns) > 1 else [None] * len(columns[0])
+        for name, number in zip(columns[0].to_pylist(), wanted, strict=True):
+            if name not in files:
+                raise InvalidInputError(
+                    "no such data set", found=shown(name), expected=", ".join(files)
+                )
+            metadata = files[name].metadata
+            high = metadata.max_zoom
+            found.append(high if number is None else max(metadata.min_zoom, min(high, int(number))))
+        return pa.array(found, pa.int32())
+
+    return {"comal_zoom": Function(zoom, None, "INTEGER")}
+
+
+_AT = "block = quadbin_from_lonlat(lon, lat, comal_zoom(f{}))"
+_AT_POINT = "block = quadbin_from_lonlat(st_x(point), st_y(point), comal_zoom(f))"
+_CELLS = "quadbin_polyfill(geometry, comal_zoom(f{}))"
+_IN = "block BETWEEN list_min({0}) AND list_max({0}) AND list_contains({0}, block)"
+_PYRAMID = "SELECT * FROM query_table(f || '_pyramid') WHERE "
+
+_FORMS_OF_AREA = (
+    ("f", "true"),
+    ("f, geometry", _IN.format(_CELLS.format(""))),
+    ("f, geometry, resolution", _IN.format(_CELLS.format(", resolution"))),
+)
+_FORMS_OF_PLACE = (
+    ("f, point", _AT_POINT),
+    ("f, lon, lat", _AT.format("")),
+    ("f, lon, lat, resolution", _AT.format(", resolution")),
+)
+
+
+def _table_macro(name: str, forms: Sequence[tuple[str, str]]) -> str:
+    made = (f" ({given}) AS TABLE ({_PYRAMID}{condition})" for given, condition in forms)
+    return f"CREATE MACRO {name}" + ",".join(made)
+
+
+_TABLE_MACROS = (
+    _table_macro("read_raquet", _FORMS_OF_AREA),
+    _table_macro("ST_Raster", _FORMS_OF_AREA),
+    _table_macro("read_raquet_at", _FORMS_OF_PLACE),
+    _table_macro("ST_RasterAt", _FORMS_OF_PLACE),
+    "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')",
+)
+"""Functions of duckdb-raquet that give rows; `f` is the name of a data set, not of a file."""

@@ -1,0 +1,127 @@
+"""Pixels of one band out of a blob, and which of them are valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, shown
+from comal.limits import DEFAULT_LIMITS
+from comal.raquet import spec
+from comal.raquet.blobs import decode
+from comal.raquet.reading.pixels import invalid
+from comal.raquet.spec import Band, Metadata, Number
+from comal.raquet.wire import parse_metadata
+
+Pixels = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+GUESSED = "?"
+"""Stands before a name that was not given: the column's own, which may be anything."""
+
+
+@lru_cache(maxsize=64)
+def document(text: str) -> Metadata:
+    """The metadata of a row, read once for as many rows as there are."""
+    return parse_metadata(text, "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class BandOf:
+    """One band of a document: how its blobs are read."""
+
+    metadata: Metadata
+    index: int
+
+    @property
+    def band(self) -> Band:
+        """Type, nodata and the rest."""
+        return self.metadata.bands[self.index]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a tile."""
+        return self.metadata.block_height, self.metadata.block_width
+
+    def pixels(self, blob: bytes, where: str = "tile") -> Pixels:
+        """The band in a blob, shape (rows, columns)."""
+        meta = self.metadata
+        if not meta.interleaved:
+            alone: Pixels = decode(blob, meta.compression, self.band.dtype, self.shape, where=where)
+            return alone
+        shape = (len(meta.bands), *self.shape)
+        together: Pixels = decode(blob, meta.compression, self.band.dtype, shape, where=where)
+        one: Pixels = together[self.index]
+        return one
+
+    def valid(self, pixels: Pixels, nodata: Number | None = None) -> Bools:
+        """Which pixels are neither nodata nor NaN; `nodata` stands for the band's own."""
+        band = self.band
+        if nodata is not None:
+            band = replace(band, nodata=_whole_if_possible(nodata))
+        return ~invalid(pixels, band)
+
+
+def _whole_if_possible(number: Number) -> Number:
+    # SQL has doubles for -9999.0 and for -9999, of which only one is a value of an integer type.
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+@lru_cache(maxsize=256)
+def band_of(text: str, name: str | None) -> BandOf:
+    """The band called `name` of the document `text`.
+
+    A guessed name (see `GUESSED`) that is none, or none at all, will do where all bands are of
+    one type and one nodata value, and for interleaved tiles, of which it means the first band.
+
+    Raises
+    ------
+    InvalidInputError
+        No such band, or bands that have to be told apart.
+    """
+    metadata = document(text)
+    guessed = name is None or name.startswith(GUESSED)
+    plain = "" if name is None else name.removeprefix(GUESSED)
+    if plain in metadata.band_names:
+        return BandOf(metadata, metadata.band_index(plain))
+    if guessed and (metadata.interleaved or _alike(metadata)):
+        return BandOf(metadata, 0)
+    raise InvalidInputError(
+        "it is not clear which band is meant" if guessed else "no such band",
+        found=shown(plain),
+        expected=", ".join(shown(band) for band in metadata.band_names[:20]),
+        hint="give the name of the band as the last argument" if guessed else None,
+    )
+
+
+def _alike(metadata: Metadata) -> bool:
+    # NaN is written as text, or no two of them would be alike.
+    return len({(band.dtype, str(band.nodata)) for band in metadata.bands}) == 1
+
+
+@lru_cache(maxsize=64)
+def band_like(dtype: str, width: int, height: int, compression: str | None) -> BandOf:
+    """A band that is described by arguments instead of a document."""
+    if dtype not in spec.DTYPES or compression not in {None, "none", "", spec.GZIP}:
+        raise InvalidInputError(
+            "no such type or compression", found=f"{shown(dtype)}, {shown(compression)}"
+        )
+    size = width * height
+    if min(width, height) < 1 or size * 8 > DEFAULT_LIMITS.tile_bytes:
+        raise InvalidInputError("no such size of a tile", found=f"{width} x {height}")
+    metadata = Metadata(
+        compression=spec.GZIP if compression == spec.GZIP else None,
+        block_width=width,
+        block_height=height,
+        min_zoom=0,
+        max_zoom=0,
+        bounds=(-180.0, -85.0, 180.0, 85.0),
+        width=width,
+        height=height,
+        bands=(Band(name="band_1", dtype=dtype),),
+    )
+    return BandOf(metadata, 0)

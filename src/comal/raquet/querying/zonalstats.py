@@ -1,0 +1,370 @@
+"""Zonal statistics: every zone over every tile that it lies on, each tile read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal import grid
+from comal.errors import InvalidInputError, shown
+from comal.geo.scanline import METHODS, Method, Spans
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.plan import run
+from comal.progress import Progress, silent
+from comal.raquet import spec
+from comal.raquet.querying.areas import Areas, tile_pairs
+from comal.raquet.querying.files import Files, opened
+from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
+from comal.raquet.querying.zones import zones_of
+from comal.raquet.reading.pixels import invalid, stored_nodata
+from comal.raquet.reading.steps import Step, time_axis
+from comal.raquet.reading.tilestatistics import tile_statistics as statistics_of_tiles
+from comal.raquet.spec import Band
+from comal.storage import StorageConfig
+
+Ints = npt.NDArray[np.int64]
+
+_AT_ONCE = 24 * MIB
+"""Bytes of pixels that are in memory at a time, once."""
+_WHOLE = 1e-9
+"""What rounding may take from the share of a pixel that lies in a zone as a whole."""
+_WORKERS = min(4, os.cpu_count() or 1)
+
+
+def zonal(
+    href: Any,
+    zones: Any,
+    *,
+    bands: Sequence[str] | None = None,
+    zoom: int | None = None,
+    time: Step | None = None,
+    stats: Sequence[str] = ("count", "sum", "mean", "min", "max", "stddev"),
+    method: Method = "centre",
+    crs: Any = None,
+    keep: Sequence[str] = (),
+    tile_statistics: bool | None = None,
+    progress: Progress | None = None,
+    config: StorageConfig | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> pa.Table:
+    """Statistics of the pixels within zones.
+
+    Each tile that a zone lies on is read and decoded once, whatever the number of zones; memory
+    does not grow with the raster. Zones may overlap.
+
+    Parameters
+    ----------
+    href
+        Path or URL of a RaQuet file, an opened `RaquetFile`, or the parts of a data set.
+    zones
+        GeoDataFrame or GeoSeries; path or URL of a GeoParquet file, or its Arrow table; shapely
+        polygons and multipolygons, one or a sequence.
+    bands
+        Names of bands; None for all.
+    zoom
+        Zoom whose tiles count; moved into the range that there is. The finest one if absent.
+    time
+        Time step of a time series; see `comal.raquet.RaquetFile`.
+    stats
+        Of ``count``, ``sum``, ``mean``, ``min``, ``max``, ``range``, ``stddev`` and ``variance``
+        (of the population, divided by n), ``stddev_sample`` (divided by n - 1). All of stored
+        pixels that are not nodata and not NaN.
+    method
+        Which pixels belong to a zone. ``centre``: those whose middle is inside. ``all_touched``:
+        all that the zone has a part of. ``fractional``: all of these, weighted by the share of
+        the pixel that is inside, which is computed exactly (by areas in the plane of the zones,
+        not by sampling); ``count`` is then the sum of the weights.
+    crs
+        CRS of `zones` where they do not tell it themselves; longitude and latitude if absent.
+    keep
+        Columns of the zones that the result shall have too.
+    tile_statistics
+        Whether the statistics that a file has of its tiles stand for tiles that lie within zones
+        as a whole, which then are not read. By default those of files by comal do; those of
+        other writers may count pixels that are none. Of bands without a nodata value, and of
+        JPEG and WebP, pixels are read in any case.
+    progress
+        Told how many tiles are done.
+    config, limits
+        How to speak to remote storage, and caps on what files may make us hold.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row for each zone in their order: ``zone`` (its number, from 0 on), the columns `keep`,
+        and ``{band}_{statistic}``. Zones without a valid pixel have count 0 and null otherwise.
+
+    Raises
+    ------
+    InvalidInputError
+        Zones that are no areas or not valid, an unknown band, statistic, method, CRS or time.
+    InvalidMetadataError
+        A tile that cannot be decoded.
+    """
+    _check_words(stats, method)
+    found = zones_of(zones, crs=crs, keep=keep, config=config, limits=limits)
+    areas = Areas.of(found.shapes, found.crs)
+    files = opened(href, config, limits)
+    try:
+        known = _known_statistics(files, trusted=tile_statistics)
+        job = _Job.of(files, areas, method, bands, zoom, time, known)
+        moments = job.run(progress or silent)
+    finally:
+        files.close()
+    columns: dict[str, Any] = {"zone": pa.array(np.arange(len(areas))), **found.kept}
+    for name, one in zip(job.names, moments, strict=True):
+        for stat in stats:
+            columns[f"{name}_{stat}"] = _column(one, stat, method)
+    return pa.table(columns)
+
+
+def statistics(
+    href: Any,
+    *,
+    bands: Sequence[str] | None = None,
+    zoom: int | None = None,
+    time: Step | None = None,
+    stats: Sequence[str] = ("count", "sum", "mean", "min", "max", "stddev"),
+    progress: Progress | None = None,
+    config: StorageConfig | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> pa.Table:
+    """Statistics of whole bands, computed from their pixels.
+
+    Of a band without a nodata value nothing tells pixels from the padding of tiles at the edge,
+    and all count. Parameters and errors are those of `zonal`.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row for each band: ``band`` and the statistics.
+    """
+    import shapely  # noqa: PLC0415
+
+    world = shapely.box(-180, -90, 180, 90)
+    named = {"bands": bands, "zoom": zoom, "time": time, "stats": stats, "progress": progress}
+    found = zonal(href, [world], config=config, limits=limits, **named)  # type: ignore[arg-type]
+    names = [name.removesuffix(f"_{stats[0]}") for name in found.column_names[1 :: len(stats)]]
+    columns = {
+        stat: pa.chunked_array([found.column(f"{name}_{stat}").combine_chunks() for name in names])
+        for stat in stats
+    }
+    return pa.table({"band": pa.array(names, pa.string()), **columns})
+
+
+def _check_words(stats: Sequence[str], method: str) -> None:
+    for stat in stats:
+        if stat not in STATISTICS:
+            raise InvalidInputError(
+                "unknown statistic", found=shown(stat), expected=", ".join(STATISTICS)
+            )
+    if method not in METHODS:
+        raise InvalidInputError("unknown method", found=shown(method), expected=", ".join(METHODS))
+
+
+def _column(moments: Moments, stat: str, method: Method) -> Any:
+    values = moments.column(stat)
+    if stat == "count":
+        return pa.array(values if method == "fractional" else values.astype(np.int64))
+    return pa.array(values, mask=np.isnan(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Which zones lie on which tiles."""
+
+    files: Files
+    areas: Areas
+    method: Method
+    numbers: tuple[int, ...]
+    """Of the bands."""
+    rows: Ints
+    """Rows of the tiles that count, ascending."""
+    tiles: Ints
+    """Zoom, column and row of each, shape (n, 3)."""
+    chosen: Sequence[Ints]
+    """Numbers of the zones on each tile, ascending."""
+    known: Any
+    """Statistics of tiles, shape (rows, bands, kinds), or None."""
+
+    @classmethod
+    def of(
+        cls,
+        files: Files,
+        areas: Areas,
+        method: Method,
+        bands: Sequence[str] | None,
+        zoom: int | None,
+        time: Step | None,
+        known: Any,
+    ) -> _Job:
+        """The tiles of a zoom and a time step, with their zones."""
+        metadata = files.metadata
+        for name in bands or ():
+            if name not in metadata.band_names:
+                raise InvalidInputError(
+                    "no such band",
+                    found=shown(name),
+                    expected=", ".join(shown(band) for band in metadata.band_names[:20]),
+                )
+        numbers = [metadata.band_index(name) for name in bands or metadata.band_names]
+        level = metadata.max_zoom if zoom is None else zoom
+        level = max(metadata.min_zoom, min(metadata.max_zoom, int(level)))
+        rows = _rows_of(files, level, time)
+        tiles = np.stack(grid.tiles(files.store.ids[rows]), axis=1)
+        which, zone = _overlaps(areas, tiles, level)
+        kept, starts = np.unique(which, return_index=True)
+        chosen = np.split(zone, starts[1:]) if len(kept) else []
+        if known is not None and not all(_has_nodata(metadata.bands[one]) for one in numbers):
+            known = None
+        return cls(files, areas, method, tuple(numbers), rows[kept], tiles[kept], chosen, known)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the bands."""
+        return [self.files.metadata.bands[number].name for number in self.numbers]
+
+    def run(self, progress: Progress) -> list[Moments]:
+        """Moments of each band, for all zones."""
+        totals = [Moments.empty(len(self.areas)) for _ in self.numbers]
+        done = 0
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            for some in self._batches():
+                spans = dict(zip(some, pool.map(self._spans, some), strict=True))
+                pixels = self._pixels([at for at in some if not self._is_told(spans[at])])
+                for found in pool.map(
+                    lambda at, spans=spans, pixels=pixels: self._tile(at, spans[at], pixels), some
+                ):
+                    # Merged in the order of the tiles, so that threads do not show.
+                    for total, (zone, part) in zip(totals, found, strict=True):
+                        total.merge(zone, part)
+                done += len(some)
+                progress(done, len(self.rows), "tiles")
+        return totals
+
+    def _spans(self, at: int) -> Spans:
+        """Of the zones on a tile."""
+        metadata = self.files.metadata
+        shape = metadata.block_height, metadata.block_width
+        return self.areas.on_tile(
+            tuple(self.tiles[at].tolist()), shape, self.method, self.chosen[at]
+        )
+
+    def _is_told(self, spans: Spans) -> bool:
+        """Whether the statistics of a tile are enough: there is no zone that has a part of it."""
+        if not len(spans):
+            return True
+        if self.known is None or (np.abs(spans.weight - 1) > _WHOLE).any():
+            return False
+        metadata = self.files.metadata
+        first = np.flatnonzero(np.diff(spans.zone, prepend=-1))
+        pixels = np.add.reduceat(spans.stop - spans.start, first)
+        return bool((pixels == metadata.block_width * metadata.block_height).all())
+
+    def _batches(self) -> Iterator[range]:
+        metadata = self.files.metadata
+        size = metadata.block_width * metadata.block_height
+        of_tile = sum(size * metadata.bands[n].pixel_type.itemsize for n in self.numbers)
+        step = max(1, _AT_ONCE // of_tile)
+        for start in range(0, len(self.rows), step):
+            yield range(start, min(start + step, len(self.rows)))
+
+    def _pixels(self, some: Sequence[int]) -> dict[tuple[int, str], Any]:
+        store = self.files.store
+        metadata = self.files.metadata
+        names = metadata.columns if metadata.interleaved else self.names
+        keys = [(int(self.rows[at]), name) for at in some for name in names]
+        return run(store.pixels_plan(keys, keep=False), store.fetch)
+
+    def _tile(
+        self, at: int, spans: Spans, pixels: dict[tuple[int, str], Any]
+    ) -> list[tuple[Ints, Moments]]:
+        """For each band the zones that have pixels on a tile, and their moments."""
+        metadata = self.files.metadata
+        told = self._is_told(spans)
+        found = []
+        row = int(self.rows[at])
+        for number in self.numbers:
+            band = metadata.bands[number]
+            key = metadata.columns[0] if metadata.interleaved else band.name
+            values = None if told else pixels[row, key]
+            if told and len(spans):
+                zones = np.unique(spans.zone)
+                found.append((zones, _told(self.known[row, number], len(zones))))
+                continue
+            if values is None:
+                found.append((np.empty(0, np.int64), Moments.empty(0)))
+                continue
+            if metadata.interleaved:
+                values = values[number]
+            found.append(of_spans(values, ~invalid(values, band), spans))
+        return found
+
+
+def _known_statistics(files: Files, *, trusted: bool | None) -> Any:
+    """The statistics of tiles, if there are all and they can be trusted."""
+    metadata = files.metadata
+    if trusted is None:
+        trusted = str(metadata.processing.get("created_by", "")).startswith("comal ")
+    lossy = metadata.compression in spec.LOSSY_BANDS
+    if not trusted or lossy or tuple(metadata.tile_statistics) != spec.STATISTICS:
+        return None
+    return statistics_of_tiles(files.store)
+
+
+def _has_nodata(band: Band) -> bool:
+    return stored_nodata(band) is not None
+
+
+def _told(values: Any, zones: int) -> Moments:
+    """Moments of so many zones that hold the whole of a tile."""
+    count, low, high, total, mean, deviation = values
+    if not count > 0:
+        return Moments.empty(zones)
+    parts = (count, total, mean, deviation**2 * count, low, high)
+    return Moments(*(np.full(zones, part) for part in parts))
+
+
+def _rows_of(files: Files, zoom: int, time: Step | None) -> Ints:
+    """Rows of the tiles of a zoom, and of a time step where there are several."""
+    ids = files.store.ids
+    first, last = grid.descendants(grid.cells(0, 0, 0), zoom)
+    chosen = (ids >= first) & (ids <= last) & np.asarray(grid.is_valid(ids))
+    if all(part.time is not None for part in files.parts):
+        values = np.concatenate([part.time for part in files.parts if part.time is not None])
+        stamps = [part.stamps for part in files.parts if part.stamps is not None]
+        together = np.concatenate(stamps) if len(stamps) == len(files.parts) else None
+        axis, steps = time_axis(values, together, ids != 0, files.metadata.time)
+        chosen &= steps == axis.index(time, files.parts[0].where)
+    elif time is not None:
+        raise InvalidInputError("no time series", where=files.parts[0].where)
+    return np.flatnonzero(chosen)
+
+
+def _overlaps(areas: Areas, tiles: Ints, zoom: int) -> tuple[Ints, Ints]:
+    """Pairs of tiles and zones whose boxes meet, tiles ascending, then zones."""
+    import shapely  # noqa: PLC0415
+
+    columns, rows = tile_pairs(areas, zoom)
+    side = 2.0**zoom
+    boxes, zones = [], []
+    for turn in (-side, 0.0, side):
+        left, right = columns[:, 0] + turn, columns[:, 1] + turn
+        known = np.flatnonzero((left <= side) & (right >= 0) & np.isfinite(rows).all(axis=1))
+        if turn and areas.metric:
+            continue
+        boxes.append(shapely.box(left[known], rows[known, 0], right[known], rows[known, 1]))
+        zones.append(known)
+    numbers = np.concatenate(zones)
+    tree = shapely.STRtree(np.concatenate(boxes))
+    _, x, y = tiles.T
+    which, found = tree.query(shapely.box(x, y, x + 1, y + 1))
+    pairs = np.unique(np.stack([which, numbers[found]], axis=1), axis=0)
+    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)

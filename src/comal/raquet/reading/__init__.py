@@ -1,0 +1,1 @@
+"""Reading RaQuet files of every version and layout, local and remote."""

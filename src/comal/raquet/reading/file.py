@@ -1,0 +1,621 @@
+"""A RaQuet raster that is open: tiles, windows, points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, shown
+from comal.grid import quadbin
+from comal.plan import Plan, run, run_async
+from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
+from comal.raquet.reading.pixels import common_type, fill_value, finished
+from comal.raquet.reading.points import points_plan
+from comal.raquet.reading.steps import Step, TimeAxis
+from comal.raquet.reading.store import TileStore
+from comal.raquet.reading.windows import (
+    CRS,
+    Grid,
+    Window,
+    check_tile_size,
+    columns_of,
+    window_plan,
+    zoom_for,
+)
+from comal.raquet.spec import Band, Bounds, Metadata
+from comal.storage import Source
+
+T = TypeVar("T")
+Ints = npt.NDArray[np.int64]
+Pixels = Any
+"""A numpy array, or a `numpy.ma.MaskedArray` where `masked` asks for one."""
+Bands = str | int | Sequence[str | int] | None
+"""Bands by name, or by number from 1 on; None for all."""
+Tile = tuple[int, int, int]
+"""Zoom, column from the west, row from the north."""
+
+
+class RaquetFile:
+    """A raster in one RaQuet file, or in the files of a partitioned set. Made by `open`.
+
+    Every method that reads takes
+
+    bands
+        Names, or numbers from 1 on; None for all bands. Results always have an axis for them.
+        Their type is one that holds all of these bands exactly.
+    time
+        In a time series, which step: an int counts from 0 on, a float is a value of ``time_cf``,
+        and anything else is a point in time.
+    masked
+        Give a `numpy.ma.MaskedArray`: pixels that are nodata, NaN, or in no tile are masked.
+        Else they hold what is stored, and those in no tile the nodata value of their band, or 0.
+    scaled
+        Give physical values as float64: pixel x scale + offset, NaN where a pixel is not valid.
+
+    Notes
+    -----
+    Safe to use from several threads, after a fork, and with pickle.
+    """
+
+    def __init__(self, store: TileStore, lookup: Lookup, times: TimeAxis | None) -> None:
+        self._store = store
+        self._lookup = lookup
+        self.times = times
+        """The time steps, or None where there is no time dimension."""
+        self.metadata: Metadata = store.metadata
+        """What the file says of itself; of a set, what holds for all of its files together."""
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> TileStore:
+        """Its tiles by row and column of the table, with what is known of each file.
+
+        For work that goes through many tiles, such as queries and copies. It is shared with this
+        object, caches and all.
+        """
+        return self._store
+
+    @property
+    def href(self) -> str:
+        """Where the file is; of a set, the first file."""
+        return self._store.sources[0].href
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where each file is read from."""
+        return self._store.sources
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        """The bands."""
+        return self.metadata.bands
+
+    @property
+    def bounds(self) -> Bounds:
+        """West, south, east, north in degrees, as the metadata say."""
+        return self.metadata.bounds
+
+    @property
+    def crs(self) -> str:
+        """CRS of the pixels: EPSG:3857."""
+        return CRS
+
+    @property
+    def zooms(self) -> range:
+        """The zooms that it declares."""
+        return range(self.metadata.min_zoom, self.metadata.max_zoom + 1)
+
+    def documents(self) -> tuple[str, ...]:
+        """The metadata as they stand in each file."""
+        return tuple(part.document for part in self._store.parts)
+
+    def cells(self, zoom: int | None = None) -> Ints:
+        """Ids of the tiles that are there, ascending; of one zoom, or of all."""
+        if zoom is None:
+            return self._lookup.between(1, 2**63 - 2)
+        first, last = quadbin.descendants(cell_of(0, 0, 0), zoom)
+        return self._lookup.between(int(first), int(last))
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{band.name} {band.dtype}" for band in self.bands[:4])
+        more = ", ..." if len(self.bands) > 4 else ""
+        zooms = f"zooms {self.zooms[0]}-{self.zooms[-1]}"
+        return f"RaquetFile({shown(self.href, 90)}, {zooms}, {names}{more})"
+
+    # -- tiles -------------------------------------------------------------------------------------
+
+    def tile(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Pixels:
+        """The pixels of one tile.
+
+        Returns
+        -------
+        Array of shape (bands, rows, columns), which belongs to the caller.
+
+        Raises
+        ------
+        InvalidInputError
+            A zoom that the file does not declare, a tile outside of the world, or no such band or
+            time step.
+        InvalidMetadataError
+            A tile that does not decode, or stands there twice.
+        """
+        chosen = self._bands(bands)
+        row = self._row(z, x, y, time)
+        found: dict[tuple[int, str], Any] = {}
+        if row != ABSENT:
+            columns, _ = columns_of(self._store, chosen)
+            for column in columns:
+                found[row, column] = self._store.pixels_here(row, column)
+            if any(pixels is ... for pixels in found.values()):
+                found = run(self._store.pixels_plan(list(found)), self._store.fetch)
+        return self._tile_of(row, found, chosen, masked=masked, scaled=scaled)
+
+    async def tile_async(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Pixels:
+        """As `tile`, without blocking the event loop."""
+        plan = self._tiles_plan([(z, x, y)], bands, time, masked=masked, scaled=scaled)
+        return (await run_async(plan, self._store.fetch_async))[0]
+
+    def tiles(
+        self,
+        tiles: Sequence[Tile],
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> list[Pixels]:
+        """The pixels of many tiles, given as (z, x, y), fetched together; see `tile`."""
+        plan = self._tiles_plan(tiles, bands, time, masked=masked, scaled=scaled)
+        return run(plan, self._store.fetch)
+
+    async def tiles_async(
+        self,
+        tiles: Sequence[Tile],
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> list[Pixels]:
+        """As `tiles`, without blocking the event loop."""
+        plan = self._tiles_plan(tiles, bands, time, masked=masked, scaled=scaled)
+        return await run_async(plan, self._store.fetch_async)
+
+    def raw_blob(
+        self, z: int, x: int, y: int, band: str | int = 1, *, time: Step | None = None
+    ) -> bytes | None:
+        """The blob of one tile and band as it is stored; None where there is none.
+
+        In the interleaved layout it holds all bands, whichever is named. The errors are those of
+        `tile`, but for decoding.
+        """
+        row = self._row(z, x, y, time)
+        if row == ABSENT:
+            return None
+        store = self._store
+        column = store.columns[0] if store.metadata.interleaved else self._band(band).name
+        blob = store.blob_here(row, column)
+        if blob is ...:
+            return run(store.blobs_plan([(row, column)]), store.fetch)[row, column]
+        return blob
+
+    def raw_tile(
+        self, z: int, x: int, y: int, *, time: Step | None = None
+    ) -> tuple[bytes | None, ...] | None:
+        """The blobs of one tile, one for each of `Metadata.columns`; None where it is absent."""
+        return run(self._raw_plan(z, x, y, time), self._store.fetch)
+
+    async def raw_tile_async(
+        self, z: int, x: int, y: int, *, time: Step | None = None
+    ) -> tuple[bytes | None, ...] | None:
+        """As `raw_tile`, without blocking the event loop."""
+        return await run_async(self._raw_plan(z, x, y, time), self._store.fetch_async)
+
+    def has_tile(self, z: int, x: int, y: int, *, time: Step | None = None) -> bool:
+        """Whether a tile is there; nothing is read."""
+        return self._row(z, x, y, time) != ABSENT
+
+    # -- windows -----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        bbox: Sequence[float] | None = None,
+        *,
+        zoom: int | None = None,
+        resolution: float | None = None,
+        bands: Bands = None,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Window:
+        """The pixels that a box touches.
+
+        Parameters
+        ----------
+        bbox
+            West, south, east, north in degrees of EPSG:4326; west > east crosses the
+            antimeridian. None for the bounds of the file.
+        zoom
+            Of which zoom; one that the file does not have is moved to the nearest that it has.
+            None for the finest.
+        resolution
+            Instead of `zoom`: metres of EPSG:3857 that a pixel may be large at most.
+        bands, time, masked, scaled
+            See the class.
+
+        Raises
+        ------
+        InvalidInputError
+            No box, or both `zoom` and `resolution`.
+        LimitExceededError
+            More pixels than ``raster_bytes`` allows.
+        """
+        plan = self._read_plan(bbox, zoom, resolution, bands, time, masked=masked, scaled=scaled)
+        return run(plan, self._store.fetch)
+
+    async def read_async(
+        self,
+        bbox: Sequence[float] | None = None,
+        *,
+        zoom: int | None = None,
+        resolution: float | None = None,
+        bands: Bands = None,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Window:
+        """As `read`, without blocking the event loop."""
+        plan = self._read_plan(bbox, zoom, resolution, bands, time, masked=masked, scaled=scaled)
+        return await run_async(plan, self._store.fetch_async)
+
+    def window(
+        self,
+        zoom: int,
+        column: int,
+        row: int,
+        width: int,
+        height: int,
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Window:
+        """A window in pixels of one zoom, counted from the north-west corner of the world.
+
+        Columns go on around the world; rows must be on it.
+
+        Raises
+        ------
+        InvalidInputError
+            A zoom that the file does not declare, or a window outside of the world.
+        """
+        span = self._span(zoom, column, row, width, height)
+        plan = self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
+        return run(plan, self._store.fetch)
+
+    async def window_async(
+        self,
+        zoom: int,
+        column: int,
+        row: int,
+        width: int,
+        height: int,
+        bands: Bands = None,
+        *,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Window:
+        """As `window`, without blocking the event loop."""
+        span = self._span(zoom, column, row, width, height)
+        plan = self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
+        return await run_async(plan, self._store.fetch_async)
+
+    # -- points ------------------------------------------------------------------------------------
+
+    def point(
+        self,
+        lon: float,
+        lat: float,
+        bands: Bands = None,
+        *,
+        zoom: int | None = None,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Pixels:
+        """The pixel that holds a point in degrees of EPSG:4326, shape (bands,); see `points`."""
+        found = self.points([lon], [lat], bands, zoom=zoom, time=time, masked=masked, scaled=scaled)
+        return found[:, 0]
+
+    async def point_async(
+        self,
+        lon: float,
+        lat: float,
+        bands: Bands = None,
+        *,
+        zoom: int | None = None,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Pixels:
+        """As `point`, without blocking the event loop."""
+        found = await self.points_async(
+            [lon], [lat], bands, zoom=zoom, time=time, masked=masked, scaled=scaled
+        )
+        return found[:, 0]
+
+    def points(
+        self,
+        lons: Any,
+        lats: Any,
+        bands: Bands = None,
+        *,
+        zoom: int | None = None,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Pixels:
+        """The pixels that hold many points, each tile read and decoded once.
+
+        Parameters
+        ----------
+        lons, lats
+            Degrees of EPSG:4326, as many of both.
+        bands, time, masked, scaled
+            See the class. Only `masked` tells a point outside of the raster from one that is 0.
+        zoom
+            Of which zoom, None for the finest. At a zoom without a tile there a point has no
+            value, even if another zoom has one.
+
+        Returns
+        -------
+        Array of shape (bands, points).
+
+        Raises
+        ------
+        InvalidInputError
+            Coordinates that are not finite, or a latitude beyond 90 degrees.
+        """
+        plan = self._points_plan(lons, lats, bands, zoom, time, masked=masked, scaled=scaled)
+        return run(plan, self._store.fetch)
+
+    async def points_async(
+        self,
+        lons: Any,
+        lats: Any,
+        bands: Bands = None,
+        *,
+        zoom: int | None = None,
+        time: Step | None = None,
+        masked: bool = False,
+        scaled: bool = False,
+    ) -> Pixels:
+        """As `points`, without blocking the event loop."""
+        plan = self._points_plan(lons, lats, bands, zoom, time, masked=masked, scaled=scaled)
+        return await run_async(plan, self._store.fetch_async)
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of files and of tiles that are kept."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- arguments ---------------------------------------------------------------------------------
+
+    def _bands(self, bands: Bands) -> tuple[Band, ...]:
+        if bands is None:
+            return self.metadata.bands
+        if isinstance(bands, str | int):
+            return (self._band(bands),)
+        if not bands:
+            raise InvalidInputError("no bands are named", where=self.href)
+        return tuple(self._band(band) for band in bands)
+
+    def _band(self, band: str | int) -> Band:
+        every = self.metadata.bands
+        if isinstance(band, int) and 1 <= band <= len(every):
+            return every[band - 1]
+        for one in every:
+            if one.name == band:
+                return one
+        raise InvalidInputError(
+            "no such band",
+            where=self.href,
+            found=shown(band),
+            expected=", ".join(shown(name) for name in self.metadata.band_names[:20])
+            + f", or 1 to {len(every)}",
+        )
+
+    def _row(self, z: int, x: int, y: int, time: Step | None) -> int:
+        metadata = self.metadata
+        if not metadata.min_zoom <= z <= metadata.max_zoom:
+            self._check_zoom(z)
+        side = 1 << z
+        if not (0 <= x < side and 0 <= y < side):
+            raise InvalidInputError(
+                "no such tile", where=self.href, found=f"{z}/{x}/{y}", expected=f"below {side}"
+            )
+        return self._lookup.row(cell_of(z, x, y), self._step(time))
+
+    def _check_zoom(self, zoom: int) -> None:
+        if zoom not in self.zooms:
+            raise InvalidInputError(
+                "the file has no such zoom",
+                where=self.href,
+                found=zoom,
+                expected=f"{self.zooms[0]} to {self.zooms[-1]}",
+            )
+
+    def _step(self, time: Step | None) -> int:
+        if self.times is not None:
+            return self.times.index(time, self.href)
+        if time is None or time == 0:
+            return 0
+        raise InvalidInputError("the file has no time", where=self.href, found=str(time))
+
+    def _grid(self, zoom: int) -> Grid:
+        return Grid(zoom, self.metadata.block_width, self.metadata.block_height)
+
+    def _span(
+        self, zoom: int, column: int, row: int, width: int, height: int
+    ) -> tuple[int, int, int, int]:
+        self._check_zoom(zoom)
+        grid = self._grid(zoom)
+        inside = row >= 0 and height > 0 and row + height <= grid.height
+        if not inside or not 0 < width <= grid.width or abs(column) > grid.width:
+            raise InvalidInputError(
+                "window outside of the world",
+                where=self.href,
+                found=f"{width} x {height} at column {column}, row {row}",
+                expected=f"within {grid.width} x {grid.height}",
+            )
+        return column, row, width, height
+
+    def _rows_of(self, step: int) -> Any:
+        lookup = self._lookup
+        return lambda cells: lookup.rows(cells, step)
+
+    # -- plans -------------------------------------------------------------------------------------
+
+    def _raw_plan(
+        self, z: int, x: int, y: int, time: Step | None
+    ) -> Plan[tuple[bytes | None, ...] | None]:
+        row = self._row(z, x, y, time)
+        if row == ABSENT:
+            return None
+        columns = self._store.columns
+        found = yield from self._store.blobs_plan([(row, column) for column in columns])
+        return tuple(found[row, column] for column in columns)
+
+    def _tiles_plan(
+        self,
+        tiles: Sequence[Tile],
+        bands: Bands,
+        time: Step | None,
+        *,
+        masked: bool,
+        scaled: bool,
+    ) -> Plan[list[Pixels]]:
+        chosen = self._bands(bands)
+        rows = [self._row(z, x, y, time) for z, x, y in tiles]
+        columns, _ = columns_of(self._store, chosen)
+        keys = [(row, column) for row in dict.fromkeys(rows) if row != ABSENT for column in columns]
+        found = (yield from self._store.pixels_plan(keys)) if keys else {}
+        return [self._tile_of(row, found, chosen, masked=masked, scaled=scaled) for row in rows]
+
+    def _tile_of(
+        self,
+        row: int,
+        found: dict[tuple[int, str], Any],
+        bands: Sequence[Band],
+        *,
+        masked: bool,
+        scaled: bool,
+    ) -> Pixels:
+        metadata = self.metadata
+        _, picks = columns_of(self._store, bands)
+        planes = [found.get((row, name)) for name, _ in picks]
+        shape = (len(bands), metadata.block_height, metadata.block_width)
+        check_tile_size(self._store, bands, self.href)
+        data = np.empty(shape, common_type(bands))
+        missing = None
+        for index, ((_, plane), pixels) in enumerate(zip(picks, planes, strict=True)):
+            if pixels is not None:
+                data[index] = pixels if plane is None else pixels[plane]
+                continue
+            data[index] = fill_value(bands[index])
+            missing = np.zeros(shape, np.bool_) if missing is None else missing
+            missing[index] = True
+        return finished(data, bands, missing, masked=masked, scaled=scaled)
+
+    def _read_plan(
+        self,
+        bbox: Sequence[float] | None,
+        zoom: int | None,
+        resolution: float | None,
+        bands: Bands,
+        time: Step | None,
+        *,
+        masked: bool,
+        scaled: bool,
+    ) -> Plan[Window]:
+        low, high = self.zooms[0], self.zooms[-1]
+        if zoom is not None and resolution is not None:
+            raise InvalidInputError("either zoom or resolution", where=self.href)
+        if resolution is not None:
+            zoom = zoom_for(resolution, self.metadata.block_width, low, high)
+        zoom = high if zoom is None else max(low, min(high, zoom))
+        span = self._grid(zoom).span(self.bounds if bbox is None else bbox)
+        return self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
+
+    def _window_plan(
+        self,
+        zoom: int,
+        span: tuple[int, int, int, int],
+        bands: Bands,
+        time: Step | None,
+        *,
+        masked: bool,
+        scaled: bool,
+    ) -> Plan[Window]:
+        chosen, grid = self._bands(bands), self._grid(zoom)
+        rows_of = self._rows_of(self._step(time))
+        data, missing = yield from window_plan(self._store, grid, span, chosen, rows_of, self.href)
+        data = finished(data, chosen, missing, masked=masked, scaled=scaled)
+        column, row, _, _ = span
+        return Window(data, grid.transform(column, row), zoom, column, row)
+
+    def _points_plan(
+        self,
+        lons: Any,
+        lats: Any,
+        bands: Bands,
+        zoom: int | None,
+        time: Step | None,
+        *,
+        masked: bool,
+        scaled: bool,
+    ) -> Plan[Pixels]:
+        chosen = self._bands(bands)
+        grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
+        rows_of = self._rows_of(self._step(time))
+        data, missing = yield from points_plan(self._store, grid, lons, lats, chosen, rows_of)
+        return finished(data, chosen, missing, masked=masked, scaled=scaled)

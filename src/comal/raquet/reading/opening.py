@@ -1,0 +1,207 @@
+"""Opening one file, several files as one raster, or a folder of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.plan import run, run_async
+from comal.raquet.reading.file import RaquetFile
+from comal.raquet.reading.lookup import Lookup
+from comal.raquet.reading.manyparts import side_by_side
+from comal.raquet.reading.part import Part, part_plan
+from comal.raquet.reading.steps import time_axis
+from comal.raquet.reading.store import TileStore
+from comal.raquet.spec import Metadata
+from comal.storage import Source, StorageConfig, open_source
+
+Location = str | os.PathLike[str] | Source
+
+CACHE = 64 * MIB
+SUFFIX = ".parquet"
+
+
+def open(  # noqa: A001 - the name users expect: raquet.open
+    path: Location | Sequence[Location],
+    *,
+    config: StorageConfig | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    cache_bytes: int = CACHE,
+    byte_interleaved: bool = False,
+) -> RaquetFile:
+    """Open a RaQuet file of any version, or a partitioned set of them as one raster.
+
+    The end of the file is read, and the page index where it is longer than that. After that a
+    tile of a file that comal wrote is one exact range for each band; of other files the column
+    chunk that holds it is read, and kept.
+
+    Parameters
+    ----------
+    path
+        Path or URL of a file, a list of them, or a folder whose ``*.parquet`` are opened together
+        (of a URL, with a slash at its end). An open `Source` is taken as it is.
+    config
+        How to speak to remote storage.
+    limits
+        Caps on what a file may make us hold.
+    cache_bytes
+        Decoded tiles that are kept, in bytes; and as many of column chunks.
+    byte_interleaved
+        For interleaved files with types wider than a byte that one writer has stored wrong: its
+        bytes take turns instead of its values.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        Nothing is there, or it cannot be read.
+    NotThisFormatError, UnsupportedVersionError
+        Something else is there, or a newer generation.
+    InvalidMetadataError
+        The content is broken, or files of a set do not belong together.
+    LimitExceededError
+        The content is larger than the limits allow.
+    """
+    sources = sources_of(path, config)
+    jobs = [partial(_opened, source, limits) for source in sources]
+    parts = side_by_side(jobs, sources)
+    return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
+
+
+async def open_async(
+    path: Location | Sequence[Location],
+    *,
+    config: StorageConfig | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    cache_bytes: int = CACHE,
+    byte_interleaved: bool = False,
+) -> RaquetFile:
+    """As `open`, without blocking the event loop."""
+    sources = await asyncio.to_thread(sources_of, path, config)
+    parts = await asyncio.gather(
+        *(run_async(part_plan(source.href, limits), source.fetch_async) for source in sources)
+    )
+    return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
+
+
+def _opened(source: Source, limits: Limits) -> Part:
+    return run(part_plan(source.href, limits), source.fetch)
+
+
+# -- what is named --------------------------------------------------------------------------------
+
+
+def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
+    """Every file that is named; nothing of them is read yet."""
+    if isinstance(path, Sequence) and not isinstance(path, str):
+        if not path:
+            raise InvalidInputError("nothing to open", expected="at least one path")
+        return [source for one in path for source in sources_of(one, config)]
+    if isinstance(path, str | os.PathLike):
+        source = open_source(path, config=config)
+        if not _is_folder(os.fspath(path), source):
+            return [source]
+        return _in_folder(source)
+    return [path]
+
+
+def _is_folder(path: str, source: Source) -> bool:
+    return path.endswith("/") or ("://" not in source.href and Path(source.href).is_dir())
+
+
+def _in_folder(source: Source) -> list[Source]:
+    names = [name for name in source.names() if name.endswith(SUFFIX) and name[0] not in "._"]
+    if not names:
+        raise ObjectNotFoundError(f"no *{SUFFIX} in the folder", where=source.href)
+    return [source.child(name) for name in names]
+
+
+# -- several as one -------------------------------------------------------------------------------
+
+
+def _file(
+    sources: Sequence[Source],
+    parts: Sequence[Part],
+    limits: Limits,
+    cache_bytes: int,
+    *,
+    byte_interleaved: bool,
+) -> RaquetFile:
+    metadata = together(parts)
+    store = TileStore(
+        sources,
+        parts,
+        metadata,
+        cache_bytes=cache_bytes,
+        byte_interleaved=byte_interleaved,
+        limits=limits,
+    )
+    where = parts[0].where
+    timed = [part for part in parts if part.time is not None]
+    if not timed:
+        return RaquetFile(store, Lookup(store.ids, None, where), None)
+    if len(timed) < len(parts):
+        raise InvalidMetadataError("only some files of the set have times", where=where)
+    values = np.concatenate([part.time for part in parts if part.time is not None])
+    stamps = [
+        np.full(len(part.ids), np.datetime64("NaT", "us")) if part.stamps is None else part.stamps
+        for part in parts
+    ]
+    axis, steps = time_axis(values, np.concatenate(stamps), store.ids != 0, metadata.time)
+    return RaquetFile(store, Lookup(store.ids, steps, where), axis)
+
+
+def together(parts: Sequence[Part]) -> Metadata:
+    """What holds for all files of a set.
+
+    Raises
+    ------
+    InvalidMetadataError
+        Files whose tiles differ in size, bands, type or compression.
+    """
+    first = parts[0].metadata
+    for part in parts[1:]:
+        other = part.metadata
+        for name in ("block_width", "block_height", "compression", "layout"):
+            if getattr(other, name) != getattr(first, name):
+                raise _apart(parts[0], part, name, getattr(other, name), getattr(first, name))
+        bands = [
+            [(band.name, band.dtype, repr(band.nodata)) for band in one.bands]
+            for one in (first, other)
+        ]
+        if bands[0] != bands[1]:
+            raise _apart(parts[0], part, "bands", bands[1], bands[0])
+    if len(parts) == 1:
+        return first
+    every = [part.metadata for part in parts]
+    counts = [one.num_blocks for one in every]
+    return replace(
+        first,
+        min_zoom=min(one.min_zoom for one in every),
+        max_zoom=max(one.max_zoom for one in every),
+        bounds=(
+            min(one.bounds[0] for one in every),
+            min(one.bounds[1] for one in every),
+            max(one.bounds[2] for one in every),
+            max(one.bounds[3] for one in every),
+        ),
+        num_blocks=None if None in counts else sum(count or 0 for count in counts),
+    )
+
+
+def _apart(
+    first: Part, part: Part, name: str, found: object, expected: object
+) -> InvalidMetadataError:
+    return InvalidMetadataError(
+        "files do not belong to one raster",
+        where=f"{first.where} and {part.where}: {name}",
+        found=str(found)[:200],
+        expected=str(expected)[:200],
+    )

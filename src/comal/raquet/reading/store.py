@@ -1,0 +1,354 @@
+"""The blobs of tiles, out of one file or several, and the pixels in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
+from comal.limits import KIB, MIB, Limits
+from comal.plan import ByteRange, Piece, Plan, Wanted
+from comal.raquet import blobs
+from comal.raquet.reading.cache import ByteCache
+from comal.raquet.reading.columns import chunk_ranges, columns_plan
+from comal.raquet.reading.lookup import joined
+from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
+from comal.raquet.reading.part import Part
+from comal.raquet.spec import Metadata
+from comal.storage import Source
+from comal.storage.held import HeldFile, held
+from comal.table import ParquetTable
+from comal.table.pagevalue import OneValueReader
+
+Pixels = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Key = tuple[int, str]
+"""A row, counted through all parts, and a column."""
+
+_FOR_THREADS = 8
+"""Tiles from which on they are decoded side by side."""
+_MOST_THREADS = 8
+_MOST_HELD = 64
+"""Files that are kept open; of more, each is opened when it is read."""
+_IN_TWO = 16 * KIB
+"""Bytes of a page from which on its header and its value are read one by one."""
+_CHUNK_BYTES = 16 * MIB
+"""Stored bytes of column chunks that are fetched together."""
+_BESIDE = 64 * KIB
+"""Bytes that a page may hold beside pixels that did not become smaller."""
+
+
+class TileStore:
+    """Tiles by row and column.
+
+    Parameters
+    ----------
+    sources, parts
+        One of each for every file.
+    metadata
+        Of all of them.
+    cache_bytes
+        Budget of the decoded tiles that are kept; and once more that of the column chunks that
+        are kept of files whose tiles cannot be read one by one.
+    byte_interleaved
+        See `comal.raquet.blobs.decode`.
+    limits
+        Caps on what a tile may take.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        parts: Sequence[Part],
+        metadata: Metadata,
+        *,
+        cache_bytes: int,
+        byte_interleaved: bool,
+        limits: Limits,
+    ) -> None:
+        self.sources = tuple(sources)
+        self.parts = tuple(parts)
+        self.metadata = metadata
+        self.byte_interleaved = byte_interleaved
+        self.cache_bytes = cache_bytes
+        self.limits = limits
+        self.columns = metadata.columns
+        self.ids, self.starts = joined([part.ids for part in parts])
+        self._tiles: ByteCache[Key, Pixels] = ByteCache(cache_bytes)
+        self._chunks: ByteCache[tuple[int, int, str], Any] = ByteCache(
+            cache_bytes, keep_newest=True
+        )
+        self._decoders = {name: self._decoder(name) for name in self.columns}
+        self._readers: dict[tuple[int, str], OneValueReader] = {}
+        self._held: list[HeldFile | None] | None = None
+
+    # -- sources -----------------------------------------------------------------------------------
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each range; ``href`` is the number of the part."""
+        files = self._files()
+        if None not in files:
+            return [self._read(want) for want in wanted]
+        return fetch_parts(self.sources, wanted)
+
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `fetch`, without blocking the event loop."""
+        return await fetch_parts_async(self.sources, wanted)
+
+    def _files(self) -> list[HeldFile | None]:
+        if self._held is None:
+            few = len(self.sources) <= _MOST_HELD
+            self._held = [held(source) if few else None for source in self.sources]
+        return self._held
+
+    def _read(self, want: Wanted) -> Piece:
+        assert isinstance(want, ByteRange), "tiles and column chunks are ranges"
+        number = int(want.href or 0)
+        file = self._files()[number]
+        assert file is not None, "asked for before"
+        data = file.read(want.offset, want.size)
+        file.check_unchanged()
+        return Piece(data, want.offset, self.parts[number].footer.tail.total)
+
+    def close(self) -> None:
+        """Let go of files and of what is kept."""
+        self._held = None
+        self._tiles.clear()
+        self._chunks.clear()
+        for source in self.sources:
+            source.close()
+
+    # -- one tile ----------------------------------------------------------------------------------
+
+    def blob_here(self, row: int, column: str) -> bytes | EllipsisType | None:
+        """The blob of a tile by one read of a local file; `...` where that is not possible."""
+        part, local = self.place(row) if len(self.parts) > 1 else (0, row)
+        pages = self.parts[part].pages.get(column)
+        file = (self._held or self._files())[part]
+        if pages is None or file is None:
+            return ...
+        size = pages.size.item(local)
+        if size > self.limits.tile_bytes:
+            self._check_page(size, row, column)
+        offset = pages.offset.item(local)
+        reader = self._readers.get((part, column))
+        if reader is None or size < _IN_TWO:
+            page = file.read(offset, size)
+        else:
+            # A large value is not copied once more to part it from its header.
+            start, value = (
+                file.read(offset, reader.head),
+                file.read(offset + reader.head, size - reader.head),
+            )
+            if reader.is_value(start, value):
+                file.check_unchanged()
+                return value
+            page = start + value
+        file.check_unchanged()
+        return self._value(page, row, column)
+
+    def pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
+        """As `blob_here`, decoded and kept."""
+        found = self._tiles.get((row, column))
+        if found is not None:
+            return found
+        blob = self.blob_here(row, column)
+        if blob is None or blob is ...:
+            return blob
+        return self._decoded(blob, row, column, keep=True)
+
+    # -- many tiles --------------------------------------------------------------------------------
+
+    def blobs_plan(self, keys: Sequence[Key]) -> Plan[dict[Key, bytes | None]]:
+        """The blobs of tiles: pages in one round trip, column chunks in one for some 16 MiB."""
+        found: dict[Key, bytes | None] = {}
+        pages: dict[Key, ByteRange] = {}
+        chunks: dict[int, dict[int, list[tuple[Key, int]]]] = {}
+        for key in keys:
+            row, column = key
+            part, local = self.place(row)
+            index = self.parts[part].pages.get(column)
+            if index is not None:
+                size = index.size.item(local)
+                self._check_page(size, row, column)
+                pages[key] = ByteRange(index.offset.item(local), size, self._href(part))
+            else:
+                ends = self.parts[part].row_ends
+                group = int(np.searchsorted(ends, local, side="right"))
+                at = local - int(ends[group] - self.parts[part].footer.layout.rows[group])
+                chunks.setdefault(part, {}).setdefault(group, []).append((key, at))
+        if pages:
+            pieces = yield list(pages.values())
+            for key, piece in zip(pages, pieces, strict=True):
+                found[key] = self._value(piece.data, *key)
+        for part, groups in chunks.items():
+            yield from self._groups_plan(part, groups, found)
+        return found
+
+    def pixels_plan(
+        self, keys: Sequence[Key], *, keep: bool = True
+    ) -> Plan[dict[Key, Pixels | None]]:
+        """The pixels of tiles; None for NULL. With `keep` they stay in the cache."""
+        found: dict[Key, Pixels | None] = {}
+        missing: list[Key] = []
+        for key in keys:
+            pixels = self._tiles.get(key)
+            if pixels is None:
+                missing.append(key)
+            else:
+                found[key] = pixels
+        if missing:
+            fetched = yield from self.blobs_plan(missing)
+            found.update(zip(fetched, self._all_decoded(fetched, keep=keep), strict=True))
+        return found
+
+    def _groups_plan(
+        self,
+        part: int,
+        groups: dict[int, list[tuple[Key, int]]],
+        found: dict[Key, bytes | None],
+    ) -> Plan[None]:
+        """Put into `found` the blobs of rows of row groups, which are counted within each."""
+        footer = self.parts[part].footer
+        table = ParquetTable(self.sources[part], footer, limits=self.limits)
+        for run in table.runs(self.columns, sorted(groups), stored=_CHUNK_BYTES):
+            missing = {
+                group: sorted(
+                    column
+                    for column in {key[1] for key, _ in groups[group]}
+                    if (part, group, column) not in self._chunks
+                )
+                for group in run
+            }
+            wanted = [
+                replace(chunk, href=self._href(part))
+                for group, names in missing.items()
+                for chunk in chunk_ranges(footer, names, [group], [footer.tail])
+            ]
+            known = (yield wanted) if wanted else []
+            for group in run:
+                arrays = yield from self._chunks_plan(part, group, missing[group], known)
+                for key, at in groups[group]:
+                    array = arrays.get(key[1])
+                    if array is None:
+                        array = self._chunks.get((part, group, key[1]))
+                    if array is None:
+                        # Others have pushed it out since.
+                        more = yield from self._chunks_plan(part, group, [key[1]], ())
+                        array = arrays[key[1]] = more[key[1]]
+                    found[key] = array[at].as_py()
+
+    def _chunks_plan(
+        self, part: int, group: int, columns: Sequence[str], known: Sequence[Piece]
+    ) -> Plan[dict[str, Any]]:
+        """Columns of a row group, which are kept."""
+        arrays: dict[str, Any] = {}
+        if columns:
+            footer = self.parts[part].footer
+            plan = columns_plan(footer, columns, [group], self.limits, known)
+            table = yield from self._of_part(plan, part)
+            for column in columns:
+                array = table.column(column)
+                array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+                self._chunks.put((part, group, column), array, array.nbytes)
+                arrays[column] = array
+        return arrays
+
+    def _href(self, part: int) -> str:
+        """How plans call a part."""
+        return str(part) if len(self.parts) > 1 else ""
+
+    def _of_part(self, plan: Plan[Any], part: int) -> Plan[Any]:
+        """A plan of one file as one of all."""
+        href = self._href(part)
+        try:
+            wanted = next(plan)
+            while True:
+                try:
+                    pieces = yield [replace(want, href=href) for want in wanted]
+                except ComalError as error:
+                    wanted = plan.throw(error)
+                else:
+                    wanted = plan.send(pieces)
+        except StopIteration as stop:
+            return stop.value
+
+    # -- decoding ----------------------------------------------------------------------------------
+
+    def place(self, row: int) -> tuple[int, int]:
+        """Part and row in it."""
+        if len(self.parts) == 1:
+            return 0, row
+        part = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return part, row - int(self.starts[part])
+
+    def where(self, row: int, column: str) -> str:
+        """How messages call a tile."""
+        part, _ = self.place(row)
+        return f"{self.parts[part].where}, block {self.ids[row]}, {column}"
+
+    def _value(self, page: bytes, row: int, column: str) -> bytes | None:
+        part = self.place(row)[0] if len(self.parts) > 1 else 0
+        reader = self._readers.get((part, column))
+        if reader is None:
+            required = column in self.parts[part].required
+            reader = self._readers[part, column] = OneValueReader(required=required)
+        try:
+            return reader.value(page, column)
+        except InvalidMetadataError:
+            # The place is only put into words where it is needed.
+            return reader.value(page, self.where(row, column))
+
+    def _decoded(self, blob: bytes, row: int, column: str, *, keep: bool) -> Pixels:
+        try:
+            pixels = self._decoders[column](blob)
+        except (InvalidMetadataError, LimitExceededError):
+            pixels = self._decoders[column](blob, where=self.where(row, column))
+        pixels.flags.writeable = False
+        if keep:
+            self._tiles.put((row, column), pixels, pixels.nbytes)
+        return pixels
+
+    def _all_decoded(self, fetched: dict[Key, bytes | None], *, keep: bool) -> list[Pixels | None]:
+        def decoded(key: Key) -> Pixels | None:
+            blob = fetched[key]
+            return None if blob is None else self._decoded(blob, *key, keep=keep)
+
+        threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        if len(fetched) < _FOR_THREADS or threads < 2:
+            return [decoded(key) for key in fetched]
+        # Inflating lets other threads run, and takes most of the time of a window.
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(decoded, fetched))
+
+    def _decoder(self, column: str) -> Callable[..., Pixels]:
+        metadata = self.metadata
+        shape: tuple[int, ...] = (metadata.block_height, metadata.block_width)
+        band = metadata.bands[0]
+        if metadata.interleaved:
+            shape = (len(metadata.bands), *shape)
+        else:
+            band = metadata.bands[metadata.band_index(column)]
+        return partial(
+            blobs.decode,
+            compression=metadata.compression,
+            dtype=band.pixel_type,
+            shape=shape,
+            byte_interleaved=self.byte_interleaved,
+            limits=self.limits,
+        )
+
+    def _check_page(self, size: int, row: int, column: str) -> None:
+        if size > self.limits.tile_bytes + _BESIDE:
+            self.limits.check("tile_bytes", size, self.where(row, column))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None, "_readers": {}}

@@ -1,0 +1,218 @@
+"""Windows of pixels: where they lie, and how tiles are put together to one array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+from comal.geo.boxes import validate_bbox
+from comal.grid import mercator, quadbin
+from comal.limits import MIB
+from comal.plan import Plan
+from comal.raquet.reading.lookup import ABSENT
+from comal.raquet.reading.pixels import common_type, fill_value
+from comal.raquet.reading.store import TileStore
+from comal.raquet.spec import Band
+
+Pixels = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+CRS = "EPSG:3857"
+_ON_THE_LINE = 1e-2
+"""Part of a pixel within which an edge counts as the line between two pixels."""
+_BATCH_BYTES = 32 * MIB
+_BATCH_TILES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Pixels of a box, and where they lie."""
+
+    data: Any
+    """Array of shape (bands, rows, columns); a `numpy.ma.MaskedArray` where that was asked for."""
+    transform: tuple[float, float, float, float, float, float]
+    """From column and row to metres of `crs`: a, b, c, d, e, f as in `rasterio.Affine`."""
+    zoom: int
+    """The zoom that the pixels are of."""
+    column: int
+    row: int
+    """The first pixel, counted from the north-west corner of the world at that zoom."""
+    crs: str = CRS
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """West, south, east, north in metres of `crs`."""
+        a, _, west, _, e, north = self.transform
+        _, height, width = self.data.shape
+        return west, north + e * height, west + a * width, north
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The pixels of one zoom."""
+
+    zoom: int
+    block_width: int
+    block_height: int
+
+    @property
+    def width(self) -> int:
+        """Pixels around the world."""
+        return self.block_width << self.zoom
+
+    @property
+    def height(self) -> int:
+        """Pixels from the northern to the southern limit of the projection."""
+        return self.block_height << self.zoom
+
+    def transform(self, column: int, row: int) -> tuple[float, float, float, float, float, float]:
+        """Of a window whose first pixel is this one."""
+        across = mercator.CIRCUMFERENCE / self.width
+        down = mercator.CIRCUMFERENCE / self.height
+        return (
+            across,
+            0.0,
+            column * across - mercator.HALF,
+            0.0,
+            -down,
+            mercator.HALF - row * down,
+        )
+
+    def span(self, bbox: Sequence[float]) -> tuple[int, int, int, int]:
+        """First column, first row, width and height of the pixels that a box touches.
+
+        A box over the antimeridian (west > east) goes on behind the last column.
+        """
+        west, south, east, north = validate_bbox(bbox)
+        left, top = mercator.lonlat_to_xy(west, north, 0)
+        right, bottom = mercator.lonlat_to_xy(east, south, 0)
+        if right < left:
+            right += 1
+        first, last = _outward(left * self.width, right * self.width)
+        top_row, last_row = _outward(top * self.height, bottom * self.height)
+        top_row = min(top_row, self.height - 1)
+        first = min(first, self.width - 1) if last <= self.width else first
+        return first, top_row, max(1, last - first), max(1, min(last_row, self.height) - top_row)
+
+
+def _outward(start: float, stop: float) -> tuple[int, int]:
+    """Whole pixels that hold a span; an edge that is nearly on a line is on it."""
+    near_start, near_stop = round(start), round(stop)
+    first = near_start if abs(start - near_start) <= _ON_THE_LINE else math.floor(start)
+    last = near_stop if abs(stop - near_stop) <= _ON_THE_LINE else math.ceil(stop)
+    return first, last
+
+
+def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
+    """The coarsest zoom whose pixels are no larger than `resolution` metres of EPSG:3857.
+
+    Never outside of `low` to `high`.
+    """
+    if not (math.isfinite(resolution) and resolution > 0):
+        raise InvalidInputError("resolution is no length", found=resolution, expected="metres > 0")
+    exact = math.log2(mercator.CIRCUMFERENCE / block / resolution)
+    return max(low, min(high, math.ceil(exact - 1e-6)))
+
+
+def window_plan(
+    store: TileStore,
+    grid: Grid,
+    span: tuple[int, int, int, int],
+    bands: Sequence[Band],
+    rows_of: Any,
+    where: str,
+) -> Plan[tuple[Pixels, npt.NDArray[np.bool_]]]:
+    """The pixels of a span, and which of them are in no tile.
+
+    Parameters
+    ----------
+    store, bands
+        Where from, and which.
+    grid, span
+        Which pixels, as `Grid.span` gives them.
+    rows_of
+        From an array of cells to their rows.
+    where
+        What an error calls the file.
+    """
+    column, row, width, height = span
+    dtype = common_type(bands)
+    check_tile_size(store, bands, where)
+    store.limits.check("raster_bytes", len(bands) * width * height * dtype.itemsize, where)
+    data = np.empty((len(bands), height, width), dtype)
+    for index, band in enumerate(bands):
+        data[index] = fill_value(band)
+    missing = np.ones(data.shape, np.bool_)
+    across, down = _tiles_of(grid, span)
+    xs, ys = np.meshgrid(across, down)
+    cells = quadbin.cells(grid.zoom, (xs % (1 << grid.zoom)).ravel(), ys.ravel())
+    rows = rows_of(cells)
+    there = np.flatnonzero(rows != ABSENT)
+    columns, picks = columns_of(store, bands)
+    keep = data.nbytes * 2 < store.cache_bytes
+    for batch in _batches(there, store):
+        keys = [(int(rows[at]), name) for at in batch for name in columns]
+        found = yield from store.pixels_plan(keys, keep=keep)
+        for at in batch:
+            x, y = int(xs.flat[at]), int(ys.flat[at])
+            left, top = x * grid.block_width - column, y * grid.block_height - row
+            target, part = _overlap(left, top, grid, width, height)
+            for index, (name, plane) in enumerate(picks):
+                pixels = found[int(rows[at]), name]
+                if pixels is not None:
+                    data[index][target] = (pixels if plane is None else pixels[plane])[part]
+                    missing[index][target] = False
+    return data, missing
+
+
+def check_tile_size(store: TileStore, bands: Sequence[Band], where: str) -> None:
+    """Refuse tiles that no reader would take, before there is room for any, filled or absent."""
+    pixels = store.metadata.block_width * store.metadata.block_height
+    size = pixels * max(np.dtype(band.dtype).itemsize for band in bands)
+    store.limits.check("tile_bytes", size, where)
+    store.limits.check("raster_bytes", size * len(bands), where)
+
+
+def columns_of(
+    store: TileStore, bands: Sequence[Band]
+) -> tuple[list[str], list[tuple[str, int | None]]]:
+    """The columns that hold some bands, and for each band its column and its place in it."""
+    metadata = store.metadata
+    if metadata.interleaved:
+        name = store.columns[0]
+        return [name], [(name, metadata.band_index(band.name)) for band in bands]
+    names = [band.name for band in bands]
+    return list(dict.fromkeys(names)), [(name, None) for name in names]
+
+
+def _tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
+    column, row, width, height = span
+    across = np.arange(column // grid.block_width, -(-(column + width) // grid.block_width))
+    down = np.arange(row // grid.block_height, -(-(row + height) // grid.block_height))
+    return across, down
+
+
+def _overlap(left: int, top: int, grid: Grid, width: int, height: int) -> Any:
+    """Where a tile lies in the window, and which part of it: two pairs of slices."""
+    x0, x1 = max(0, left), min(width, left + grid.block_width)
+    y0, y1 = max(0, top), min(height, top + grid.block_height)
+    return (
+        (slice(y0, y1), slice(x0, x1)),
+        (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left)),
+    )
+
+
+def _batches(there: Ints, store: TileStore) -> Iterator[list[int]]:
+    """Tiles, as many at a time as are decoded within some memory."""
+    metadata = store.metadata
+    pixels = metadata.block_width * metadata.block_height
+    size = pixels * sum(np.dtype(band.dtype).itemsize for band in metadata.bands)
+    count = max(1, min(_BATCH_TILES, _BATCH_BYTES // size))
+    for start in range(0, len(there), count):
+        yield there[start : start + count].tolist()

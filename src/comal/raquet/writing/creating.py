@@ -1,0 +1,296 @@
+"""Writing a RaQuet file from rasters or arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comal import storage
+from comal.errors import InvalidInputError
+from comal.grid import quadbin
+from comal.progress import Progress, silent
+from comal.raquet import spec
+from comal.raquet.documents import metadata_json
+from comal.raquet.spec import Band, Metadata
+from comal.raquet.writing.accumulating import Totals, finished, histogram
+from comal.raquet.writing.layout import Rows, row_groups, write_parquet
+from comal.raquet.writing.options import Options
+from comal.raquet.writing.planning import Plan, Sources, plan, sources_of
+from comal.raquet.writing.running import run_job
+from comal.raquet.writing.spool import Sorted, Spool
+from comal.raquet.writing.times import TimeAxis
+from comal.raster.describing import crs_label
+
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written."""
+
+    path: str
+    """The file."""
+    version: str
+    """Version of the metadata."""
+    size: int
+    """Bytes of the file."""
+    tiles: int
+    """Rows with pixels, overviews and all steps in time included."""
+    num_blocks: int
+    """Tiles at the maximum zoom."""
+    min_zoom: int
+    max_zoom: int
+    width: int
+    height: int
+    bounds: tuple[float, float, float, float]
+    bands: tuple[str, ...]
+    steps: int = 1
+    """Steps in time."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return asdict(self)
+
+
+def write(
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    spec_version: str = spec.WRITTEN[0],
+    zoom: int | None = None,
+    zoom_strategy: str = "auto",
+    min_zoom: int | None = None,
+    time: Sequence[Any] | None = None,
+    overwrite: bool = False,
+    executor: Executor | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> Written:
+    """Convert a raster to RaQuet.
+
+    A raster on the pixels of a Web Mercator zoom is copied exactly, whatever its type; any other
+    is warped. Memory does not grow with the raster. The same source and options give the same
+    bytes with any executor and number of workers.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a raster, several for a mosaic (the first one that has a pixel gives it),
+        or an xarray DataArray or Dataset, with a time dimension if it has one.
+    path
+        The file to write; a local path that ends in ``.parquet``.
+    spec_version
+        ``"0.1.0"``, or ``"0.5.0"`` for the interleaved layout, JPEG, WebP, float16 and tile
+        statistics.
+    zoom
+        Zoom of the full resolution; by default chosen from the resolution of the source.
+    zoom_strategy
+        ``auto`` takes the nearest zoom, ``lower`` the coarser and ``upper`` the finer one.
+    min_zoom
+        Zoom of the coarsest overview; by default the raster is some 128 pixels wide there. As
+        large as `zoom` for no overviews.
+    time
+        Instants: one for each source, which then are the steps of a time series and no mosaic.
+        Arrays bring their own.
+    overwrite
+        Whether an existing file is replaced.
+    executor
+        Any `concurrent.futures.Executor`, such as one of processes or of a Dask cluster, which
+        must reach the same files; threads of its own by default.
+    progress
+        Told how many subtrees of tiles are done.
+    **options
+        As `comal.raquet.Options` has them: ``resampling`` (``nearest``), ``overview_resampling``
+        (``average``; ``mode`` for colour tables), ``reuse_overviews``,
+        ``block_size`` (256), ``bands``, ``nodata``, ``crs``, ``compression`` (``gzip``),
+        ``level``, ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``,
+        ``row_group_size``, ``block_dtype``.
+
+    Returns
+    -------
+    What was written.
+
+    Raises
+    ------
+    InvalidInputError
+        An option that cannot be, a raster without a CRS or a place, rotated beyond use, of complex
+        numbers, or without any pixel that has data.
+    ConflictError
+        The target exists and may not be replaced.
+    ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
+        A source that cannot be read, or a disk that is full. No file is left behind.
+    """
+    chosen = _options(
+        options,
+        spec_version=spec_version,
+        zoom=zoom,
+        zoom_strategy=zoom_strategy,
+        min_zoom=min_zoom,
+    )
+    chosen.check()
+    with storage.targets.new_file(path, overwrite) as file:
+        _refuse_source(source, file.target)
+        sources = sources_of(source, chosen, time)
+        planned = plan(sources, chosen)
+        job = planned.job
+        columns = 1 if job.coding.interleaved else len(job.names)
+        spool = Spool(file.spool(), columns, len(job.names) if job.tile_statistics else 0)
+        totals = run_job(job, spool, executor, progress)
+        tiles = spool.sorted()
+        metadata = metadata_of(planned, chosen, totals, tiles)
+        document = metadata_json(metadata, chosen.spec_version)
+        groups = _groups(tiles, sources.time, chosen)
+        write_parquet(file, metadata, document, chosen.spec_version, groups, chosen.block_dtype)
+        size = file.tell()
+    return Written(
+        path=os.fspath(path),
+        version=chosen.spec_version,
+        size=size,
+        tiles=len(tiles.cells),
+        num_blocks=metadata.num_blocks or 0,
+        min_zoom=metadata.min_zoom,
+        max_zoom=metadata.max_zoom,
+        width=metadata.width,
+        height=metadata.height,
+        bounds=metadata.bounds,
+        bands=metadata.band_names,
+        steps=len(job.steps),
+    )
+
+
+def _options(given: Mapping[str, Any], **named: Any) -> Options:
+    known = Options.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            raise InvalidInputError(
+                "unknown option", found=repr(name), expected=", ".join(sorted(known))
+            )
+    return Options(**named, **given)
+
+
+def _refuse_source(source: Any, target: Path) -> None:
+    """A target that is a source would be lost."""
+    sources = [source] if isinstance(source, str | os.PathLike) else source
+    if not isinstance(sources, list | tuple):
+        return
+    for one in sources:
+        if isinstance(one, str | os.PathLike) and _same_file(Path(one), target):
+            raise InvalidInputError("the target is the source", where=os.fspath(one))
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them is not there, or no path
+        return False
+
+
+def metadata_of(planned: Plan, options: Options, totals: Totals, tiles: Sorted) -> Metadata:
+    """The metadata of what was made.
+
+    Raises
+    ------
+    InvalidInputError
+        No tile was made.
+    """
+    job, grid, sources = planned.job, planned.grid, planned.sources
+    zooms = np.unique(quadbin.zooms(tiles.cells)) if len(tiles.cells) else np.empty(0, np.int64)
+    if job.zoom not in zooms:
+        raise InvalidInputError(
+            "no pixel of the raster has data",
+            where=sources.first.where,
+            hint="keep_empty=True writes empty tiles as well",
+        )
+    lowest = job.zoom
+    while lowest - 1 in zooms:
+        lowest -= 1
+    hull = grid.hull
+    corners = quadbin.bounds(
+        quadbin.cells(job.zoom, [hull.west, hull.east], [hull.north, hull.south])
+    )
+    bounds = (
+        float(corners[0][0]),
+        float(corners[1][1]),
+        float(corners[2][1]),
+        float(corners[3][0]),
+    )
+    finest = tiles.cells[np.asarray(quadbin.zooms(tiles.cells)) == job.zoom]
+    bands = tuple(
+        replace(
+            band,
+            statistics=finished(sums, totals.covered, step=job.sample_step),
+            histogram=histogram(sums) if options.spec_version != spec.WRITTEN[0] else None,
+        )
+        for band, sums in zip(planned.bands, totals.bands, strict=True)
+    )
+    lossy = options.compression in spec.LOSSY_BANDS
+    return Metadata(
+        version=options.spec_version,
+        compression=options.compression,
+        quality=options.quality if lossy else None,
+        layout=options.layout,
+        block_width=job.block,
+        block_height=job.block,
+        min_zoom=lowest,
+        max_zoom=job.zoom,
+        num_blocks=len(np.unique(finest)),
+        bounds=bounds,
+        width=(hull.east - hull.west + 1) * job.block,
+        height=(hull.south - hull.north + 1) * job.block,
+        bands=bands,
+        time=None if sources.time is None else sources.time.document(),
+        tile_statistics=spec.STATISTICS if job.tile_statistics else (),
+        custom={"comal": {"source": _source_document(sources, planned)}},
+        processing=_processing(planned, options),
+    )
+
+
+def _source_document(sources: Sources, planned: Plan) -> dict[str, Any]:
+    """What the grid does not tell: where the source itself lies."""
+    first = sources.first
+    a, b, c, d, e, f = first.transform
+    found: dict[str, Any] = {"bounds": list(planned.grid.extent)}
+    if len(sources.every) == 1 or sources.time is not None:
+        found |= {
+            "crs": crs_label(first.crs),
+            "transform": [a, b, c, d, e, f],
+            "width": first.width,
+            "height": first.height,
+        }
+    else:
+        found["rasters"] = len(sources.every)
+    return found
+
+
+def _processing(planned: Plan, options: Options) -> dict[str, Any]:
+    from comal import __version__  # noqa: PLC0415 - the package imports this module
+
+    copied = all(member.offset is not None for step in planned.job.steps for member in step.members)
+    found = {"source_crs": crs_label(planned.sources.first.crs)}
+    if not copied:
+        found["resampling"] = options.resampling
+    if planned.job.min_zoom < planned.job.zoom:
+        found["overview_resampling"] = planned.overview
+    return {**found, "created_by": f"comal {__version__}"}
+
+
+def _groups(tiles: Sorted, axis: TimeAxis | None, options: Options) -> Iterator[Rows]:
+    totals = tiles.sizes.sum(axis=1)
+    for start, stop in row_groups(tiles.cells, totals, quadbin.zooms, options.row_group_size):
+        steps = tiles.steps[start:stop].tolist()
+        yield Rows(
+            cells=tiles.cells[start:stop],
+            columns=tiles.blobs(start, stop),
+            time_cf=None if axis is None else [axis.cf[step] for step in steps],
+            time_ts=None if axis is None else [axis.instants[step] for step in steps],
+            statistics=None if tiles.statistics is None else tiles.statistics[start:stop],
+        )
+
+
+__all__ = ["Band", "Written", "metadata_of", "write"]

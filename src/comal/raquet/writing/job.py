@@ -1,0 +1,382 @@
+"""The work on one subtree of tiles: read, count, compress, and make the overviews inside.
+
+A job is plain data and a task is a job with the cell at the root of a subtree, so that tasks run in
+threads, processes or on a cluster alike. What a task returns depends on its cell alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.grid import quadbin
+from comal.raquet import blobs
+from comal.raquet.spec import Number
+from comal.raquet.writing.accumulating import Totals, is_counted, moments, sums_of
+from comal.raquet.writing.reducing import halved
+from comal.raster.describing import gdal_rules
+from comal.raster.gridding import TileRange
+from comal.raster.mosaic import GridReader, GridSource
+from comal.raster.warping import Mask, Patch, Window2D, valid_pixels
+
+Array = npt.NDArray[Any]
+
+STATISTICS = 6
+"""Numbers that a tile's statistics have: count, min, max, sum, mean, stddev."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How the pixels of a tile become blobs."""
+
+    compression: str | None
+    level: int
+    quality: int
+    interleaved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a worker needs to know."""
+
+    key: str
+    """Tells jobs apart; files stay open between the tasks of one."""
+    steps: tuple[GridSource, ...]
+    """What is read: one source, or one for each step in time."""
+    names: tuple[str, ...]
+    """Names of the bands."""
+    zoom: int
+    min_zoom: int
+    block: int
+    depth: int
+    """Zooms between the root of a subtree and the full resolution."""
+    ranges: tuple[TileRange, ...]
+    """Tiles at the full resolution."""
+    overviews: tuple[str, ...]
+    """For each band how its overviews are made."""
+    alpha: int | None
+    """Position of an alpha band."""
+    coding: Coding
+    keep_empty: bool
+    tile_statistics: bool
+    sample_step: int
+    """Distance of the pixels from which quantiles of wide types are taken."""
+    reused: tuple[tuple[int, GridSource], ...] = ()
+    """Zooms whose tiles come from overviews of the source."""
+
+    @property
+    def root_zoom(self) -> int:
+        """Zoom of the roots."""
+        return self.zoom - self.depth
+
+    @property
+    def nodata(self) -> tuple[Number | None, ...]:
+        """Nodata value of each band."""
+        return tuple(band.nodata for band in self.steps[0].bands)
+
+
+@dataclass(slots=True)
+class Tiles:
+    """Compressed tiles in the order in which they were made."""
+
+    cells: list[int] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+    """Column after column for each tile."""
+    statistics: list[Array] = field(default_factory=list)
+    """For each tile (bands, 6); NaN where nothing is valid."""
+
+
+@dataclass(slots=True)
+class Subtree:
+    """What became of a subtree."""
+
+    tiles: Tiles
+    totals: Totals
+    root: Patch | None
+    """The pixels of its root, when there are overviews above; None when it is empty."""
+
+
+class Worker:
+    """Runs tasks of one job in one thread."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._readers: dict[int, GridReader] = {}
+        self._reused = {zoom: GridReader(source) for zoom, source in job.reused}
+
+    def close(self) -> None:
+        """Close all files."""
+        for reader in (*self._readers.values(), *self._reused.values()):
+            reader.close()
+        self._readers.clear()
+
+    def subtree(self, step: int, x: int, y: int) -> Subtree:
+        """The tiles below a root, itself included where it is not coarser than wanted."""
+        job, tiles = self.job, Tiles()
+        totals = Totals.of(tuple(band.dtype for band in job.steps[0].bands))
+        with gdal_rules():
+            window = _clipped(job, x, y)
+            patch = self._reader(step).read(_pixels(window, job.block))
+            if patch is None and not job.keep_empty:
+                return Subtree(tiles, totals, None)
+            if patch is None:
+                patch = blank(job, window.height * job.block, window.width * job.block)
+            else:
+                self._count(patch, window, totals)
+            return Subtree(tiles, totals, self._descend(patch, window, tiles))
+
+    def _descend(self, patch: Patch, window: Window2D, tiles: Tiles) -> Patch | None:
+        """Store a window of tiles, then its overviews up to the root."""
+        job = self.job
+        if not job.keep_empty and _is_blank(patch, job):
+            return None
+        for zoom in range(job.zoom, max(job.root_zoom, job.min_zoom) - 1, -1):
+            if zoom < job.zoom:
+                patch, window = self._halved(patch, window, zoom)
+            self._store(patch, window, zoom, tiles)
+        if job.min_zoom >= job.root_zoom:
+            return None
+        assert (window.width, window.height) == (1, 1), "a root is one tile"
+        return patch if not _is_blank(patch, job) else None
+
+    def _halved(self, patch: Patch, window: Window2D, zoom: int) -> tuple[Patch, Window2D]:
+        job = self.job
+        patch, window = _even(patch, window, job)
+        window = Window2D(window.x // 2, window.y // 2, window.width // 2, window.height // 2)
+        return self.overview(patch, window, zoom), window
+
+    def overview(self, patch: Patch, window: Window2D, zoom: int) -> Patch:
+        """A window of tiles at half the resolution, or what the source has as such."""
+        reader = self._reused.get(zoom)
+        if reader is not None:
+            with gdal_rules():
+                found = reader.read(_pixels(window, self.job.block))
+            if found is not None:
+                return found
+        return halved(patch, self.job.overviews, self.job.nodata, self.job.alpha)
+
+    def store_root(self, patch: Patch, x: int, y: int, zoom: int, tiles: Tiles) -> None:
+        """Store one tile."""
+        self._store(patch, Window2D(x, y, 1, 1), zoom, tiles)
+
+    def _store(self, patch: Patch, window: Window2D, zoom: int, tiles: Tiles) -> None:
+        job, block = self.job, self.job.block
+        wanted = _present(patch, job, window)
+        if job.keep_empty:
+            wanted |= _in_ranges(job, window, zoom)
+        rows, columns = np.nonzero(wanted)
+        if not len(rows):
+            return
+        cells = quadbin.cells(zoom, window.x + columns, window.y + rows)
+        for at in np.argsort(cells):
+            top, left = int(rows[at]) * block, int(columns[at]) * block
+            place = np.s_[top : top + block, left : left + block]
+            bands = [pixels[place] for pixels in patch.bands]
+            tiles.cells.append(int(cells[at]))
+            tiles.blobs += encoded(bands, job.coding)
+            if job.tile_statistics:
+                covered = None if patch.covered is None else patch.covered[place]
+                tiles.statistics.append(tile_statistics(bands, job.nodata, covered))
+
+    def _count(self, patch: Patch, window: Window2D, totals: Totals) -> None:
+        job, size = self.job, self.job.block
+        x, y = window.x * size, window.y * size
+        for at, (pixels, nodata) in enumerate(zip(patch.bands, job.nodata, strict=True)):
+            valid = valid_pixels(pixels, nodata, patch.covered)
+            made = sums_of(pixels, valid, step=job.sample_step, x=x, y=y)
+            totals.bands[at].add(made)
+        whole, seen = patch.bands[0].size, patch.covered
+        totals.covered += whole if seen is None else int(np.count_nonzero(seen))
+
+    def _reader(self, step: int) -> GridReader:
+        reader = self._readers.get(step)
+        if reader is None:
+            for old in self._readers.values():
+                old.close()
+            self._readers.clear()
+            reader = self._readers[step] = GridReader(self.job.steps[step])
+        return reader
+
+
+_local = threading.local()
+
+
+def run_subtree(job: Job, step: int, x: int, y: int) -> Subtree:
+    """Run a task in whatever thread this is; its files stay open for the next of the same job."""
+    worker: Worker | None = getattr(_local, "worker", None)
+    if worker is None or worker.job.key != job.key:
+        if worker is not None:
+            worker.close()
+        worker = _local.worker = Worker(job)
+    return worker.subtree(step, x, y)
+
+
+def roots(job: Job) -> Iterator[tuple[int, int]]:
+    """Columns and rows of all roots in the order of their ids."""
+    found = []
+    for part in job.ranges:
+        x, y = np.meshgrid(
+            np.arange(part.west >> job.depth, (part.east >> job.depth) + 1),
+            np.arange(part.north >> job.depth, (part.south >> job.depth) + 1),
+        )
+        found.append(quadbin.cells(job.root_zoom, x.ravel(), y.ravel()))
+    _, x, y = quadbin.tiles(np.unique(np.concatenate(found)))
+    yield from zip(x.tolist(), y.tolist(), strict=True)
+
+
+def blank(job: Job, rows: int, columns: int) -> Patch:
+    """Pixels of what no source covers."""
+    bands = [np.full((rows, columns), band.fill, band.dtype) for band in job.steps[0].bands]
+    return Patch(bands, np.zeros((rows, columns), bool))
+
+
+def encoded(bands: list[Array], coding: Coding) -> list[bytes]:
+    """The blobs of a tile, one for each column."""
+    named = {"level": coding.level, "quality": coding.quality}
+    if coding.interleaved:
+        return [blobs.encode(np.stack(bands), coding.compression, **named)]
+    return [blobs.encode(pixels, coding.compression, **named) for pixels in bands]
+
+
+def tile_statistics(
+    bands: list[Array], nodata: tuple[Number | None, ...], covered: Mask | None
+) -> Array:
+    """Statistics of one tile: (bands, 6), NaN where nothing is valid."""
+    found = np.full((len(bands), STATISTICS), np.nan)
+    for at, (pixels, empty) in enumerate(zip(bands, nodata, strict=True)):
+        valid = valid_pixels(pixels, empty, covered)
+        sums = sums_of(pixels, valid, step=len(pixels), x=0, y=0)
+        if sums.count:
+            mean, stddev = moments(sums)
+            found[at] = (sums.count, sums.low, sums.high, float(sums.total), mean, stddev)
+    return found
+
+
+def _clipped(job: Job, x: int, y: int) -> Window2D:
+    """The tiles of a subtree; without overviews above it only those that are wanted."""
+    side = 1 << job.depth
+    left, top, right, bottom = x * side, y * side, (x + 1) * side, (y + 1) * side
+    parts = [
+        part
+        for part in job.ranges
+        if part.west < right and part.east >= left and part.north < bottom and part.south >= top
+    ]
+    left = max(left, min(part.west for part in parts))
+    top = max(top, min(part.north for part in parts))
+    right = min(right, max(part.east for part in parts) + 1)
+    bottom = min(bottom, max(part.south for part in parts) + 1)
+    return Window2D(left, top, right - left, bottom - top)
+
+
+def _pixels(window: Window2D, block: int) -> Window2D:
+    return Window2D(window.x * block, window.y * block, window.width * block, window.height * block)
+
+
+def _even(patch: Patch, window: Window2D, job: Job) -> tuple[Patch, Window2D]:
+    """A window widened to whole parents; what is added has no data."""
+    left, top = window.x % 2, window.y % 2
+    right, bottom = (window.x + window.width) % 2, (window.y + window.height) % 2
+    if not (left or top or right or bottom):
+        return patch, window
+    size = job.block
+    grown = blank(
+        job,
+        (top + window.height + bottom) * size,
+        (left + window.width + right) * size,
+    )
+    assert grown.covered is not None
+    rows, columns = patch.bands[0].shape
+    at = np.s_[top * size : top * size + rows, left * size : left * size + columns]
+    for mine, theirs in zip(grown.bands, patch.bands, strict=True):
+        mine[at] = theirs
+    grown.covered[at] = True if patch.covered is None else patch.covered
+    wide = Window2D(
+        window.x - left,
+        window.y - top,
+        left + window.width + right,
+        top + window.height + bottom,
+    )
+    return grown, wide
+
+
+def _present(patch: Patch, job: Job, window: Window2D) -> npt.NDArray[np.bool_]:
+    """Which tiles of a window have a valid pixel in any band."""
+    shape = (window.height, window.width)
+    present = np.zeros(shape, bool)
+    for pixels, nodata in zip(patch.bands, job.nodata, strict=True):
+        valid = valid_pixels(pixels, nodata, patch.covered)
+        if valid is None:
+            present[:] = True
+        else:
+            present |= _any(valid, job.block, shape)
+        if present.all():
+            break
+    if job.alpha is not None and present.any():
+        # What is transparent and black is what a missing tile shows.
+        shown = np.zeros(shape, bool)
+        for pixels in patch.bands:
+            shown |= _any(pixels != 0, job.block, shape)
+        present &= shown
+    return present
+
+
+def _any(mask: Mask, block: int, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    return np.asarray(mask.reshape(shape[0], block, shape[1], block).any(axis=(1, 3)))
+
+
+def _in_ranges(job: Job, window: Window2D, zoom: int) -> npt.NDArray[np.bool_]:
+    up = job.zoom - zoom
+    rows, columns = np.mgrid[0 : window.height, 0 : window.width]
+    x, y = columns + window.x, rows + window.y
+    found = np.zeros((window.height, window.width), bool)
+    for part in job.ranges:
+        found |= (
+            (x >= part.west >> up)
+            & (x <= part.east >> up)
+            & (y >= part.north >> up)
+            & (y <= part.south >> up)
+        )
+    return found
+
+
+def _is_blank(patch: Patch, job: Job) -> bool:
+    window = Window2D(
+        0, 0, patch.bands[0].shape[1] // job.block, patch.bands[0].shape[0] // job.block
+    )
+    return not bool(_present(patch, job, window).any())
+
+
+def depth_of(block: int, zoom: int, pixel_bytes: int) -> int:
+    """How many zooms a subtree spans: few enough that its pixels take some 16 MiB at most."""
+    depth = 0
+    while (
+        depth < zoom
+        and block << (depth + 1) <= _MOST_SIDE
+        and (block << (depth + 1)) ** 2 * pixel_bytes <= _MOST_BYTES
+    ):
+        depth += 1
+    return depth
+
+
+_MOST_SIDE = 2048
+_MOST_BYTES = 8 << 20
+
+__all__ = [
+    "Coding",
+    "Job",
+    "Subtree",
+    "Tiles",
+    "Worker",
+    "blank",
+    "depth_of",
+    "encoded",
+    "is_counted",
+    "roots",
+    "run_subtree",
+    "tile_statistics",
+]

@@ -1,0 +1,189 @@
+"""The Parquet file: the metadata row, then the tiles in the order of their ids.
+
+Row groups hold tiles of one zoom. Bands are plain pages of one tile each, so that the page index
+leads to every tile; all other columns are compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.raquet import spec
+from comal.raquet.spec import Metadata
+
+ROWS = 64
+"""Tiles of a row group."""
+_MOST_GROUPS = 1000
+_GROUP_BYTES = 32 << 20
+_WRITING: dict[type[BaseException], type[ComalError]] = {
+    pa.ArrowException: InvalidInputError,
+    OSError: StorageError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Tiles of one row group."""
+
+    cells: npt.NDArray[np.int64]
+    columns: Sequence[Any]
+    """For each column of pixels its blobs, None for NULL: a list or an Arrow array."""
+    time_cf: Sequence[float] | None = None
+    time_ts: Sequence[int | None] | None = None
+    """Microseconds since 1970."""
+    statistics: npt.NDArray[np.float64] | None = None
+    """(tiles, bands, 6); NaN in the count marks tiles without valid pixels."""
+
+
+def schema_of(metadata: Metadata, block_dtype: str = "uint64") -> Any:
+    """The Arrow schema of a file."""
+    if block_dtype not in {"uint64", "int64"}:
+        raise InvalidInputError(
+            "unknown type for block", found=block_dtype, expected="uint64 or int64"
+        )
+    kinds = {"count": pa.int64()}
+    fields = [(spec.BLOCK, pa.type_for_alias(block_dtype)), (spec.METADATA, pa.string())]
+    if metadata.time is not None:
+        fields += [(spec.TIME_CF, pa.float64()), (spec.TIME_TS, pa.timestamp("us"))]
+    fields += [(name, pa.binary()) for name in metadata.columns]
+    fields += [
+        (f"{band}_{kind}", kinds.get(kind, pa.float64()))
+        for band in metadata.band_names
+        for kind in metadata.tile_statistics
+    ]
+    names = [name for name, _ in fields]
+    if len(set(names)) != len(names):
+        raise InvalidInputError("two columns of one name", found=", ".join(names))
+    return pa.schema(fields)
+
+
+def write_parquet(
+    file: BinaryIO,
+    metadata: Metadata,
+    document: str,
+    version: str,
+    groups: Iterator[Rows],
+    block_dtype: str = "uint64",
+) -> None:
+    """Write a whole file.
+
+    Parameters
+    ----------
+    file
+        Where to; it is not closed.
+    metadata, document, version
+        What the file is, its JSON and the version of that.
+    groups
+        Row groups with ascending ids.
+    block_dtype
+        ``uint64`` or ``int64``.
+
+    Raises
+    ------
+    StorageError
+        The disk is full or fails.
+    """
+    schema = schema_of(metadata, block_dtype)
+    pixels = set(metadata.columns)
+    others = [name for name in schema.names if name not in pixels]
+    keys = [name for name in (spec.BLOCK, spec.TIME_CF) if name in others]
+    with translated(_WRITING, "table cannot be written"):
+        writer = pq.ParquetWriter(
+            file,
+            schema,
+            use_dictionary=False,
+            compression={name: "none" if name in pixels else "zstd" for name in schema.names},
+            write_statistics=[*keys, spec.METADATA],
+            write_page_index=True,
+            write_page_checksum=True,
+            # RaQuet says nothing of pages: one tile in each is what lets a tile be one range.
+            max_rows_per_page=1,
+            sorting_columns=[
+                pq.SortingColumn(schema.get_field_index(name), nulls_first=True) for name in keys
+            ],
+            store_schema=False,
+        )
+        writer.write_table(_metadata_row(schema, document))
+        for rows in groups:
+            writer.write_table(_table(schema, metadata, rows), row_group_size=len(rows.cells))
+        writer.add_key_value_metadata({spec.VERSION_KEY: version, spec.METADATA_KEY: document})
+        writer.close()
+
+
+def row_groups(
+    cells: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    zoom_of: Callable[[Any], Any],
+    rows: int | None = None,
+) -> Iterator[tuple[int, int]]:
+    """First and last row of each row group.
+
+    Parameters
+    ----------
+    cells, sizes
+        Ids, ascending, and the bytes of their tiles.
+    zoom_of
+        Zooms of ids.
+    rows
+        Tiles of a group; by default 64, or more so that there are some 1000 groups, but never more
+        than fit into some 32 MiB.
+    """
+    wanted = rows or max(ROWS, -(-len(cells) // _MOST_GROUPS))
+    zooms = np.asarray(zoom_of(cells))
+    changes = (np.flatnonzero(zooms[1:] != zooms[:-1]) + 1).tolist()
+    for start, stop in pairwise([0, *changes, len(cells)]):
+        while start < stop:
+            end = min(start + wanted, stop)
+            ends = np.cumsum(sizes[start:end])
+            fitting = int(np.searchsorted(ends, _GROUP_BYTES, side="right"))
+            end = start + max(1, min(fitting, end - start))
+            yield start, end
+            start = end  # noqa: PLW2901 - the next group of the same zoom
+
+
+def _metadata_row(schema: Any, document: str) -> Any:
+    values = {spec.BLOCK: 0, spec.METADATA: document}
+    return pa.table(
+        [pa.array([values.get(field.name)], field.type) for field in schema], schema=schema
+    )
+
+
+def _table(schema: Any, metadata: Metadata, rows: Rows) -> Any:
+    count = len(rows.cells)
+    block = schema.field(spec.BLOCK).type
+    found: dict[str, Any] = {
+        spec.BLOCK: pa.array(rows.cells.astype(str(block)), block),
+        spec.METADATA: pa.nulls(count, pa.string()),
+    }
+    if metadata.time is not None:
+        found[spec.TIME_CF] = pa.array(rows.time_cf, pa.float64())
+        found[spec.TIME_TS] = pa.array(rows.time_ts, pa.timestamp("us"))
+    for name, blobs in zip(metadata.columns, rows.columns, strict=True):
+        is_arrow = isinstance(blobs, pa.Array | pa.ChunkedArray)
+        found[name] = blobs if is_arrow else pa.array(blobs, pa.binary())
+    if metadata.tile_statistics and rows.statistics is not None:
+        found |= _statistics_columns(metadata, rows.statistics)
+    return pa.table([found[field.name] for field in schema], schema=schema)
+
+
+def _statistics_columns(metadata: Metadata, statistics: npt.NDArray[np.float64]) -> dict[str, Any]:
+    found = {}
+    for at, band in enumerate(metadata.band_names):
+        nothing = np.isnan(statistics[:, at, 0])
+        for kind in metadata.tile_statistics:
+            values = statistics[:, at, spec.STATISTICS.index(kind)]
+            if kind == "count":
+                whole = np.where(nothing, 0, values).astype(np.int64)
+                found[f"{band}_{kind}"] = pa.array(whole, pa.int64(), mask=nothing)
+            else:
+                found[f"{band}_{kind}"] = pa.array(values, pa.float64(), mask=nothing)
+    return found

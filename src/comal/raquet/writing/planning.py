@@ -1,0 +1,444 @@
+"""From sources and options to a job: which bands, which tiles, and how each is made."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from comal.errors import InvalidInputError, shown
+from comal.raquet import spec
+from comal.raquet.spec import Band, Number
+from comal.raquet.writing.accumulating import lattice_step
+from comal.raquet.writing.arrays import array_series, is_array
+from comal.raquet.writing.job import Coding, Job, depth_of
+from comal.raquet.writing.options import NodataChoice, Options
+from comal.raquet.writing.reducing import AVERAGE, METHODS, MODE, NEAREST, check_method
+from comal.raquet.writing.times import TimeAxis, time_axis
+from comal.raster.describing import RasterInfo, describe, fitting_nodata, whole_nodata
+from comal.raster.gridding import (
+    MAX_ZOOM,
+    Footprint,
+    Grid,
+    choose_zoom,
+    footprint,
+    overview_zoom,
+    plan_grid,
+    raw_zoom,
+)
+from comal.raster.mosaic import GridSource
+from comal.raster.warping import MASK_BAND, OutBand
+
+_CLASSES = ("nearest", "near", "mode")
+_MOST_TILES = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is converted: for each step in time the rasters that make it up."""
+
+    steps: tuple[tuple[RasterInfo, ...], ...]
+    names: tuple[str, ...] | None
+    """Names that the source has for its bands."""
+    time: TimeAxis | None
+
+    @property
+    def first(self) -> RasterInfo:
+        """The raster that decides what the bands are."""
+        return self.steps[0][0]
+
+    @property
+    def every(self) -> tuple[RasterInfo, ...]:
+        """All rasters."""
+        return tuple(info for step in self.steps for info in step)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job, and what the metadata say about it."""
+
+    job: Job
+    grid: Grid
+    bands: tuple[Band, ...]
+    sources: Sources
+    overview: str
+    """How overviews are made, for people."""
+
+
+def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
+    """Describe what is to be converted.
+
+    Raises
+    ------
+    InvalidInputError
+        No source, a raster without CRS or place, or times that do not fit.
+    ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
+        A raster that cannot be opened.
+    """
+    if is_array(source):
+        series = array_series(source, options.crs)
+        axis = series.time if time is None else time_axis(list(time))
+        steps = tuple((info,) for info in series.steps)
+        _check_steps(axis, len(steps))
+        return Sources(steps, series.names, axis)
+    crs = None if options.crs is None else str(options.crs)
+    single = isinstance(source, str | os.PathLike)
+    paths: list[Any] = [source] if single else list(source)
+    if not paths:
+        raise InvalidInputError("no source to convert")
+    infos = tuple(_described(path, crs, options) for path in paths)
+    if time is None:
+        return Sources((_flat(infos),), None, None)
+    axis = time_axis(list(time))
+    if len(axis.cf) == len(infos):
+        return Sources(tuple((info,) for info in infos), None, axis)
+    _check_steps(axis, len(infos))
+    raise AssertionError
+
+
+def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
+    if is_array(path):
+        series = array_series(path, options.crs)
+        if len(series.steps) != 1:
+            raise InvalidInputError("arrays with time cannot be joined to a mosaic")
+        return series.steps[0]
+    return describe(path, crs=crs)
+
+
+def _flat(infos: Sequence[RasterInfo]) -> tuple[RasterInfo, ...]:
+    first = infos[0]
+    for info in infos[1:]:
+        if [band.dtype for band in info.bands] != [band.dtype for band in first.bands]:
+            raise InvalidInputError(
+                "rasters of a mosaic have different bands",
+                where=info.where,
+                found=", ".join(band.dtype for band in info.bands),
+                expected=", ".join(band.dtype for band in first.bands),
+            )
+    return tuple(infos)
+
+
+def _check_steps(axis: TimeAxis | None, count: int) -> None:
+    found = 1 if axis is None else len(axis.cf)
+    if found != count:
+        raise InvalidInputError(
+            "times do not fit the source", found=found, expected=f"{count}, one for each step"
+        )
+
+
+def plan(sources: Sources, options: Options) -> Plan:
+    """The job for some sources.
+
+    Raises
+    ------
+    InvalidInputError
+        Options that do not fit the bands, or a zoom beyond what there is.
+    """
+    bands, outs = _bands(sources, options)
+    _check_layout(bands, options)
+    _check_classes(bands, options)
+    infos = sources.every
+    places: dict[Any, Footprint] = {}
+    for info in infos:
+        if _place(info) not in places:
+            places[_place(info)] = footprint(info)
+    every = [places[_place(info)] for info in infos]
+    if any(place.clipped for place in every):
+        warnings.warn(
+            "the raster reaches beyond the latitudes of Web Mercator and is cut at 85.0511 degrees",
+            UserWarning,
+            stacklevel=3,
+        )
+    zoom, min_zoom, raw = _zooms(every, options)
+    grid, _ = plan_grid(
+        infos, every, zoom=zoom, min_zoom=min_zoom, block=options.block_size, raw=raw
+    )
+    steps, at = [], 0
+    for step in sources.steps:
+        own = every[at : at + len(step)]
+        at += len(step)
+        _, members = plan_grid(
+            step, own, zoom=zoom, min_zoom=min_zoom, block=options.block_size, raw=raw
+        )
+        steps.append(GridSource(members, outs, grid.pixel_zoom, options.resampling))
+    _warn_long(outs, steps, options)
+    job = _job(tuple(steps), bands, outs, grid, options)
+    return Plan(job, grid, bands, sources, "/".join(dict.fromkeys(job.overviews)))
+
+
+def _place(info: RasterInfo) -> tuple[Any, ...]:
+    """Steps in time on one grid are measured once."""
+    return info.width, info.height, info.transform, info.crs
+
+
+def _zooms(prints: Sequence[Footprint], options: Options) -> tuple[int, int, float]:
+    block = options.block_size
+    raw = raw_zoom(prints, block)
+    zoom = options.zoom
+    if zoom is None:
+        zoom = choose_zoom(raw, options.zoom_strategy)
+    if zoom > MAX_ZOOM:
+        raise InvalidInputError("zoom out of range", found=zoom, expected=f"0 to {MAX_ZOOM}")
+    lowest = options.min_zoom
+    if lowest is None:
+        lowest = overview_zoom(prints, block, zoom)
+    elif lowest > zoom:
+        raise InvalidInputError(
+            "the minimum zoom is above the zoom of the raster", found=lowest, expected=zoom
+        )
+    return zoom, lowest, raw
+
+
+def _job(
+    steps: tuple[GridSource, ...],
+    bands: tuple[Band, ...],
+    outs: tuple[OutBand, ...],
+    grid: Grid,
+    options: Options,
+) -> Job:
+    width = sum(part.east - part.west + 1 for part in grid.ranges) * grid.block
+    height = (grid.hull.south - grid.hull.north + 1) * grid.block
+    if width * height // grid.block**2 > _MOST_TILES:
+        raise InvalidInputError("too many tiles", found=width * height // grid.block**2)
+    pixel_bytes = sum(np.dtype(band.dtype).itemsize for band in outs)
+    alpha = [at for at, band in enumerate(bands) if band.colorinterp == "alpha"]
+    return Job(
+        key=uuid.uuid4().hex,
+        steps=steps,
+        names=tuple(band.name for band in bands),
+        zoom=grid.zoom,
+        min_zoom=grid.min_zoom,
+        block=grid.block,
+        depth=depth_of(grid.block, grid.zoom, pixel_bytes),
+        ranges=grid.ranges,
+        overviews=tuple(_overview_method(band, options) for band in bands),
+        alpha=alpha[0] if alpha else None,
+        coding=Coding(
+            options.compression,
+            options.level,
+            options.quality,
+            options.layout == spec.INTERLEAVED,
+        ),
+        keep_empty=options.keep_empty,
+        tile_statistics=options.tile_statistics,
+        sample_step=lattice_step(width * height * len(steps), len(bands)),
+        reused=_reused(steps, grid, options),
+    )
+
+
+def _reused(
+    steps: tuple[GridSource, ...], grid: Grid, options: Options
+) -> tuple[tuple[int, GridSource], ...]:
+    """Zooms that the source has as overviews on exactly the pixels of that zoom."""
+    if not options.reuse_overviews or len(steps) != 1 or len(steps[0].members) != 1:
+        return ()
+    (member,) = steps[0].members
+    if member.offset is None or member.info.transform[4] > 0:
+        return ()
+    found = []
+    for zoom in range(grid.zoom - 1, grid.min_zoom - 1, -1):
+        factor = 1 << (grid.zoom - zoom)
+        column, row = member.offset
+        aligned = column % factor == 0 and row % factor == 0
+        whole = member.info.width % factor == 0 and member.info.height % factor == 0
+        if factor not in member.info.overviews or not (aligned and whole):
+            break
+        info = replace(
+            member.info,
+            origin=replace(member.info.origin, overview=member.info.overviews.index(factor)),
+            width=member.info.width // factor,
+            height=member.info.height // factor,
+        )
+        smaller = replace(member, info=info, offset=(column // factor, row // factor))
+        found.append(
+            (
+                zoom,
+                replace(
+                    steps[0], members=(smaller,), pixel_zoom=grid.pixel_zoom - grid.zoom + zoom
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def _bands(sources: Sources, options: Options) -> tuple[tuple[Band, ...], tuple[OutBand, ...]]:
+    """The bands as the metadata have them and as they are read."""
+    info = sources.first
+    chosen = _chosen(info, sources.names, options.bands)
+    nodata = _nodata_of(options.nodata, [name for name, _ in chosen])
+    plain = [index for _, index in chosen] == list(range(1, len(info.bands) + 1))
+    bands, outs = [], []
+    lossy = options.compression in spec.LOSSY_BANDS
+    masked = any(one.masked for one in sources.every)
+    needs_alpha = False
+    for (name, index), wanted in zip(chosen, nodata, strict=True):
+        one = info.bands[index - 1]
+        dtype = one.dtype
+        if dtype == "float16" and options.spec_version == spec.WRITTEN[0]:
+            dtype = "float32"  # float16 came with 0.4.0
+        if dtype not in spec.DTYPES:
+            raise InvalidInputError("type of pixels that RaQuet does not have", found=dtype)
+        declared = _declared(wanted, index, dtype, sources)
+        if declared is None and masked:
+            if np.dtype(dtype).kind == "f":
+                declared = float("nan")
+            else:
+                needs_alpha = one.colorinterp != "alpha" or needs_alpha
+        outs.append(OutBand(index, dtype, fitting_nodata(declared, dtype)))
+        bands.append(
+            Band(
+                name=name,
+                dtype=dtype,
+                nodata=None if lossy else declared,
+                description=one.description,
+                unit=one.unit,
+                scale=one.scale,
+                offset=one.offset,
+                colorinterp=one.colorinterp,
+                colortable=one.colortable,
+                source_band=None if plain else index,
+            )
+        )
+    if needs_alpha:
+        outs.append(OutBand(MASK_BAND, "uint8"))
+        bands.append(Band(name="alpha", dtype="uint8", colorinterp="alpha"))
+    _check_names([band.name for band in bands])
+    return tuple(bands), tuple(outs)
+
+
+def _chosen(info: RasterInfo, names: tuple[str, ...] | None, choice: Any) -> list[tuple[str, int]]:
+    """Names and positions of the bands to write."""
+    count = len(info.bands)
+    if choice is None:
+        return [(names[at] if names else f"band_{at + 1}", at + 1) for at in range(count)]
+    if isinstance(choice, Mapping):
+        return [(str(name), _index(one, info, names)) for name, one in choice.items()]
+    if isinstance(choice, str | int):
+        choice = [choice]
+    picked = [_index(one, info, names) for one in choice]
+    if not picked:
+        raise InvalidInputError("no band is chosen")
+    if names:
+        return [(names[index - 1], index) for index in picked]
+    return [(f"band_{at + 1}", index) for at, index in enumerate(picked)]
+
+
+def _index(wanted: object, info: RasterInfo, names: tuple[str, ...] | None) -> int:
+    count = len(info.bands)
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and 1 <= wanted <= count:
+        return wanted
+    lists: tuple[list[Any], ...] = (
+        list(names or ()),
+        [f"band_{at + 1}" for at in range(count)],
+        [band.description for band in info.bands],
+        [band.colorinterp for band in info.bands],
+    )
+    for known in lists:
+        if wanted is not None and known.count(wanted) == 1:
+            return known.index(wanted) + 1
+    raise InvalidInputError(
+        "no such band", where=info.where, found=repr(wanted), expected=f"1 to {count}, or a name"
+    )
+
+
+def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
+    if isinstance(choice, Mapping):
+        unknown = set(choice) - set(names)
+        if unknown:
+            raise InvalidInputError(
+                "nodata for a band that is not written", found=", ".join(map(str, unknown))
+            )
+        return [choice.get(name) for name in names]
+    if isinstance(choice, list | tuple):
+        found = list(choice)
+        if len(found) != len(names):
+            raise InvalidInputError(
+                "nodata values do not fit the bands", found=len(found), expected=len(names)
+            )
+        return found
+    if choice is not None and not isinstance(choice, int | float | np.integer | np.floating):
+        raise InvalidInputError("nodata is no number", found=repr(choice))
+    return [choice] * len(names)
+
+
+def _declared(wanted: Number | None, index: int, dtype: str, sources: Sources) -> Number | None:
+    if wanted is not None:
+        value = whole_nodata(wanted, dtype)
+        if fitting_nodata(value, dtype) is None:
+            raise InvalidInputError(
+                "nodata value that the type cannot hold", found=f"{wanted} in {dtype}"
+            )
+        return value
+    found = [info.bands[index - 1].nodata for info in sources.every]
+    return next((value for value in found if value is not None), None)
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if not name or name in spec.RESERVED or not name.isprintable() or len(name) > 128:
+            raise InvalidInputError("not a name for a band", found=shown(repr(name)))
+    if len(set(names)) != len(names):
+        raise InvalidInputError("two bands of one name", found=", ".join(names))
+
+
+def _check_layout(bands: Sequence[Band], options: Options) -> None:
+    if options.layout == spec.INTERLEAVED:
+        dtypes = {band.dtype for band in bands}
+        if len(dtypes) > 1:
+            raise InvalidInputError(
+                "interleaved bands have one type", found=", ".join(sorted(dtypes))
+            )
+    allowed = spec.LOSSY_BANDS.get(str(options.compression))
+    if allowed is not None and (
+        len(bands) not in allowed or any(band.dtype != "uint8" for band in bands)
+    ):
+        raise InvalidInputError(
+            f"bands that {options.compression} cannot hold",
+            found=", ".join(band.dtype for band in bands),
+            expected=f"{' or '.join(map(str, allowed))} bands of uint8",
+        )
+
+
+def _check_classes(bands: Sequence[Band], options: Options) -> None:
+    """Colour tables give numbers to classes, which cannot be mixed."""
+    if not any(_is_classes(band) for band in bands):
+        return
+    for what, method, allowed in (
+        ("resampling", options.resampling, _CLASSES),
+        ("overview resampling", options.overview_resampling, (*_CLASSES, None)),
+    ):
+        if method not in allowed:
+            raise InvalidInputError(
+                f"{what} would mix the classes of a colour table",
+                found=method,
+                expected="nearest or mode",
+            )
+
+
+def _is_classes(band: Band) -> bool:
+    return band.colortable is not None or band.colorinterp == "palette"
+
+
+def _overview_method(band: Band, options: Options) -> str:
+    if options.overview_resampling is not None:
+        return check_method(options.overview_resampling)
+    return MODE if _is_classes(band) else AVERAGE
+
+
+def _warn_long(outs: Sequence[OutBand], steps: Sequence[GridSource], options: Options) -> None:
+    long = any(one.dtype in {"int64", "uint64"} for one in outs)
+    warped = any(member.offset is None for step in steps for member in step.members)
+    if long and warped and options.resampling not in {"nearest", "near"}:
+        warnings.warn(
+            "integers of 64 bits are resampled in double precision: beyond 2**53 they are rounded",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+__all__ = ["METHODS", "NEAREST", "Plan", "Sources", "plan", "sources_of"]

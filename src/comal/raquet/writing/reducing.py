@@ -1,0 +1,219 @@
+"""An overview: four pixels become one, and what has no data does not count.
+
+Means of integers are exact and rounded half up, those of 64 bits too. A mean that would come out
+as the nodata value itself is moved by one, so that the pixel stays valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+from comal.raquet.spec import Number
+from comal.raster.warping import Mask, Patch, valid_pixels
+
+Array = npt.NDArray[Any]
+Four = tuple[Array, Array, Array, Array]
+Reduce = Callable[[Array, Mask | None], tuple[Array, Mask | None]]
+
+AVERAGE, MODE, NEAREST, MINIMUM, MAXIMUM = "average", "mode", "nearest", "min", "max"
+METHODS = (AVERAGE, MODE, NEAREST, MINIMUM, MAXIMUM)
+
+
+def check_method(method: str) -> str:
+    """The method, or the error that it is none."""
+    found = {"near": NEAREST}.get(method, method)
+    if found not in METHODS:
+        raise InvalidInputError(
+            "unknown way to make overviews", found=method, expected=", ".join(METHODS)
+        )
+    return found
+
+
+def halved(
+    patch: Patch,
+    methods: tuple[str, ...],
+    nodata: tuple[Number | None, ...],
+    alpha: int | None = None,
+) -> Patch:
+    """A patch at half its resolution.
+
+    Parameters
+    ----------
+    patch
+        Pixels; rows and columns are even.
+    methods
+        For each band how its overview is made.
+    nodata
+        For each band the value of pixels without data.
+    alpha
+        Position of an alpha band that weighs the averages of the others.
+    """
+    covered = None
+    if patch.covered is not None:
+        covered = np.logical_or.reduce(_four(patch.covered))
+        covered = None if covered.all() else covered
+    weight = None if alpha is None else patch.bands[alpha]
+    bands = []
+    for at, (pixels, method, empty) in enumerate(zip(patch.bands, methods, nodata, strict=True)):
+        valid = valid_pixels(pixels, empty, patch.covered)
+        if method == AVERAGE and weight is not None and at != alpha:
+            made, kept = _weighted(pixels, weight, valid)
+        else:
+            made, kept = _REDUCE[method](pixels, valid)
+        bands.append(_finished(made, kept, empty, pixels.dtype, moved=method == AVERAGE))
+    return Patch(bands, covered)
+
+
+def _finished(
+    made: Array, kept: Mask | None, nodata: Number | None, dtype: np.dtype[Any], *, moved: bool
+) -> Array:
+    made = made.astype(dtype, copy=False)
+    if moved and nodata is not None and nodata == nodata:  # noqa: PLR0124 - NaN
+        made = _off_nodata(made, kept, nodata)
+    if kept is not None:
+        # A float without a nodata value has NaN where nothing is valid.
+        made = np.where(kept, made, dtype.type(0 if nodata is None else nodata))
+    return made
+
+
+def _off_nodata(made: Array, kept: Mask | None, nodata: Number) -> Array:
+    value = made.dtype.type(nodata)
+    hit = made == value
+    if kept is not None:
+        hit &= kept
+    if not hit.any():
+        return made
+    if made.dtype.kind == "f":
+        other = np.nextafter(value, made.dtype.type(np.inf), dtype=made.dtype)
+    else:
+        top = np.iinfo(made.dtype).max
+        other = made.dtype.type(nodata + 1 if nodata < top else nodata - 1)
+    return np.where(hit, other, made)
+
+
+def _four(pixels: Array) -> Four:
+    """North-west, north-east, south-west and south-east pixel of each square."""
+    return pixels[0::2, 0::2], pixels[0::2, 1::2], pixels[1::2, 0::2], pixels[1::2, 1::2]
+
+
+def _counts(valid: Mask) -> Array:
+    rows = valid[0::2].astype(np.uint8) + valid[1::2]
+    return np.asarray(rows[:, 0::2] + rows[:, 1::2])
+
+
+def _average(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    if pixels.dtype.kind == "f":
+        return _average_floats(pixels, valid)
+    if pixels.dtype.itemsize == 8:
+        return _average_long(pixels, valid)
+    wide = np.int32 if pixels.dtype.itemsize <= 2 else np.int64
+    if valid is None:
+        narrow = np.uint16 if pixels.dtype == np.uint8 else wide
+        return _sum(pixels, narrow) + 2 >> 2, None
+    count = _counts(valid)
+    total = _sum(np.where(valid, pixels, pixels.dtype.type(0)), wide)
+    some = np.maximum(count, 1)
+    # Half up: the floor of total / count + 1/2.
+    return (2 * total + some) // (2 * some.astype(wide)), count > 0
+
+
+def _sum(pixels: Array, dtype: Any) -> Array:
+    rows = np.add(pixels[0::2], pixels[1::2], dtype=dtype)
+    return np.asarray(rows[:, 0::2] + rows[:, 1::2])
+
+
+def _average_floats(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    # Sums of pairs are exact in the wider type for all but extreme values.
+    wide = np.float32 if pixels.dtype.itemsize == 2 else np.float64
+    if valid is None:
+        return _sum(pixels, wide) * wide(0.25), None
+    count = _counts(valid)
+    total = _sum(np.where(valid, pixels, pixels.dtype.type(0)), wide)
+    return total / np.maximum(count, 1), count > 0
+
+
+def _average_long(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    """In quotients and remainders, whose sums fit into 64 bits."""
+    if valid is None:
+        valid = np.ones(pixels.shape, bool)
+    count = np.maximum(_counts(valid), 1).astype(pixels.dtype)
+    zero = pixels.dtype.type(0)
+    quotients = np.zeros(count.shape, pixels.dtype)
+    rests = np.zeros(count.shape, np.int64)
+    for one, good in zip(_four(pixels), _four(valid), strict=True):
+        quotient, rest = np.divmod(np.where(good, one, zero), count)
+        quotients += quotient
+        rests += rest.astype(np.int64)
+    divisor = count.astype(np.int64)
+    carried = (2 * rests + divisor) // (2 * divisor)
+    return quotients + carried.astype(pixels.dtype), _counts(valid) > 0
+
+
+def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    """Mean weighted by alpha; where all are transparent the plain mean."""
+    if valid is not None:
+        weight = np.where(valid, weight, weight.dtype.type(0))
+    plain, kept = _average(pixels, valid)
+    if pixels.dtype.kind == "f" or pixels.dtype.itemsize > 2 or weight.dtype.kind == "f":
+        share = weight.astype(np.float64)
+        total = _sum(share, np.float64)
+        mean = _sum(np.where(share > 0, pixels, 0) * share, np.float64) / np.where(
+            total > 0, total, 1
+        )
+        if pixels.dtype.kind in "iu":
+            mean = np.floor(mean + 0.5)
+    else:
+        share = weight.astype(np.int64)
+        total = _sum(share, np.int64)
+        some = np.maximum(total, 1)
+        mean = (2 * _sum(pixels * share, np.int64) + some) // (2 * some)
+    return np.where(total > 0, mean, plain).astype(pixels.dtype), kept
+
+
+def _nearest(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    return np.ascontiguousarray(pixels[0::2, 0::2]), None if valid is None else valid[0::2, 0::2]
+
+
+def _mode(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    """The most frequent value, the lowest of several."""
+    values = _four(pixels)
+    goods = (None,) * 4 if valid is None else _four(valid)
+    counts = [np.zeros(values[0].shape, np.uint8) for _ in values]
+    for i in range(4):
+        for j in range(4):
+            same = np.ones(values[0].shape, bool) if i == j else values[i] == values[j]
+            for good in (goods[i], goods[j]):
+                if good is not None:
+                    same = same & good
+            counts[i] += same
+    best, most = values[0], counts[0]
+    for value, count in zip(values[1:], counts[1:], strict=True):
+        better = (count > most) | ((count == most) & (count > 0) & (value < best))
+        best, most = np.where(better, value, best), np.maximum(count, most)
+    return best, None if valid is None else most > 0
+
+
+def _extreme(pick: Any, pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    values = _four(pixels)
+    if valid is None:
+        return pick(pick(values[0], values[1]), pick(values[2], values[3])), None
+    goods = _four(valid)
+    best, some = values[0], goods[0]
+    for value, good in zip(values[1:], goods[1:], strict=True):
+        better = good & (~some | (pick(value, best) == value))
+        best, some = np.where(better, value, best), some | good
+    return best, some
+
+
+_REDUCE: dict[str, Reduce] = {
+    AVERAGE: _average,
+    MODE: _mode,
+    NEAREST: _nearest,
+    MINIMUM: lambda pixels, valid: _extreme(np.minimum, pixels, valid),
+    MAXIMUM: lambda pixels, valid: _extreme(np.maximum, pixels, valid),
+}

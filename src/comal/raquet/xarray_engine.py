@@ -1,0 +1,300 @@
+"""RaQuet as an engine of xarray: ``xarray.open_dataset(path, engine="raquet")``.
+
+Nothing is read before it is used, and a chunk is a tile. Each band is a variable with the
+dimensions (y, x), or (time, y, x), in EPSG:3857.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, MissingExtraError
+from comal.limits import DEFAULT_LIMITS, KIB, Limits
+from comal.raquet.reading.file import RaquetFile
+from comal.raquet.reading.opening import CACHE
+from comal.raquet.reading.opening import open as open_file
+from comal.raquet.reading.pixels import stored_nodata
+from comal.raquet.reading.steps import TimeAxis
+from comal.raquet.reading.windows import CRS, Grid
+from comal.raquet.spec import Band
+from comal.storage import StorageConfig
+
+try:
+    import xarray as xr
+    from xarray.backends import BackendArray, BackendEntrypoint
+    from xarray.core import indexing
+except ImportError as error:
+    raise MissingExtraError.of("xarray", "xarray", "a RaQuet file as xarray.Dataset") from error
+
+Ints = npt.NDArray[np.int64]
+
+SPATIAL_REF = "spatial_ref"
+_TAIL = 64 * KIB
+
+
+class RaquetBackend(BackendEntrypoint):
+    """The engine ``raquet``."""
+
+    description = "RaQuet rasters (Parquet tables of tiles), lazily, one chunk for each tile"
+    open_dataset_parameters = (
+        "filename_or_obj",
+        "drop_variables",
+        "mask_and_scale",
+        "decode_times",
+        "zoom",
+        "config",
+        "limits",
+        "cache_bytes",
+        "byte_interleaved",
+    )
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        mask_and_scale: bool = True,
+        decode_times: bool = True,
+        zoom: int | None = None,
+        config: StorageConfig | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        cache_bytes: int = CACHE,
+        byte_interleaved: bool = False,
+    ) -> xr.Dataset:
+        """Open a file, a folder or URL, a `Source` or a `RaquetFile`; see `dataset`."""
+        file = filename_or_obj
+        if not isinstance(file, RaquetFile):
+            file = open_file(
+                file,
+                config=config,
+                limits=limits,
+                cache_bytes=cache_bytes,
+                byte_interleaved=byte_interleaved,
+            )
+        found = dataset(file, zoom, mask_and_scale=mask_and_scale, decode_times=decode_times)
+        if drop_variables is not None:
+            names = [drop_variables] if isinstance(drop_variables, str) else list(drop_variables)
+            found = found.drop_vars(names, errors="ignore")
+        found.set_close(file.close)
+        return found
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Whether this is a local Parquet file whose footer names the columns of RaQuet."""
+        if not isinstance(filename_or_obj, str | os.PathLike):
+            return False
+        path = Path(filename_or_obj)
+        if path.suffix != ".parquet" or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            tail = file.read(_TAIL)
+        return tail.endswith(b"PAR1") and b"block" in tail and b"metadata" in tail
+
+
+def dataset(
+    file: RaquetFile,
+    zoom: int | None = None,
+    *,
+    mask_and_scale: bool = True,
+    decode_times: bool = True,
+) -> xr.Dataset:
+    """A raster as a lazy `xarray.Dataset`.
+
+    Parameters
+    ----------
+    file
+        The raster. It stays open as long as the data set is used.
+    zoom
+        Which zoom; None for the finest.
+    mask_and_scale
+        Apply nodata, scale and offset: pixels without value become NaN, as CF says. Else
+        variables are as they are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset``
+        as attributes.
+    decode_times
+        Give times as dates; else as the numbers of ``time_cf``.
+
+    Returns
+    -------
+    xarray.Dataset
+        A variable for each band, coordinates ``x`` and ``y`` of pixel centres in metres, ``time``
+        in a time series, and ``spatial_ref``. It covers whole tiles, so that each is a chunk.
+
+    Raises
+    ------
+    InvalidInputError
+        A zoom that the file does not declare.
+    """
+    zoom = file.zooms[-1] if zoom is None else zoom
+    if zoom not in file.zooms:
+        raise InvalidInputError(
+            "the file has no such zoom",
+            where=file.href,
+            found=zoom,
+            expected=f"{file.zooms[0]} to {file.zooms[-1]}",
+        )
+    grid = Grid(zoom, file.metadata.block_width, file.metadata.block_height)
+    column, row, width, height = _whole_tiles(file, grid)
+    transform = grid.transform(column, row)
+    variables = {
+        band.name: _Pixels(file, band, grid, (column, row, width, height)).variable()
+        for band in file.bands
+    }
+    coordinates: dict[str, Any] = {
+        "x": xr.Variable("x", _centres(transform[2], transform[0], width), _AXES["x"]),
+        "y": xr.Variable("y", _centres(transform[5], transform[4], height), _AXES["y"]),
+        SPATIAL_REF: xr.Variable((), 0, _spatial_ref(transform)),
+    }
+    if file.times is not None:
+        coordinates["time"] = _time(file.times, decode_times=decode_times)
+    made = xr.Dataset(variables, coordinates, {"crs": CRS, "zoom": zoom})
+    decoded = xr.decode_cf(
+        made, mask_and_scale=mask_and_scale, decode_times=decode_times, decode_coords=False
+    )
+    for band in file.bands:
+        # Where xarray keeps it, and where tools of the field look for it.
+        decoded[band.name].encoding["grid_mapping"] = SPATIAL_REF
+    return decoded
+
+
+_AXES: dict[str, dict[str, str]] = {
+    "x": {"standard_name": "projection_x_coordinate", "units": "metre", "axis": "X"},
+    "y": {"standard_name": "projection_y_coordinate", "units": "metre", "axis": "Y"},
+}
+
+
+class _Pixels(BackendArray):
+    """One band of one zoom."""
+
+    def __init__(
+        self, file: RaquetFile, band: Band, grid: Grid, span: tuple[int, int, int, int]
+    ) -> None:
+        self._file = file
+        self._band = band
+        self._grid = grid
+        self._span = span
+        _, _, width, height = span
+        times = () if file.times is None else (len(file.times),)
+        self.shape = (*times, height, width)
+        self.dtype = np.dtype(band.dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
+        )
+
+    def variable(self) -> xr.Variable:
+        """It as a variable that is read when it is used."""
+        chunks = {"y": self._grid.block_height, "x": self._grid.block_width}
+        if len(self.shape) == 3:
+            chunks = {"time": 1, **chunks}
+        lazy = indexing.LazilyIndexedArray(self)
+        variable = xr.Variable(tuple(chunks), lazy, _attributes(self._band))
+        variable.encoding["preferred_chunks"] = chunks
+        return variable
+
+    def _read(self, key: tuple[Any, ...]) -> Any:
+        rows, columns = _positions(key[-2], self.shape[-2]), _positions(key[-1], self.shape[-1])
+        if len(self.shape) == 2:
+            found = self._plane(rows, columns, None)
+        else:
+            steps = _positions(key[0], self.shape[0]).tolist()
+            found = np.empty((len(steps), len(rows), len(columns)), self.dtype)
+            for index, step in enumerate(steps):
+                found[index] = self._plane(rows, columns, step)
+        # A single number takes its dimension away.
+        return found[tuple(0 if _is_number(one) else slice(None) for one in key)]
+
+    def _plane(self, rows: Ints, columns: Ints, step: int | None) -> Any:
+        found = np.empty((len(rows), len(columns)), self.dtype)
+        for of_rows in _runs(rows, self._grid.block_height):
+            for of_columns in _runs(columns, self._grid.block_width):
+                pixels = self._box(rows[of_rows], columns[of_columns], step)
+                found[np.ix_(of_rows, of_columns)] = pixels
+        return found
+
+    def _box(self, rows: Ints, columns: Ints, step: int | None) -> Any:
+        top, left = int(rows.min()), int(columns.min())
+        window = self._file.window(
+            self._grid.zoom,
+            self._span[0] + left,
+            self._span[1] + top,
+            int(columns.max()) + 1 - left,
+            int(rows.max()) + 1 - top,
+            self._band.name,
+            time=step,
+        )
+        return window.data[0][np.ix_(rows - top, columns - left)]
+
+
+def _is_number(key: Any) -> bool:
+    return not isinstance(key, slice) and np.ndim(key) == 0
+
+
+def _positions(key: Any, size: int) -> Ints:
+    chosen = key if isinstance(key, slice) else np.atleast_1d(key)
+    return np.arange(size, dtype=np.int64)[chosen]
+
+
+def _runs(positions: Ints, block: int) -> Iterator[Ints]:
+    """Which of the positions are neighbours: between two runs lies a tile or more."""
+    order = np.argsort(positions, kind="stable")
+    breaks = np.flatnonzero(np.diff(positions[order]) > block) + 1
+    yield from (run for run in np.split(order, breaks) if len(run))
+
+
+def _attributes(band: Band) -> dict[str, Any]:
+    """What CF and rasters know of a band."""
+    nodata = stored_nodata(band)
+    if nodata is None and band.pixel_type.kind == "f":
+        nodata = band.pixel_type.type(np.nan)
+    found: dict[str, Any] = {
+        "_FillValue": nodata,
+        "scale_factor": band.scale,
+        "add_offset": band.offset,
+        "units": band.unit,
+        "long_name": band.description,
+        "color_interpretation": band.colorinterp,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _whole_tiles(file: RaquetFile, grid: Grid) -> tuple[int, int, int, int]:
+    """The pixels of all tiles that the bounds touch."""
+    column, row, width, height = grid.span(file.bounds)
+    first, top = column // grid.block_width, row // grid.block_height
+    last = -(-(column + width) // grid.block_width)
+    bottom = -(-(row + height) // grid.block_height)
+    return (
+        first * grid.block_width,
+        top * grid.block_height,
+        min(last - first, 1 << grid.zoom) * grid.block_width,
+        (bottom - top) * grid.block_height,
+    )
+
+
+def _centres(start: float, step: float, count: int) -> Any:
+    return start + (np.arange(count) + 0.5) * step
+
+
+def _time(times: TimeAxis, *, decode_times: bool) -> xr.Variable:
+    if decode_times and not np.isnat(times.stamps).any():
+        return xr.Variable("time", times.stamps.astype("datetime64[ns]"))
+    described = {"units": times.units, "calendar": times.calendar} if times.units else {}
+    return xr.Variable("time", times.values, described)
+
+
+def _spatial_ref(transform: tuple[float, ...]) -> Mapping[str, Any]:
+    """The CRS as CF writes it, and the transform as GDAL does."""
+    from pyproj import CRS as Crs  # noqa: N811, PLC0415 - only those who use xarray wait for PROJ
+
+    a, b, west, d, e, north = transform
+    attributes: dict[str, Any] = dict(Crs.from_epsg(3857).to_cf())
+    attributes[SPATIAL_REF] = attributes["crs_wkt"]
+    attributes["GeoTransform"] = " ".join(repr(float(one)) for one in (west, a, b, north, d, e))
+    return attributes

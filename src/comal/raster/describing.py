@@ -1,0 +1,323 @@
+"""What has to be known of a raster before it is put on a grid: place, bands, masks.
+
+A description is plain data that can be sent to another process, which opens the raster again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import rasterio
+from rasterio.crs import CRS
+from rasterio.enums import ColorInterp, MaskFlags
+from rasterio.io import DatasetReader
+
+from comal import storage
+from comal.errors import InvalidInputError, InvalidMetadataError, NotThisFormatError, translated
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import Head
+from comal.raster.opening import (
+    _ENVIRONMENT,
+    _FAULTS,
+    _check_blocks,
+    _head,
+    _quiet,
+    sniff_driver,
+)
+from comal.raster.reading import crs_name
+from comal.storage.location import FILE, parse_href
+
+Transform = tuple[float, float, float, float, float, float]
+"""Affine coefficients a, b, c, d, e, f: x = a column + b row + c, y = d column + e row + f."""
+
+_BY_NAME = {".vrt": "VRT"}
+"""Formats that lead to other files are opened only when the name says so."""
+_OTHERS = (
+    "netCDF",
+    "HDF5",
+    "GRIB",
+    "HFA",
+    "AAIGrid",
+    "ENVI",
+    "EHdr",
+    "NITF",
+    "DTED",
+    "SRTMHGT",
+    "GPKG",
+    "MBTiles",
+    "ERS",
+    "RST",
+    "SAGA",
+    "PCIDSK",
+    "BMP",
+    "GIF",
+)
+"""Drivers of files that stand for themselves, tried for what has none of the known first bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandInfo:
+    """One band of a raster."""
+
+    dtype: str
+    """numpy name of the pixels."""
+    nodata: int | float | None = None
+    description: str | None = None
+    unit: str | None = None
+    scale: float | None = None
+    offset: float | None = None
+    """None where they are 1 and 0."""
+    colorinterp: str | None = None
+    colortable: Mapping[int, tuple[int, int, int, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrigin:
+    """A raster that GDAL opens."""
+
+    path: str
+    driver: str | tuple[str, ...]
+    overview: int | None = None
+    """Which of its overviews is meant, from the finest on; None for the raster itself."""
+
+
+class ArrayOrigin(Protocol):
+    """Arrays that are read by windows, such as those of xarray."""
+
+    def read(self, bands: tuple[int, ...], rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+        """Pixels (bands, rows, columns) of bands counted from 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RasterInfo:
+    """A raster: where it lies and what its bands are."""
+
+    origin: Any
+    """A `FileOrigin` or an `ArrayOrigin`."""
+    where: str
+    """What it is called in messages."""
+    width: int
+    height: int
+    transform: Transform
+    crs: str
+    """WKT."""
+    bands: tuple[BandInfo, ...]
+    masked: bool = False
+    """Whether it has a mask that is neither a nodata value nor an alpha band."""
+    own_crs: bool = True
+    """Whether `crs` is the file's own, and not one that the user gave."""
+    overviews: tuple[int, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def alpha(self) -> int | None:
+        """Position of the alpha band, counted from 0."""
+        kinds = [band.colorinterp for band in self.bands]
+        return kinds.index("alpha") if "alpha" in kinds else None
+
+
+@contextmanager
+def gdal_rules() -> Iterator[None]:
+    """The rules under which GDAL works; its errors become ours."""
+    with _quiet(), rasterio.Env(**_ENVIRONMENT):
+        yield
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Errors of GDAL while pixels of `where` are read become ours."""
+    with translated(_FAULTS, "raster cannot be read", where=where):
+        yield
+
+
+def origin_of(source: str | os.PathLike[str]) -> FileOrigin:
+    """How GDAL is to open a path or a URL; the driver is chosen by the first bytes.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        It cannot be read.
+    NotThisFormatError
+        A remote file that is none of TIFF, JPEG, PNG, WebP and JPEG 2000.
+    """
+    location = parse_href(source)
+    if location.scheme == FILE:
+        path = str(Path(location.path).absolute())
+        driver = _BY_NAME.get(Path(path).suffix.lower())
+        head = _head(path, path)
+        if driver is not None:
+            return FileOrigin(path, driver)
+        try:
+            return FileOrigin(path, sniff_driver(head, path))
+        except NotThisFormatError:
+            return FileOrigin(path, _OTHERS)
+    with storage.open_source(source) as remote:
+        (piece,) = remote.fetch([Head(16)])
+        return FileOrigin(remote.vsi(), sniff_driver(piece.data, location.label))
+
+
+def open_origin(origin: FileOrigin, where: str, limits: Limits = DEFAULT_LIMITS) -> Any:
+    """A rasterio dataset, which the caller closes."""
+    drivers = [origin.driver] if isinstance(origin.driver, str) else list(origin.driver)
+    extra = {} if origin.overview is None else {"OVERVIEW_LEVEL": origin.overview}
+    sniffed = isinstance(origin.driver, str)
+    with reading(where) if sniffed else _unknown(where):
+        dataset = DatasetReader(origin.path, driver=drivers, sharing=False, **extra)
+        try:
+            _check_blocks(dataset, limits, where)
+        except BaseException:
+            dataset.close()
+            raise
+    return dataset
+
+
+@contextmanager
+def _unknown(where: str) -> Iterator[None]:
+    """What none of the drivers opens is no raster."""
+    with translated(dict.fromkeys(_FAULTS, NotThisFormatError), "not a raster", where=where):
+        yield
+
+
+def describe(
+    source: str | os.PathLike[str], *, crs: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> RasterInfo:
+    """What a raster is.
+
+    Parameters
+    ----------
+    source
+        A local path or a URL. Formats that stand for themselves are opened by their content; a
+        VRT, which leads to other files, only under the name ``*.vrt``.
+    crs
+        Coordinate reference system of a raster that has none, as ``EPSG:32618`` or WKT. One that
+        the raster has is not replaced.
+    limits
+        ``raster_bytes`` bounds one block of pixels.
+
+    Raises
+    ------
+    InvalidInputError
+        It has no CRS, no place on the ground, or complex numbers.
+    ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
+        As `open_raster`.
+    """
+    with gdal_rules():
+        origin = origin_of(source)
+        where = origin.path
+        dataset = open_origin(origin, where, limits)
+        with dataset, reading(where):
+            return _described(dataset, origin, where, crs)
+
+
+def crs_wkt(crs: Any, where: str) -> str:
+    """The WKT of what names a CRS: ``EPSG:32618``, WKT, or an object of another library."""
+    try:
+        with gdal_rules():
+            return str(CRS.from_user_input(crs).to_wkt())
+    except (rasterio.errors.CRSError, ValueError) as error:
+        raise InvalidInputError("not a CRS", where=where, found=repr(crs)) from error
+
+
+def crs_label(wkt: str) -> str:
+    """``EPSG:32618``, or the WKT where no authority knows the CRS."""
+    return crs_name(CRS.from_wkt(wkt)) or wkt
+
+
+def no_crs(where: str) -> InvalidInputError:
+    """The error about a raster without a CRS."""
+    return InvalidInputError(
+        "raster without a coordinate reference system",
+        where=where,
+        hint="say which one it is: crs='EPSG:...' (--crs on the command line)",
+    )
+
+
+def check_dtypes(dtypes: tuple[str, ...], where: str) -> None:
+    """Refuse pixels that no tile can hold."""
+    for dtype in dtypes:
+        if "complex" in dtype:
+            raise InvalidInputError(
+                "raster of complex numbers",
+                where=where,
+                found=dtype,
+                hint="convert it to real bands first, such as amplitude and phase",
+            )
+
+
+def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) -> RasterInfo:
+    check_dtypes(tuple(dataset.dtypes), where)
+    if dataset.count == 0:
+        raise InvalidMetadataError("raster without bands", where=where)
+    own = bool(dataset.crs)
+    if not own and crs is None:
+        raise no_crs(where)
+    if dataset.transform.is_identity:
+        raise InvalidInputError(
+            "raster without a place on the ground",
+            where=where,
+            found="ground control points" if dataset.gcps[0] else "no geotransform",
+            hint="georeference it first, as gdalwarp or gdal_translate -a_ullr do",
+        )
+    flags = dataset.mask_flag_enums
+    masked = MaskFlags.per_dataset in flags[0] and MaskFlags.alpha not in flags[0]
+    return RasterInfo(
+        origin=origin,
+        where=where,
+        width=dataset.width,
+        height=dataset.height,
+        transform=tuple(dataset.transform)[:6],
+        crs=str(dataset.crs.to_wkt()) if own else crs_wkt(crs, where),
+        bands=tuple(_band(dataset, index) for index in dataset.indexes),
+        masked=masked,
+        own_crs=own,
+        overviews=tuple(dataset.overviews(1)),
+        tags=dict(dataset.tags()),
+    )
+
+
+def _band(dataset: Any, index: int) -> BandInfo:
+    at = index - 1
+    kind = dataset.colorinterp[at]
+    scale, offset = dataset.scales[at], dataset.offsets[at]
+    table = None
+    if kind is ColorInterp.palette:
+        table = {value: tuple(colour) for value, colour in dataset.colormap(index).items()}
+    return BandInfo(
+        dtype=dataset.dtypes[at],
+        nodata=whole_nodata(dataset.nodatavals[at], dataset.dtypes[at]),
+        description=dataset.descriptions[at] or None,
+        unit=dataset.units[at] or None,
+        scale=None if scale == 1 else scale,
+        offset=None if offset == 0 else offset,
+        colorinterp=kind.name,
+        colortable=table,
+    )
+
+
+def whole_nodata(nodata: Any, dtype: str) -> int | float | None:
+    """A nodata value as an int where the pixels are integers and it is whole."""
+    if nodata is None:
+        return None
+    if np.dtype(dtype).kind in "iu" and nodata == nodata and abs(nodata) != float("inf"):  # noqa: PLR0124
+        return int(nodata) if int(nodata) == nodata else float(nodata)
+    return float(nodata)
+
+
+def fitting_nodata(nodata: float | None, dtype: str) -> int | float | None:
+    """A nodata value, or None when the type cannot hold it, so that no pixel has it."""
+    if nodata is None:
+        return None
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return nodata
+    if not isinstance(nodata, int):
+        return None
+    limits = np.iinfo(kind)
+    return nodata if limits.min <= nodata <= limits.max else None

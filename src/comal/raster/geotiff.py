@@ -1,0 +1,218 @@
+"""Writing GeoTIFF and COG block by block."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import rasterio
+from affine import Affine
+from rasterio.enums import ColorInterp, Resampling
+from rasterio.errors import NotGeoreferencedWarning
+from rasterio.shutil import copy as copy_dataset
+from rasterio.windows import Window
+
+from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.raster.describing import BandInfo, Transform, gdal_rules
+from comal.raster.picture import preview
+
+CODECS = ("deflate", "lzw", "zstd", "lerc", "packbits", "none")
+_WRITING: dict[type[BaseException], type[ComalError]] = {
+    rasterio.errors.RasterioError: StorageError,
+    rasterio._err.CPLE_BaseError: StorageError,  # noqa: SLF001 - no public name
+}
+_OVERVIEWS = {
+    "nearest": Resampling.nearest,
+    "average": Resampling.average,
+    "mode": Resampling.mode,
+    "bilinear": Resampling.bilinear,
+    "cubic": Resampling.cubic,
+}
+_SMALLEST = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiffLayout:
+    """What a GeoTIFF is to be."""
+
+    width: int
+    height: int
+    transform: Transform
+    crs: str
+    dtype: str
+    """Of all bands."""
+    bands: tuple[BandInfo, ...]
+    """Descriptions, units, scales, offsets and colours."""
+    nodata: int | float | None = None
+    """Of all bands."""
+    compression: str = "deflate"
+    block: int = 256
+    tags: Mapping[str, str] | None = None
+
+
+Blocks = Iterator[tuple[int, int, npt.NDArray[Any]]]
+"""Column, row and pixels (bands, rows, columns) of blocks."""
+
+
+def write_geotiff(
+    path: str | os.PathLike[str],
+    layout: TiffLayout,
+    blocks: Blocks,
+    *,
+    overviews: str | None = None,
+) -> None:
+    """Write a tiled GeoTIFF.
+
+    Parameters
+    ----------
+    path
+        The file; one that is there is overwritten.
+    layout
+        What it is.
+    blocks
+        Its pixels, in any order.
+    overviews
+        How overviews are made, None for none.
+
+    Raises
+    ------
+    StorageError
+        It cannot be written.
+    """
+    if layout.compression not in CODECS:
+        raise InvalidInputError(
+            "unknown compression", found=layout.compression, expected=", ".join(CODECS)
+        )
+    with _rules(), rasterio.open(path, "w", **_profile(layout)) as dataset:
+        _describe(dataset, layout)
+        for column, row, pixels in blocks:
+            _, height, width = pixels.shape
+            dataset.write(pixels, window=Window(column, row, width, height))
+    if overviews is not None:
+        add_overviews(path, overviews)
+
+
+def add_overviews(path: str | os.PathLike[str], method: str) -> None:
+    """Give a GeoTIFF overviews down to 256 pixels."""
+    with _rules(), rasterio.open(path, "r+") as dataset:
+        factors: list[int] = []
+        while max(dataset.width, dataset.height) >> len(factors) > _SMALLEST:
+            factors.append(2 << len(factors))
+        if factors:
+            dataset.build_overviews(factors, overview_method(method))
+
+
+def overview_method(method: str) -> Resampling:
+    """The way of GDAL to make overviews that has a name."""
+    found = _OVERVIEWS.get(method)
+    if found is None:
+        raise InvalidInputError(
+            "unknown way to make overviews", found=method, expected=", ".join(_OVERVIEWS)
+        )
+    return found
+
+
+def geotiff_to_cog(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    method: str,
+    compression: str,
+    block: int,
+) -> None:
+    """Write a GeoTIFF as a Cloud-Optimized GeoTIFF with overviews.
+
+    Raises
+    ------
+    StorageError
+        It cannot be written.
+    """
+    with _rules():
+        copy_dataset(
+            os.fspath(source),
+            os.fspath(target),
+            driver="COG",
+            COMPRESS=compression.upper(),
+            BLOCKSIZE=max(block, 128),
+            OVERVIEW_RESAMPLING=overview_method(method).name.upper(),
+            BIGTIFF="IF_SAFER",
+        )
+
+
+def picture_of(layout: TiffLayout, pixels: npt.NDArray[Any], size: int) -> bytes:
+    """A PNG of pixels (bands, rows, columns); see `comal.raster.preview`."""
+    with _rules(), rasterio.MemoryFile() as memory:
+        with memory.open(**_profile(layout)) as dataset:
+            _describe(dataset, layout)
+            dataset.write(pixels)
+        with memory.open() as dataset:
+            return preview(dataset, size=size)
+
+
+@contextmanager
+def _rules() -> Iterator[None]:
+    with (
+        gdal_rules(),
+        translated(_WRITING, "GeoTIFF cannot be written"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        yield
+
+
+def _profile(layout: TiffLayout) -> dict[str, Any]:
+    kind = np.dtype(layout.dtype)
+    profile: dict[str, Any] = {
+        "driver": "GTiff",
+        "width": layout.width,
+        "height": layout.height,
+        "count": len(layout.bands),
+        "dtype": layout.dtype,
+        "crs": layout.crs,
+        "transform": Affine(*layout.transform),
+        "tiled": True,
+        "blockxsize": layout.block,
+        "blockysize": layout.block,
+        "BIGTIFF": "IF_SAFER",
+        "interleave": "band" if len(layout.bands) > 4 else "pixel",
+    }
+    if layout.nodata is not None:
+        profile["nodata"] = layout.nodata
+    if layout.compression != "none":
+        profile["compress"] = layout.compression
+    if layout.compression in {"deflate", "lzw", "zstd"} and kind.itemsize <= 8:
+        profile["predictor"] = 3 if kind.kind == "f" else 2
+    if [band.colorinterp for band in layout.bands[:3]] == ["red", "green", "blue"]:
+        profile["photometric"] = "RGB"
+    return profile
+
+
+def _describe(dataset: Any, layout: TiffLayout) -> None:
+    bands: Sequence[BandInfo] = layout.bands
+    for index, band in enumerate(bands, 1):
+        if band.description:
+            dataset.set_band_description(index, band.description)
+        if band.unit:
+            dataset.set_band_unit(index, band.unit)
+        if band.colortable and layout.dtype in {"uint8", "uint16"}:
+            dataset.write_colormap(index, dict(band.colortable))
+    dataset.scales = [1.0 if band.scale is None else band.scale for band in bands]
+    dataset.offsets = [0.0 if band.offset is None else band.offset for band in bands]
+    known = ColorInterp.__members__
+    kinds = [known.get(str(band.colorinterp).lower(), ColorInterp.undefined) for band in bands]
+    if ColorInterp.palette not in kinds:
+        dataset.colorinterp = kinds
+    if layout.tags:
+        dataset.update_tags(**layout.tags)
+
+
+def beside(path: str | os.PathLike[str]) -> Path:
+    """The folder of a file, for what is needed on the way to it."""
+    return Path(path).absolute().parent

@@ -1,0 +1,435 @@
+"""Where a raster lies on the Web Mercator plane, and which tiles of which zoom it takes.
+
+Positions are fractions of the world: 0 is its western or northern edge, 1 the eastern or southern.
+A raster across the antimeridian goes on below 0 or above 1 and is split there.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyproj import Transformer
+from rasterio.crs import CRS
+
+from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.grid.mercator import CIRCUMFERENCE, LATITUDE_LIMIT
+from comal.raster.describing import RasterInfo, Transform
+
+Floats = npt.NDArray[np.float64]
+Box = tuple[float, float, float, float]
+"""West, north, east and south edge in fractions of the world."""
+
+MAX_ZOOM = 26
+STRATEGIES = ("auto", "lower", "upper")
+SNAP = 0.01
+"""An edge within this part of a pixel of a tile line is on the line."""
+_SIDE = 128
+_INSIDE = 21
+_SURE = 1e-6
+_EDGE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The place of a raster."""
+
+    box: Box
+    """Its extent; west may be below 0 and east above 1."""
+    raw: float
+    """Side of the world in pixels of its resolution, as a power of two."""
+    ring: tuple[tuple[float, float], ...] | None
+    """Its edge, where that is a simple ring on the plane."""
+    clipped: bool
+    """Whether it goes beyond the latitudes that the plane has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A raster, or a part of one, on one copy of the world.
+
+    A raster across the antimeridian has a member on either side.
+    """
+
+    info: RasterInfo
+    box: Box
+    """What it covers, between 0 and 1."""
+    shift: int
+    """Worlds by which it is moved east; not zero for longitudes beyond 180 degrees."""
+    footprint: Footprint
+    offset: tuple[int, int] | None
+    """Column and row of its first pixel in pixels of the grid, when it lies on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileRange:
+    """Tiles of one zoom, edges included."""
+
+    west: int
+    north: int
+    east: int
+    south: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Tiles that a raster becomes."""
+
+    zoom: int
+    min_zoom: int
+    block: int
+    ranges: tuple[TileRange, ...]
+    """One, or one on either side of the antimeridian."""
+    extent: tuple[float, float, float, float]
+    """Of the sources: west, south, east, north in degrees; west > east across the antimeridian."""
+    raw: float
+    """Zoom at which pixels are as large as those of the source."""
+
+    @property
+    def hull(self) -> TileRange:
+        """All tiles between the first and the last."""
+        parts = self.ranges
+        return TileRange(
+            min(part.west for part in parts),
+            min(part.north for part in parts),
+            max(part.east for part in parts),
+            max(part.south for part in parts),
+        )
+
+    @property
+    def pixel_zoom(self) -> int:
+        """Power of two that is the side of the world in pixels."""
+        return self.zoom + self.block.bit_length() - 1
+
+
+@lru_cache(maxsize=64)
+def to_lonlat(crs: str) -> Any:
+    """Transformer from a CRS to longitude and latitude."""
+    return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+
+
+@lru_cache(maxsize=64)
+def from_lonlat(crs: str) -> Any:
+    """Transformer from longitude and latitude to a CRS."""
+    return Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+
+
+@lru_cache(maxsize=64)
+def crs_kind(crs: str) -> str:
+    """``mercator`` for EPSG:3857, ``lonlat`` for EPSG:4326 and its like, else ``other``."""
+    known = CRS.from_wkt(crs)
+    code = known.to_epsg(confidence_threshold=70)
+    if code == 3857 or known.to_epsg(confidence_threshold=25) == 3857:
+        return "mercator"
+    return "lonlat" if code == 4326 or (known.is_geographic and "WGS" in crs[:80]) else "other"
+
+
+def on_plane(crs: str, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+    """World fractions of coordinates, and their latitudes; infinite where there are none."""
+    kind = crs_kind(crs)
+    if kind == "mercator":
+        u, v = x / CIRCUMFERENCE + 0.5, 0.5 - y / CIRCUMFERENCE
+        return u, v, np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * v))))
+    lon, lat = (x, y) if kind == "lonlat" else to_lonlat(crs).transform(x, y)
+    lon, lat = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
+    with np.errstate(all="ignore"):
+        near = np.clip(lat, -89.999999, 89.999999)
+        v = 0.5 - np.arctanh(np.sin(np.radians(near))) / (2 * np.pi)
+        return lon / 360 + 0.5, v, lat
+
+
+def footprint(info: RasterInfo) -> Footprint:
+    """Where a raster lies, from its whole edge and some points inside.
+
+    Raises
+    ------
+    InvalidInputError
+        Nothing of it lies on the Mercator plane.
+    InvalidMetadataError
+        Its geotransform is not invertible.
+    """
+    a, b, _, d, e, _ = info.transform
+    if not np.isfinite(info.transform).all() or a * e - b * d == 0:
+        raise InvalidMetadataError(
+            "geotransform that cannot be inverted", where=info.where, found=info.transform
+        )
+    columns, rows = _ring(info.width, info.height)
+    u, v, lat = on_plane(info.crs, *_placed(info.transform, columns, rows))
+    inner = _lattice(info.width, info.height)
+    inner_u, inner_v, inner_lat = on_plane(info.crs, *_placed(info.transform, *inner))
+    ok, inner_ok = _finite(u, v, lat), _finite(inner_u, inner_v, inner_lat)
+    if not ok.any() and not inner_ok.any():
+        raise _nowhere(info)
+    polar = False
+    whole = bool(ok.all())
+    if crs_kind(info.crs) == "other":
+        u[ok], polar = _unwrapped(u[ok])
+        inner_u = _near(inner_u, float(u[ok].mean()) if ok.any() else 0.5)
+    every_lat = np.concatenate([lat[ok], inner_lat[inner_ok]])
+    every_u = u[ok] if whole else np.concatenate([u[ok], inner_u[inner_ok]])
+    every_v = np.concatenate([v[ok], inner_v[inner_ok]])
+    west, east = float(every_u.min()), float(every_u.max())
+    north, south = float(every_v.min()), float(every_v.max())
+    if polar or east - west > 1:
+        west, east = (0.0, 1.0) if polar else (west, min(east, west + 1))
+    if polar:
+        north, south = (0.0, south) if every_lat.mean() > 0 else (north, 1.0)
+    # A raster that ends at the limit of the plane itself loses nothing.
+    clipped = polar or bool((np.abs(every_lat) > LATITUDE_LIMIT + _SURE).any())
+    north, south = max(north, 0.0), min(south, 1.0)
+    if north >= south or west >= east:
+        raise _nowhere(info)
+    ring = None
+    if whole and not polar:
+        ring = tuple(zip(u.tolist(), np.clip(v, -0.5, 1.5).tolist(), strict=True))
+    raw = -math.log2(_resolution(info))
+    return Footprint((west, north, east, south), raw, ring, clipped)
+
+
+def raw_zoom(prints: Sequence[Footprint], block: int) -> float:
+    """Zoom at which pixels have the resolution of the finest of some rasters; see `choose_zoom`."""
+    raw = max(one.raw for one in prints) - math.log2(block)
+    nearest = round(raw)
+    return float(nearest) if abs(raw - nearest) < _SURE else raw
+
+
+def choose_zoom(raw: float, strategy: str) -> int:
+    """The zoom nearest to `raw`, or the one above or below; not beyond 26.
+
+    Raises
+    ------
+    InvalidInputError
+        The strategy is unknown.
+    """
+    if strategy not in STRATEGIES:
+        raise InvalidInputError(
+            "unknown zoom strategy", found=strategy, expected=", ".join(STRATEGIES)
+        )
+    rounded = {"auto": round(raw), "lower": math.floor(raw), "upper": math.ceil(raw)}
+    chosen = rounded[strategy]
+    if chosen > MAX_ZOOM:
+        warnings.warn(
+            f"pixels finer than zoom {MAX_ZOOM}, the last that QUADBIN has, become coarser",
+            UserWarning,
+            stacklevel=2,
+        )
+    return int(min(max(chosen, 0), MAX_ZOOM))
+
+
+def overview_zoom(prints: Sequence[Footprint], block: int, zoom: int) -> int:
+    """The zoom at which all rasters together have a diagonal like that of 128 x 128 pixels."""
+    west, north, east, south = _union(prints)
+    diagonal = math.hypot(east - west, south - north) * 2.0**32
+    level = round(32 - math.log2(diagonal / math.hypot(128, 128)) - math.log2(block))
+    return min(max(level, 0), zoom)
+
+
+def plan_grid(
+    infos: Sequence[RasterInfo],
+    prints: Sequence[Footprint],
+    *,
+    zoom: int,
+    min_zoom: int,
+    block: int,
+    raw: float,
+) -> tuple[Grid, tuple[Member, ...]]:
+    """The tiles that rasters touch at a zoom, and which raster covers which part of the world."""
+    members = [
+        member
+        for info, place in zip(infos, prints, strict=True)
+        for member in _members(info, place, zoom, block)
+    ]
+    ranges = _merged([tile_range(member.box, zoom, block) for member in members])
+    grid = Grid(zoom, min_zoom, block, ranges, _extent(prints), raw)
+    return grid, tuple(members)
+
+
+def tile_range(box: Box, zoom: int, block: int) -> TileRange:
+    """Tiles that a box touches; an edge within 1/100 pixel of a tile line is on the line."""
+    side, last = 2**zoom, 2**zoom - 1
+    west, north, east, south = (_snapped(edge * side, block) for edge in box)
+    left, top = min(math.floor(west), last), min(math.floor(north), last)
+    return TileRange(
+        max(left, 0),
+        max(top, 0),
+        min(max(math.ceil(east) - 1, left), last),
+        min(max(math.ceil(south) - 1, top), last),
+    )
+
+
+def pixel_offset(info: RasterInfo, pixel_zoom: int) -> tuple[int, int] | None:
+    """Column and row of the north-western pixel when the raster lies on the pixels of a zoom.
+
+    The corners may be 1/100 pixel away from where they belong. A raster stored from south to
+    north counts as well.
+    """
+    a, b, c, d, e, f = info.transform
+    size = CIRCUMFERENCE / 2.0**pixel_zoom
+    if crs_kind(info.crs) != "mercator" or b or d or a <= 0:
+        return None
+    if abs(a / size - 1) > _SURE or abs(abs(e) / size - 1) > _SURE:
+        return None
+    top, bottom = (f, f + e * info.height) if e < 0 else (f + e * info.height, f)
+    west = (c + CIRCUMFERENCE / 2) / size
+    north = (CIRCUMFERENCE / 2 - top) / size
+    corners = (
+        (west, round(west)),
+        (north, round(north)),
+        (west + a / size * info.width, round(west) + info.width),
+        ((CIRCUMFERENCE / 2 - bottom) / size, round(north) + info.height),
+    )
+    if any(abs(found - right) > SNAP for found, right in corners):
+        return None
+    return round(west), round(north)
+
+
+def _members(info: RasterInfo, place: Footprint, zoom: int, block: int) -> list[Member]:
+    west, north, east, south = place.box
+    pixel_zoom = zoom + block.bit_length() - 1
+    slack = SNAP / 2**pixel_zoom
+    offset = pixel_offset(info, pixel_zoom)
+    # Only where longitudes themselves go on beyond 180 degrees must the raster be moved.
+    moves = crs_kind(info.crs) != "other"
+    found = []
+    for world in range(math.floor(west + slack), math.ceil(east - slack)):
+        box = (max(west - world, 0.0), north, min(east - world, 1.0), south)
+        at = None if offset is None else (offset[0] - world * 2**pixel_zoom, offset[1])
+        found.append(Member(info, box, -world if moves else 0, place, at))
+    return found
+
+
+def _merged(ranges: list[TileRange]) -> tuple[TileRange, ...]:
+    """One range, or two with a gap between them when the rasters reach both edges of the world."""
+    rows = {"north": min(r.north for r in ranges), "south": max(r.south for r in ranges)}
+    found: list[TileRange] = []
+    for one in sorted(ranges, key=lambda r: (r.west, r.east)):
+        if found and one.west <= found[-1].east + 1:
+            found[-1] = replace(found[-1], east=max(found[-1].east, one.east))
+        else:
+            found.append(TileRange(one.west, rows["north"], one.east, rows["south"]))
+    return tuple(found)
+
+
+def _extent(prints: Sequence[Footprint]) -> tuple[float, float, float, float]:
+    west, north, east, south = _union(prints)
+    left, right = west * 360 - 180, east * 360 - 180
+    if right - left >= 360:
+        left, right = -180.0, 180.0
+    elif left < -180 or right > 180:
+        left, right = (left + 180) % 360 - 180, (right + 180) % 360 - 180
+    return left, _latitude(south), right, _latitude(north)
+
+
+def _latitude(v: float) -> float:
+    return math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * v))))
+
+
+def _union(prints: Sequence[Footprint]) -> Box:
+    boxes = np.array([one.box for one in prints])
+    # What lies on either side of the antimeridian is taken together where that is shorter.
+    straight = boxes[:, 2].max() - boxes[:, 0].min()
+    moved = boxes.copy()
+    moved[moved[:, 0] < 0.5, 0::2] += 1
+    if moved[:, 2].max() - moved[:, 0].min() < straight:
+        boxes = moved
+    west, north = boxes[:, 0].min(), boxes[:, 1].min()
+    return float(west), float(north), float(boxes[:, 2].max()), float(boxes[:, 3].max())
+
+
+def _resolution(info: RasterInfo) -> float:
+    """Side of a pixel in fractions of the world: along the diagonal, cut to the plane."""
+    first, last = _cut_rows(info)
+    columns = np.array([0.0, info.width])
+    u, v, lat = on_plane(info.crs, *_placed(info.transform, columns, np.array([first, last])))
+    if crs_kind(info.crs) == "other":
+        u[1] = _near(u[1:], float(u[0]))[0]
+    beyond = np.abs(lat) > LATITUDE_LIMIT + _SURE
+    if _finite(u, v, lat).all() and not beyond.any() and math.hypot(*np.ptp([u, v], axis=1)):
+        return float(np.hypot(*np.ptp([u, v], axis=1)) / math.hypot(info.width, last - first))
+    return _local_resolution(info)
+
+
+def _cut_rows(info: RasterInfo) -> tuple[float, float]:
+    """First and last row on the plane; all of them unless rows are parallels."""
+    _, b, _, d, e, f = info.transform
+    if crs_kind(info.crs) == "other" or b or d:
+        return 0.0, float(info.height)
+    limit = LATITUDE_LIMIT if crs_kind(info.crs) == "lonlat" else CIRCUMFERENCE / 2
+    cuts = sorted(((limit - f) / e, (-limit - f) / e))
+    slack = SNAP
+    first, last = math.ceil(cuts[0] - slack), math.floor(cuts[1] + slack)
+    return float(max(first, 0)), float(min(last, info.height))
+
+
+def _local_resolution(info: RasterInfo) -> float:
+    """Median side of single pixels, for rasters whose corners are not on the plane."""
+    columns, rows = _lattice(info.width, info.height)
+    here = on_plane(info.crs, *_placed(info.transform, columns, rows))
+    right = on_plane(info.crs, *_placed(info.transform, columns + 1, rows))
+    down = on_plane(info.crs, *_placed(info.transform, columns, rows + 1))
+    with np.errstate(all="ignore"):
+        right_u, down_u = right[0] - here[0], down[0] - here[0]
+        right_u, down_u = right_u - np.round(right_u), down_u - np.round(down_u)
+        area = np.abs(right_u * (down[1] - here[1]) - down_u * (right[1] - here[1]))
+        usable = np.isfinite(area) & (area > 0) & (np.abs(here[2]) < LATITUDE_LIMIT)
+    if not usable.any():
+        raise _nowhere(info)
+    return float(np.sqrt(np.median(area[usable])))
+
+
+def _ring(width: int, height: int) -> tuple[Floats, Floats]:
+    along = np.linspace(0, 1, _SIDE + 1)[:-1]
+    columns = np.concatenate([along, np.ones(_SIDE), 1 - along, np.zeros(_SIDE)]) * width
+    rows = np.concatenate([np.zeros(_SIDE), along, np.ones(_SIDE), 1 - along]) * height
+    return columns, rows
+
+
+def _lattice(width: int, height: int) -> tuple[Floats, Floats]:
+    along = (np.arange(_INSIDE) + 0.5) / _INSIDE
+    columns, rows = np.meshgrid(along * width, along * height)
+    return columns.ravel(), rows.ravel()
+
+
+def _placed(transform: Transform, columns: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    a, b, c, d, e, f = transform
+    return a * columns + b * rows + c, d * columns + e * rows + f
+
+
+def _finite(*arrays: Floats) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.logical_and.reduce([np.isfinite(array) for array in arrays]))
+
+
+def _unwrapped(u: Floats) -> tuple[Floats, bool]:
+    """A ring without its jump at the antimeridian, and whether it goes around a pole."""
+    if len(u) == 0:
+        return u, False
+    straight = np.unwrap(u, period=1.0)
+    closing = straight[-1] + (u[0] - straight[-1]) - np.round(u[0] - straight[-1])
+    polar = abs(closing - straight[0]) > 0.5
+    straight -= np.floor(straight.mean())
+    return straight, bool(polar)
+
+
+def _near(u: Floats, centre: float) -> Floats:
+    """Positions on the copy of the world that is nearest to `centre`."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(u - np.round(u - centre))
+
+
+def _snapped(edge: float, block: int) -> float:
+    nearest = round(edge)
+    return float(nearest) if abs(edge - nearest) <= SNAP / block + _EDGE else edge
+
+
+def _nowhere(info: RasterInfo) -> InvalidInputError:
+    return InvalidInputError(
+        "nothing of the raster lies where Web Mercator exists",
+        where=info.where,
+        expected=f"latitudes within {LATITUDE_LIMIT:.4f} degrees",
+    )

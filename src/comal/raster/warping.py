@@ -1,0 +1,569 @@
+"""Windows of a Web Mercator grid, read or warped from one raster.
+
+A raster on the pixels of the grid is read, so that every value stays as it is; any other is warped
+by GDAL. What a window shows depends on the window and the raster alone, never on what was read
+before, so that the same windows give the same pixels in any thread and process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import rasterio
+from affine import Affine
+from rasterio.crs import CRS
+from rasterio.enums import Resampling
+from rasterio.warp import reproject
+from rasterio.windows import Window
+
+from comal.errors import InvalidInputError
+from comal.grid.mercator import CIRCUMFERENCE, HALF
+from comal.raster.covering import Edge, Mask, Window2D
+from comal.raster.describing import (
+    FileOrigin,
+    RasterInfo,
+    fitting_nodata,
+    open_origin,
+    reading,
+)
+from comal.raster.gridding import Member, crs_kind, from_lonlat
+
+Array = npt.NDArray[Any]
+
+METHODS: Mapping[str, Resampling] = {
+    "nearest": Resampling.nearest,
+    "bilinear": Resampling.bilinear,
+    "cubic": Resampling.cubic,
+    "cubicspline": Resampling.cubic_spline,
+    "lanczos": Resampling.lanczos,
+    "average": Resampling.average,
+    "mode": Resampling.mode,
+    "max": Resampling.max,
+    "min": Resampling.min,
+    "med": Resampling.med,
+    "q1": Resampling.q1,
+    "q3": Resampling.q3,
+}
+"""Ways to resample, by the names that GDAL's tools use."""
+
+MERCATOR = CRS.from_epsg(3857)
+MASK_BAND = 0
+_WARP_MEGABYTES = 64
+_MARGIN = 8
+_SIDE = 33
+_HALVES = np.dtype(np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class OutBand:
+    """A band to be made."""
+
+    source: int
+    """Band of the source from 1 on, or `MASK_BAND` for its mask, as 0 and 255."""
+    dtype: str
+    nodata: int | float | None = None
+    """Value of pixels without data; None where all that the source covers are valid."""
+
+    @property
+    def fill(self) -> int | float:
+        """What stands outside the source."""
+        return 0 if self.nodata is None else self.nodata
+
+
+@dataclass(slots=True)
+class Patch:
+    """Pixels of a window."""
+
+    bands: list[Array]
+    """(rows, columns) of each band."""
+    covered: Mask | None
+    """Where the source has pixels, valid or not; None means everywhere."""
+
+    def valid(self, index: int, nodata: float | None) -> Mask | None:
+        """Valid pixels of a band, None when all are: covered, not nodata and not NaN."""
+        return valid_pixels(self.bands[index], nodata, self.covered)
+
+
+def valid_pixels(pixels: Array, nodata: float | None, covered: Mask | None) -> Mask | None:
+    """Where pixels are covered, not nodata and not NaN; None when that is everywhere."""
+    valid = covered
+    if nodata is not None and nodata == nodata:  # noqa: PLR0124 - NaN
+        has = pixels != pixels.dtype.type(nodata)
+        valid = has if valid is None else valid & has
+    if pixels.dtype.kind == "f":
+        numbers = ~np.isnan(pixels)
+        valid = numbers if valid is None else valid & numbers
+    return None if valid is None or valid.all() else valid
+
+
+def method_of(name: str) -> Resampling:
+    """The resampling of a name; ``near``, ``cubic_spline`` and ``median`` are understood too."""
+    aliases = {"near": "nearest", "cubic_spline": "cubicspline", "median": "med"}
+    found = METHODS.get(aliases.get(name, name))
+    if found is None:
+        raise InvalidInputError("unknown resampling", found=name, expected=", ".join(METHODS))
+    return found
+
+
+class MemberReader:
+    """Reads windows of one member of a grid; for one thread.
+
+    Parameters
+    ----------
+    member
+        Which raster, and where it lies.
+    bands
+        Bands to make.
+    pixel_zoom
+        The grid: the world is 2**pixel_zoom pixels wide.
+    method
+        Name of the resampling.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        bands: tuple[OutBand, ...],
+        pixel_zoom: int,
+        method: str,
+    ) -> None:
+        self.member, self.bands, self.pixel_zoom = member, bands, pixel_zoom
+        self._resampling = method_of(method)
+        self._size = CIRCUMFERENCE / 2.0**pixel_zoom
+        self._edge = Edge(member, pixel_zoom)
+        info = member.info
+        self._alpha = info.alpha
+        self._groups = _groups(bands, info)
+        self._dataset: Any = None
+
+    def read(self, window: Window2D) -> Patch:
+        """The pixels of a window, filled where the raster has none.
+
+        Raises
+        ------
+        InvalidMetadataError
+            The raster is damaged.
+        """
+        with reading(self.member.info.where):
+            if self.member.offset is not None:
+                return self._copied(window)
+            return self._warped(window)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._dataset is not None:
+            self._dataset.close()
+            self._dataset = None
+
+    @property
+    def dataset(self) -> Any:
+        """The rasterio dataset of a file."""
+        if self._dataset is None:
+            self._dataset = open_origin(self.member.info.origin, self.member.info.where)
+        return self._dataset
+
+    # -- on the grid: copy
+
+    def _copied(self, window: Window2D) -> Patch:
+        info = self.member.info
+        assert self.member.offset is not None
+        left, top = self.member.offset
+        c0, c1 = max(window.x - left, 0), min(window.x + window.width - left, info.width)
+        r0, r1 = max(window.y - top, 0), min(window.y + window.height - top, info.height)
+        shape = (window.height, window.width)
+        if c0 >= c1 or r0 >= r1:
+            return Patch(
+                [np.full(shape, band.fill, band.dtype) for band in self.bands],
+                np.zeros(shape, bool),
+            )
+        at = np.s_[
+            r0 + top - window.y : r1 + top - window.y, c0 + left - window.x : c1 + left - window.x
+        ]
+        whole = r1 - r0 == window.height and c1 - c0 == window.width
+        flip = info.transform[4] > 0
+        rows = slice(info.height - r1, info.height - r0) if flip else slice(r0, r1)
+        mask = self._mask(rows, slice(c0, c1), flip=flip)
+        found = []
+        for band, pixels in zip(
+            self.bands, self._pixels(rows, slice(c0, c1), mask, flip=flip), strict=True
+        ):
+            if whole:
+                found.append(pixels)
+            else:
+                full = np.full(shape, band.fill, band.dtype)
+                full[at] = pixels
+                found.append(full)
+        if whole and mask is None:
+            return Patch(found, None)
+        covered = np.zeros(shape, bool)
+        covered[at] = True if mask is None else mask
+        return Patch(found, covered)
+
+    def _pixels(self, rows: slice, columns: slice, mask: Mask | None, *, flip: bool) -> list[Array]:
+        """The bands of a window of the source, with nodata as it shall be."""
+        stored = self._stored(rows, columns)
+        found = []
+        for band in self.bands:
+            if band.source == MASK_BAND:
+                assert mask is not None
+                found.append(np.where(mask, np.uint8(255), np.uint8(0)))
+                continue
+            pixels = stored[band.source]
+            pixels = pixels[::-1] if flip else pixels
+            own = self._own_nodata(band)
+            pixels = _renamed(pixels.astype(band.dtype, copy=False), own, band.nodata)
+            if mask is not None and band.nodata is not None:
+                pixels = np.where(mask, pixels, pixels.dtype.type(band.nodata))
+            found.append(pixels)
+        return found
+
+    def _stored(self, rows: slice, columns: slice) -> dict[int, Array]:
+        """The bands of a window as the source has them; those of one type are read at once."""
+        kinds: dict[str, list[int]] = {}
+        for index in sorted({band.source for band in self.bands} - {MASK_BAND}):
+            kinds.setdefault(self.member.info.bands[index - 1].dtype, []).append(index)
+        return {
+            index: pixels
+            for indexes in kinds.values()
+            for index, pixels in zip(
+                indexes, self._read_source(tuple(indexes), rows, columns), strict=True
+            )
+        }
+
+    def _read_source(self, bands: tuple[int, ...], rows: slice, columns: slice) -> Array:
+        origin = self.member.info.origin
+        if not isinstance(origin, FileOrigin):
+            return np.asarray(origin.read(bands, rows, columns))
+        window = Window(
+            columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start
+        )
+        return np.asarray(self.dataset.read(list(bands), window=window))
+
+    def _mask(self, rows: slice, columns: slice, *, flip: bool) -> Mask | None:
+        if not self.member.info.masked:
+            return None
+        window = Window(
+            columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start
+        )
+        mask = np.asarray(self.dataset.read_masks(1, window=window) > 0)
+        return mask[::-1] if flip else mask
+
+    def _own_nodata(self, band: OutBand) -> int | float | None:
+        info = self.member.info.bands[band.source - 1]
+        return fitting_nodata(info.nodata, info.dtype)
+
+    # -- off the grid: warp
+
+    def _warped(self, window: Window2D) -> Patch:
+        bands: list[Array | None] = [None] * len(self.bands)
+        covered: Mask | None = None
+        known = False
+        for group in self._groups:
+            made, mask = self._warp_group(group, window)
+            for at, pixels in zip(group.members, made, strict=True):
+                bands[at] = pixels
+            if mask is not None:
+                covered = mask if not known else covered & mask  # type: ignore[operator]
+                known = True
+        if not known:
+            covered = self._edge.covered(window)
+            if covered is not None:
+                # GDAL places the edge to 1/8 pixel; what it gives a value is covered.
+                for band, shown in zip(self.bands, bands, strict=True):
+                    if shown is not None:
+                        valid = valid_pixels(shown, band.nodata, None)
+                        covered |= True if valid is None else valid
+        for at, band in enumerate(self.bands):
+            if band.source == MASK_BAND:
+                assert covered is not None
+                bands[at] = np.where(covered, np.uint8(255), np.uint8(0))
+        found = [pixels for pixels in bands if pixels is not None]
+        assert len(found) == len(self.bands)
+        whole = covered is None or bool(covered.all())
+        return Patch(found, None if whole else covered)
+
+    def _warp_group(self, group: _Group, window: Window2D) -> tuple[list[Array], Mask | None]:
+        """Bands of one type and one nodata value; with a mask when they have no such value."""
+        nearest = self._resampling is Resampling.nearest
+        if np.dtype(group.dtype).itemsize == 8 and np.dtype(group.dtype).kind in "iu" and nearest:
+            return self._warp_halves(group, window)
+        indexes = [self.bands[at].source for at in group.members]
+        weighs = self._alpha is not None and self._alpha + 1 in indexes and not nearest
+        count = len(indexes)
+        if not indexes:
+            return [], self._coverage(window)
+        if group.own is not None:
+            made = self._warp(indexes, group, window, extra=0)
+            return list(made), None
+        if weighs:
+            assert self._alpha is not None
+            colours = [index for index in indexes if index != self._alpha + 1]
+            made = self._warp(colours, group, window, extra=1, src_alpha=self._alpha + 1)
+            order = {index: at for at, index in enumerate([*colours, self._alpha + 1])}
+            covered = self._coverage(window)
+            if group.wanted is not None:
+                made[:, ~covered] = group.wanted
+            return [made[order[index]] for index in indexes], covered
+        made = self._warp(indexes, group, window, extra=1)
+        covered = made[count] > 0
+        if group.wanted is not None:
+            for one in made[:count]:
+                one[~covered] = group.wanted
+        return list(made[:count]), covered
+
+    def _coverage(self, window: Window2D) -> Mask:
+        """Where the source has pixels, as GDAL sees it."""
+        group = _Group((), self.member.info.bands[0].dtype, None, None)
+        made = self._warp([1], group, window, extra=1, resampling=Resampling.nearest)
+        return np.asarray(made[1] > 0)
+
+    def _warp_halves(self, group: _Group, window: Window2D) -> tuple[list[Array], Mask | None]:
+        """Integers of 64 bits as two of 32, because GDAL computes in floats of 64."""
+        indexes = tuple(self.bands[at].source for at in group.members)
+        made = self._warp_window(
+            indexes, _Group(group.members, "uint32", None, None), window, 1, halves=True
+        )
+        covered = made[-1] > 0
+        planes = np.stack([made[0:-1:2], made[1:-1:2]], axis=-1)
+        whole = np.ascontiguousarray(planes).view(group.dtype)[..., 0]
+        fill = 0 if group.wanted is None else group.wanted
+        found = []
+        for one in whole:
+            pixels = np.where(covered, one, one.dtype.type(fill))
+            found.append(_renamed(pixels, group.own, group.wanted))
+        return found, covered
+
+    def _warp(
+        self,
+        indexes: Sequence[int],
+        group: _Group,
+        window: Window2D,
+        *,
+        extra: int,
+        src_alpha: int = 0,
+        resampling: Resampling | None = None,
+    ) -> Array:
+        info, member = self.member.info, self.member
+        direct = isinstance(info.origin, FileOrigin) and info.own_crs and not member.shift
+        unfit = any(info.bands[i - 1].nodata is not None for i in indexes) and group.own is None
+        # Where the target has an alpha band more, rasterio takes the numbers of the source's bands
+        # for those of the target's.
+        renumbered = extra and list(indexes) != list(range(1, len(indexes) + 1))
+        direct = direct and not renumbered
+        if not direct or unfit or group.dtype not in {info.bands[i - 1].dtype for i in indexes}:
+            return self._warp_window(
+                tuple(indexes), group, window, extra, src_alpha=src_alpha, resampling=resampling
+            )
+        target = self._target(len(indexes) + extra, group, window)
+        self._reproject(
+            rasterio.band(self.dataset, list(indexes)),
+            target,
+            group,
+            window,
+            resampling,
+            src_alpha=src_alpha,
+            dst_alpha=len(indexes) + 1 if extra else 0,
+        )
+        return target
+
+    def _warp_window(
+        self,
+        indexes: tuple[int, ...],
+        group: _Group,
+        window: Window2D,
+        extra: int,
+        *,
+        src_alpha: int = 0,
+        halves: bool = False,
+        resampling: Resampling | None = None,
+    ) -> Array:
+        """Warp a part of the source that is read as an array first."""
+        info = self.member.info
+        count = (2 if halves else 1) * len(indexes)
+        working = "float32" if group.dtype == "float16" else group.dtype
+        target = self._target(count + extra, group, window, working)
+        part = self._source_window(window)
+        if part is None:
+            return target
+        rows, columns = part
+        wanted = (*indexes, src_alpha) if src_alpha else indexes
+        pixels = self._read_source(wanted, rows, columns)
+        if halves:
+            low_high = np.ascontiguousarray(pixels).view(_HALVES)
+            shape = pixels.shape
+            pixels = np.ascontiguousarray(
+                low_high.reshape(*shape, 2).transpose(0, 3, 1, 2)
+            ).reshape(count, *shape[1:])
+        pixels = np.ascontiguousarray(pixels, working)
+        mask = self._mask(rows, columns, flip=False)
+        a, b, c, d, e, f = info.transform
+        turn = 360.0 if crs_kind(info.crs) == "lonlat" else CIRCUMFERENCE
+        left, top = columns.start, rows.start
+        east = c + self.member.shift * turn + a * left + b * top
+        moved = Affine(a, b, east, d, e, f + d * left + e * top)
+        self._reproject(
+            pixels,
+            target,
+            group,
+            window,
+            resampling,
+            src_transform=moved,
+            src_crs=_crs(info.crs),
+            src_alpha=len(wanted) if src_alpha else 0,
+            dst_alpha=count + 1 if extra else 0,
+        )
+        if mask is not None and extra:
+            shown = np.zeros((1, window.height, window.width), np.uint8)
+            self._reproject(
+                mask.astype(np.uint8)[None],
+                shown,
+                _Group((), "uint8", None, None),
+                window,
+                Resampling.nearest,
+                src_transform=moved,
+                src_crs=_crs(info.crs),
+            )
+            target[-1] = np.where(shown[0] > 0, target[-1], 0)
+        return target.astype(group.dtype, copy=False)
+
+    def _target(
+        self, count: int, group: _Group, window: Window2D, dtype: str | None = None
+    ) -> Array:
+        fill = 0 if group.wanted is None or group.own is None else group.wanted
+        return np.full((count, window.height, window.width), fill, dtype or group.dtype)
+
+    def _reproject(
+        self,
+        source: Any,
+        target: Array,
+        group: _Group,
+        window: Window2D,
+        resampling: Resampling | None,
+        **named: Any,
+    ) -> None:
+        size = self._size
+        transform = Affine(size, 0, window.x * size - HALF, 0, -size, HALF - window.y * size)
+        if group.own is not None:
+            named |= {
+                "src_nodata": group.own,
+                "dst_nodata": group.wanted if group.wanted is not None else group.own,
+                # Each band is valid by itself: a black pixel of one says nothing of the others.
+                "UNIFIED_SRC_NODATA": "NO",
+            }
+        with warnings.catch_warnings():
+            reproject(
+                source,
+                target,
+                dst_transform=transform,
+                dst_crs=MERCATOR,
+                resampling=resampling or self._resampling,
+                num_threads=1,
+                warp_mem_limit=_WARP_MEGABYTES,
+                **named,
+            )
+
+    def _source_window(self, window: Window2D) -> tuple[slice, slice] | None:
+        """Rows and columns of the source that a window may show, with a margin for the kernel."""
+        info = self.member.info
+        along = np.linspace(0, 1, _SIDE)
+        x, y = np.meshgrid(window.x + along * window.width, window.y + along * window.height)
+        side = 2.0**self.pixel_zoom
+        columns, rows = self._pixel_of(x.ravel() / side, y.ravel() / side)
+        if not (np.isfinite(columns).all() and np.isfinite(rows).all()):
+            return slice(0, info.height), slice(0, info.width)
+        step = max(np.ptp(columns) / window.width, np.ptp(rows) / window.height, 1.0)
+        margin = int(_MARGIN + 4 * step)
+        spans = []
+        for found, length in ((rows, info.height), (columns, info.width)):
+            low = max(int(np.floor(found.min())) - margin, 0)
+            high = min(int(np.ceil(found.max())) + margin, length)
+            if low >= high:
+                return None
+            spans.append(slice(low, high))
+        return spans[0], spans[1]
+
+    def _pixel_of(self, u: Array, v: Array) -> tuple[Array, Array]:
+        """Positions in pixels of the source."""
+        info = self.member.info
+        u = u - self.member.shift
+        kind = crs_kind(info.crs)
+        if kind == "mercator":
+            x, y = (u - 0.5) * CIRCUMFERENCE, (0.5 - v) * CIRCUMFERENCE
+        else:
+            lat = np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * v))))
+            lon = u * 360 - 180
+            x, y = (lon, lat) if kind == "lonlat" else from_lonlat(info.crs).transform(lon, lat)
+        a, b, c, d, e, f = info.transform
+        dx, dy = np.asarray(x) - c, np.asarray(y) - f
+        scale = a * e - b * d
+        return (e * dx - b * dy) / scale, (a * dy - d * dx) / scale
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Bands that are warped in one go."""
+
+    members: tuple[int, ...]
+    """Their positions among the bands to make."""
+    dtype: str
+    own: int | float | None
+    """Nodata value of the source."""
+    wanted: int | float | None
+    """Nodata value of the result."""
+
+
+def _groups(bands: tuple[OutBand, ...], info: RasterInfo) -> list[_Group]:
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for at, band in enumerate(bands):
+        if band.source == MASK_BAND:
+            continue
+        one = info.bands[band.source - 1]
+        own = fitting_nodata(one.nodata, one.dtype)
+        key = (band.dtype, repr(own), repr(band.nodata))
+        found.setdefault(key, []).append(at)
+    groups = []
+    for members in found.values():
+        band = bands[members[0]]
+        one = info.bands[band.source - 1]
+        own = fitting_nodata(one.nodata, one.dtype)
+        groups.append(_Group(tuple(members), band.dtype, own, band.nodata))
+    masks = [at for at, band in enumerate(bands) if band.source == MASK_BAND]
+    if masks and all(group.own is not None for group in groups):
+        groups.append(_Group((), "uint8", None, None))
+    return groups
+
+
+def _renamed(pixels: Array, own: float | None, wanted: float | None) -> Array:
+    """Pixels with another nodata value."""
+    if own is None or wanted is None or own == wanted:
+        return pixels
+    if own != own:  # noqa: PLR0124 - NaN
+        if wanted != wanted:  # noqa: PLR0124
+            return pixels
+        return np.where(np.isnan(pixels), pixels.dtype.type(wanted), pixels)
+    return np.where(pixels == pixels.dtype.type(own), pixels.dtype.type(wanted), pixels)
+
+
+@lru_cache(maxsize=64)
+def _crs(wkt: str) -> Any:
+    return CRS.from_wkt(wkt)
+
+
+__all__ = [
+    "MASK_BAND",
+    "MERCATOR",
+    "METHODS",
+    "Mask",
+    "MemberReader",
+    "OutBand",
+    "Patch",
+    "Window2D",
+    "method_of",
+    "valid_pixels",
+]

@@ -1,0 +1,582 @@
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from comal import raquet
+from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
+from comal.plan import ByteRange, run
+from comal.raquet.checking.codes import CODES
+from comal.storage import open_source
+from comal.table import footer_plan
+from tests.raquet.build import cell
+from tests.raquet.checking.damage import (
+    SIZE,
+    File,
+    interleaved,
+    nested,
+    packed,
+    pixels,
+    row_of,
+    sound,
+)
+from tests.raquet.writing.sources import on_grid
+from tests.support import SHARED, needs_shared
+
+FIXTURES = SHARED / "fixtures" / "raquet"
+Damage = Callable[[File], Any]
+
+
+def column(name: str, kind: Any, value: Callable[[Any], Any] = lambda old: old) -> Damage:
+    """Another type for a column."""
+
+    def damage(file: File) -> None:
+        file.schema = file.schema.set(file.schema.get_field_index(name), pa.field(name, kind))
+        for row in [*file.rows, file.head]:
+            if name in row:
+                row[name] = value(row[name])
+        if name == "block":
+            file.head["block"] = value(0)
+
+    return damage
+
+
+def without(name: str) -> Damage:
+    def damage(file: File) -> None:
+        file.schema = file.schema.remove(file.schema.get_field_index(name))
+
+    return damage
+
+
+def keys(**change: Any) -> Damage:
+    """Other values in the document; ``...`` takes one out."""
+
+    def damage(file: File) -> None:
+        document = file.document
+        for key, value in change.items():
+            place = document["tiling"] if key in document.get("tiling", {}) else document
+            if value is ...:
+                place.pop(key, None)
+            else:
+                place[key] = value
+
+    return damage
+
+
+def band(**change: Any) -> Damage:
+    def damage(file: File) -> None:
+        file.document["bands"][0].update(change)
+
+    return damage
+
+
+def stats(**change: Any) -> Damage:
+    whole = {"count": 1024, "min": 1, "max": 99, "mean": 50.0, "stddev": 28.0}
+    return band(stats={**whole, **change})
+
+
+def text(value: str) -> Damage:
+    def damage(file: File) -> None:
+        file.text = value
+
+    return damage
+
+
+def blob(value: bytes | Callable[[bytes], bytes] | None) -> Damage:
+    def damage(file: File) -> None:
+        row = row_of(file, (3, 5, 2))
+        row["band_1"] = value(row["band_1"]) if callable(value) else value
+
+    return damage
+
+
+def block_of(value: int) -> Damage:
+    def damage(file: File) -> None:
+        row_of(file, (3, 5, 2))["block"] = value
+        file.rows.sort(key=lambda row: row["block"])
+        file.document["num_blocks"] = 4
+
+    return damage
+
+
+def added(tile: tuple[int, int, int], count: int = 4) -> Damage:
+    def damage(file: File) -> None:
+        file.rows.append({"block": cell(tile), "band_1": packed(pixels(99))})
+        file.rows.sort(key=lambda row: row["block"])
+        file.document["num_blocks"] = count
+
+    return damage
+
+
+def removed(tile: tuple[int, int, int]) -> Damage:
+    def damage(file: File) -> None:
+        file.rows.remove(row_of(file, tile))
+
+    return damage
+
+
+def raw(file: File) -> None:
+    file.document["compression"] = None
+    for number, row in enumerate(file.rows):
+        row["band_1"] = pixels(number).tobytes()
+
+
+def both(*damages: Damage) -> Damage:
+    def damage(file: File) -> None:
+        for one in damages:
+            one(file)
+
+    return damage
+
+
+def second_head(file: File) -> None:
+    file.more_heads.append({"block": 0, "metadata": "{}"})
+
+
+def no_head(file: File) -> None:
+    file.head["block"] = cell((3, 4, 2))
+    file.head["metadata"] = None
+    file.rows.remove(row_of(file, (3, 4, 2)))
+
+
+def in_tile(file: File) -> None:
+    file.rows[2]["metadata"] = "{}"
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-40]
+
+
+def flipped(data: bytes) -> bytes:
+    at = data.index(packed(pixels(2))) + 30
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def after(change: Callable[[bytes], bytes]) -> Damage:
+    def damage(file: File) -> None:
+        file.after = change
+
+    return damage
+
+
+def times(file: File) -> None:
+    file.document["time"] = {"cf:units": "days since 2000-01-01"}
+
+
+def twice_named(file: File) -> None:
+    file.document["bands"] *= 2
+
+
+def early(file: File) -> None:
+    file.schema = file.schema.with_metadata({b"comal:metadata": b"{}"})
+
+
+def deep(file: File) -> None:
+    file.text = "[" * 100 + "]" * 100
+
+
+def tile_statistics(file: File) -> None:
+    file.document |= {"tile_statistics": True, "tile_statistics_columns": ["count", "min"]}
+
+
+def lossy(kind: str, dtype: str = "uint8", layout: str = "interleaved") -> Damage:
+    return both(keys(compression=kind, band_layout=layout), band(type=dtype))
+
+
+GZIP = packed(pixels(1))
+
+ERRORS: dict[str, tuple[str, Damage]] = {
+    "the footer is cut": ("raquet-parquet", after(cut)),
+    "a page is damaged": ("raquet-page", after(flipped)),
+    "no block": ("raquet-column-missing", without("block")),
+    "no metadata column": ("raquet-column-missing", without("metadata")),
+    "no band column": ("raquet-column-missing", without("band_1")),
+    "block as text": ("raquet-column-type", column("block", pa.string(), str)),
+    "block as double": ("raquet-column-type", column("block", pa.float64(), float)),
+    "metadata as number": (
+        "raquet-column-type",
+        both(column("metadata", pa.int64()), lambda file: file.head.update(metadata=1)),
+    ),
+    "band as list": (
+        "raquet-band-column",
+        both(column("band_1", pa.list_(pa.uint8()), list), keys()),
+    ),
+    "no metadata row": ("raquet-metadata-missing", no_head),
+    "metadata is null": (
+        "raquet-metadata-missing",
+        lambda file: file.head.update(metadata=None),
+    ),
+    "two metadata rows": ("raquet-metadata-twice", second_head),
+    "metadata in a tile": ("raquet-metadata-in-tile", in_tile),
+    "other metadata in the footer": ("raquet-metadata-key", early),
+    "no JSON": ("raquet-json", text("{")),
+    "no object": ("raquet-json", text("[1]")),
+    "nested beyond reason": ("limit-exceeded", deep),
+    "key twice": ("raquet-json", text('{"version": "0.1.0", "version": "0.1.0"}')),
+    "newer generation": ("raquet-version", keys(version="1.0.0")),
+    "version is a number": ("raquet-version", keys(version=1)),
+    "another grid": ("raquet-grid", keys(tile_matrix_set="GoogleCRS84Quad", version="0.6.0")),
+    "unknown compression": ("raquet-compression", keys(compression="zstd")),
+    "block size is zero": ("raquet-block-size", keys(block_width=0)),
+    "block size is negative": ("raquet-block-size", keys(block_height=-16)),
+    "block size is a text": ("raquet-block-size", keys(block_width="256")),
+    "block size is no multiple of 16": ("raquet-block-size", keys(block_width=24)),
+    "block size too large": ("raquet-block-size", keys(block_height=16384)),
+    "zoom above 26": ("raquet-zooms", keys(maxresolution=27)),
+    "zooms in the wrong order": ("raquet-zooms", keys(minresolution=4)),
+    "bounds of three": ("raquet-bounds", keys(bounds=[0, 1, 2])),
+    "bounds the wrong way": ("raquet-bounds", keys(bounds=[10, 0, 5, 5])),
+    "bounds south of north": ("raquet-bounds", keys(bounds=[0, 5, 5, 0])),
+    "bounds not finite": ("raquet-bounds", keys(bounds=[0, 0, None, 5])),
+    "no bands": ("raquet-bands", keys(bands=[])),
+    "bands of text": ("raquet-bands", keys(bands=["band_1"])),
+    "band without a name": ("raquet-band-name", band(name=None)),
+    "band with a reserved name": ("raquet-band-name", band(name="block")),
+    "two bands of one name": ("raquet-band-name", twice_named),
+    "unknown type": ("raquet-band-type", band(type="complex64")),
+    "band without a column": ("raquet-band-column", band(name="band_2")),
+    "nodata is no number": ("raquet-nodata", band(nodata="none at all")),
+    "minimum over maximum": ("raquet-statistics", stats(min=5, max=1)),
+    "mean outside": ("raquet-statistics", stats(mean=120.5)),
+    "negative deviation": ("raquet-statistics", stats(stddev=-1.0)),
+    "tile statistics without columns": ("raquet-statistics-column", tile_statistics),
+    "time without a column": ("raquet-time-column", times),
+    "width against the bounds": ("raquet-size", keys(width=64)),
+    "number of tiles": ("raquet-num-blocks", keys(num_blocks=3)),
+    "mode of the id": ("raquet-cell", block_of(cell((3, 5, 2)) ^ (1 << 59))),
+    "resolution of the id": (
+        "raquet-cell",
+        block_of((cell((3, 5, 2)) & ~(31 << 52)) | (27 << 52)),
+    ),
+    "trailing bits of the id": ("raquet-cell", block_of(cell((3, 5, 2)) & ~1)),
+    "id of 2**63": ("raquet-cell", block_of(1 << 63)),
+    "a tile twice": ("raquet-cell-twice", added((3, 5, 2))),
+    "zoom that is not declared": ("raquet-cell-zoom", added((5, 16, 9))),
+    "coarser than declared": ("raquet-cell-zoom", added((1, 1, 0))),
+    "outside of the bounds": ("raquet-cell-bounds", added((3, 0, 0), 5)),
+    "a declared zoom is empty": ("raquet-zoom-empty", removed((2, 2, 1))),
+    "blob is empty": ("raquet-tile", blob(b"")),
+    "blob too short": ("raquet-tile", blob(packed(pixels(1)[:5]))),
+    "blob too long": ("raquet-tile", blob(gzip.compress(bytes(SIZE * SIZE + 1)))),
+    "blob cut": ("raquet-tile", blob(lambda old: old[:-9])),
+    "wrong checksum": ("raquet-tile", blob(lambda old: old[:-8] + b"\0\0\0\0" + old[-4:])),
+    "no deflate": ("raquet-tile", blob(b"\x1f\x8b\x08\0" + bytes(6) + b"\xff" * 40)),
+    "raw where gzip is declared": ("raquet-tile", blob(pixels(3).tobytes())),
+    "gzip where raw is declared": ("raquet-tile", both(raw, blob(GZIP))),
+    "a bomb": ("raquet-tile", blob(gzip.compress(bytes(1 << 22)))),
+    "a tile of another type": ("raquet-tile", band(type="uint16")),
+}
+
+NESTED: dict[str, tuple[str, Damage]] = {
+    "another CRS": ("raquet-grid", keys(crs="EPSG:4326")),
+    "another format": ("raquet-grid", keys(file_format="cog")),
+    "another scheme": ("raquet-grid", keys(scheme="h3")),
+    "unknown layout": ("raquet-layout", keys(band_layout="planar")),
+    "jpeg in separate bands": ("raquet-compression", lossy("jpeg", layout="sequential")),
+    "webp of a wide type": ("raquet-compression", lossy("webp", "uint16")),
+    "zoom of the tiling": ("raquet-zooms", keys(max_zoom=30)),
+    "block size of the tiling": ("raquet-block-size", keys(block_width=True)),
+    "percent of valid pixels": (
+        "raquet-statistics",
+        band(STATISTICS_MINIMUM=1, STATISTICS_MAXIMUM=2, STATISTICS_VALID_PERCENT=140.0),
+    ),
+}
+
+
+def some_null(file: File) -> None:
+    file.band("band_2")
+    row_of(file, (3, 5, 2))["band_2"] = None
+
+
+def all_null(file: File) -> None:
+    some_null(file)
+    row_of(file, (3, 5, 2))["band_1"] = None
+
+
+def hybrid(old: bytes) -> bytes:
+    return bytes.fromhex("1f8b0800000000000003") + zlib.compress(gzip.decompress(old))
+
+
+def declared_order(file: File) -> None:
+    file.head_first = False
+    file.settings["sorting_columns"] = [pq.SortingColumn(0)]
+
+
+def bare_nan(file: File) -> None:
+    file.document["bands"][0]["nodata"] = float("nan")
+    file.document["bands"][0]["type"] = "uint8"
+
+
+def extra_column(file: File) -> None:
+    file.schema = file.schema.append(pa.field("mask", pa.binary()))
+
+
+WARNINGS: dict[str, tuple[str, Damage]] = {
+    "no version": ("raquet-version-missing", keys(version=...)),
+    "bare NaN": ("raquet-json-token", bare_nan),
+    "rows do not ascend": ("raquet-order", lambda file: file.rows.reverse()),
+    "untrue sorting": ("raquet-sorting", declared_order),
+    "zlib framing": ("raquet-framing", blob(lambda old: zlib.compress(gzip.decompress(old)))),
+    "hybrid framing": ("raquet-framing", blob(hybrid)),
+    "bytes behind": ("raquet-tile-tail", blob(lambda old: old + b"\0\0")),
+    "bands in the metadata row": (
+        "raquet-metadata-pixels",
+        lambda file: file.head.update(band_1=GZIP),
+    ),
+    "all bands null": ("raquet-row-empty", all_null),
+    "a column that no band names": ("raquet-column-extra", extra_column),
+    "an overview is missing": (
+        "raquet-overview-missing",
+        both(removed((2, 2, 1)), added((2, 0, 0))),
+    ),
+    "bounds of the source": ("raquet-bounds-tiles", keys(bounds=[1, 1, 80, 60])),
+    "number of the grid": (
+        "raquet-num-blocks-grid",
+        both(removed((3, 5, 3)), keys(num_blocks=4)),
+    ),
+    "statistics of other pixels": ("raquet-statistics-differ", stats(mean=20.0)),
+    "dictionary": (
+        "raquet-pages",
+        lambda file: file.settings.update(use_dictionary=["band_1"]),
+    ),
+    "codec": ("raquet-pages", lambda file: file.settings.update(compression="snappy")),
+    "no page index": (
+        "raquet-pages",
+        lambda file: file.settings.update(write_page_index=False),
+    ),
+}
+
+FINE: dict[str, Damage] = {
+    "nothing": lambda file: None,
+    "null in one band": some_null,
+    "int64 block": column("block", pa.int64()),
+    "any name": both(
+        band(name="height above sea"),
+        lambda file: setattr(
+            file,
+            "schema",
+            pa.schema([*list(file.schema)[:2], pa.field("height above sea", pa.binary())]),
+        ),
+        lambda file: [row.update({"height above sea": row.pop("band_1")}) for row in file.rows],
+    ),
+    "unknown keys": keys(colour="green", custom={"a": [1, 2]}),
+    "large types": both(column("metadata", pa.large_string()), column("band_1", pa.large_binary())),
+    "several members": blob(
+        lambda old: (
+            gzip.compress(gzip.decompress(old)[:100]) + gzip.compress(gzip.decompress(old)[100:])
+        )
+    ),
+    "required block": lambda file: setattr(
+        file,
+        "schema",
+        file.schema.set(0, pa.field("block", pa.uint64(), nullable=False)),
+    ),
+    "metadata row last": lambda file: setattr(file, "head_first", False),
+    "no compression": raw,
+}
+
+
+def report(file: File, tmp_path: Path, **options: Any) -> Any:
+    return raquet.check(file.write(tmp_path / "file.parquet"), **options)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name: str, tmp_path: Path) -> None:
+    code, damage = ERRORS[name]
+    file = sound()
+    damage(file)
+    found = report(file, tmp_path)
+    assert not found.ok
+    assert code in found.counts, found.problems
+    assert all(problem.place and problem.message for problem in found.problems)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_errors_of_nested_metadata(name: str, tmp_path: Path) -> None:
+    code, damage = NESTED[name]
+    file = nested()
+    damage(file)
+    found = report(file, tmp_path)
+    assert not found.ok
+    assert code in found.counts, found.problems
+
+
+@pytest.mark.parametrize("zoom", [24, 26])
+@pytest.mark.parametrize("column", [0, 40_000_001])
+def test_bounds_at_the_finest_zooms(tmp_path: Path, zoom: int, column: int) -> None:
+    """A tile is hardly wider there than six decimals of a degree."""
+    pixels = np.arange(64 * 96, dtype="int16").reshape(64, 96)
+    source = on_grid(
+        tmp_path / "a.tif",
+        pixels,
+        pixel_zoom=zoom + 5,
+        column=(column >> (26 - zoom)) * 32,
+        row=(column >> (26 - zoom)) * 32,
+    )
+    raquet.write(source, tmp_path / "a.parquet", block_size=32, zoom=zoom, min_zoom=zoom - 2)
+    found = raquet.check(tmp_path / "a.parquet", statistics=True)
+    assert found.counts == {}, found.problems
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_warnings(name: str, tmp_path: Path) -> None:
+    code, damage = WARNINGS[name]
+    file = sound()
+    damage(file)
+    found = report(file, tmp_path, statistics=True)
+    assert found.ok, found.problems
+    assert code in found.counts, found.problems
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_is_fine(name: str, tmp_path: Path) -> None:
+    file = sound()
+    FINE[name](file)
+    found = report(file, tmp_path, statistics=True)
+    assert found.total == 0, found.problems
+
+
+def test_there_are_enough_damaged_files() -> None:
+    assert len(ERRORS) + len(NESTED) + len(WARNINGS) >= 40
+    told = {code for code, _ in [*ERRORS.values(), *NESTED.values(), *WARNINGS.values()]}
+    assert told <= set(CODES)
+
+
+def test_places(tmp_path: Path) -> None:
+    file = sound()
+    blob(b"no")(file)
+    (problem,) = report(file, tmp_path).problems
+    assert problem.code == "raquet-tile"
+    assert f"block {cell((3, 5, 2))}" in problem.place
+    assert "row group 0, row " in problem.place
+    assert "band_1" in problem.place
+    assert "first bytes 6e 6f" in problem.message
+
+
+def test_levels(tmp_path: Path) -> None:
+    file = sound()
+    blob(b"no")(file)
+    assert report(file, tmp_path, level="structure").ok
+    assert not report(file, tmp_path, level="full").ok
+    first = sound()
+    first.rows[19 % len(first.rows)]["band_1"] = b"no"
+    assert report(first, tmp_path, level="sample").total in {0, 1}
+    with pytest.raises(InvalidInputError, match="level"):
+        report(file, tmp_path, level="deep")
+    with pytest.raises(InvalidInputError, match="every tile"):
+        report(file, tmp_path, level="sample", statistics=True)
+
+
+def test_several_files_and_json(tmp_path: Path) -> None:
+    file = sound()
+    good = file.write(tmp_path / "good.parquet")
+    keys(num_blocks=9)(file)
+    bad = file.write(tmp_path / "bad.parquet")
+    seen: list[Any] = []
+    found = raquet.check([good, bad], progress=lambda *one: seen.append(one))
+    assert found.counts == {"raquet-num-blocks": 1}
+    assert found.problems[0].place.startswith("bad.parquet")
+    assert found.to_dict()["ok"] is False
+    assert seen
+
+
+def test_what_is_no_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(NotThisFormatError):
+        raquet.check(path)
+    with pytest.raises(ObjectNotFoundError):
+        raquet.check(tmp_path / "absent.parquet")
+    pq.write_table(pa.table({"block": pa.array([], pa.uint64())}), path)
+    assert "raquet-column-missing" in raquet.check(path).counts
+    empty = sound().schema.empty_table()
+    pq.write_table(empty, path)
+    assert "raquet-metadata-missing" in raquet.check(path).counts
+
+
+def test_interleaved_bytes_are_suspected(tmp_path: Path) -> None:
+    found = report(interleaved(), tmp_path)
+    assert found.ok
+    assert found.counts == {"raquet-byte-interleaved": 1}
+    assert report(interleaved("uint8"), tmp_path).total == 0
+    assert report(interleaved(version=None), tmp_path).total == 0
+    file = interleaved()
+    for one in file.document["bands"]:
+        one |= {"STATISTICS_MINIMUM": 1, "STATISTICS_MAXIMUM": 2}
+    (problem,) = report(file, tmp_path).problems
+    assert "read by values" in problem.message
+
+
+def test_tile_statistics_are_compared(tmp_path: Path) -> None:
+    file = nested()
+    file.document["bands"][0]["nodata"] = 0
+    file.document |= {"tile_statistics": True, "tile_statistics_columns": ["count", "mean"]}
+    file.schema = file.schema.append(pa.field("band_1_count", pa.int64()))
+    file.schema = file.schema.append(pa.field("band_1_mean", pa.float64()))
+    for row in file.rows:
+        values = np.frombuffer(gzip.decompress(row["band_1"]), np.uint8)
+        row |= {"band_1_count": len(values), "band_1_mean": float(values.mean())}
+    assert report(file, tmp_path, statistics=True).total == 0
+    file.rows[3]["band_1_mean"] += 1
+    file.rows[4]["band_1_count"] = None
+    file.rows[4]["band_1_mean"] = None
+    found = report(file, tmp_path, statistics=True)
+    assert found.ok
+    assert found.counts == {"raquet-statistics-differ": 2}
+
+
+def test_the_page_index_leads_to_the_pages(tmp_path: Path) -> None:
+    path = sound().write(tmp_path / "file.parquet")
+    data = path.read_bytes()
+    with open_source(path) as source:
+        footer = run(footer_plan(ByteRange(0, len(data))), source.fetch)
+    leaf = footer.layout.leaves["band_1"][0]
+    start, _ = footer.layout.offset_index[0, leaf].tolist()
+    assert raquet.check(path, level="structure").ok
+    # The locations of six pages; behind them are sizes that no reader asks for.
+    for at in range(start + 2, start + 50):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        assert not raquet.check(path, level="structure").ok, at - start
+
+
+@needs_shared
+def test_files_of_all_writers_have_no_error() -> None:
+    files = sorted(FIXTURES.glob("*/**/*.parquet"))
+    assert len(files) > 60
+    for file in files:
+        found = raquet.check(file)
+        assert found.ok, (file, found.problems)
+        version = file.parent.name
+        if version in {"v0.3.0", "v0.6.0", "v0.8.1", "v0.9.0"}:
+            assert "raquet-sorting" in found.counts
+        if version in {"v0.1.0", "v0.2.5"}:
+            assert "raquet-order" in found.counts
+    framing = raquet.check(FIXTURES / "duckdb-raquet" / "duckdb_raquet_test.parquet")
+    assert framing.counts["raquet-framing"] == 2
+    scrambled = raquet.check(FIXTURES / "raquet-io" / "v0.9.0" / "s_ms_il_gzip.parquet")
+    assert "read by values" in next(
+        one.message for one in scrambled.problems if one.code == "raquet-byte-interleaved"
+    )
+
+
+@needs_shared
+def test_statistics_of_other_writers() -> None:
+    good = raquet.check(
+        FIXTURES / "constructed" / "v010_one_tile_per_page.parquet", statistics=True
+    )
+    assert good.total == 0
+    # Of overview tiles and with padding, as that version computes them.
+    wrong = raquet.check(FIXTURES / "raquet-io" / "v0.9.0" / "s_int16.parquet", statistics=True)
+    assert wrong.ok
+    nodata = raquet.check(
+        FIXTURES / "raquet-io" / "v0.9.0" / "s_float32_nodata.parquet", statistics=True
+    )
+    assert "raquet-statistics-differ" in nodata.counts

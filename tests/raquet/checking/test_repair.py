@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import rasterio
+
+from comal import raquet
+from comal.errors import ConflictError, InvalidMetadataError
+from tests.raquet.build import cell
+from tests.raquet.checking.damage import File, interleaved, packed, pixels, row_of, sound
+from tests.support import SHARED, needs_shared
+
+FIXTURES = SHARED / "fixtures" / "raquet"
+
+
+def repaired(file: File, tmp_path: Path, **options: Any) -> tuple[Path, Any]:
+    """The mended copy and its document."""
+    path = raquet.repair(file.write(tmp_path / "bad.parquet"), tmp_path / "good.parquet", **options)
+    table = pq.read_table(path)
+    assert table["block"][0].as_py() == 0
+    return path, json.loads(table["metadata"][0].as_py())
+
+
+def blobs(path: Path) -> dict[int, bytes]:
+    table = pq.read_table(path, columns=["block", "band_1"])
+    return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def hybrid(old: bytes) -> bytes:
+    return bytes.fromhex("1f8b0800000000000003") + zlib.compress(gzip.decompress(old))
+
+
+def messy() -> File:
+    """Everything wrong that can be mended."""
+    file = sound()
+    file.rows.reverse()
+    file.head_first = False
+    file.settings |= {
+        "use_dictionary": ["band_1"],
+        "compression": "snappy",
+        "write_page_index": False,
+        "sorting_columns": [pq.SortingColumn(0)],
+    }
+    file.head["band_1"] = packed(pixels(1))
+    file.schema = file.schema.append(pa.field("mask", pa.binary()))
+    first, second, third = (row["band_1"] for row in file.rows[:3])
+    file.rows[0]["band_1"] = zlib.compress(gzip.decompress(first))
+    file.rows[1]["band_1"] = hybrid(second)
+    file.rows[2]["band_1"] = third + b"\0\0\0"
+    for row in file.rows:
+        row["mask"] = b"?"
+    file.rows.append(dict(file.rows[0]))
+    file.document |= {"bounds": [2, 2, 88, 65], "num_blocks": 77, "width": 5}
+    file.document["bands"][0]["stats"] = {"min": 5, "max": 1, "count": 3}
+    del file.document["version"]
+    return file
+
+
+def test_everything_at_once(tmp_path: Path) -> None:
+    file = messy()
+    before = raquet.check(file.write(tmp_path / "bad.parquet"))
+    assert set(before.counts) >= {
+        "raquet-cell-twice",
+        "raquet-column-extra",
+        "raquet-framing",
+        "raquet-metadata-pixels",
+        "raquet-num-blocks",
+        "raquet-order",
+        "raquet-pages",
+        "raquet-sorting",
+        "raquet-statistics",
+        "raquet-tile-tail",
+        "raquet-version-missing",
+    }
+    steps: list[Any] = []
+    path, document = repaired(file, tmp_path, progress=lambda *step: steps.append(step))
+    after = raquet.check(path, statistics=True)
+    assert after.total == 0, after.problems
+    assert document["bounds"] == pytest.approx([0, 0, 90, 66.51326044311186])
+    assert (document["num_blocks"], document["width"], document["version"]) == (4, 32, "0.1.0")
+    good = blobs(sound().write(tmp_path / "sound.parquet"))
+    found = blobs(path)
+    assert found.keys() == good.keys()
+    for block, blob in good.items():
+        if block:
+            assert gzip.decompress(found[block]) == gzip.decompress(blob)
+    values = np.concatenate([pixels(number).ravel() for number in range(1, 5)])
+    stats = document["bands"][0]["stats"]
+    assert (stats["count"], stats["min"], stats["max"]) == (1024, values.min(), values.max())
+    assert stats["mean"] == pytest.approx(values.mean())
+    assert stats["stddev"] == pytest.approx(values.std())
+    assert steps[-1][0] == steps[-1][1]
+
+
+def test_blobs_that_are_right_stay_as_they_are(tmp_path: Path) -> None:
+    file = sound()
+    file.rows.reverse()
+    path, _ = repaired(file, tmp_path)
+    found = blobs(path)
+    assert all(found[row["block"]] == row["band_1"] for row in file.rows)
+
+
+def test_bounds_that_are_none(tmp_path: Path) -> None:
+    file = sound()
+    file.document["bounds"] = "everywhere"
+    path, document = repaired(file, tmp_path)
+    assert raquet.check(path).total == 0
+    assert document["bounds"] == pytest.approx([0, 0, 90, 66.51326044311186])
+
+
+def test_bands_without_nodata_keep_their_statistics(tmp_path: Path) -> None:
+    file = sound()
+    stats = {"count": 700, "min": 2, "max": 90, "mean": 44.0, "stddev": 20.0}
+    file.document["bands"][0] |= {"nodata": None, "stats": stats}
+    _, document = repaired(file, tmp_path)
+    assert document["bands"][0]["stats"].items() >= stats.items()
+    file.document["bands"][0]["stats"] = {**stats, "mean": 500.0}
+    _, document = repaired(file, tmp_path, overwrite=True)
+    assert "stats" not in document["bands"][0]
+
+
+def test_null_rows_go_and_null_bands_stay(tmp_path: Path) -> None:
+    file = sound()
+    file.band("band_2")
+    row_of(file, (3, 5, 2))["band_2"] = None
+    row_of(file, (3, 4, 3)).update(band_1=None, band_2=None)
+    path, document = repaired(file, tmp_path)
+    table = pq.read_table(path)
+    assert cell((3, 4, 3)) not in table["block"].to_pylist()
+    assert table["band_2"].null_count == 2
+    assert document["num_blocks"] == 4 - 1
+    assert raquet.check(path).total in {0, 1}
+
+
+def test_bytes_are_put_in_their_place(tmp_path: Path) -> None:
+    file = interleaved()
+    for number, row in enumerate(file.rows):
+        both = [pixels(number, "uint16"), pixels(number + 9, "uint16")]
+        planes = np.stack([one.view(np.uint8).ravel() for one in both], axis=-1)
+        row["pixels"] = packed(planes)
+    path, document = repaired(file, tmp_path, byte_interleaved=True)
+    found = raquet.check(path)
+    assert found.total == 0, found.problems
+    assert document["version"] == "0.5.0"
+    with raquet.open(path) as opened:
+        for number, (z, x, y) in enumerate([(2, 2, 1), (3, 4, 2), (3, 5, 2)]):
+            tile = opened.tile(z, x, y)
+            assert (tile[0] == pixels(number, "uint16")).all()
+            assert (tile[1] == pixels(number + 9, "uint16")).all()
+
+
+def test_tile_statistics_are_computed_anew(tmp_path: Path) -> None:
+    file = sound()
+    kinds = ["count", "min", "max", "sum", "mean", "stddev"]
+    file.document |= {"tile_statistics": True, "tile_statistics_columns": kinds}
+    for kind in kinds:
+        kind_type = pa.int64() if kind == "count" else pa.float64()
+        file.schema = file.schema.append(pa.field(f"band_1_{kind}", kind_type))
+        for row in file.rows:
+            row[f"band_1_{kind}"] = 3
+    assert raquet.check(file.write(tmp_path / "x.parquet"), statistics=True).total == 5
+    path, _ = repaired(file, tmp_path)
+    assert raquet.check(path, statistics=True).total == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("cannot be mended", {"band_1": b"no"}),
+        ("cannot be repaired", {"block": 17}),
+    ],
+)
+def test_what_nothing_else_tells(tmp_path: Path, what: str, change: dict[str, Any]) -> None:
+    file = sound()
+    file.rows[2] |= change
+    with pytest.raises(InvalidMetadataError, match=what):
+        repaired(file, tmp_path)
+    assert not (tmp_path / "good.parquet").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.parquet"]
+
+
+def test_twice_with_different_pixels(tmp_path: Path) -> None:
+    file = sound()
+    file.rows.append({**file.rows[1], "band_1": packed(pixels(77))})
+    with pytest.raises(InvalidMetadataError, match="different pixels"):
+        repaired(file, tmp_path)
+
+
+def test_a_document_that_cannot_be_used(tmp_path: Path) -> None:
+    file = sound()
+    file.document["bands"] = []
+    with pytest.raises(InvalidMetadataError):
+        repaired(file, tmp_path)
+    file = sound()
+    file.head["metadata"] = None
+    with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
+        repaired(file, tmp_path)
+    file = sound()
+    file.document["bands"][0]["name"] = "absent"
+    with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
+        repaired(file, tmp_path)
+    file = sound()
+    file.after = lambda data: data[:-30]
+    with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
+        repaired(file, tmp_path)
+
+
+def test_targets(tmp_path: Path) -> None:
+    path = sound().write(tmp_path / "a.parquet")
+    with pytest.raises(ConflictError, match="the target is the input"):
+        raquet.repair(path, path, overwrite=True)
+    other = sound().write(tmp_path / "b.parquet")
+    with pytest.raises(ConflictError):
+        raquet.repair(path, other)
+    raquet.repair(path, other, overwrite=True)
+    assert raquet.check(other).total == 0
+
+
+@needs_shared
+def test_files_of_all_writers(tmp_path: Path) -> None:
+    names = [
+        "raquet-io/v0.1.0/s_rgba_u8.parquet",
+        "raquet-io/v0.2.5/s_float32_nan.parquet",
+        "raquet-io/v0.9.0/s_float32_tilestats.parquet",
+        "raquet-io/v0.9.0/ts_sst.parquet",
+        "raquet-io/v0.9.0/s_rgb_il_webp.parquet",
+        "raster-loader-0.11.4/palette_u8_3857_gzip_approx.parquet",
+        "carto/example_data_2025.parquet",
+        "duckdb-raquet/duckdb_raquet_test.parquet",
+        "constructed/v010_named_bands_null_band.parquet",
+    ]
+    for number, name in enumerate(names):
+        path = raquet.repair(FIXTURES / name, tmp_path / f"{number}.parquet")
+        found = raquet.check(path)
+        assert found.ok
+        assert set(found.counts) <= {"raquet-overview-missing"}, (name, found.problems)
+        with raquet.open(FIXTURES / name) as before, raquet.open(path) as after:
+            assert before.cells().tolist() == after.cells().tolist()
+            zoom = before.zooms[-1]
+            for block in before.cells(zoom).tolist()[:5]:
+                z, x, y = raquet_tile(block)
+                times = [None] if before.times is None else [0, 1]
+                for time in times:
+                    one = before.tile(z, x, y, time=time)
+                    other = after.tile(z, x, y, time=time)
+                    np.testing.assert_array_equal(one, other)
+
+
+def raquet_tile(block: int) -> tuple[int, int, int]:
+    from comal.grid import tiles
+
+    z, x, y = tiles(block)
+    return int(z), int(x), int(y)
+
+
+@needs_shared
+def test_scrambled_bytes_of_the_reference(tmp_path: Path) -> None:
+    scrambled = FIXTURES / "raquet-io" / "v0.9.0" / "s_ms_il_gzip.parquet"
+    path = raquet.repair(scrambled, tmp_path / "x.parquet", byte_interleaved=True)
+    assert "raquet-byte-interleaved" not in raquet.check(path).counts
+    with rasterio.open(FIXTURES / "src" / "s_ms_u16_4band_3857.tif") as source:
+        expected = source.read()
+        with raquet.open(path) as file:
+            x, y = (source.bounds.left, source.bounds.top)
+            west, north = file.metadata.bounds[0], file.metadata.bounds[3]
+            size = 20037508.342789244 * 2 / 2**10 / 256
+            found = file.read()
+            column = round((x - west / 360 * 20037508.342789244 * 2) / size)
+            from pyproj import Transformer
+
+            top = Transformer.from_crs(4326, 3857, always_xy=True).transform(west, north)[1]
+            row = round((top - y) / size)
+            data = np.asarray(getattr(found, "data", found))
+            height, width = expected.shape[1:]
+            part = data[:, row : row + height, column : column + width]
+            assert (part == expected).all()

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import rasterio
+import shapely
+from rasterio.features import rasterize
+
+from comal import grid, raquet
+from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.storage import CountingSource, open_source
+from tests.raquet.build import Plan, noise, write
+from tests.raquet.writing.sources import noise as wide_noise
+from tests.raquet.writing.sources import on_grid
+from tests.support import SHARED, needs_shared
+
+gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
+
+FIXTURES = SHARED / "fixtures" / "raquet"
+# rasterio multiplies its own transforms in a way that affine has given up.
+pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+STATS = ("count", "sum", "mean", "min", "max", "range", "variance", "stddev", "stddev_sample")
+TILES = [(5, x, y) for x in (16, 17) for y in (10, 11)]
+SIZE = grid.CIRCUMFERENCE / 2**5 / 16
+
+
+def mosaic() -> Any:
+    """The finest zoom: 32 x 32 pixels, row 0 at the north."""
+    found = np.zeros((32, 32), "int16")
+    for number, (_, x, y) in enumerate(TILES):
+        tile = noise(number, "int16")
+        tile[3, 3] = -1
+        found[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16] = tile
+    return found
+
+
+TRANSFORM = rasterio.Affine(SIZE, 0, 0, 0, -SIZE, grid.HALF - 10 * 16 * SIZE)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    whole = mosaic()
+    tiles: dict[Any, Any] = {(4, 8, 5): [noise(50, "int16")]}
+    for z, x, y in TILES:
+        part = whole[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
+        tiles[z, x, y] = [part]
+    return write(tmp_path / "dem.parquet", tiles, Plan(bands=(("dem", "int16", -1),)))
+
+
+def zones() -> list[Any]:
+    """Areas in EPSG:3857 that overlap one another, with a hole, in two parts, outside, empty."""
+    random = np.random.default_rng(4)
+    left, top = TRANSFORM.c, TRANSFORM.f
+    corners = random.uniform(0, 32, (12, 6, 2)) * SIZE
+    found: list[Any] = [
+        shapely.convex_hull(shapely.MultiPoint(np.c_[left + some[:, 0], top - some[:, 1]]))
+        for some in corners
+    ]
+    found.append(found[0].difference(found[0].centroid.buffer(2.2 * SIZE)))
+    found.append(found[1].symmetric_difference(found[2]))
+    found.append(shapely.box(left - 9e6, top, left - 8e6, top + 1e6))
+    found.append(shapely.Polygon())
+    return found
+
+
+def expected(values: Any) -> list[float | None]:
+    if not len(values):
+        return [0] + [None] * (len(STATS) - 1)
+    v = values.astype(float)
+    return [
+        len(v),
+        v.sum(),
+        v.mean(),
+        v.min(),
+        v.max(),
+        v.max() - v.min(),
+        v.var(),
+        v.std(),
+        v.std(ddof=1) if len(v) > 1 else None,
+    ]
+
+
+def compared(table: Any, masks: list[Any], band: str = "dem") -> None:
+    whole = mosaic()
+    for row, mask in zip(table.to_pylist(), masks, strict=True):
+        values = whole[(mask > 0) & (whole != -1)]
+        for stat, value in zip(STATS, expected(values), strict=True):
+            found = row[f"{band}_{stat}"]
+            assert found == (None if value is None else pytest.approx(value)), (row["zone"], stat)
+
+
+def mask_of(zone: Any, *, all_touched: bool = False) -> Any:
+    if zone is None or zone.is_empty:
+        return np.zeros((32, 32), "uint8")
+    shape = [(zone, 1)]
+    return rasterize(shape, (32, 32), transform=TRANSFORM, all_touched=all_touched)
+
+
+def test_centres(path: Path) -> None:
+    found = raquet.zonal(path, zones(), crs="EPSG:3857", stats=STATS)
+    assert found.column("zone").to_pylist() == list(range(16))
+    assert found.schema.field("dem_count").type == pa.int64()
+    compared(found, [mask_of(zone) for zone in zones()])
+
+
+def test_all_that_is_touched(path: Path) -> None:
+    found = raquet.zonal(path, zones(), crs="EPSG:3857", method="all_touched", stats=STATS)
+    column, row = np.meshgrid(np.arange(32), np.arange(32))
+    west, north = TRANSFORM.c + column * SIZE, TRANSFORM.f - row * SIZE
+    pixels = shapely.box(west, north - SIZE, west + SIZE, north)
+    masks = [shapely.area(shapely.intersection(zone, pixels)) > 0 for zone in zones()]
+    compared(found, masks)
+    gdal = [mask_of(zone, all_touched=True).sum() for zone in zones()]
+    assert all(mask.sum() >= count for mask, count in zip(masks, gdal, strict=True))
+
+
+def test_fractions_are_exact(path: Path) -> None:
+    found = raquet.zonal(path, zones(), crs="EPSG:3857", method="fractional")
+    column, row = np.meshgrid(np.arange(32), np.arange(32))
+    west, north = TRANSFORM.c + column * SIZE, TRANSFORM.f - row * SIZE
+    pixels = shapely.box(west, north - SIZE, west + SIZE, north)
+    whole = mosaic().astype(float)
+    for zone, row_of in zip(zones(), found.to_pylist(), strict=True):
+        share = shapely.area(shapely.intersection(zone, pixels)) / SIZE**2
+        share[whole == -1] = 0
+        assert row_of["dem_count"] == pytest.approx(share.sum(), abs=1e-9)
+        if share.sum():
+            mean = np.average(whole, weights=share)
+            assert row_of["dem_sum"] == pytest.approx((whole * share).sum())
+            assert row_of["dem_mean"] == pytest.approx(mean)
+            deviation = np.sqrt(np.average((whole - mean) ** 2, weights=share))
+            assert row_of["dem_stddev"] == pytest.approx(deviation)
+            assert row_of["dem_min"] == whole[share > 1e-9].min()
+
+
+def test_edges_in_degrees_are_straight_in_degrees(path: Path) -> None:
+    lon, _ = grid.xy_to_lonlat(16 + (np.arange(32) + 0.5) / 16, 10.0, 5)
+    _, rows = grid.xy_to_lonlat(16.0, 10 + (np.arange(32) + 0.5) / 16, 5)
+    zone = shapely.Polygon([(1, 45), (20, 46), (14, 64), (3, 63)])
+    inside = shapely.contains_xy(zone, *np.meshgrid(lon, rows))
+    found = raquet.zonal(path, zone, stats=STATS)
+    compared(found, [inside])
+
+
+def test_zones_in_every_form(path: Path, tmp_path: Path) -> None:
+    frame = gpd.GeoDataFrame({"name": [f"z{n}" for n in range(16)]}, geometry=zones(), crs=3857)
+    plain = raquet.zonal(path, zones(), crs="EPSG:3857", stats=("count", "mean"))
+    of_frame = raquet.zonal(path, frame, keep=["name"], stats=("count", "mean"))
+    assert of_frame.column("name").to_pylist() == frame["name"].tolist()
+    for column in plain.column_names:
+        assert of_frame.column(column).to_pylist() == plain.column(column).to_pylist()
+    assert raquet.zonal(path, frame.geometry, stats=("count", "mean")).equals(plain)
+    file = tmp_path / "zones.parquet"
+    frame.to_parquet(file)
+    of_file = raquet.zonal(path, file, keep=["name"], stats=("count", "mean"))
+    assert of_file.to_pylist() == of_frame.to_pylist()
+    wkb = pa.table({"geometry": pa.array([zone.wkb for zone in zones()])})
+    assert raquet.zonal(path, wkb, crs="EPSG:3857", stats=("count", "mean")).equals(plain)
+    degrees = raquet.zonal(path, frame.to_crs("EPSG:4326"), stats=("count",))
+    other = raquet.zonal(path, frame.to_crs("EPSG:3035").iloc[:3], stats=("count",))
+    for n in range(3):
+        assert abs(degrees["dem_count"][n].as_py() - plain["dem_count"][n].as_py()) < 40
+        assert abs(other["dem_count"][n].as_py() - plain["dem_count"][n].as_py()) < 40
+
+
+def test_zooms_bands_and_steps(path: Path, tmp_path: Path) -> None:
+    whole = shapely.box(-180, -89, 180, 89)
+    fine = raquet.zonal(path, whole, stats=("count",))
+    assert fine["dem_count"].to_pylist() == [1020]
+    assert raquet.zonal(path, whole, zoom=4, stats=("count",))["dem_count"][0].as_py() == 256
+    assert raquet.zonal(path, whole, zoom=0, stats=("count",))["dem_count"][0].as_py() == 256
+    assert raquet.zonal(path, whole, zoom=9, stats=("count",)).equals(fine)
+    pair: dict[Any, Any] = {TILES[0]: [noise(1), noise(2)], TILES[1]: [noise(3), None]}
+    two = write(tmp_path / "two.parquet", pair, Plan(bands=(("a", "uint8", 0), ("b", "uint8", 0))))
+    found = raquet.zonal(two, whole, stats=("sum",))
+    assert found.to_pylist() == [
+        {"zone": 0, "a_sum": noise(1).sum() + noise(3).sum(), "b_sum": noise(2).sum()}
+    ]
+    assert raquet.zonal(two, whole, bands=["b"], stats=("sum",)).column_names == ["zone", "b_sum"]
+    series = {(*TILES[0], day): [noise(day)] for day in (3, 8)}
+    timed = write(tmp_path / "t.parquet", series, Plan(times=True))
+    for step, day in enumerate((3, 8)):
+        found = raquet.zonal(timed, whole, time=step, stats=("sum",))
+        assert found["band_1_sum"][0].as_py() == noise(day).sum()
+    with pytest.raises(InvalidInputError, match="time step"):
+        raquet.zonal(timed, whole)
+    with pytest.raises(InvalidInputError, match="no time series"):
+        raquet.zonal(path, whole, time=0)
+    with raquet.open(path) as file:
+        assert raquet.zonal(file, whole, stats=("count",)).equals(fine)
+        assert file.tile(*TILES[0]).shape == (1, 16, 16)
+
+
+def test_interleaved(tmp_path: Path) -> None:
+    tiles = {tile: [noise(1, "uint16"), noise(2, "uint16")] for tile in TILES}
+    bands = (("red", "uint16", None), ("blue", "uint16", 7))
+    path = write(tmp_path / "i.parquet", tiles, Plan(bands=bands, interleaved=True, nested=True))
+    found = raquet.zonal(path, shapely.box(-180, -80, 180, 80), stats=("count", "sum"))
+    valid = noise(2, "uint16") != 7
+    assert found["red_count"][0].as_py() == 1024
+    assert found["blue_count"][0].as_py() == 4 * valid.sum()
+    assert found["blue_sum"][0].as_py() == 4 * noise(2, "uint16")[valid].sum()
+
+
+def test_over_the_antimeridian(tmp_path: Path) -> None:
+    tiles = {(5, 31, 10): [noise(1)], (5, 0, 10): [noise(2)]}
+    change = {"bounds": [-180, 40.97989806962013, 180, 48.92249926375824], "width": 512}
+    path = write(tmp_path / "d.parquet", tiles, Plan(change=change))
+    zone = shapely.box(175, 40, 186, 67)
+    found = raquet.zonal(path, [zone, shapely.box(-185, 40, -174, 67)], stats=("count",))
+    lon = (np.arange(512) + 0.5) * 360 / 512 - 180
+    _, lat = grid.xy_to_lonlat(0.0, 10 + (np.arange(16) + 0.5) / 16, 5)
+    rows = ((lat > 40) & (lat < 67)).sum()
+    assert found["band_1_count"][0].as_py() == ((lon > 175) | (lon < -174)).sum() * rows
+    assert found["band_1_count"][1].as_py() == ((lon > 175) | (lon < -174)).sum() * rows
+
+
+def test_statistics_of_whole_bands(path: Path) -> None:
+    found = raquet.statistics(path, stats=STATS).to_pylist()
+    values = mosaic()[mosaic() != -1]
+    assert found[0].pop("band") == "dem"
+    assert list(found[0].values()) == pytest.approx(expected(values))
+    assert raquet.statistics(path, zoom=4, stats=("count",)).to_pylist() == [
+        {"band": "dem", "count": 256}
+    ]
+
+
+def test_floats_and_large_integers(tmp_path: Path) -> None:
+    values = noise(1, "float32") / 7
+    values[0, :3] = np.nan
+    large = noise(2, "int64") + 10**15
+    bands = (("f", "float32", "NaN"), ("i", "int64", None))
+    path = write(tmp_path / "f.parquet", {TILES[0]: [values, large]}, Plan(bands=bands))
+    found = raquet.statistics(path, stats=("count", "mean", "stddev")).to_pylist()
+    good = values[~np.isnan(values)].astype(float)
+    assert found[0] == {
+        "band": "f",
+        "count": 253,
+        "mean": pytest.approx(good.mean()),
+        "stddev": pytest.approx(good.std()),
+    }
+    assert found[1]["mean"] == pytest.approx(large.mean())
+    assert found[1]["stddev"] == pytest.approx(large.astype(object).std(), rel=1e-3)
+
+
+def test_what_cannot_be(path: Path, tmp_path: Path) -> None:
+    whole = shapely.box(-180, -89, 180, 89)
+    for options, what in (
+        ({"stats": ("median",)}, "statistic"),
+        ({"method": "center"}, "method"),
+        ({"bands": ["x"]}, "band"),
+        ({"crs": "EPSG:0"}, "CRS"),
+        ({"keep": ["name"]}, "columns"),
+    ):
+        with pytest.raises(InvalidInputError, match=what):
+            raquet.zonal(path, [whole], **options)
+    with pytest.raises(InvalidInputError, match="no area"):
+        raquet.zonal(path, shapely.Point(1, 1))
+    with pytest.raises(InvalidInputError, match="no zones"):
+        raquet.zonal(path, ["POINT (1 1)"])
+    with pytest.raises(InvalidInputError, match="not WKB"):
+        raquet.zonal(path, pa.table({"geometry": ["POINT (1 1)"]}))
+    with pytest.raises(InvalidMetadataError, match="no GeoParquet"):
+        raquet.zonal(path, pa.table({"shape": ["POINT (1 1)"]}))
+    frame = gpd.GeoDataFrame(geometry=[whole], crs=4326)
+    with pytest.raises(InvalidInputError, match="no such column"):
+        raquet.zonal(path, frame, keep=["name"])
+    frame.to_parquet(tmp_path / "z.parquet")
+    with pytest.raises(InvalidInputError, match="no such column"):
+        raquet.zonal(path, tmp_path / "z.parquet", keep=["name"])
+    with pytest.raises(InvalidInputError, match="not defined"):
+        raquet.zonal(path, shapely.box(1e9, 1e9, 2e9, 2e9), crs="EPSG:3035")
+
+
+@pytest.mark.parametrize("layout", ["sequential", "interleaved"])
+@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
+def test_tiles_within_zones_need_not_be_read(tmp_path: Path, layout: str, method: Any) -> None:
+    pixels = wide_noise((2, 320, 320), "int16")
+    pixels[:, :64, :64] = -1
+    source = on_grid(tmp_path / "a.tif", pixels, column=16_384, row=10_240, nodata=-1)
+    path = tmp_path / "a.parquet"
+    raquet.write(
+        source, path, block_size=32, layout=layout, spec_version="0.5.0", tile_statistics=True
+    )
+    with rasterio.open(source) as dataset:
+        west, south, east, north = dataset.bounds
+    size = (east - west) / 320
+    random = np.random.default_rng(2)
+    zones = [shapely.box(west, south, east, north)]
+    for x, y in random.uniform(80, 240, (5, 2)):
+        zones.append(shapely.Point(west + x * size, south + y * size).buffer(75 * size))
+    named: dict[str, Any] = {"crs": "EPSG:3857", "method": method, "stats": STATS}
+    counted = [CountingSource(open_source(path)) for _ in range(2)]
+    tables = []
+    for one, told in zip(counted, (None, False), strict=True):
+        with raquet.open(one) as file:
+            one.reset()
+            tables.append(raquet.zonal(file, zones, tile_statistics=told, **named))
+    assert counted[0].bytes < 0.8 * counted[1].bytes
+    for name in tables[0].column_names:
+        found, expected = (table.column(name).to_pylist() for table in tables)
+        assert found == pytest.approx(expected, rel=1e-9)
+    whole = raquet.statistics(path, stats=("count", "sum")).to_pylist()
+    for band, row in zip(pixels, whole, strict=True):
+        assert (row["count"], row["sum"]) == ((band != -1).sum(), band[band != -1].sum())
+
+
+def test_statistics_of_tiles_that_are_not_to_be_trusted(tmp_path: Path) -> None:
+    """Of another writer, or where nothing tells pixels from padding."""
+    pixels = wide_noise((60, 60), "int16")
+    for number, nodata in enumerate((-1, None)):
+        named: dict[str, Any] = {} if nodata is None else {"nodata": nodata}
+        source = on_grid(tmp_path / "a.tif", pixels, **named)
+        path = tmp_path / f"{number}.parquet"
+        raquet.write(source, path, block_size=32, spec_version="0.5.0", tile_statistics=True)
+        table = pq.read_table(path)
+        text = table.column("metadata")[0].as_py()
+        wrong = pa.array([None] + [1.0] * (table.num_rows - 1))
+        table = table.set_column(table.column_names.index("band_1_sum"), "band_1_sum", wrong)
+        if nodata is not None:
+            texts = [text.replace('"comal ', '"other '), *[None] * (table.num_rows - 1)]
+            table = table.set_column(1, "metadata", pa.array(texts, pa.string()))
+        pq.write_table(table, tmp_path / "b.parquet")
+        found = raquet.statistics(tmp_path / "b.parquet", stats=("sum",)).to_pylist()
+        assert found[0]["sum"] == pixels[pixels != nodata].astype(int).sum()
+
+
+@needs_shared
+def test_a_real_raster_by_rasterio() -> None:
+    with rasterio.open(FIXTURES / "src" / "dem_i16_nodata_3857.tif") as source:
+        data, bounds, transform = source.read(1), source.bounds, source.transform
+    random = np.random.default_rng(0)
+    spread = [bounds.right - bounds.left, bounds.top - bounds.bottom]
+    places = random.uniform(0, 1, (30, 5, 2)) * spread + [bounds.left, bounds.bottom]
+    areas = [shapely.convex_hull(shapely.MultiPoint(one)) for one in places]
+    seen: list[Any] = []
+    for version in ("v0.1.0/dem_i16_nodata_3857", "v0.9.0/dem_i16_nodata_3857_bs1024"):
+        found = raquet.zonal(
+            FIXTURES / "raquet-io" / f"{version}.parquet",
+            areas,
+            crs="EPSG:3857",
+            progress=lambda *step: seen.append(step),
+        ).to_pylist()
+        for area, row in zip(areas, found, strict=True):
+            inside = rasterize([(area, 1)], data.shape, transform=transform) > 0
+            values = data[inside & (data != -32768)].astype(float)
+            assert row["band_1_count"] == len(values)
+            assert row["band_1_sum"] == values.sum()
+            assert row["band_1_stddev"] == pytest.approx(values.std())
+    assert seen[-1][0] == seen[-1][1]

@@ -1,0 +1,159 @@
+"""Out of RaQuet: GeoTIFF, COG and pictures, read by rasterio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+
+import comal.raquet
+from comal.errors import ConflictError, InvalidInputError
+from tests.raquet.writing.sources import noise, on_grid
+from tests.support import SHARED, needs_shared
+
+
+def _raquet(tmp_path: Path, pixels: Any, **named: Any) -> tuple[Path, Path]:
+    source = on_grid(tmp_path / "a.tif", pixels, **named)
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(source, path, block_size=32, min_zoom=8)
+    return source, path
+
+
+@pytest.mark.parametrize("cog", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "nodata"),
+    [("uint8", 0), ("int8", -1), ("uint16", None), ("int64", None), ("float32", np.nan)],
+)
+def test_there_and_back(tmp_path: Path, dtype: str, nodata: Any, cog: bool) -> None:
+    pixels = noise((2, 200, 300), dtype)
+    source, path = _raquet(tmp_path, pixels, nodata=nodata)
+    out = tmp_path / "b.tif"
+    write = comal.raquet.to_cog if cog else comal.raquet.to_geotiff
+    made = write(path, out)
+    with rasterio.open(source) as before, rasterio.open(out) as after:
+        window = after.window(*before.bounds).round_offsets().round_lengths()
+        np.testing.assert_array_equal(after.read(window=window), pixels)
+        assert after.crs.to_epsg() == 3857
+        assert (after.width, after.height) == (made.width, made.height)
+        assert after.dtypes == before.dtypes
+        assert (nodata is None) == (after.nodata is None)
+        if nodata is not None and not np.isnan(nodata):
+            assert after.nodata == nodata
+        if cog:
+            layout = after.tags(ns="IMAGE_STRUCTURE")["LAYOUT"]
+            assert layout == "COG"
+    with pytest.raises(ConflictError):
+        write(path, out)
+
+
+def test_what_bands_say_of_themselves(tmp_path: Path) -> None:
+    source = on_grid(tmp_path / "a.tif", np.ones((200, 600), np.uint8), colours={1: (9, 8, 7, 255)})
+    with rasterio.open(source, "r+") as dataset:
+        dataset.set_band_description(1, "classes")
+        dataset.set_band_unit(1, "kinds")
+        dataset.scales, dataset.offsets = [0.5], [3.0]
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(source, path, block_size=32)
+    comal.raquet.to_cog(path, tmp_path / "b.tif")
+    with rasterio.open(tmp_path / "b.tif") as dataset:
+        assert dataset.colormap(1)[1] == (9, 8, 7, 255)
+        assert dataset.descriptions == ("classes",)
+        assert dataset.units == ("kinds",)
+        assert (dataset.scales, dataset.offsets) == ((0.5,), (3.0,))
+        assert dataset.overviews(1)[:2] == [2, 4]
+
+
+def test_zooms_and_boxes(tmp_path: Path) -> None:
+    pixels = noise((256, 256), "uint8")
+    _, path = _raquet(tmp_path, pixels, column=16_384, row=10_240)
+    with comal.raquet.open(path) as raster:
+        for zoom in raster.zooms:
+            made = comal.raquet.to_geotiff(raster, tmp_path / "z.tif", zoom=zoom, overwrite=True)
+            with rasterio.open(tmp_path / "z.tif") as dataset:
+                window = raster.read(zoom=zoom)
+                assert dataset.transform.a == pytest.approx(window.transform[0])
+                np.testing.assert_array_equal(dataset.read(), window.data)
+            assert made.zoom == zoom
+        west, south, _, _ = raster.bounds
+        box = (west + 0.1, south + 0.1, west + 0.7, south + 0.9)
+        comal.raquet.to_geotiff(raster, tmp_path / "z.tif", bbox=box, overwrite=True)
+        window = raster.read(box)
+        with rasterio.open(tmp_path / "z.tif") as dataset:
+            np.testing.assert_array_equal(dataset.read(), window.data)
+            assert dataset.bounds == pytest.approx(window.bounds)
+
+
+def test_a_box_across_the_antimeridian(tmp_path: Path) -> None:
+    from tests.raster.rasters import write as write_tiff
+
+    values = np.arange(1, 101, dtype=np.uint8)[None].repeat(100, axis=0)
+    source = tmp_path / "a.tif"
+    write_tiff(source, values, crs="EPSG:4326", affine=(175, 0.1, 0, 5, 0, -0.1), nodata=0)
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(source, path, block_size=32)
+    made = comal.raquet.to_geotiff(path, tmp_path / "b.tif", bbox=(175, -5, -175, 5))
+    assert made.width < 400
+    with rasterio.open(tmp_path / "b.tif") as dataset:
+        row = dataset.read(1)[dataset.height // 2]
+        inside = row[row > 0].astype(int)
+        assert (np.diff(inside) >= 0).all()
+        assert (inside[0], inside[-1]) == (1, 100)
+
+
+def test_bands_that_differ(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    coords = {"y": 5e6 - 100.0 * np.arange(50), "x": 6e5 + 100.0 * np.arange(60)}
+    data = xr.Dataset(
+        {
+            "a": (("y", "x"), noise((50, 60), "uint8"), {"_FillValue": 7}),
+            "b": (("y", "x"), noise((50, 60), "uint8"), {"_FillValue": 9}),
+            "c": (("y", "x"), noise((50, 60), "float32")),
+        },
+        coords=coords,
+        attrs={"crs": "EPSG:32632"},
+    )
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(data, path, block_size=32)
+    with pytest.raises(InvalidInputError, match="nodata"):
+        comal.raquet.to_geotiff(path, tmp_path / "b.tif", bands=["a", "b"])
+    made = comal.raquet.to_geotiff(path, tmp_path / "b.tif")
+    assert (made.dtype, np.isnan(made.nodata or 0)) == ("float32", True)
+    with comal.raquet.open(path) as raster, rasterio.open(tmp_path / "b.tif") as dataset:
+        right = raster.read(masked=True).data
+        np.testing.assert_array_equal(
+            dataset.read(1), np.ma.filled(right[0].astype("float32"), np.nan)
+        )
+    with pytest.raises(InvalidInputError, match="no such band"):
+        comal.raquet.to_geotiff(path, tmp_path / "c.tif", bands=["d"])
+    with pytest.raises(InvalidInputError, match="no such zoom"):
+        comal.raquet.to_geotiff(path, tmp_path / "c.tif", zoom=26)
+
+
+@needs_shared
+def test_all_steps_of_a_series_by_another_writer(tmp_path: Path) -> None:
+    path = SHARED / "fixtures" / "raquet" / "raquet-io" / "v0.9.0" / "ts_sst.parquet"
+    made = comal.raquet.to_geotiff(path, tmp_path / "a.tif")
+    assert made.bands[1] == "band_1 2000-02-01"
+    one = comal.raquet.to_geotiff(path, tmp_path / "b.tif", time="2000-03-01")
+    assert len(one.bands) == 1
+    with rasterio.open(tmp_path / "a.tif") as every, rasterio.open(tmp_path / "b.tif") as single:
+        assert every.count == 4
+        np.testing.assert_array_equal(every.read(3), single.read(1))
+    assert comal.raquet.preview(path)[:4] == b"\x89PNG"
+
+
+def test_pictures(tmp_path: Path) -> None:
+    pixels = np.zeros((3, 256, 256), np.uint8)
+    pixels[0], pixels[2, :128] = 200, 90
+    _, path = _raquet(tmp_path, pixels, column=16_384, row=10_240, photometric="RGB")
+    with rasterio.MemoryFile(comal.raquet.preview(path, size=128)) as memory:
+        with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
+            dataset = memory.open()
+        shown = dataset.read()
+        dataset.close()
+    assert shown.shape == (4, 128, 128)
+    assert shown[:, 10, 10].tolist() == [200, 0, 90, 255]
+    assert shown[:, 100, 10].tolist() == [200, 0, 0, 255]

@@ -1,0 +1,190 @@
+"""Parts and the whole, and bands side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import comal.raquet
+from comal.errors import ConflictError, InvalidInputError
+from comal.grid import quadbin
+from tests.raquet.writing.sources import noise, on_grid, utm
+
+
+def _raquet(tmp_path: Path, name: str = "a", seed: int = 0, **options: Any) -> Path:
+    source = utm(tmp_path / f"{name}.tif", noise((400, 500), "uint16", seed), nodata=0)
+    path = tmp_path / f"{name}.parquet"
+    comal.raquet.write(source, path, **{"block_size": 32, "overwrite": True, **options})
+    return path
+
+
+INTERLEAVED: dict[str, Any] = {"spec_version": "0.5.0", "layout": "interleaved"}
+
+
+@pytest.mark.parametrize(
+    ("options", "zoom"),
+    [
+        *(({}, zoom) for zoom in (10, 12, 14)),
+        ({"spec_version": "0.5.0", "tile_statistics": True}, 12),
+        ({"time": ["2020-01-01"]}, 13),
+        ({"compression": None}, 12),
+        (INTERLEAVED, 12),
+        ({**INTERLEAVED, "tile_statistics": True}, 13),
+        ({"block_dtype": "int64"}, 12),
+    ],
+)
+def test_parts_are_whole_files_and_merge_to_the_same_bytes(
+    tmp_path: Path, zoom: int, options: dict[str, Any]
+) -> None:
+    path = _raquet(tmp_path, **options)
+    made = comal.raquet.partition(path, tmp_path / "parts", zoom=zoom)
+    assert sum(part.tiles for part in made) == len(comal.raquet.open(path).cells())
+    for part in made:
+        assert Path(part.path).name.startswith(f"z{zoom}_")
+        report = comal.raquet.check(part.path, level="full")
+        assert report.ok, report.problems
+        with comal.raquet.open(part.path) as raster:
+            fine = raster.cells()[quadbin.zooms(raster.cells()) >= zoom]
+            assert len(np.unique(quadbin.parents(fine, zoom))) == 1
+    comal.raquet.merge(tmp_path / "parts", tmp_path / "b.parquet")
+    if "block_dtype" in options:
+        with comal.raquet.open(path) as one, comal.raquet.open(tmp_path / "b.parquet") as other:
+            np.testing.assert_array_equal(one.read().data, other.read().data)
+    else:
+        assert (tmp_path / "b.parquet").read_bytes() == path.read_bytes()
+    with pytest.raises(ConflictError):
+        comal.raquet.partition(path, tmp_path / "parts", zoom=zoom)
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "webp"])
+def test_pictures_are_copied_as_they_are(tmp_path: Path, compression: str) -> None:
+    source = utm(tmp_path / "a.tif", noise((3, 200, 220), "uint8"))
+    path = tmp_path / "a.parquet"
+    options: dict[str, Any] = {**INTERLEAVED, "compression": compression}
+    comal.raquet.write(source, path, block_size=32, bands=[1, 2, 3], **options)
+    comal.raquet.partition(path, tmp_path / "parts", zoom=12)
+    comal.raquet.merge(tmp_path / "parts", tmp_path / "b.parquet")
+    assert (tmp_path / "b.parquet").read_bytes() == path.read_bytes()
+
+
+def test_no_bands_are_added_to_interleaved_tiles(tmp_path: Path) -> None:
+    path = _raquet(tmp_path, **INTERLEAVED)
+    plain = _raquet(tmp_path, "b")
+    for first, second in ((path, tmp_path / "a.tif"), (path, plain), (plain, path)):
+        with pytest.raises(InvalidInputError, match="layout"):
+            comal.raquet.append_bands(
+                first, second, tmp_path / "c.parquet", names={"band_1": "other"}
+            )
+    assert not (tmp_path / "c.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": None},
+        {"spec_version": "0.5.0", "tile_statistics": True},
+        {"time": ["2020-01-01"]},
+    ],
+)
+def test_bands_are_added_in_every_sequential_form(tmp_path: Path, options: dict[str, Any]) -> None:
+    one, two = _raquet(tmp_path, **options), _raquet(tmp_path, "b", 1, **options)
+    comal.raquet.append_bands(one, two, tmp_path / "c.parquet", names={"band_1": "other"})
+    assert comal.raquet.check(tmp_path / "c.parquet", level="full", statistics=True).counts == {}
+    with (
+        comal.raquet.open(one) as first,
+        comal.raquet.open(two) as second,
+        comal.raquet.open(tmp_path / "c.parquet") as both,
+    ):
+        for zoom in both.zooms:
+            alone = [file.read(zoom=zoom).data for file in (first, second)]
+            np.testing.assert_array_equal(both.read(zoom=zoom).data, np.concatenate(alone))
+
+
+def test_parts_together_read_as_the_whole(tmp_path: Path) -> None:
+    path = _raquet(tmp_path)
+    made = comal.raquet.partition(path, tmp_path / "parts", target_size=50_000)
+    assert len(made) > 3
+    with comal.raquet.open(path) as one, comal.raquet.open(tmp_path / "parts") as many:
+        np.testing.assert_array_equal(one.cells(), many.cells())
+        for zoom in one.zooms:
+            np.testing.assert_array_equal(one.read(zoom=zoom).data, many.read(zoom=zoom).data)
+
+
+def test_overviews_can_be_left_out(tmp_path: Path) -> None:
+    path = _raquet(tmp_path)
+    made = comal.raquet.partition(path, tmp_path / "parts", zoom=13, overviews=False)
+    assert {part.min_zoom for part in made} == {13}
+    with pytest.raises(InvalidInputError, match="out of range"):
+        comal.raquet.partition(path, tmp_path / "more", zoom=25)
+    assert not (tmp_path / "more").exists()
+
+
+def test_other_rasters_do_not_merge(tmp_path: Path) -> None:
+    one, other = _raquet(tmp_path), _raquet(tmp_path, "b", 1)
+    with pytest.raises(InvalidInputError, match="different pixels"):
+        comal.raquet.merge([one, other], tmp_path / "c.parquet")
+    assert not (tmp_path / "c.parquet").exists()
+
+
+def test_statistics_of_neighbours_are_merged(tmp_path: Path) -> None:
+    pixels = noise((64, 128), "int16")
+    paths = []
+    for at in (0, 1):
+        source = on_grid(
+            tmp_path / f"{at}.tif",
+            pixels[:, at * 64 : at * 64 + 64],
+            column=16_384 + at * 64,
+            row=10_240,
+        )
+        paths.append(tmp_path / f"{at}.parquet")
+        comal.raquet.write(source, paths[-1], block_size=32, min_zoom=10, zoom=10)
+    comal.raquet.merge(paths, tmp_path / "both.parquet")
+    with comal.raquet.open(tmp_path / "both.parquet") as raster:
+        found = raster.bands[0].statistics
+        assert found is not None
+        assert (found.count, found.min, found.max) == (8192, pixels.min(), pixels.max())
+        assert found.mean == pytest.approx(pixels.mean())
+        assert found.stddev == pytest.approx(pixels.std())
+        assert raster.metadata.width == 128
+    assert comal.raquet.check(tmp_path / "both.parquet", level="full").ok
+
+
+def test_bands_of_a_raster_and_of_a_file_are_added(tmp_path: Path) -> None:
+    path = _raquet(tmp_path)
+    extra = utm(tmp_path / "x.tif", noise((300, 200), "float32"), nodata=np.nan)
+    comal.raquet.append_bands(path, extra, tmp_path / "b.parquet", names={"band_1": "height"})
+    assert comal.raquet.check(tmp_path / "b.parquet", level="full").ok
+    with (
+        comal.raquet.open(path) as before,
+        comal.raquet.open(tmp_path / "b.parquet") as after,
+    ):
+        assert [band.name for band in after.bands] == ["band_1", "height"]
+        for cell in before.cells().tolist():
+            tile = quadbin.tiles(cell)
+            assert before.raw_tile(*tile) == (after.raw_tile(*tile) or ())[:1]
+        wanted = comal.raquet.write(
+            extra,
+            tmp_path / "x.parquet",
+            block_size=32,
+            zoom=before.metadata.max_zoom,
+            min_zoom=before.metadata.min_zoom,
+        )
+        assert wanted.tiles
+        with comal.raquet.open(tmp_path / "x.parquet") as alone:
+            for cell in alone.cells().tolist():
+                tile = quadbin.tiles(cell)
+                np.testing.assert_array_equal(alone.tile(*tile)[0], after.tile(*tile, [2])[0])
+            missing = np.setdiff1d(before.cells(), alone.cells())
+            assert len(missing)
+            tile = quadbin.tiles(int(missing[-1]))
+            assert np.isnan(after.tile(*tile, [2])).all()
+    comal.raquet.append_bands(
+        path, tmp_path / "x.parquet", tmp_path / "c.parquet", names={"band_1": "height"}
+    )
+    assert (tmp_path / "c.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    with pytest.raises(InvalidInputError, match="one name"):
+        comal.raquet.append_bands(path, tmp_path / "x.parquet", tmp_path / "d.parquet")
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name[0] == ".") == []

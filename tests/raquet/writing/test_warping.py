@@ -1,0 +1,168 @@
+"""A raster off the grid: the same pixels as rasterio's own warp, in any number of pieces."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import comal.raquet
+from tests.raquet.writing.sources import assembled, misplaced, noise, utm, warped
+
+
+@pytest.mark.parametrize(("dtype", "nodata"), [("uint8", None), ("int16", -5), ("float32", np.nan)])
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "average"])
+def test_as_rasterio_warps(tmp_path: Path, dtype: str, nodata: Any, method: str) -> None:
+    pixels = noise((300, 400), dtype)
+    if nodata is not None:
+        pixels[20:60, 100:200] = nodata
+    source = utm(tmp_path / "a.tif", pixels, nodata=nodata)
+    path = tmp_path / "a.parquet"
+    made = comal.raquet.write(source, path, resampling=method, block_size=64)
+    assert made.num_blocks > 16
+    fill = 0 if nodata is None else nodata
+    whole, _, _ = assembled(path, fill=fill)
+    right = warped(source, path, method=method)
+    # GDAL's own shortcuts differ with the size of what is warped at once.
+    near = np.isclose(whole.astype(float), right.astype(float), rtol=1e-4, atol=1, equal_nan=True)
+    assert near.mean() > 0.98
+
+
+def test_no_pixel_is_further_off_than_gdal_allows(tmp_path: Path) -> None:
+    source = utm(tmp_path / "a.tif", noise((300, 400), "uint16"))
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(source, path, block_size=64)
+    assert misplaced(source, path) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_long_integers_keep_every_bit_when_they_are_only_moved(tmp_path: Path, dtype: str) -> None:
+    pixels = noise((200, 200), dtype)
+    source = utm(tmp_path / "a.tif", pixels)
+    path = tmp_path / "a.parquet"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        comal.raquet.write(source, path, block_size=64)
+    whole, _, _ = assembled(path)
+    found = whole[0][whole[0] != 0]
+    assert len(found) > 40_000
+    assert np.isin(found, pixels).all()
+    # The positions are those of a warp of row and column numbers, which are small.
+    numbers = np.arange(40_000, dtype=np.int32).reshape(200, 200) + 1
+    plain = utm(tmp_path / "b.tif", numbers)
+    comal.raquet.write(plain, tmp_path / "b.parquet", block_size=64)
+    places, _, _ = assembled(tmp_path / "b.parquet")
+    shown = places[0] > 0
+    np.testing.assert_array_equal(whole[0][shown], pixels.ravel()[places[0][shown] - 1])
+    with pytest.warns(UserWarning, match="double precision"):
+        comal.raquet.write(source, path, resampling="bilinear", overwrite=True)
+
+
+def _digest(path: Path, source: Path, executor: Executor | None) -> str:
+    comal.raquet.write(
+        source,
+        path,
+        block_size=64,
+        executor=executor,
+        overwrite=True,
+        spec_version="0.5.0",
+        tile_statistics=True,
+    )
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_same_bytes_for_any_executor(tmp_path: Path) -> None:
+    pixels = noise((2, 700, 900), "float32")
+    source = utm(tmp_path / "a.tif", pixels, nodata=0)
+    path = tmp_path / "a.parquet"
+    own = _digest(path, source, None)
+    for workers in (1, 3):
+        with ThreadPoolExecutor(workers) as threads:
+            assert _digest(path, source, threads) == own
+    with ProcessPoolExecutor(2) as processes:
+        assert _digest(path, source, processes) == own
+
+
+@pytest.mark.slow
+def test_the_same_bytes_on_a_cluster(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    source = utm(tmp_path / "a.tif", noise((700, 900), "uint16"), nodata=0)
+    path = tmp_path / "a.parquet"
+    own = _digest(path, source, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a cluster says of ports and clocks is not ours
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster) as client,
+            client.get_executor() as executor,
+        ):
+            assert _digest(path, source, executor) == own
+
+
+def test_a_nodata_value_that_the_source_has_not(tmp_path: Path) -> None:
+    pixels = np.full((200, 300), 9, np.uint8)
+    mask = np.full(pixels.shape, 255, np.uint8)
+    mask[:100] = 0
+    counts = []
+    sources: list[dict[str, Any]] = [{}, {"nodata": 200}, {"mask": mask}]
+    for number, named in enumerate(sources):
+        source = utm(tmp_path / f"{number}.tif", pixels, **named)
+        path = tmp_path / f"{number}.parquet"
+        comal.raquet.write(source, path, nodata=255, block_size=64)
+        whole, _, _ = assembled(path, fill=255)
+        assert set(np.unique(whole).tolist()) == {9, 255}
+        with comal.raquet.open(path) as raster:
+            assert raster.bands[0].nodata == 255
+            assert raster.bands[0].statistics is not None
+            assert raster.bands[0].statistics.count == (whole == 9).sum()
+        counts.append(int((whole == 9).sum()))
+        assert comal.raquet.check(path, level="full").counts == {}
+    assert counts[0] == counts[1]
+    assert counts[2] / counts[0] == pytest.approx(0.5, abs=0.01)
+
+
+def test_rgba_is_weighted_by_alpha(tmp_path: Path) -> None:
+    pixels = np.zeros((4, 200, 200), np.uint8)
+    pixels[0], pixels[3] = 200, 255
+    pixels[:, :, 100:] = 0
+    source = utm(tmp_path / "a.tif", pixels, photometric="RGB", ALPHA="YES")
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(source, path, resampling="bilinear", block_size=64, min_zoom=5)
+    with comal.raquet.open(path) as raster:
+        for zoom in raster.zooms:
+            whole, _, _ = assembled(path, zoom)
+            shown = whole[3] > 0
+            # A transparent neighbour makes no colour darker.
+            assert set(np.unique(whole[0][shown])) <= {199, 200}
+
+
+def test_a_mosaic_takes_the_first_raster_that_has_a_pixel(tmp_path: Path) -> None:
+    first = np.full((100, 100), 1, np.uint8)
+    first[:, 60:] = 0
+    left = utm(tmp_path / "a.tif", first, nodata=0)
+    second = tmp_path / "b.tif"
+    from tests.raster.rasters import write as write_tiff
+
+    write_tiff(
+        second,
+        np.full((100, 100), 2, np.uint8),
+        crs="EPSG:32632",
+        affine=(601_500, 30, 0, 5_300_000, 0, -30),
+        nodata=0,
+    )
+    path = tmp_path / "m.parquet"
+    comal.raquet.write([left, second], path, block_size=64)
+    whole, _, _ = assembled(path)
+    counts = np.bincount(whole.ravel(), minlength=3)
+    pixel = counts[1] / 6000
+    assert counts[2] / pixel == pytest.approx(15_000 - 6000 - 0.0 - 1000 + 1000, rel=0.02)
+    with comal.raquet.open(path) as raster:
+        assert raster.bands[0].statistics is not None
+        assert raster.bands[0].statistics.count == counts[1] + counts[2]
