@@ -1,7 +1,7 @@
 """Where a tile of Tapalcatl 2 is: from its zoom, column and row to an archive and its address.
 
-    mz = the largest materialized zoom that is not above z;  d = z - mz
-    archive = (mz, (x >> d) rounded down to the metatile, (y >> d) likewise)
+mz = the largest materialized zoom that is not above z;  d = z - mz
+archive = (mz, (x >> d) rounded down to the metatile, (y >> d) likewise)
 """
 
 from __future__ import annotations

@@ -216,8 +216,8 @@ def parse_entry_comment(data: bytes) -> Headers | None:
     try:
         # The strict parser takes objects only.
         document = strictjson.loads(b'{"headers":' + data + b"}", "entry comment")
-        return parse_headers(document["headers"], "entry comment")
-    except (ComalError, KeyError):
+        return parse_headers(document["headers"], "entry comment") if len(document) == 1 else None
+    except ComalError:
         return None
 
 
@@ -458,8 +458,8 @@ def ascii_line(value: Any) -> bytes:
 
 
 def _leading(metadata: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
-    scales = (metadata.min_scale, metadata.max_scale)
-    optional = {
+    scaled = metadata.min_scale != 1 or metadata.max_scale != 1
+    optional: dict[str, Any] = {
         "name": metadata.name,
         "description": metadata.description,
         "minzoom": metadata.min_zoom,
@@ -470,7 +470,7 @@ def _leading(metadata: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
         "tapalcatl": metadata.version,
         **{key: value for key, value in optional.items() if value is not None},
         "formats": {ext: headers_value(headers) for ext, headers in metadata.formats.items()},
-        **({"minscale": scales[0], "maxscale": scales[1]} if scales != (1, 1) else {}),
+        **({"minscale": metadata.min_scale, "maxscale": metadata.max_scale} if scaled else {}),
     }
 
 

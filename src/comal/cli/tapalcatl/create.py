@@ -1,0 +1,105 @@
+"""``comal tapalcatl create``: tiles as a tileset."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import working
+from comal.cli.tapalcatl.building import (
+    bounds_of,
+    described_options,
+    entry_options,
+    layout_of,
+    layout_options,
+    report,
+)
+from comal.tapalcatl import Generation1, build, open_tiles
+
+
+@click.command(
+    "create",
+    cls=Command,
+    examples=(
+        ("comal tapalcatl create tiles.mbtiles tiles/", "a tileset of an MBTiles file"),
+        ("comal tapalcatl create https://example.org/a.pmtiles tiles/", "of a PMTiles file"),
+        ("comal tapalcatl create loose/ tiles/ --scheme tms --scale 2", "of a folder of tiles"),
+        (
+            "comal tapalcatl create a.mbtiles tiles/ --materialized 0,4,8 --metatile 1",
+            "with a layout of its own",
+        ),
+        (
+            "comal tapalcatl create a.mbtiles t1/ --generation 1 --metatile 8 --layer all",
+            "Tapalcatl 1",
+        ),
+    ),
+)
+@click.argument("source", metavar="SRC")
+@click.argument("output", metavar="DIR")
+@click.option(
+    "--scheme",
+    type=click.Choice(["xyz", "tms", "zyx", "ags", "gwc"]),
+    help="How tiles are named in a folder; xyz if absent.",
+)
+@click.option(
+    "--generation", type=click.Choice(["1", "2"]), default="2", help="Of Tapalcatl; 2 if absent."
+)
+@click.option("--layer", default="", help="Layer in keys of Tapalcatl 1.")
+@click.option(
+    "--keys",
+    default="plain",
+    help="Keys of Tapalcatl 1: plain, prefix-hash, hash-prefix, or a pattern.",
+)
+@click.option("--prefix", default="", help="Prefix of keys of Tapalcatl 1.")
+@click.option("--no-resume", is_flag=True, help="Start anew and keep nothing after an error.")
+@layout_options
+@entry_options
+@described_options
+@options.overwrite
+@options.pass_style
+def command(
+    style: options.Style,
+    /,
+    source: str,
+    output: str,
+    *,
+    scheme: str | None,
+    generation: str,
+    layer: str,
+    keys: str,
+    prefix: str,
+    no_resume: bool,
+    metatile: int | None,
+    materialized: str | None,
+    hash_in_path: bool,
+    bounds: str | None,
+    overwrite: bool,
+    **more: Any,
+) -> None:
+    """Write the tiles of SRC as a tileset below DIR, which appears when it is complete.
+
+    SRC is an MBTiles or PMTiles file, a folder of tiles, or a tileset. A build that was broken off
+    is gone on with: finished archives are kept beside DIR.
+    """
+    if generation == "1":
+        settings = Generation1(metatile=metatile or 4, layer=layer, layout=keys, prefix=prefix)
+        chosen: dict[str, Any] = {"version": 1, "generation1": settings}
+    else:
+        chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
+    with ExitStack() as scope, working(f"building {output}", style) as progress:
+        tiles = open_tiles(source, scheme=scheme, scope=scope)
+        made = build(
+            tiles,
+            output,
+            bounds=bounds_of(bounds),
+            resume=not no_resume,
+            overwrite=overwrite,
+            progress=progress,
+            **chosen,
+            **more,
+        )
+    report(made, style)

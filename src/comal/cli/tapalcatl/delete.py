@@ -1,0 +1,39 @@
+"""``comal tapalcatl delete``: tiles out of archives."""
+
+from __future__ import annotations
+
+import click
+
+from comal.cli import options
+from comal.cli.base import Command
+from comal.cli.output import done, working
+from comal.cli.tapalcatl.building import tile_of
+from comal.tapalcatl import delete
+
+
+@click.command(
+    "delete",
+    cls=Command,
+    examples=(
+        ("comal tapalcatl delete tiles/ 5/10/23 5/10/24", "two tiles"),
+        ("comal tapalcatl delete tiles/ 5/10/23 --ext png", "of one format only"),
+    ),
+)
+@click.argument("target", metavar="X")
+@click.argument("tiles", metavar="Z/X/Y...", nargs=-1, required=True)
+@click.option("--ext", help="Only entries of this extension.")
+@click.option("--scale", type=float, help="Only entries of this scale.")
+@options.pass_style
+def command(
+    style: options.Style,
+    target: str,
+    tiles: tuple[str, ...],
+    ext: str | None,
+    scale: float | None,
+) -> None:
+    """Take tiles out of the tileset or archive X; their bytes stay until 'compact'."""
+    wanted = [tile_of(text) for text in tiles]
+    with working(f"deleting tiles of {target}", style) as progress:
+        changed = delete(target, wanted, ext=ext, scale=scale, progress=progress)
+    text = f"{target}: {changed.deleted} entries deleted, {changed.absent} tiles were not there"
+    done({"output": target, **changed.to_dict()}, style, text)

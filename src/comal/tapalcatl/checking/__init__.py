@@ -1,0 +1,1 @@
+"""Checking tilesets: structure, places, documents and contents."""

@@ -1,0 +1,388 @@
+"""A part of a tileset as a tileset of its own: `extract`, from a folder, a server or a store.
+
+Only the directories of archives that the part touches are read, and of these only the tiles of the
+part, neighbours in one request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.geo.boxes import validate_bbox
+from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
+from comal.grid.quadbin import cells, tiles
+from comal.progress import Progress, silent
+from comal.storage import DEFAULT_CONFIG, Source
+from comal.storage.coalesce import coalesce
+from comal.tapalcatl.reading.archives import OpenArchive
+from comal.tapalcatl.reading.entries import all_keys, key_tiles
+from comal.tapalcatl.reading.loading import open as open_tileset
+from comal.tapalcatl.reading.locating import InMetatiles, InTree
+from comal.tapalcatl.reading.tileset import TileSet
+from comal.tapalcatl.sources.base import Keys, Square, Tiles, empty_tiles, zooms_of
+from comal.tapalcatl.sources.tilesets import OfTileSet
+from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
+from comal.tapalcatl.wire import tile_keys
+from comal.tapalcatl.writing.building import Built, build
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+_ENUMERATED: Final = 1 << 16
+"""Up to so many archives are looked for by arithmetic; beyond that the storage is asked."""
+_DEEPEST: Final = 26
+"""Zoom to which parts of the world can be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What an extract is, or would be."""
+
+    tiles: int
+    """Entries that are copied."""
+    bytes: int
+    """Their stored bytes."""
+    archives: int
+    """Archives of the source that hold any of them."""
+    requests: int
+    """Requests that reading their bytes takes, directories not counted."""
+    transferred: int
+    """Bytes of these requests, with what lies between the tiles."""
+    directories: int
+    """Archives whose directories had to be read."""
+    built: Built | None = None
+    """What was written; None of a dry run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        own = {key: value for key, value in asdict(self).items() if key != "built"}
+        return own if self.built is None else {**own, **self.built.to_dict(), "tiles": self.tiles}
+
+
+def extract(
+    source: str | os.PathLike[str] | Source | TileSet,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    bbox: Sequence[float] | None = None,
+    geometry: Any = None,
+    min_zoom: int | None = None,
+    max_zoom: int | None = None,
+    overview_zoom: int | None = None,
+    dry_run: bool = False,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Extracted:
+    """Copy a part of a tileset; tiles keep their bytes, headers and times.
+
+    Parameters
+    ----------
+    source
+        As `comal.tapalcatl.open` takes it, or a tileset that is open.
+    out
+        The folder to write; may be left out of a dry run.
+    bbox
+        West, south, east, north in degrees; west > east crosses the antimeridian. Tiles that it
+        overlaps are taken.
+    geometry
+        GeoJSON as a mapping, as text or in a file, or a shapely geometry: instead of a box.
+    min_zoom, max_zoom
+        Zooms to take, both included.
+    overview_zoom
+        Tiles down to this zoom are taken wherever they are, so that a map has a background
+        outside of the area.
+    dry_run
+        Write nothing; tell tiles, bytes and requests.
+    metatile, materialized_zooms
+        The layout of the extract; that of the source unless given.
+    executor, overwrite, progress
+        As for `comal.tapalcatl.build`.
+    **options
+        How the source is opened, such as the settings of Tapalcatl 1.
+
+    Raises
+    ------
+    InvalidInputError
+        Both a box and a geometry, zooms that are none, or a part without any tile.
+    ConflictError
+        `out` exists.
+    """
+    tileset = source if isinstance(source, TileSet) else open_tileset(source, **options)
+    try:
+        area = Area.of(bbox, geometry, min_zoom, max_zoom, overview_zoom)
+        part = Part(tileset, area)
+        sums = part.sums(progress or silent)
+        if dry_run:
+            return sums
+        if out is None:
+            raise InvalidInputError("no target to write to", where="out")
+        layout = tileset.metadata
+        own = isinstance(tileset.locator, InTree)
+        built = build(
+            part,
+            out,
+            metatile=metatile or (layout.metatile if own else None),
+            materialized_zooms=materialized_zooms or (layout.materialized_zooms if own else None),
+            times="source",
+            executor=executor,
+            overwrite=overwrite,
+            progress=progress,
+            resume=False,
+        )
+        return replace(sums, built=built)
+    finally:
+        if tileset is not source:
+            tileset.close()
+
+
+@dataclass(frozen=True)
+class Area:
+    """Which tiles are meant."""
+
+    bbox: Bounds | None = None
+    geometry: Any = None
+    """A shapely geometry."""
+    min_zoom: int = 0
+    max_zoom: int = _DEEPEST
+    overview_zoom: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        bbox: Sequence[float] | None,
+        geometry: Any,
+        min_zoom: int | None,
+        max_zoom: int | None,
+        overview_zoom: int | None,
+    ) -> Area:
+        """An area as a caller tells it, checked."""
+        if bbox is not None and geometry is not None:
+            raise InvalidInputError("both a box and a geometry", hint="give one of them")
+        low, high = min_zoom or 0, _DEEPEST if max_zoom is None else max_zoom
+        if not 0 <= low <= high <= _DEEPEST:
+            raise InvalidInputError(
+                "zooms", found=f"{low} to {high}", expected=f"0 to {_DEEPEST}, ascending"
+            )
+        box = None if bbox is None else validate_bbox(bbox)
+        shape = None if geometry is None else shape_of(geometry)
+        return cls(box, shape, low, high, -1 if overview_zoom is None else overview_zoom)
+
+    def ranges(self, zoom: int) -> Int64s:
+        """Cells of a zoom that the area overlaps, as ranges of ids."""
+        if self.geometry is not None:
+            return geometry_ranges(self.geometry, zoom)
+        return bbox_ranges(WORLD if self.bbox is None else self.bbox, zoom, most=None)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """The box around the area; None of the world and across the antimeridian."""
+        if self.overview_zoom >= 0:
+            return None
+        box = self.bbox
+        if self.geometry is not None:
+            west, south, east, north = (float(value) for value in self.geometry.bounds)
+            box = (west, south, east, north)
+        return None if box is None or box[0] > box[2] else box
+
+
+class Part(OfTileSet):
+    """The tiles of a tileset that lie in an area, as a source of tiles."""
+
+    def __init__(self, tileset: TileSet, area: Area) -> None:
+        super().__init__(tileset)
+        self.tileset = tileset
+        self.area = area
+        self._ranges: dict[int, Int64s] = {}
+
+    @property
+    def metadata(self) -> TileSetMetadata:
+        """That of the tileset, with the bounds of the area."""
+        own, area = self.tileset.metadata, self.area
+        low = max(own.min_zoom or 0, area.min_zoom)
+        bounds = _within_bounds(own.bounds, area.bounds)
+        return replace(own, bounds=bounds, min_zoom=low)
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom that occur; None without any tile."""
+        return zooms_of(self.keys())
+
+    def keys(self) -> Iterator[Keys]:
+        """The tiles of the part, archive by archive."""
+        for archive, opened in self._archives():
+            numbers = self.numbers(archive, opened)
+            if len(numbers):
+                keys, _ = all_keys(opened)
+                yield self._absolute(archive, *key_tiles(keys[numbers]))
+
+    def sums(self, progress: Progress = silent) -> Extracted:
+        """How many tiles, bytes and requests the part is."""
+        sums = Extracted(0, 0, 0, 0, 0, 0)
+        config = getattr(self.tileset.source, "config", DEFAULT_CONFIG)
+        for archive, opened in self._archives():
+            sums = replace(sums, directories=sums.directories + 1)
+            progress(sums.directories, None, "directories")
+            table = opened.index.table[self.numbers(archive, opened)]
+            if not len(table):
+                continue
+            merged = coalesce(
+                table["offset"].astype(np.int64),
+                table["span"].astype(np.int64),
+                config.coalesce_gap,
+                config.max_request,
+            )
+            sums = replace(
+                sums,
+                tiles=sums.tiles + len(table),
+                bytes=sums.bytes + int(table["csize"].sum(dtype=np.int64)),
+                archives=sums.archives + 1,
+                requests=sums.requests + len(merged.starts),
+                transferred=sums.transferred + int(merged.sizes.sum()),
+            )
+        return sums
+
+    def numbers(self, archive: Tile, opened: OpenArchive) -> Int64s:
+        """The records of an archive that are in the part."""
+        keys, _ = all_keys(opened)
+        z, x, y = key_tiles(keys)
+        if self._depths is not None:
+            kept = np.isin(keys, self._nominal(archive, z, x, y))
+            z, x, y = z + archive[0], x + (archive[1] << z), y + (archive[2] << z)
+            return np.flatnonzero(kept & self.mask(z, x, y))
+        return np.flatnonzero(self.mask(z, x, y))
+
+    def mask(self, z: Int64s, x: Int64s, y: Int64s) -> Bools:
+        """Which tiles are in the area."""
+        area = self.area
+        wanted: Bools = (z >= area.min_zoom) & (z <= area.max_zoom)
+        inside = z <= area.overview_zoom
+        for zoom in np.unique(z[wanted & ~inside]).tolist():
+            rows = np.flatnonzero(wanted & (z == zoom))
+            if zoom not in self._ranges:
+                self._ranges[zoom] = area.ranges(zoom)
+            inside[rows] = in_ranges(cells(z[rows], x[rows], y[rows]), self._ranges[zoom])
+        return wanted & inside
+
+    def _nominal(self, archive: Tile, z: Int64s, x: Int64s, y: Int64s) -> Int64s:
+        """Keys of a metatile's tiles that are of the size that was asked for."""
+        absolute = self._absolute(archive, z, x, y)
+        back = absolute[0] - archive[0]
+        return tile_keys(
+            back, absolute[1] - (archive[1] << back), absolute[2] - (archive[2] << back)
+        )
+
+    def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
+        """Those archives that the area touches."""
+        if self._single:
+            yield from super()._archives()
+            return
+        wanted = self._candidates()
+        if wanted is None:
+            for archive, opened in super()._archives():
+                if len(self.numbers(archive, opened)):
+                    yield archive, opened
+            return
+        for archive in wanted:
+            found = self.tileset.archives.get(archive)
+            if found is not None:
+                yield archive, found
+
+    def _candidates(self) -> list[Tile] | None:
+        """Archives that may hold tiles of the part, or None when these are too many to try."""
+        area, locator = self.area, self.tileset.locator
+        low = max(area.min_zoom, self.tileset.min_zoom)
+        high = min(area.max_zoom, self.tileset.max_zoom)
+        found: set[Tile] = set()
+        for zoom in range(low, high + 1):
+            root = _root_zoom(locator, zoom)
+            if root is None:
+                continue
+            ranges = area.ranges(root)
+            if zoom <= area.overview_zoom:
+                ranges = bbox_ranges(WORLD, root, most=None)
+            step = 1 << (52 - 2 * root)
+            if int(((ranges[:, 1] - ranges[:, 0]) // step + 1).sum()) > _ENUMERATED:
+                return None
+            _, x, y = tiles(range_cells(ranges))
+            side = locator.layout.metatile if isinstance(locator, InTree) else 1
+            pairs = zip((x & -side).tolist(), (y & -side).tolist(), strict=True)
+            found |= {(root, column, row) for column, row in pairs}
+        return sorted(found)
+
+    def _read(self, archive: Tile, square: Square) -> Tiles:
+        opened = self.tileset.archives.get(archive)
+        if opened is None:
+            return empty_tiles()
+        numbers = self.numbers(archive, opened)
+        keys, codes = all_keys(opened)
+        z, x, y = self._absolute(archive, *key_tiles(keys[numbers]))
+        inside = (z == square.z) & (x >= square.x) & (x < square.x + square.side)
+        inside &= (y >= square.y) & (y < square.y + square.side)
+        rows = numbers[inside]
+        return self._tiles(archive, opened, rows, codes[rows]) if len(rows) else empty_tiles()
+
+
+def _root_zoom(locator: Any, zoom: int) -> int | None:
+    if isinstance(locator, InMetatiles):
+        return locator.config.place(zoom, 0, 0).metatile[0]
+    assert isinstance(locator, InTree)
+    return locator.layout.root_zoom(zoom)
+
+
+def _within_bounds(own: Bounds | None, area: Bounds | None) -> Bounds | None:
+    if own is None or area is None:
+        return own if area is None else area
+    west, south = max(own[0], area[0]), max(own[1], area[1])
+    east, north = min(own[2], area[2]), min(own[3], area[3])
+    return (west, south, east, north) if west <= east and south <= north else area
+
+
+def shape_of(geometry: Any) -> Any:
+    """A shapely geometry from GeoJSON in any of its forms, or from shapely.
+
+    Raises
+    ------
+    InvalidInputError
+        No GeoJSON, or an empty geometry.
+    ObjectNotFoundError
+        There is no such file.
+    """
+    import shapely  # noqa: PLC0415 - boxes do not need it
+
+    if isinstance(geometry, shapely.Geometry):
+        shape = geometry
+    else:
+        text = _geojson_text(geometry)
+        try:
+            shape = shapely.from_geojson(text)
+        except shapely.errors.GEOSException as error:
+            raise InvalidInputError(
+                "not GeoJSON", where="geometry", found=shown(str(error))
+            ) from error
+    if shape is None or shape.is_empty:
+        raise InvalidInputError("a geometry without any place", where="geometry")
+    return shape
+
+
+def _geojson_text(geometry: Any) -> str:
+    if isinstance(geometry, Mapping):
+        return json.dumps(geometry)
+    text = os.fspath(geometry)
+    if isinstance(text, bytes) or text.lstrip().startswith("{"):
+        return text if isinstance(text, str) else text.decode()
+    path = Path(text)
+    if not path.is_file():
+        raise ObjectNotFoundError("no such file", where=shown(text))
+    return path.read_text("utf-8")

@@ -1,0 +1,269 @@
+"""How many archives and entries a layout makes, how long directories get, and which one to choose.
+
+A reader fetches the last 64 KiB of an archive at first. A directory that lies in them costs no
+further request: that is what `choose_layout` sees to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from comal.errors import InvalidInputError
+from comal.limits import KIB
+from comal.tapalcatl.addressing import Layout, tile_range
+from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds
+from comal.ziparchive import wire
+
+DIRECTORY_LIMIT: Final = 64 * KIB
+COMMENT_SIZE: Final = 1 * KIB
+"""Room for the comment of an archive, which stands in the same tail."""
+STEP: Final = 4
+METATILE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySize:
+    """What entries take in a directory beside the digits of their names."""
+
+    per_tile: int = 1
+    suffix: str = ".mvt"
+    entry_extra: int = 0
+    comment: int = COMMENT_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class ZoomPlan:
+    """The archives that begin at one zoom."""
+
+    zoom: int
+    """Their root zoom."""
+    last_zoom: int
+    """The deepest zoom in them."""
+    archives: int
+    """How many there are when every tile is."""
+    entries: int
+    """Tiles in all of them."""
+    most_entries: int
+    """Tiles in a full one, times the entries of each tile."""
+    directory_bytes: int
+    """Directory and end record of a full one, its comment included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPlan:
+    """What a layout comes to."""
+
+    min_zoom: int
+    max_zoom: int
+    bounds: Bounds
+    metatile: int
+    materialized_zooms: tuple[int, ...]
+    zooms: tuple[ZoomPlan, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout itself."""
+        return Layout(self.materialized_zooms, self.metatile)
+
+    @property
+    def archives(self) -> int:
+        """Archives in all."""
+        return sum(zoom.archives for zoom in self.zooms)
+
+    @property
+    def entries(self) -> int:
+        """Tiles in all."""
+        return sum(zoom.entries for zoom in self.zooms)
+
+    @property
+    def directory_bytes(self) -> int:
+        """Bytes of the largest directory."""
+        return max((zoom.directory_bytes for zoom in self.zooms), default=0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every directory comes with the first request of 64 KiB."""
+        return self.directory_bytes <= DIRECTORY_LIMIT
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            "minzoom": self.min_zoom,
+            "maxzoom": self.max_zoom,
+            "bounds": list(self.bounds),
+            "metatile": self.metatile,
+            "materializedZooms": list(self.materialized_zooms),
+            "archives": self.archives,
+            "entries": self.entries,
+            "directory_bytes": self.directory_bytes,
+            "fits": self.fits,
+            "zooms": [asdict(zoom) for zoom in self.zooms],
+        }
+
+
+def plan(
+    min_zoom: int,
+    max_zoom: int,
+    *,
+    bounds: Bounds | None = None,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    per_tile: int = 1,
+    suffix: str = ".mvt",
+    entry_extra: int = 0,
+    comment: int = COMMENT_SIZE,
+) -> LayoutPlan:
+    """What a layout comes to when every tile of these zooms is there.
+
+    Parameters
+    ----------
+    min_zoom, max_zoom
+        Zooms of the tiles, both included.
+    bounds
+        West, south, east, north in degrees; the world unless given.
+    metatile, materialized_zooms
+        The layout; what is not given is chosen by `choose_layout`.
+    per_tile
+        Entries of one tile: formats times scales.
+    suffix
+        What follows the row in names, such as ``@2x.png``.
+    entry_extra
+        Bytes of comment and extra fields of an entry.
+    comment
+        Bytes of an archive's comment.
+
+    Raises
+    ------
+    InvalidInputError
+        Zooms that are none, or a layout that cannot be.
+    """
+    _check_zooms(min_zoom, max_zoom)
+    size = EntrySize(per_tile, suffix, entry_extra, comment)
+    layout = choose_layout(
+        min_zoom,
+        max_zoom,
+        metatile=metatile,
+        materialized_zooms=materialized_zooms,
+        per_tile=per_tile,
+        suffix=suffix,
+        entry_extra=entry_extra,
+        comment=comment,
+    )
+    box = WORLD if bounds is None else bounds
+    zooms = [
+        _zoom_plan(layout, zoom, (min_zoom, max_zoom), box, size)
+        for zoom in layout.materialized_zooms
+        if zoom <= max_zoom and layout.last_zoom(zoom, max_zoom) >= min_zoom
+    ]
+    return LayoutPlan(
+        min_zoom, max_zoom, box, layout.metatile, layout.materialized_zooms, tuple(zooms)
+    )
+
+
+def choose_layout(
+    min_zoom: int,
+    max_zoom: int,
+    *,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    per_tile: int = 1,
+    suffix: str = ".mvt",
+    entry_extra: int = 0,
+    comment: int = COMMENT_SIZE,
+) -> Layout:
+    """A layout whose directories come with the first request of 64 KiB.
+
+    The rule: archives hold four zooms under two by two root tiles, which makes 340 entries of one
+    format. Zooms are counted from the deepest one up (11, 7, 3, 0 for zooms 0 to 14), so that the
+    archives of which there are most are full; a zoom 0 that would stand alone joins those behind
+    it. Where directories would not fit, because a tile has many entries or long comments, first
+    the metatile becomes 1, then archives hold three, two and one zooms. What is given stays as it
+    is, whether it fits or not.
+    """
+    _check_zooms(min_zoom, max_zoom)
+    size = EntrySize(per_tile, suffix, entry_extra, comment)
+    sides = (METATILE, 1) if metatile is None else (metatile,)
+    steps = (STEP, 3, 2, 1) if materialized_zooms is None else (0,)
+    layout: Layout | None = None
+    for step in steps:
+        for side in sides:
+            zooms = tuple(sorted(set(materialized_zooms or ())))
+            layout = Layout(zooms or _zooms(min_zoom, max_zoom, step), side)
+            longest = max(
+                directory_bytes(layout, zoom, max_zoom, size) for zoom in layout.materialized_zooms
+            )
+            if longest <= DIRECTORY_LIMIT:
+                return layout
+    assert layout is not None
+    return layout
+
+
+def directory_bytes(
+    layout: Layout,
+    zoom: int,
+    max_zoom: int,
+    size: EntrySize | None = None,
+) -> int:
+    """Bytes of directory, end record and comment of a full archive that begins at `zoom`."""
+    assumed = size if size is not None else EntrySize()
+    last = layout.last_zoom(zoom, max_zoom)
+    total = wire.END_SIZE + assumed.comment
+    for z in range(zoom, last + 1):
+        # The longest names count: a column of the zoom's last digits.
+        name = len(f"{z}/") + 2 * len(str((1 << z) - 1)) + 1 + len(assumed.suffix)
+        entries = full_entries(layout, zoom, z, z) * assumed.per_tile
+        total += entries * (wire.CENTRAL_SIZE + name + assumed.entry_extra)
+    if full_entries(layout, zoom, zoom, last) * assumed.per_tile > wire.U16:
+        total += wire.END64_SIZE + wire.LOCATOR64_SIZE
+    return total
+
+
+def full_entries(layout: Layout, zoom: int, first: int, last: int) -> int:
+    """Tiles of the zooms `first` to `last` in a full archive that begins at `zoom`."""
+    side = min(layout.metatile, 1 << zoom)
+    return sum(side * side << 2 * (z - zoom) for z in range(first, last + 1))
+
+
+def _zooms(min_zoom: int, max_zoom: int, step: int) -> tuple[int, ...]:
+    zooms = list(range(max_zoom + 1 - step, min_zoom, -step))
+    if zooms and zooms[-1] == 1 and min_zoom == 0 and step == STEP:
+        zooms.pop()  # zoom 0 is one tile: 341 entries with the four zooms behind it
+    return (min_zoom, *reversed(zooms))
+
+
+def _zoom_plan(
+    layout: Layout,
+    zoom: int,
+    zooms: tuple[int, int],
+    bounds: Bounds,
+    size: EntrySize,
+) -> ZoomPlan:
+    first, last = max(zoom, zooms[0]), layout.last_zoom(zoom, zooms[1])
+    entries = 0
+    for z in range(first, last + 1):
+        columns, rows = tile_range(bounds, z)
+        entries += len(columns) * len(rows)
+    columns, rows = tile_range(bounds, first)
+    side, depth = layout.metatile, first - zoom
+    archives = 1
+    for span in (columns, rows):
+        low, high = span[0] >> depth, span[-1] >> depth
+        archives *= high // side - low // side + 1
+    full = full_entries(layout, zoom, first, last)
+    return ZoomPlan(
+        zoom,
+        last,
+        archives,
+        entries * size.per_tile,
+        full * size.per_tile,
+        directory_bytes(layout, zoom, zooms[1], size),
+    )
+
+
+def _check_zooms(min_zoom: int, max_zoom: int) -> None:
+    if not 0 <= min_zoom <= max_zoom <= MAX_ZOOM:
+        raise InvalidInputError(
+            "zooms", found=f"{min_zoom} to {max_zoom}", expected=f"0 to {MAX_ZOOM}, ascending"
+        )

@@ -1,0 +1,378 @@
+"""Open archives: directories in a cache with a budget, each fetched once by all who ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Protocol
+
+from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError, ObjectNotFoundError
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.plan import run, run_async
+from comal.storage import Source
+from comal.storage.held import HeldFile, held
+from comal.storage.local import LocalSource
+from comal.storage.pins import same_version
+from comal.storage.source import ObjectInfo
+from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan
+from comal.tapalcatl.spec import Headers, Tile
+
+BUDGET = 64 * MIB
+"""Bytes of directories that are kept; about 1.8 million entries."""
+HELD_FILES = 400
+"""Local archives that stay open at most; a process may commonly open 1 024 files."""
+LOCAL_RECHECK = 1.0
+REMOTE_RECHECK = 10.0
+"""Seconds for which is believed that an archive is the same, or absent, without asking again."""
+_ABSENT_WEIGHT = 300
+
+
+class Places(Protocol):
+    """Where archives are."""
+
+    @property
+    def root(self) -> Source:
+        """The folder of the archives, or the only one."""
+        ...
+
+    def candidates(self, tile: Tile) -> Sequence[Source]:
+        """Where the archive of a root tile may be, each with pins of its own, best first."""
+        ...
+
+    def chosen(self, number: int) -> None:
+        """Take notice that an archive was found at this one of its candidates."""
+        ...
+
+
+@dataclass(slots=True, weakref_slot=True)
+class OpenArchive:
+    """An archive whose directory is here."""
+
+    tile: Tile
+    index: ArchiveIndex
+    source: Source
+    file: HeldFile | None
+    """The file itself where it is local."""
+    checked: float
+    """When it was last seen to be the same."""
+    believed: float
+    """Until when it may be used without another look; the cache learns of no use before."""
+    candidate: int = 0
+    """Which of the places where it may be it was found at."""
+    label: str = ""
+    """What messages call it."""
+    described: dict[str, tuple[Headers, str, float]] = field(default_factory=dict)
+    """Headers, extension and scale by suffix, as they are worked out."""
+
+    @property
+    def href(self) -> str:
+        """Where the archive is."""
+        return self.source.href
+
+    @property
+    def info(self) -> ObjectInfo | None:
+        """Which version of the archive this is."""
+        return self.file.info if self.file is not None else self.source.known()
+
+    def is_current(self, fresh: Callable[[], Source]) -> bool:
+        """Ask the storage whether the archive is still this version."""
+        if self.file is not None:
+            return self.file.current()
+        try:
+            now, then = fresh().stat(), self.info
+        except ObjectNotFoundError:
+            return False
+        return then is not None and same_version(then, now)
+
+
+@dataclass(slots=True)
+class _Absent:
+    checked: float
+
+
+class _Flight(Future[Any]):
+    """A directory that is on its way, and who fetches it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+
+
+class Archives:
+    """The archives of a tileset by their root tile.
+
+    Parameters
+    ----------
+    places
+        For a root tile, where its archive may be.
+    budget
+        Bytes of directories that are kept, the least recently used thrown out first.
+    tail
+        Bytes of an archive's end that are asked for at first.
+    recheck
+        Seconds for which an archive is believed to be the same; None: 1 for local files, 10 for
+        others, which show by themselves that they have changed whenever a tile is read.
+    prefix
+        Only entries below it are tiles: ``variant/``.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        *,
+        budget: int = BUDGET,
+        tail: int = TAIL,
+        limits: Limits = DEFAULT_LIMITS,
+        recheck: float | None = None,
+        prefix: bytes = b"",
+    ) -> None:
+        self._places = places
+        self._budget, self._tail, self._limits = budget, tail, limits
+        self._recheck, self._prefix = recheck, prefix
+        self._local = isinstance(places.root, LocalSource)
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._kept: OrderedDict[Tile, OpenArchive | _Absent] = OrderedDict()
+        self._coming: dict[Tile, _Flight] = {}
+        self._weight = self._files = 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the directories that are kept, about."""
+        return self._weight
+
+    def get(self, tile: Tile) -> OpenArchive | None:
+        """The archive of a root tile, or None when there is none."""
+        kept = self._kept.get(tile)
+        if kept.__class__ is OpenArchive and monotonic() < kept.believed:
+            return kept  # nothing is touched on this, the hot, path
+        found = self._ready(tile)
+        while found is None:
+            flight, mine = self._claim(tile)
+            if mine:
+                return self._settle(tile, flight, self._load(tile, flight))
+            if flight.thread == threading.get_ident():
+                # A coroutine of this very thread is at it and could not go on while we wait.
+                return self._opened(tile)
+            found = _landed(flight.result())
+        return found if isinstance(found, OpenArchive) else None
+
+    async def get_async(self, tile: Tile) -> OpenArchive | None:
+        """As `get`, without blocking the event loop."""
+        kept = self._kept.get(tile)
+        if kept.__class__ is OpenArchive and monotonic() < kept.believed:
+            return kept
+        found = self._ready(tile)
+        while found is None:
+            flight, mine = self._claim(tile)
+            if mine:
+                return self._settle(tile, flight, await self._load_async(tile, flight))
+            found = _landed(await asyncio.shield(asyncio.wrap_future(flight)))
+        return found if isinstance(found, OpenArchive) else None
+
+    def drop(self, tile: Tile, archive: OpenArchive | _Absent | None = None) -> None:
+        """Forget an archive; only if it is still this one, where one is given."""
+        with self._lock:
+            kept = self._kept.get(tile)
+            if archive is None or kept is archive:
+                self._forget(tile)
+
+    def clear(self) -> None:
+        """Forget all archives."""
+        self._start()
+
+    def has_changed(self, archive: OpenArchive, error: ComalError | None = None) -> bool:
+        """Whether an error comes from an archive that is no longer the one that was opened."""
+        if isinstance(error, ObjectChangedError):
+            return True
+        if error is not None and archive.file is None and isinstance(error, InvalidMetadataError):
+            return False  # each range was asked for of this version
+        return not archive.is_current(lambda: self._fresh(archive))
+
+    def is_fresh(self, archive: OpenArchive) -> bool:
+        """Whether an archive was looked at so lately that it is believed without asking."""
+        return monotonic() - archive.checked < self._patience(archive.file is not None)
+
+    def has_grown(self, archive: OpenArchive) -> bool:
+        """Whether an archive that lacks a tile should be looked at again, and is another one."""
+        now = monotonic()
+        if self.is_fresh(archive):
+            return False
+        if self.has_changed(archive):
+            return True
+        archive.checked = now
+        return False
+
+    # -- what is kept -----------------------------------------------------------------------------
+
+    def _ready(self, tile: Tile) -> OpenArchive | _Absent | None:
+        if self._pid != os.getpid():
+            # The lock of the parent may be held by one of its threads, which is not here.
+            self._start()
+        kept = self._kept.get(tile)
+        if kept is None:
+            return None
+        try:
+            self._kept.move_to_end(tile)
+        except KeyError:  # thrown out by another thread; what we hold is as good
+            return kept
+        now = monotonic()
+        if isinstance(kept, _Absent):
+            if now - kept.checked < self._patience(self._local):
+                return kept
+            self.drop(tile, kept)
+            return None
+        if kept.file is not None and now - kept.checked >= self._patience(local=True):
+            if not kept.file.current():
+                self.drop(tile, kept)
+                return None
+            kept.checked = now
+        kept.believed = now + min(self._patience(kept.file is not None), LOCAL_RECHECK)
+        return kept
+
+    def _patience(self, local: bool) -> float:  # noqa: FBT001 - private
+        if self._recheck is not None:
+            return self._recheck
+        return LOCAL_RECHECK if local else REMOTE_RECHECK
+
+    def _claim(self, tile: Tile) -> tuple[_Flight, bool]:
+        with self._lock:
+            flight = self._coming.get(tile)
+            if flight is not None:
+                return flight, False
+            flight = self._coming[tile] = _Flight()
+            return flight, True
+
+    def _load(self, tile: Tile, flight: _Flight) -> OpenArchive | None:
+        try:
+            return self._opened(tile)
+        except BaseException as error:
+            self._fail(tile, flight, error)
+            raise
+
+    async def _load_async(self, tile: Tile, flight: _Flight) -> OpenArchive | None:
+        try:
+            return await self._opened_async(tile)
+        except BaseException as error:
+            self._fail(tile, flight, error)
+            raise
+
+    def _fail(self, tile: Tile, flight: _Flight, error: BaseException) -> None:
+        """Who waits gets the same error; after one that is about us alone they try themselves."""
+        with self._lock:
+            self._coming.pop(tile, None)
+        if isinstance(error, ComalError):
+            flight.set_exception(error)
+        else:
+            flight.set_result(None)
+
+    def _settle(
+        self, tile: Tile, flight: _Flight, archive: OpenArchive | None
+    ) -> OpenArchive | None:
+        kept = archive if archive is not None else _Absent(monotonic())
+        with self._lock:
+            self._coming.pop(tile, None)
+            self._forget(tile)
+            self._kept[tile] = kept
+            self._count(kept, 1)
+            while len(self._kept) > 1 and (self._weight > self._budget or self._files > HELD_FILES):
+                self._forget(next(iter(self._kept)))
+        flight.set_result(kept)
+        return archive
+
+    def _forget(self, tile: Tile) -> None:
+        gone = self._kept.pop(tile, None)
+        if gone is not None:
+            self._count(gone, -1)
+
+    def _count(self, kept: OpenArchive | _Absent, sign: int) -> None:
+        if isinstance(kept, OpenArchive):
+            self._weight += sign * kept.index.weight
+            self._files += sign * (kept.file is not None)
+        else:
+            self._weight += sign * _ABSENT_WEIGHT
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def _opened(self, tile: Tile) -> OpenArchive | None:
+        for number, source in enumerate(self._places.candidates(tile)):
+            found = self._open(tile, source, number)
+            if found is not None:
+                return found
+        return None
+
+    async def _opened_async(self, tile: Tile) -> OpenArchive | None:
+        for number, source in enumerate(self._places.candidates(tile)):
+            if isinstance(source, LocalSource):
+                # A local file takes one thread, not one for each of its reads.
+                found = await asyncio.to_thread(self._open, tile, source, number)
+            else:
+                found = await self._open_async(tile, source, number)
+            if found is not None:
+                return found
+        return None
+
+    def _open(self, tile: Tile, source: Source, number: int) -> OpenArchive | None:
+        try:
+            file = held(source)
+            try:
+                index = run(self._plan(source), source.fetch if file is None else file.fetch)
+            except ObjectChangedError:
+                # Replaced between two requests of the opening: once more, from the beginning.
+                source = self._places.candidates(tile)[number]
+                index = run(self._plan(source), source.fetch)
+        except ObjectNotFoundError:
+            return None
+        self._places.chosen(number)
+        return OpenArchive(tile, index, source, file, monotonic(), 0.0, number, _label(source))
+
+    async def _open_async(self, tile: Tile, source: Source, number: int) -> OpenArchive | None:
+        try:
+            try:
+                index = await run_async(self._plan(source), source.fetch_async)
+            except ObjectChangedError:
+                source = self._places.candidates(tile)[number]
+                index = await run_async(self._plan(source), source.fetch_async)
+        except ObjectNotFoundError:
+            return None
+        self._places.chosen(number)
+        return OpenArchive(tile, index, source, None, monotonic(), 0.0, number, _label(source))
+
+    def _fresh(self, archive: OpenArchive) -> Source:
+        return next(
+            source
+            for source in self._places.candidates(archive.tile)
+            if source.href == archive.source.href
+        )
+
+    def _plan(self, source: Source) -> Any:
+        return index_plan(_label(source), self._tail, self._limits, self._prefix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name in {"_places", "_budget", "_tail", "_limits", "_recheck", "_prefix", "_local"}
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+
+def _landed(result: Any) -> OpenArchive | _Absent | None:
+    return result if isinstance(result, OpenArchive | _Absent) else None
+
+
+def _label(source: Source) -> str:
+    location = getattr(source, "location", None)
+    return location.label if location is not None else source.href

@@ -1,0 +1,212 @@
+"""All tiles of a tileset, archive by archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import InvalidInputError, StorageError
+from comal.tapalcatl.addressing import Layout, tile_range
+from comal.tapalcatl.reading.archives import Archives, OpenArchive
+from comal.tapalcatl.reading.locating import InMetatiles, InTree, Locator
+from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
+from comal.tapalcatl.spec import WORLD, Tile, TileSetMetadata
+from comal.tapalcatl.wire import BASES
+from comal.ziparchive import wire as zip_wire
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.string()),
+        ("href", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("method", pa.int32()),
+        ("crc", pa.uint32()),
+        ("z", pa.int32()),
+        ("x", pa.int64()),
+        ("y", pa.int64()),
+        ("suffix", pa.string()),
+    ]
+)
+"""``offset`` and ``size`` are those of the stored bytes, where the local header holds no extra
+field but ZIP64's; `TileSet.stored_tile` reads the header and knows."""
+
+_BASES = np.array(BASES, np.int64)
+_MOST_LOOKED_FOR = 1 << 20
+
+
+def archive_tiles(
+    places: OneArchive | Tree | Tilezen,
+    locator: Locator,
+    metadata: TileSetMetadata,
+    archives: Archives,
+) -> Iterator[Tile]:
+    """Root tiles of all archives that are there, by asking the storage or one by one."""
+    if isinstance(places, OneArchive):
+        yield (0, 0, 0)
+        return
+    try:
+        yield from _inside(places.listed(), locator, metadata)
+    except StorageError:
+        for tile in candidates(locator, metadata):
+            if archives.get(tile) is not None:
+                yield tile
+
+
+def candidates(locator: Locator, metadata: TileSetMetadata) -> Iterator[Tile]:
+    """Every archive that zooms and bounds allow.
+
+    Raises
+    ------
+    InvalidInputError
+        More than a million of them: too many to be asked for one by one.
+    """
+    ranges: list[tuple[int, range, range]] = []
+    for zoom, depth, side in _levels(locator, metadata):
+        columns, rows = tile_range(metadata.bounds or WORLD, zoom + depth)
+        across, down = (
+            range((span[0] >> depth) & -side, (span[-1] >> depth) + 1, side)
+            for span in (columns, rows)
+        )
+        ranges.append((zoom, across, down))
+    total = sum(len(columns) * len(rows) for _, columns, rows in ranges)
+    if total > _MOST_LOOKED_FOR:
+        raise InvalidInputError(
+            "archives cannot be listed here, and there are too many to look for each",
+            found=f"{total} possible archives",
+            expected=f"at most {_MOST_LOOKED_FOR}",
+            hint="narrow the zooms or the bounds, or read where the storage lists",
+        )
+    for zoom, columns, rows in ranges:
+        yield from ((zoom, x, y) for x in columns for y in rows)
+
+
+def entry_tables(tiles: Iterable[Tile], archives: Archives, version: int) -> Iterator[Any]:
+    """The tiles of each archive as a table of `SCHEMA`, in the order in which they are stored."""
+    for tile in tiles:
+        archive = archives.get(tile)
+        if archive is not None and len(archive.index):
+            yield entry_table(archive, version)
+
+
+def entry_table(archive: OpenArchive, version: int = 2) -> Any:
+    """The tiles of one archive as a table of `SCHEMA`."""
+    index = archive.index
+    keys, codes = all_keys(archive)
+    order = np.argsort(index.table["offset"], kind="stable")
+    records, keys, codes = index.table[order], keys[order], codes[order]
+    z, x, y = key_tiles(keys)
+    suffixes = pa.array(index.suffixes, pa.string()).take(pa.array(codes))
+    texts = [pa.array(values).cast(pa.string()) for values in (z, x, y)]
+    names = pc.binary_join_element_wise(*texts, "/")
+    key = pc.binary_join_element_wise(names, suffixes, "")
+    if version == 1:
+        root = "/".join(map(str, archive.tile))
+        key = pc.binary_join_element_wise(pa.scalar(root), key, "/")
+    zip64 = (records["size"] >= zip_wire.U32) | (records["csize"] >= zip_wire.U32)
+    offsets = records["offset"].astype(np.int64) + zip_wire.LOCAL_SIZE + records["name_size"]
+    columns = [
+        key,
+        pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(records), np.int8)), pa.array([archive.href])
+        ).cast(pa.string()),
+        pa.array(offsets + np.where(zip64, 20, 0)),
+        pa.array(records["csize"].astype(np.int64)),
+        pa.array(records["method"].astype(np.int32)),
+        pa.array(records["crc"]),
+        pa.array(z.astype(np.int32)),
+        pa.array(x),
+        pa.array(y),
+        suffixes,
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def all_keys(archive: OpenArchive) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """`tile_keys` and codes of suffixes of all records, by number."""
+    parts = archive.index.keys.values()
+    keys = [np.asarray(part, np.int64) for part, _ in parts]
+    codes = [np.full(len(part), code, np.int32) for code, part in enumerate(keys)]
+    if not keys:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    return np.concatenate(keys), np.concatenate(codes)
+
+
+def key_tiles(
+    keys: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Zooms, columns and rows of `tile_keys`."""
+    z = np.searchsorted(_BASES, keys, side="right").astype(np.int64) - 1
+    rest = keys - _BASES[z]
+    return z, rest >> z, rest & ((np.int64(1) << z) - 1)
+
+
+def tile_array(
+    tiles: Iterable[Tile], archives: Archives, locator: Locator
+) -> npt.NDArray[np.int64]:
+    """Zoom, column and row of every tile, each once, sorted; shape (n, 3)."""
+    found = [np.zeros(0, np.int64)]
+    for tile in tiles:
+        archive = archives.get(tile)
+        if archive is None:
+            continue
+        keys = np.unique(all_keys(archive)[0])
+        if isinstance(locator, InMetatiles):
+            keys = _absolute(keys, tile, locator)
+        found.append(keys)
+    keys = np.unique(np.concatenate(found))
+    return np.column_stack(key_tiles(keys))
+
+
+def _absolute(
+    keys: npt.NDArray[np.int64], metatile: Tile, locator: InMetatiles
+) -> npt.NDArray[np.int64]:
+    """Tiles of a metatile that are of the configured size, as tiles of the tileset."""
+    config = locator.config
+    z, x, y = key_tiles(keys)
+    kept = z == config.delta(config.tile_size)
+    if metatile == (0, 0, 0):
+        kept |= z < config.delta(config.tile_size)
+    z, x, y = z[kept], x[kept], y[kept]
+    absolute: npt.NDArray[np.int64] = (
+        _BASES[z + metatile[0]]
+        + (((metatile[1] << z) + x) << (z + metatile[0]))
+        + (metatile[2] << z)
+        + y
+    )
+    return absolute
+
+
+def _levels(locator: Locator, metadata: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
+    """Zooms at which archives begin, depth of their first tiles, and tiles per side."""
+    first, last = metadata.min_zoom or 0, metadata.max_zoom
+    if isinstance(locator, InMetatiles):
+        delta = locator.config.delta(locator.config.tile_size)
+        deepest = locator.config.max_detail_zoom
+        stop = max((last or 0) - delta, 0)
+        for zoom in range(max(first - delta, 0), min(stop, deepest or stop) + 1):
+            yield zoom, 0, 1
+        return
+    assert isinstance(locator, InTree)
+    layout: Layout = locator.layout
+    for zoom in layout.materialized_zooms:
+        end = layout.last_zoom(zoom, zoom if last is None else last)
+        if first <= end and (last is None or zoom <= last):
+            yield zoom, max(first - zoom, 0), min(layout.metatile, 1 << zoom)
+
+
+def _inside(tiles: Iterable[Tile], locator: Locator, metadata: TileSetMetadata) -> Iterator[Tile]:
+    """Those of the archives that lie there which the tileset's arithmetic can lead to."""
+    if isinstance(locator, InMetatiles):
+        yield from (tile for tile in tiles if max(tile[1:]) < 1 << tile[0])
+        return
+    sides = {zoom: side for zoom, _, side in _levels(locator, metadata)}
+    for z, x, y in tiles:
+        side = sides.get(z)
+        if side is not None and x % side == 0 and y % side == 0 and max(x, y) < 1 << z:
+            yield z, x, y

@@ -1,0 +1,574 @@
+"""A tileset that is open: tiles by zoom, column and row.
+
+The archive of a tile follows from arithmetic, its place in there from the archive's directory, and
+its bytes from one exact read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from isal.isal_zlib import crc32
+
+from comal.errors import ComalError, shown
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import ByteRange, run
+from comal.storage import Source
+from comal.storage.local import LocalSource
+from comal.storage.pins import same_version
+from comal.tapalcatl import spec
+from comal.tapalcatl.reading.archives import Archives, OpenArchive
+from comal.tapalcatl.reading.describing import tilejson
+from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
+from comal.tapalcatl.reading.index import Record
+from comal.tapalcatl.reading.locating import Locator
+from comal.tapalcatl.reading.payloads import (
+    Fields,
+    check_local_name,
+    entry_name,
+    inflated,
+    payload_plan,
+    read_payload,
+    read_payload_async,
+    refuse,
+)
+from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree, fresh
+from comal.tapalcatl.reading.tile import StoredTile, Tile, tile_label
+from comal.tapalcatl.spec import Headers, TileSetMetadata
+from comal.tapalcatl.wire import Int64s, key_tile, split_suffix, suffix_of
+from comal.ziparchive import STORE
+from comal.ziparchive import wire as zip_wire
+
+Key = tuple[int, int, int]
+_KEPT_COMMENTS: Final = 4_096
+_LOCAL_SIZE: Final = zip_wire.LOCAL_SIZE
+_AT_ONCE: Final = 16
+"""Archives of which the directories are fetched at the same time."""
+Found = tuple[OpenArchive, int, str, int]
+"""An archive, the number of a record, its suffix and its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where one tile is stored."""
+
+    href: str
+    """The archive."""
+    tile: Key
+    """Zoom, column and row of the entry's name, which in Tapalcatl 1 are relative."""
+    suffix: str
+    """What follows the row in the name."""
+    record: Record
+
+    @property
+    def name(self) -> str:
+        """The name of the entry."""
+        return "/".join(map(str, self.tile)) + self.suffix
+
+    @property
+    def payload_offset(self) -> int:
+        """Where the stored bytes begin, where the local header has no extra field but ZIP64's."""
+        wide = max(self.record.csize, self.record.size) >= zip_wire.U32
+        return self.record.offset + zip_wire.LOCAL_SIZE + self.record.name_size + 20 * wide
+
+
+class TileSet:
+    """Tiles of one tileset. Made by `comal.tapalcatl.open`.
+
+    It may be used from several threads and coroutines at once, survives a fork and can be
+    pickled; the copy opens its archives anew.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        metadata: TileSetMetadata,
+        locator: Locator,
+        places: OneArchive | Tree | Tilezen,
+        archives: Archives,
+        *,
+        version: int,
+        limits: Limits = DEFAULT_LIMITS,
+        tile_sizes: tuple[int, ...] = (),
+        reopen: Callable[[Source], TileSet] | None = None,
+    ) -> None:
+        self.source = source
+        """The document, the archive or the folder that was opened."""
+        self.metadata = metadata
+        """What the tileset says of itself, or what its only archive shows."""
+        self.locator = locator
+        self.places = places
+        self.archives = archives
+        self.version = version
+        """1 or 2."""
+        self.limits = limits
+        self.tile_sizes = tile_sizes
+        """Pixels of tiles that can be asked for; Tapalcatl 1 only."""
+        self._reopen = reopen
+        self._suffixes: dict[tuple[float | None, str | None], tuple[str, ...]] = {}
+        self._comments: dict[bytes, Headers] = {}
+
+    # -- one tile ---------------------------------------------------------------------------------
+
+    def tile(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+        verify: bool = True,
+    ) -> Tile | None:
+        """One tile, or None when the tileset has no such tile.
+
+        Parameters
+        ----------
+        z, x, y
+            Zoom, column from the west, row from the north.
+        scale
+            2 for the tile called ``@2x``. None: the tileset's only scale, else 1.
+        ext
+            Extension without its dot, such as ``mvt``; empty for names without one. None: the
+            first of the tileset's formats that the tile has.
+        size
+            Pixels of the tile. Tapalcatl 1 only.
+        verify
+            Whether the checksum is compared. Without it a local header is not looked at, either,
+            where the payload can be in one place only.
+
+        Raises
+        ------
+        InvalidMetadataError
+            The tile's bytes are not what the archive says; other tiles are not concerned.
+        LimitExceededError
+            The tile is larger than `Limits.tile_bytes`.
+        StorageError, AccessDeniedError, ...
+            The storage fails. Only None means that there is no such tile.
+        """
+        found = self._find(z, x, y, scale, ext, size)
+        if found is None:
+            return None
+        try:
+            return self._decoded(found, verify)
+        except ComalError as error:
+            self._renew(found, error)
+        found = self._find(z, x, y, scale, ext, size)
+        return None if found is None else self._decoded(found, verify)
+
+    async def tile_async(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+        verify: bool = True,
+    ) -> Tile | None:
+        """As `tile`, without blocking the event loop."""
+        stored = await self.stored_tile_async(z, x, y, scale=scale, ext=ext, size=size)
+        return None if stored is None else stored.tile(verify=verify, limits=self.limits)
+
+    def stored_tile(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+    ) -> StoredTile | None:
+        """One tile exactly as it is stored, or None; parameters and errors as those of `tile`."""
+        found = self._find(z, x, y, scale, ext, size)
+        if found is None:
+            return None
+        try:
+            return self._stored(found)
+        except ComalError as error:
+            self._renew(found, error)
+        found = self._find(z, x, y, scale, ext, size)
+        return None if found is None else self._stored(found)
+
+    async def stored_tile_async(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+    ) -> StoredTile | None:
+        """As `stored_tile`, without blocking the event loop."""
+        found = await self._find_async(z, x, y, scale, ext, size)
+        if found is None:
+            return None
+        try:
+            return await self._stored_async(found)
+        except ComalError as error:
+            await asyncio.to_thread(self._renew, found, error)
+        found = await self._find_async(z, x, y, scale, ext, size)
+        return None if found is None else await self._stored_async(found)
+
+    def entry(
+        self,
+        z: int,
+        x: int,
+        y: int,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+    ) -> Entry | None:
+        """Where one tile is stored, or None; parameters as those of `tile`, nothing is read."""
+        found = self._find(z, x, y, scale, ext, size)
+        if found is None:
+            return None
+        archive, number, suffix, key = found
+        return Entry(archive.href, key_tile(key), suffix, archive.index.record(number))
+
+    # -- many tiles -------------------------------------------------------------------------------
+
+    def tiles(
+        self,
+        tiles: Iterable[Key],
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+        verify: bool = True,
+    ) -> list[Tile | None]:
+        """Many tiles, in their order; those that are not there are None.
+
+        Directories are fetched side by side, and neighbouring tiles of an archive in one request.
+        Parameters and errors are those of `tile`; the first tile that cannot be read ends it.
+        """
+        wanted = [(int(z), int(x), int(y)) for z, x, y in tiles]
+        spots = [self.locator.find(z, x, y, size) for z, x, y in wanted]
+        groups: dict[Key, list[int]] = {}
+        for number, spot in enumerate(spots):
+            if spot is not None:
+                groups.setdefault(spot[0], []).append(number)
+        results: list[Tile | None] = [None] * len(wanted)
+
+        def one(numbers: Sequence[int]) -> None:
+            asked = [wanted[number] for number in numbers]
+            for number, tile in zip(
+                numbers, self._of_archive(asked, scale, ext, size, verify), strict=True
+            ):
+                results[number] = tile
+
+        if len(groups) <= 1 or isinstance(self.source, LocalSource):
+            for numbers in groups.values():
+                one(numbers)
+            return results
+        with ThreadPoolExecutor(min(_AT_ONCE, len(groups))) as pool:
+            for done in [pool.submit(one, numbers) for numbers in groups.values()]:
+                done.result()
+        return results
+
+    async def tiles_async(
+        self,
+        tiles: Iterable[Key],
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+        verify: bool = True,
+    ) -> list[Tile | None]:
+        """As `tiles`, without blocking the event loop."""
+        wanted = list(tiles)
+        return await asyncio.to_thread(
+            self.tiles, wanted, scale=scale, ext=ext, size=size, verify=verify
+        )
+
+    def archive_tiles(self) -> Iterator[Key]:
+        """Root tiles of all archives that are there, zoom by zoom.
+
+        Where the storage lists, that is asked; elsewhere each archive that the zooms and the
+        bounds allow is looked for.
+        """
+        yield from archive_tiles(self.places, self.locator, self.metadata, self.archives)
+
+    def entries(self) -> Iterator[Any]:
+        """Every tile as Arrow tables, an archive each; see `entries.SCHEMA`."""
+        yield from entry_tables(self.archive_tiles(), self.archives, self.version)
+
+    def keys(self) -> Int64s:
+        """Zoom, column and row of every tile, each once, sorted; shape (n, 3).
+
+        Of Tapalcatl 1 these are the tiles of the configured size.
+        """
+        return tile_array(self.archive_tiles(), self.archives, self.locator)
+
+    # -- about the set ----------------------------------------------------------------------------
+
+    @property
+    def href(self) -> str:
+        """What was opened."""
+        return self.source.href
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Extensions of the tiles, the first of which is taken where none is asked for."""
+        return tuple(self.metadata.formats)
+
+    @property
+    def bounds(self) -> spec.Bounds:
+        """West, south, east and north in degrees; the world where nothing is said."""
+        return self.metadata.bounds or spec.WORLD
+
+    @property
+    def min_zoom(self) -> int:
+        """The first zoom that may have tiles."""
+        return self.metadata.min_zoom or 0
+
+    @property
+    def max_zoom(self) -> int:
+        """The last zoom that may have tiles."""
+        last = self.metadata.max_zoom
+        return spec.MAX_ZOOM if last is None else last
+
+    def headers(self, ext: str) -> Headers:
+        """Headers of a format."""
+        return spec.safe_headers(self.metadata.formats.get(ext) or spec.content_headers(ext))
+
+    def tilejson(self, tiles: Sequence[str] | str = (), **more: Any) -> dict[str, Any]:
+        """The tileset as TileJSON 3.0.
+
+        Parameters
+        ----------
+        tiles
+            Addresses of tiles, with ``{z}``, ``{x}`` and ``{y}``.
+        **more
+            Further keys, which win.
+        """
+        return tilejson(self.metadata, [tiles] if isinstance(tiles, str) else list(tiles), **more)
+
+    def refresh(self) -> bool:
+        """Read the tileset's document again if it has changed; whether it has.
+
+        Archives need no asking: they are looked at again by themselves.
+        """
+        if self._reopen is None:
+            return False
+        source = fresh(self.source)
+        then, now = self.source.known(), source.stat()
+        if then is not None and same_version(then, now):
+            return False
+        other = self._reopen(source)
+        # One step for whoever reads meanwhile: each attribute is replaced, none is changed.
+        self.metadata, self.places, self.archives = other.metadata, other.places, other.archives
+        self.locator, self.source, self._suffixes = other.locator, other.source, {}
+        return True
+
+    def close(self) -> None:
+        """Forget all archives and close the source."""
+        self.archives.clear()
+        self.source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"TileSet({shown(self.href)}, version {self.version})"
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _find(
+        self, z: int, x: int, y: int, scale: float | None, ext: str | None, size: int | None
+    ) -> Found | None:
+        spot = self.locator.find(z, x, y, size)
+        if spot is None:
+            return None
+        address, key = spot
+        archive = self.archives.get(address)
+        if archive is None:
+            return None
+        for suffix in self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive):
+            number = archive.index.find(suffix, key)
+            if number >= 0:
+                return archive, number, suffix, key
+        if not self.archives.has_grown(archive):
+            return None
+        self.archives.drop(address, archive)
+        return self._find(z, x, y, scale, ext, size)
+
+    async def _find_async(
+        self, z: int, x: int, y: int, scale: float | None, ext: str | None, size: int | None
+    ) -> Found | None:
+        spot = self.locator.find(z, x, y, size)
+        if spot is None:
+            return None
+        address, key = spot
+        archive = await self.archives.get_async(address)
+        if archive is None:
+            return None
+        for suffix in self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive):
+            number = archive.index.find(suffix, key)
+            if number >= 0:
+                return archive, number, suffix, key
+        if self.archives.is_fresh(archive) or not await asyncio.to_thread(
+            self.archives.has_grown, archive
+        ):
+            return None
+        self.archives.drop(address, archive)
+        return await self._find_async(z, x, y, scale, ext, size)
+
+    def _renew(self, found: Found, error: ComalError) -> None:
+        """Drop an archive that has changed meanwhile; else the error stands."""
+        archive = found[0]
+        if not self.archives.has_changed(archive, error):
+            raise error
+        self.archives.drop(archive.tile, archive)
+
+    def _chosen(
+        self, scale: float | None, ext: str | None, archive: OpenArchive
+    ) -> tuple[str, ...]:
+        """The suffixes that may be meant; known once and for all where formats are told."""
+        formats = self.metadata.formats
+        if ext is not None or formats:
+            if scale is None:
+                low, high = self.metadata.min_scale, self.metadata.max_scale
+                scale_used = low if low == high else 1
+            else:
+                scale_used = scale
+            exts = tuple(formats) if ext is None else (ext,)
+            chosen = tuple(suffix_of(scale_used, one) for one in exts)
+            if len(self._suffixes) < _KEPT_COMMENTS:
+                self._suffixes[scale, ext] = chosen
+            return chosen
+        split = [(split_suffix(suffix), suffix) for suffix in archive.index.suffixes]
+        wanted = 1 if scale is None else scale
+        exact = tuple(suffix for (one, _), suffix in split if one == wanted)
+        return exact if exact or scale is not None else archive.index.suffixes
+
+    def _decoded(self, found: Found, verify: bool) -> Tile:  # noqa: FBT001 - private and hot
+        archive, number, suffix, key = found
+        index = archive.index
+        fields = index.unpack(index.records, number * index.record_size)
+        offset, span, csize, size, crc, modified, method, name_size = fields
+        file = archive.file
+        known = archive.described.get(suffix)
+        if known is None or index.comments:
+            known = self._described(archive, number, suffix)
+        if (
+            file is not None
+            and method == STORE
+            and csize == size <= self.limits.tile_bytes
+            and span - csize == _LOCAL_SIZE + name_size
+        ):
+            # Nothing but the name fits between the local header and the payload: the checksum
+            # tells whether that is so, and the name whether it is this tile.
+            if not verify:
+                data = file.read(offset + span - csize, csize)
+                return Tile(data, known[0], crc, modified or None, known[1], known[2])
+            data = file.read(offset, span)
+            name = entry_name(key, suffix)
+            if len(name) == name_size and data.startswith(name, _LOCAL_SIZE):
+                data = data[_LOCAL_SIZE + name_size :]
+                if crc32(data) == crc:
+                    return Tile(data, known[0], crc, modified or None, known[1], known[2])
+        data = read_payload(archive, fields, self.limits, key, suffix)
+        if method != STORE or csize != size or (verify and crc32(data) != crc):
+            data = inflated(archive, Record(*fields), data, self.limits, key, suffix, verify=verify)
+        return Tile(data, known[0], crc, modified or None, known[1], known[2])
+
+    def _stored(self, found: Found) -> StoredTile:
+        archive, number, suffix, key = found
+        fields = archive.index.fields(number)
+        payload = read_payload(archive, fields, self.limits, key, suffix)
+        return self._as_stored(found, fields, payload)
+
+    async def _stored_async(self, found: Found) -> StoredTile:
+        archive, number, suffix, key = found
+        fields = archive.index.fields(number)
+        payload = await read_payload_async(archive, fields, self.limits, key, suffix)
+        return self._as_stored(found, fields, payload)
+
+    def _as_stored(self, found: Found, fields: Fields, payload: bytes) -> StoredTile:
+        archive, number, suffix, key = found
+        _, _, _, size, crc, modified, method, _ = fields
+        headers, ext, scale = self._described(archive, number, suffix)
+        label = archive.label
+        return StoredTile(
+            payload, method, crc, size, headers, modified or None, ext, scale, label, key
+        )
+
+    def _described(
+        self, archive: OpenArchive, number: int, suffix: str
+    ) -> tuple[Headers, str, float]:
+        """Headers, extension and scale of a tile."""
+        known = archive.described.get(suffix)
+        if known is None:
+            scale, ext = split_suffix(suffix)
+            own = archive.index.metadata
+            headers = self.metadata.formats.get(ext)
+            if own is not None:
+                headers = own.headers + (headers or own.formats.get(ext, ()))
+            safe = spec.safe_headers(headers or spec.content_headers(ext))
+            known = archive.described[suffix] = safe, ext, scale
+        comment = archive.index.comments.get(number)
+        return known if comment is None else (known[0] + self._of_comment(comment), *known[1:])
+
+    def _of_comment(self, comment: bytes) -> Headers:
+        headers = self._comments.get(comment)
+        if headers is None:
+            headers = spec.safe_headers(spec.parse_entry_comment(comment) or ())
+            if len(self._comments) < _KEPT_COMMENTS:
+                self._comments[comment] = headers
+        return headers
+
+    def _of_archive(
+        self,
+        wanted: Sequence[Key],
+        scale: float | None,
+        ext: str | None,
+        size: int | None,
+        verify: bool,  # noqa: FBT001 - private
+    ) -> list[Tile | None]:
+        """Some tiles that are all in one archive."""
+        found = [self._find(*tile, scale, ext, size) for tile in wanted]
+        there = [one for one in found if one is not None]
+        if len({id(one[0]) for one in there}) != 1 or there[0][0].file is not None:
+            return [
+                self.tile(*tile, scale=scale, ext=ext, size=size, verify=verify) for tile in wanted
+            ]
+        try:
+            tiles = iter(self._fetched(there, verify))
+        except ComalError as error:
+            self._renew(there[0], error)
+            return self._of_archive(wanted, scale, ext, size, verify)
+        return [None if one is None else next(tiles) for one in found]
+
+    def _fetched(self, found: Sequence[Found], verify: bool) -> list[Tile]:  # noqa: FBT001
+        archive = found[0][0]
+        records = [archive.index.record(number) for _, number, _, _ in found]
+        wheres = [tile_label(archive.label, key, suffix) for _, _, suffix, key in found]
+        for record, where in zip(records, wheres, strict=True):
+            refuse(record, self.limits, where)
+        source = archive.source
+        pieces = source.fetch([ByteRange(record.offset, record.span) for record in records])
+        tiles = []
+        for one, record, where, piece in zip(found, records, wheres, pieces, strict=True):
+            check_local_name(archive, record.offset, piece.data, one[3], one[2])
+            payload = run(payload_plan(archive, record, piece.data, where), source.fetch)
+            stored = self._as_stored(one, record, payload)
+            tiles.append(stored.tile(verify=verify, limits=self.limits))
+        return tiles

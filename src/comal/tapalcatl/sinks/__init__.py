@@ -1,0 +1,1 @@
+"""What tiles can be written as: MBTiles, PMTiles, loose files."""

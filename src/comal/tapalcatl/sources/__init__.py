@@ -1,0 +1,1 @@
+"""What tiles come from: MBTiles, PMTiles, folders, tilesets, iterables."""

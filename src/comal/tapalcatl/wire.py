@@ -1,0 +1,272 @@
+"""Names of entries: ``{z}/{x}/{y}[@{scale}x][.{ext}]``, one by one and a whole directory at once.
+
+What follows the row is called the suffix here: ``@2x.png``, ``.mvt``, or nothing. A directory holds
+few different ones, so that names become arrays of numbers and a code each.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, shown
+from comal.tapalcatl.spec import MAX_ZOOM, Tile
+from comal.ziparchive.blocks import value_bytes, value_offsets
+
+Int64s = npt.NDArray[np.int64]
+
+_NUMBER = r"(0|[1-9][0-9]{0,9})"
+_SUFFIX = r"(?:@([0-9]+(?:\.[0-9]+)?)x)?(?:\.([0-9A-Za-z_+-]{1,32}))?"
+_NAME_RE = re.compile(f"{_NUMBER}/{_NUMBER}/{_NUMBER}({_SUFFIX})")
+_SUFFIX_RE = re.compile(_SUFFIX)
+_PACKED = 16
+"""Suffixes up to this length are compared as two integers."""
+
+BASES: Final[tuple[int, ...]] = tuple((4**z - 1) // 3 for z in range(MAX_ZOOM + 2))
+"""Number of tiles above each zoom, which is the key of the zoom's first tile."""
+_BASES = np.array(BASES[: MAX_ZOOM + 1], np.int64)
+
+
+def tile_key(z: int, x: int, y: int) -> int:
+    """A tile as one integer: zoom by zoom, column by column. Below 2 ** 62."""
+    return BASES[z] + (x << z) + y
+
+
+def tile_keys(z: Any, x: Any, y: Any) -> Int64s:
+    """As `tile_key` for arrays."""
+    zs = np.asarray(z, np.int64)
+    keys: Int64s = _BASES[zs] + (np.asarray(x, np.int64) << zs) + np.asarray(y, np.int64)
+    return keys
+
+
+def key_tile(key: int) -> Tile:
+    """The tile of a `tile_key`."""
+    z = bisect_right(BASES, key) - 1
+    rest = key - BASES[z]
+    return z, rest >> z, rest & ((1 << z) - 1)
+
+
+def scale_text(scale: float) -> str:
+    """A scale as it stands in names: ``@2x``; nothing for 1."""
+    if scale == 1:
+        return ""
+    if not 0 < scale < 1e6:
+        raise InvalidInputError("not a scale", found=scale, expected="a number above 0")
+    return f"@{int(scale) if scale == int(scale) else scale}x"
+
+
+def suffix_of(scale: float, ext: str) -> str:
+    """What follows the row in a name; `ext` is without its dot and may be empty."""
+    return scale_text(scale) + (f".{ext}" if ext else "")
+
+
+def split_suffix(suffix: str) -> tuple[float, str]:
+    """Scale and extension of a suffix.
+
+    Raises
+    ------
+    InvalidInputError
+        It is none.
+    """
+    match = _SUFFIX_RE.fullmatch(suffix)
+    if match is None:
+        raise InvalidInputError("not the end of a tile's name", found=shown(suffix))
+    scale = float(match[1]) if match[1] else 1.0
+    return int(scale) if scale == int(scale) else scale, match[2] or ""
+
+
+def entry_name(z: int, x: int, y: int, scale: float = 1, ext: str = "") -> str:
+    """The name of a tile's entry."""
+    return f"{z}/{x}/{y}{suffix_of(scale, ext)}"
+
+
+def parse_name(name: str) -> tuple[Tile, str] | None:
+    """Tile and suffix that a name stands for, or None when it is no name of a tile."""
+    match = _NAME_RE.fullmatch(name)
+    if match is None:
+        return None
+    z, x, y = int(match[1]), int(match[2]), int(match[3])
+    if z > MAX_ZOOM or max(x, y) >> z:
+        return None
+    return (z, x, y), match[4]
+
+
+@dataclass(frozen=True, slots=True)
+class TileNames:
+    """The entries of a directory that are tiles; arrays of shape (m,), in its order."""
+
+    rows: Int64s
+    """Which entries of the directory they are."""
+    z: Int64s
+    x: Int64s
+    y: Int64s
+    suffix: npt.NDArray[np.int32]
+    """Index into `suffixes`."""
+    suffixes: tuple[str, ...]
+    """Every suffix that occurs, in the order in which they are met first."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def keys(self) -> Int64s:
+        """The tiles as `tile_keys`."""
+        return tile_keys(self.z, self.x, self.y)
+
+
+def parse_names(names: Any, prefix: bytes = b"") -> TileNames:
+    """The tiles among the names of a directory.
+
+    Parameters
+    ----------
+    names
+        Arrow binary or string array.
+    prefix
+        Only names that begin with it are looked at, and it is left out of them: the name of a
+        variant with its slash.
+    """
+    offsets = value_offsets(names).astype(np.int64)
+    data = np.frombuffer(value_bytes(names), np.uint8)
+    offsets = offsets - offsets[0]
+    rows = np.arange(len(names))
+    starts, stops = offsets[:-1], offsets[1:]
+    if prefix:
+        rows = rows[_begins_with(data, starts, stops, prefix)]
+        starts, stops = starts[rows] + len(prefix), stops[rows]
+    slashes = np.flatnonzero(data == 0x2F)
+    kept, first, second = _two_slashes(slashes, starts, stops)
+    if kept is not None:
+        rows, starts, stops = rows[kept], starts[kept], stops[kept]
+    marks = _first_mark(data, second, stops)
+    z, good = _numbers(data, starts, first, 2)
+    for_x, good_x = _numbers(data, first + 1, second, 10)
+    for_y, good_y = _numbers(data, second + 1, marks, 10)
+    good &= good_x & good_y & (z <= MAX_ZOOM)
+    good &= (np.maximum(for_x, for_y) >> np.minimum(z, 62)) == 0
+    codes, suffixes = _suffixes(data, marks, stops, good)
+    good &= codes >= 0
+    if good.all():
+        return TileNames(rows, z, for_x, for_y, codes, suffixes)
+    return TileNames(rows[good], z[good], for_x[good], for_y[good], codes[good], suffixes)
+
+
+def _begins_with(
+    data: npt.NDArray[np.uint8], starts: Int64s, stops: Int64s, prefix: bytes
+) -> npt.NDArray[np.bool_]:
+    same = (stops - starts) >= len(prefix)
+    if not len(data):
+        return same
+    last = len(data) - 1
+    for at, byte in enumerate(prefix):
+        same &= data[np.minimum(starts + at, last)] == byte
+    return same
+
+
+def _two_slashes(
+    slashes: Int64s, starts: Int64s, stops: Int64s
+) -> tuple[Int64s | None, Int64s, Int64s]:
+    """Which names hold exactly two slashes (None for all), and where."""
+    if len(slashes) == 2 * len(starts):
+        first, second = slashes[0::2], slashes[1::2]
+        if (first >= starts).all() and (second < stops).all():
+            return None, first, second
+    before = np.searchsorted(slashes, starts)
+    kept = np.flatnonzero(np.searchsorted(slashes, stops) - before == 2)
+    return kept, slashes[before[kept]], slashes[before[kept] + 1]
+
+
+def _first_mark(data: npt.NDArray[np.uint8], after: Int64s, stops: Int64s) -> Int64s:
+    """Where the suffix of each name begins: its first ``.`` or ``@`` behind the second slash."""
+    marks = np.flatnonzero((data == 0x2E) | (data == 0x40))
+    if len(marks) == len(stops) and (marks > after).all() and (marks < stops).all():
+        return marks
+    at = np.searchsorted(marks, after)
+    padded = np.append(marks, np.iinfo(np.int64).max)
+    found: Int64s = np.minimum(padded[at], stops)
+    return found
+
+
+def _numbers(
+    data: npt.NDArray[np.uint8], starts: Int64s, stops: Int64s, most: int
+) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Decimal numbers of up to `most` digits without leading zeros, and which ones are."""
+    sizes = stops - starts
+    good = (sizes >= 1) & (sizes <= most)
+    values = np.zeros(len(starts), np.int64)
+    if not good.any():
+        return values, good
+    digits = data - np.uint8(0x30)
+    lead = digits[np.minimum(starts, len(data) - 1)]
+    good &= (lead != 0) | (sizes == 1)
+    # From the last digit on: one of each number that is so long, and 0 for the others.
+    power = 1
+    for back in range(1, int(sizes[good].max(initial=1)) + 1):
+        inside = sizes >= back
+        digit = digits[np.where(inside, stops - back, 0)]
+        good &= (digit < 10) | ~inside
+        values += np.where(inside, digit, np.uint8(0)).astype(np.int64) * power
+        power *= 10
+    return values, good
+
+
+def _suffixes(
+    data: npt.NDArray[np.uint8], marks: Int64s, stops: Int64s, good: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+    """For each name a code of its suffix, -1 where it is none; and the suffixes by code."""
+    sizes = stops - marks
+    same = _all_alike(data, marks, sizes) if good.all() else None
+    if same is not None:
+        valid = _SUFFIX_RE.fullmatch(same) is not None
+        return np.full(len(sizes), 0 if valid else -1, np.int32), (same,) if valid else ()
+    codes = np.full(len(sizes), -1, np.int32)
+    suffixes: dict[str, int] = {}
+    rows = np.flatnonzero(good & (sizes <= _PACKED))
+    if len(rows):
+        low = _packed(data, marks[rows], np.minimum(sizes[rows], 8))
+        high = _packed(data, marks[rows] + 8, np.maximum(sizes[rows] - 8, 0))
+        for group in _groups(low, high):
+            text = bytes(data[marks[rows[group[0]]] : stops[rows[group[0]]]]).decode("latin-1")
+            if _SUFFIX_RE.fullmatch(text):
+                codes[rows[group]] = suffixes.setdefault(text, len(suffixes))
+    for row in np.flatnonzero(good & (sizes > _PACKED)).tolist():
+        text = bytes(data[marks[row] : stops[row]]).decode("latin-1")
+        if _SUFFIX_RE.fullmatch(text):
+            codes[row] = suffixes.setdefault(text, len(suffixes))
+    return codes, tuple(suffixes)
+
+
+def _all_alike(data: npt.NDArray[np.uint8], marks: Int64s, sizes: Int64s) -> str | None:
+    """The suffix of all names, where it is one and not long, as it most often is."""
+    size = int(sizes[0]) if len(sizes) else _PACKED + 1
+    if size > _PACKED or not (sizes == size).all():
+        return None
+    first = data[marks[0] : marks[0] + size]
+    for at in range(size):
+        if not (data[marks + at] == first[at]).all():
+            return None
+    return bytes(first).decode("latin-1")
+
+
+def _packed(data: npt.NDArray[np.uint8], starts: Int64s, sizes: Int64s) -> npt.NDArray[np.uint64]:
+    """Up to eight bytes of each suffix as one integer; none of them begins with NUL."""
+    packed = np.zeros(len(starts), np.uint64)
+    for at in range(int(sizes.max(initial=0))):
+        inside = sizes > at
+        byte = data[np.where(inside, starts + at, 0)]
+        packed = np.where(inside, packed << np.uint64(8) | byte, packed)
+    return packed
+
+
+def _groups(low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> list[Int64s]:
+    """Positions of equal pairs, in the order in which the pairs are met first."""
+    if (low == low[0]).all() and (high == high[0]).all():
+        return [np.arange(len(low))]
+    order = np.lexsort((high, low))
+    differs = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+    groups = np.split(order, np.flatnonzero(differs) + 1)
+    return sorted(groups, key=lambda group: int(group[0]))

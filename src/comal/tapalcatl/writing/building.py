@@ -1,0 +1,443 @@
+"""A tileset from any source of tiles: dealt out to archives, which are written side by side.
+
+An archive is written by one task from the squares of its tiles, so memory is that of a few squares
+however large the pyramid is. The metadata come last.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from comal.errors import InvalidInputError
+from comal.progress import Progress, silent
+from comal.storage.targetlock import write_errors
+from comal.tapalcatl import planning
+from comal.tapalcatl.addressing import Template
+from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.sources.base import TileSource
+from comal.tapalcatl.sources.opening import opened
+from comal.tapalcatl.spec import META, Bounds, Headers, Tile, TileSetMetadata, tileset_json
+from comal.tapalcatl.warning import TapalcatlWarning
+from comal.tapalcatl.wire import split_suffix
+from comal.tapalcatl.writing.archives import (
+    ArchiveWriter,
+    GroupTask,
+    Written,
+    archives_at,
+    is_whole,
+)
+from comal.tapalcatl.writing.arranging import Arrangement, Dealt, First, Second, dealt
+from comal.tapalcatl.writing.boxes import bounds_of
+from comal.tapalcatl.writing.entries import FIXED, Rules, prepared
+from comal.tapalcatl.writing.options import rules_of
+from comal.tapalcatl.writing.workplace import Workplace, workplace
+
+TEMPLATE: Final = "{z}/{x}/{y}.zip"
+_TASK: Final = 16
+"""Squares of a task, about: enough to make its overhead small, few enough to share out."""
+_PROBES: Final = 5
+_SHAPE: Final = 3
+"""Version of what archives of a build look like; archives of another one are not gone on with."""
+
+Location = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A tileset that was written."""
+
+    output: str
+    archives: int
+    tiles: int
+    """Entries of all archives."""
+    size: int
+    """Bytes of all archives."""
+    kept: int
+    """Archives that were there already, from a build that was broken off."""
+    min_zoom: int
+    max_zoom: int
+    bounds: Bounds
+    metatile: int
+    materialized_zooms: tuple[int, ...]
+    formats: Mapping[str, Headers]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return {**asdict(self), "formats": sorted(self.formats)}
+
+
+def build(
+    source: Any,
+    out: Location,
+    *,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    version: int = 2,
+    generation1: Generation1 | None = None,
+    ext: str | None = None,
+    scale: float = 1,
+    formats: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    attribution: str | None = None,
+    bounds: Bounds | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    compression: str = "auto",
+    level: int = 6,
+    entry_headers: Mapping[Tile, Headers] | None = None,
+    times: str | int | dt.datetime = FIXED,
+    exact_times: bool = False,
+    hash_in_path: bool = False,
+    executor: Executor | None = None,
+    resume: bool = True,
+    overwrite: bool = False,
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> Built:
+    """Write a Tapalcatl tileset: a folder of archives with ``meta.json``.
+
+    Parameters
+    ----------
+    source
+        Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, an opened
+        source, or an iterable of ``(z, x, y, data)`` or `NewTile`.
+    out
+        A local folder, which appears when it is complete.
+    metatile, materialized_zooms
+        Root tiles of an archive per side, and the zooms at which archives begin. What is not
+        given is chosen so that a directory comes with a reader's first request of 64 KiB: every
+        four zooms under two by two root tiles, as `choose_layout` says.
+    version
+        2, or 1 for archives of metatiles with relative names and nothing described inside.
+    generation1
+        For version 1: metatile size, tile size and layout of keys.
+    ext
+        Extension of tiles whose source does not name any; by their first bytes if None.
+    scale
+        Scale of such tiles, 2 for tiles of 512 pixels that are shown at 256.
+    formats
+        Content type of extensions, or a list of pairs of header and value; guessed if absent.
+    name, description, attribution, bounds, metadata
+        Instead of what the source says; `metadata` are other keys of TileJSON, None removes one.
+        Bounds that miss a tile are widened.
+    compression
+        ``auto``: DEFLATE unless the tile is compressed already; ``store``; ``deflate``.
+    level
+        Of DEFLATE, 1 to 12.
+    entry_headers
+        Headers of single tiles, by (z, x, y).
+    times
+        ``fixed`` for 1980-01-01, ``source``, or one time for all entries.
+    exact_times
+        Whether exact times go into an extra field beside those of MS-DOS, which count by two
+        seconds; odd seconds of a source always do.
+    hash_in_path
+        Whether keys begin with five hex digits of the MD5 of ``z/x/y``, as some stores like it.
+    executor
+        Where archives are written: any `concurrent.futures.Executor`; threads if None.
+    resume
+        Go on with the archives of the same build of the same source that was broken off. They
+        are kept beside `out` after an error, and their checksums are compared.
+    overwrite
+        Replace `out`, with all that it holds.
+    durable
+        Whether all bytes are on the disk before `out` appears. Without it a kill still loses
+        nothing, but a power cut may.
+    progress
+        Told the archives done.
+
+    Returns
+    -------
+    Built
+
+    Raises
+    ------
+    InvalidInputError
+        Options that cannot be, or a source without tiles.
+    ConflictError
+        `out` exists, or somebody else is writing it.
+    ObjectChangedError
+        The source changed meanwhile.
+    """
+    with ExitStack() as scope:
+        tiles = opened(source, scope)
+        rules = rules_of(
+            tiles,
+            ext=ext,
+            scale=scale,
+            formats=formats,
+            compression=compression,
+            level=level,
+            times=times,
+            exact_times=exact_times,
+            headers=entry_headers,
+        )
+        said = _said(
+            tiles.metadata,
+            name=name,
+            description=description,
+            attribution=attribution,
+            bounds=bounds,
+            metadata=metadata,
+        )
+        if version == 1:
+            arrangement: Arrangement = First(generation1 or Generation1())
+        elif version == 2:
+            arrangement = _second(tiles, said, rules, metatile, materialized_zooms, hash_in_path)
+        else:
+            raise InvalidInputError("version of Tapalcatl", found=version, expected="1 or 2")
+        plan = dealt(tiles.keys(), arrangement)
+        if not plan.tiles:
+            raise InvalidInputError("source without tiles", where=tiles.label)
+        arrangement = _settled(arrangement, plan, bounds or said.bounds)
+        fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
+        with workplace(out, fingerprint, overwrite=overwrite, durable=durable) as place:
+            job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
+            return job.run(executor, os.fspath(out))
+
+
+class _Job:
+    """The archives of a build, and what is known of them so far."""
+
+    def __init__(
+        self,
+        source: TileSource,
+        arrangement: Arrangement,
+        rules: Rules,
+        plan: Dealt,
+        place: Workplace,
+        progress: Progress,
+    ) -> None:
+        self.source, self.arrangement, self.rules = source, arrangement, rules
+        self.plan, self.place, self.progress = plan, place, progress
+        self.kept = 0
+
+    def run(self, executor: Executor | None, out: str) -> Built:
+        """Write all archives, then the metadata."""
+        formats = self._probed()
+        done = Written(formats=formats)
+        for written in self._written(executor, formats):
+            done = done.plus(written)
+            self.progress(done.archives, len(self.plan.archives), "writing archives")
+        self.source.verify()
+        if done.cut:
+            warnings.warn(
+                TapalcatlWarning(
+                    f"no room in comments of archives, in {META} only: {', '.join(done.cut)}"
+                ),
+                stacklevel=4,
+            )
+        metadata = self._finished(done)
+        if isinstance(self.arrangement, Second):
+            with write_errors("cannot write", self.place.target):
+                (self.place.tree / META).write_bytes(tileset_json(metadata))
+        return Built(
+            out,
+            done.archives,
+            done.entries,
+            done.size,
+            self.kept,
+            metadata.min_zoom or 0,
+            metadata.max_zoom or 0,
+            metadata.bounds or bounds_of(self.plan.extents, None),
+            metadata.metatile,
+            metadata.materialized_zooms,
+            metadata.formats,
+        )
+
+    def _probed(self) -> dict[str, Headers]:
+        """Headers of the extensions, from tiles here and there."""
+        formats: dict[str, Headers] = dict(self.source.metadata.formats)
+        formats.update(self.rules.formats)
+        last = self.plan.groups - 1
+        for group in sorted({round(at * last / (_PROBES - 1)) for at in range(_PROBES)}):
+            square = self.plan.squares_of(group, self.arrangement)[-1]
+            tiles = self.source.read(square)
+            if len(tiles):
+                # One tile is enough: the others of a square are mostly like it.
+                found = prepared(tiles.take(np.zeros(1, np.int64)), self.rules, formats)
+                formats.update(found.formats)
+        return formats
+
+    def _written(
+        self, executor: Executor | None, formats: Mapping[str, Headers]
+    ) -> Iterator[Written]:
+        writer = ArchiveWriter(
+            self.source, self.arrangement, self.rules, formats, str(self.place.tree)
+        )
+        with ExitStack() as scope:
+            if executor is None:
+                workers = min(os.cpu_count() or 1, 8)
+                executor = scope.enter_context(ThreadPoolExecutor(workers, "comal-tiles"))
+            else:
+                workers = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+            running: set[Future[Written]] = set()
+            # Nothing more is begun after an error, and what runs is waited for.
+            scope.callback(lambda: wait([future for future in running if not future.cancel()]))
+            for task in self._tasks():
+                if isinstance(task, Written):
+                    yield task
+                    continue
+                running.add(executor.submit(writer.write, task))
+                if len(running) >= 2 * workers:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    running -= done
+                    yield from (one.result() for one in done)
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                running -= done
+                yield from (one.result() for one in done)
+
+    def _tasks(self) -> Iterator[list[GroupTask] | Written]:
+        """Groups in handfuls; archives that are there already as what became of them."""
+        tasks: list[GroupTask] = []
+        squares = 0
+        for group in range(self.plan.groups):
+            rows = self.plan.rows_of(group)
+            archives = self.plan.archives[rows.start : rows.stop].tolist()
+            kept = self._whole(rows) if self.place.going_on else {}
+            if kept:
+                self.kept += len(kept)
+                entries = sum(count for count, _ in kept.values())
+                yield Written(len(kept), entries, sum(size for _, size in kept.values()))
+            if len(kept) == len(archives):
+                continue
+            task = GroupTask(
+                self.plan.squares_of(group, self.arrangement), archives, frozenset(kept)
+            )
+            tasks.append(task)
+            squares += len(task.squares)
+            if squares >= _TASK:
+                yield tasks
+                tasks, squares = [], 0
+        if tasks:
+            yield tasks
+
+    def _whole(self, rows: range) -> dict[int, tuple[int, int]]:
+        """Entries and bytes of the archives that are there already, by their `order_of`."""
+        found = {}
+        own = self.plan.archives[rows.start : rows.stop]
+        for row, owner, archive in zip(rows, own.tolist(), archives_at(own), strict=True):
+            path = self.place.tree / self.arrangement.path(archive)
+            count = int(self.plan.counts[row])
+            if is_whole(path, count):
+                found[owner] = (count, path.stat().st_size)
+        return found
+
+    def _finished(self, done: Written) -> TileSetMetadata:
+        formats = done.formats or {}
+        if not isinstance(self.arrangement, Second):
+            zooms = list(self.plan.extents)
+            return TileSetMetadata(
+                formats=formats,
+                min_zoom=zooms[0],
+                max_zoom=zooms[-1],
+                bounds=bounds_of(self.plan.extents, None),
+                materialized_zooms=(),
+            )
+        metadata = replace(self.arrangement.metadata, formats=formats)
+        scales = {split_suffix(suffix)[0] for suffix in done.suffixes}
+        if scales and not self.kept:
+            metadata = replace(metadata, min_scale=min(scales), max_scale=max(scales))
+        return metadata
+
+
+def _said(
+    own: TileSetMetadata,
+    *,
+    name: str | None,
+    description: str | None,
+    attribution: str | None,
+    bounds: Bounds | None,
+    metadata: Mapping[str, Any] | None,
+) -> TileSetMetadata:
+    """What the source says, with what the caller says instead."""
+    extra = {**own.extra, **(metadata or {})}
+    if attribution is not None:
+        extra["attribution"] = attribution
+    return replace(
+        own,
+        name=own.name if name is None else name,
+        description=own.description if description is None else description,
+        bounds=own.bounds if bounds is None else bounds,
+        extra={key: value for key, value in extra.items() if value is not None},
+    )
+
+
+def _second(
+    tiles: TileSource,
+    said: TileSetMetadata,
+    rules: Rules,
+    metatile: int | None,
+    materialized_zooms: Sequence[int] | None,
+    hash_in_path: bool,  # noqa: FBT001 - passed on
+) -> Second:
+    zooms = tiles.zooms()
+    if zooms is None:
+        raise InvalidInputError("source without tiles", where=tiles.label)
+    suffix = f"@{rules.scale:g}x.mvt" if rules.scale != 1 else ".mvt"
+    layout = planning.choose_layout(
+        zooms[0],
+        zooms[1],
+        metatile=metatile,
+        materialized_zooms=materialized_zooms,
+        suffix=suffix,
+        entry_extra=9 if rules.exact_times else 0,
+    )
+    if layout.materialized_zooms[0] > zooms[0]:
+        raise InvalidInputError(
+            "tiles lie above the first materialized zoom",
+            found=f"zoom {zooms[0]}",
+            expected=f"zoom {layout.materialized_zooms[0]} or deeper",
+            hint="begin the materialized zooms there",
+        )
+    template = ("{h}/" if hash_in_path else "") + TEMPLATE
+    whole = replace(
+        said,
+        metatile=layout.metatile,
+        materialized_zooms=layout.materialized_zooms,
+        source=template,
+        max_zoom=zooms[1],
+        min_scale=rules.scale if said.min_scale == 1 else said.min_scale,
+        max_scale=rules.scale if said.max_scale == 1 else said.max_scale,
+    )
+    return Second(layout, Template(template), whole)
+
+
+def _settled(arrangement: Arrangement, plan: Dealt, bounds: Bounds | None) -> Arrangement:
+    """The same with the zooms and bounds of the tiles that are there."""
+    if not isinstance(arrangement, Second):
+        return arrangement
+    zooms = list(plan.extents)
+    metadata = replace(
+        arrangement.metadata,
+        min_zoom=zooms[0],
+        max_zoom=zooms[-1],
+        bounds=bounds_of(plan.extents, bounds),
+    )
+    return replace(arrangement, metadata=metadata)
+
+
+def _fingerprint(source: TileSource, arrangement: Arrangement, rules: Rules, plan: Dealt) -> bytes:
+    """The same bytes for the same build of the same source; empty where nobody can tell."""
+    if not source.identity:
+        return b""
+    values = [
+        _SHAPE,
+        source.identity,
+        repr(arrangement),
+        repr(rules),
+        len(plan.archives),
+        plan.tiles,
+    ]
+    return json.dumps(values).encode()

@@ -1,0 +1,258 @@
+"""Archives written anew without what nothing leads to, and how much that would free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal.errors import InvalidMetadataError, shown
+from comal.grid.morton import interleave
+from comal.plan import ByteRange, run
+from comal.progress import Progress, silent
+from comal.storage import Source, open_source
+from comal.storage.targets import new_file
+from comal.tapalcatl.wire import BASES, TileNames, parse_names
+from comal.tapalcatl.writing.targets import Target, changing, target_at
+from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
+from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.runs import runs
+
+Location = str | os.PathLike[str]
+_BLOCK: Final = 8 << 20
+_BASES = np.array(BASES, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Bytes of archives by what they are for."""
+
+    archives: int = 0
+    entries: int = 0
+    size: int = 0
+    """Of the files."""
+    live: int = 0
+    """Of entries that directories lead to, local headers included."""
+    directory: int = 0
+    """Of directories, end records and comments."""
+
+    @property
+    def dead(self) -> int:
+        """Bytes that nothing leads to."""
+        return max(0, self.size - self.live - self.directory)
+
+    def plus(self, other: Space) -> Space:
+        """Both together."""
+        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        return Space(*(mine + theirs for mine, theirs in pairs))
+
+    def to_dict(self) -> dict[str, int]:
+        """The report as plain data."""
+        return {**asdict(self), "dead": self.dead}
+
+
+def space(target: Location, *, progress: Progress | None = None) -> Space:
+    """How much of an archive or a tileset is dead: left behind by updates.
+
+    Local headers of every archive are read.
+
+    Parameters
+    ----------
+    target
+        A local archive, or a tileset by its folder or document.
+    progress
+        Told the archives done.
+    """
+    paths = target_at(target).existing()
+    telling = progress or silent
+    found = Space()
+    for number, path in enumerate(paths):
+        with open_source(path) as source:
+            directory = run(directory_plan(), source.fetch)
+            found = found.plus(_space(directory, source))
+        telling(number + 1, len(paths), "looking at archives")
+    return found
+
+
+def compact(target: Location, *, force: bool = False, progress: Progress | None = None) -> int:
+    """Free what updates have left, and sort entries by zoom and Morton code.
+
+    Archives are written anew beside their place and exchanged, payloads as they are stored. What
+    has no dead bytes and is in order is left alone.
+
+    Parameters
+    ----------
+    target
+        A local archive, or a tileset by its folder or document.
+    force
+        Write all archives anew.
+    progress
+        Told the archives done.
+
+    Returns
+    -------
+    int
+        Bytes that were freed.
+
+    Raises
+    ------
+    ConflictError
+        Somebody else is writing the tileset or one of the archives.
+    """
+    place = target_at(target)
+    telling = progress or silent
+    freed = 0
+    with changing(place):
+        paths = place.existing()
+        for number, path in enumerate(paths):
+            freed += _compact(path, place, force=force)
+            telling(number + 1, len(paths), "compacting archives")
+    return freed
+
+
+def _space(directory: Directory, source: Source) -> Space:
+    offsets, _ = run(local_plan(directory), source.fetch)
+    lengths = (
+        np.where(offsets >= 0, offsets, directory.payload_offsets)
+        - directory.header_offset
+        + directory.csize
+    )
+    # Names on one local header share its bytes.
+    _, first = np.unique(directory.header_offset, return_index=True)
+    described = (directory.flags[first] & zip_wire.FLAG_DESCRIPTOR) > 0
+    live = int(lengths[first].sum()) + 16 * int(described.sum())
+    end = directory.total - directory.start
+    return Space(1, len(directory), directory.total, live, end)
+
+
+def _compact(path: Path, place: Target, *, force: bool) -> int:
+    with open_source(path) as source:
+        directory = run(directory_plan(), source.fetch)
+        order = order_of_entries(directory)
+        offsets = directory.header_offset[order]
+        tidy = len(order) == len(directory) and bool((offsets[1:] > offsets[:-1]).all())
+        if tidy and not force and not _space(directory, source).dead:
+            return 0
+        if not len(order) and place.single is None:
+            path.unlink()
+            with suppress(OSError):  # there are others in the folder
+                path.parent.rmdir()
+            return directory.total
+        with new_file(path, overwrite=True) as file:
+            writer = ZipWriter(file)
+            for rows in _blocks(directory, order):
+                names, payloads, details = _copied(directory, rows, source)
+                writer.add_many(names, payloads, details)
+            writer.close(directory.comment)
+            return directory.total - writer.position
+
+
+def order_of_entries(directory: Directory) -> npt.NDArray[np.int64]:
+    """Rows of a directory by zoom, Morton code and suffix; entries that are no tiles come last.
+
+    Of several with one name the last is kept.
+    """
+    names = parse_names(directory.raw_names)
+    codes = _BASES[names.z] + interleave(names.x, names.y)
+    tiles = names.rows[np.lexsort((_ranks(names), codes))]
+    others = np.setdiff1d(np.arange(len(directory)), names.rows)
+    order = np.concatenate([tiles, others])
+    if directory.unique:
+        return order
+    last = np.zeros(len(directory), np.bool_)
+    last[np.unique(directory.find_many(directory.names))] = True
+    kept: npt.NDArray[np.int64] = order[last[order]]
+    return kept
+
+
+def _ranks(names: TileNames) -> npt.NDArray[np.int64]:
+    """Suffixes as their places among sorted ones, so that the order does not depend on history."""
+    by_name = sorted(names.suffixes)
+    table = np.array([by_name.index(suffix) for suffix in names.suffixes], np.int64)
+    ranks: npt.NDArray[np.int64] = table[names.suffix] if len(table) else np.zeros(0, np.int64)
+    return ranks
+
+
+def _blocks(directory: Directory, order: npt.NDArray[np.int64]) -> Iterator[Any]:
+    ends = np.cumsum(directory.csize[order])
+    start = 0
+    while start < len(order):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + _BLOCK, side="right")))
+        yield order[start:stop]
+        start = stop
+
+
+def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[bytes], Details]:
+    """Entries exactly as they are stored."""
+    payloads = _payloads(directory, rows, source)
+    take = pa.array(rows)
+    extras = None if directory.extras is None else directory.extras.take(take)
+    comments = None if directory.comments is None else directory.comments.take(take)
+    details = Details(
+        methods=directory.method[rows],
+        sizes=directory.size[rows],
+        crcs=directory.crc[rows],
+        extras=_without_zip64(extras),
+        comments=comments,
+        stamps=np.column_stack([directory.time[rows], directory.date[rows]]),
+    )
+    return directory.raw_names.take(take), payloads, details
+
+
+def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
+    encrypted = directory.flags[rows] & zip_wire.FLAG_ENCRYPTED
+    if encrypted.any():
+        raise InvalidMetadataError("entry is encrypted", where=shown(source.href, 200))
+    starts = directory.header_offset[rows]
+    stops = directory.payload_offsets[rows] + directory.csize[rows]
+    covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))
+    pieces = source.fetch([ByteRange(one.start, one.stop - one.start) for one in covers])
+    values: list[bytes] = [b""] * len(rows)
+    sizes = directory.csize[rows].tolist()
+    for cover, piece in zip(covers, pieces, strict=True):
+        for row in cover.rows.tolist():
+            at = int(starts[row]) - cover.start
+            head = piece.data[at : at + zip_wire.LOCAL_SIZE]
+            length = zip_wire.LOCAL_SIZE + sum(
+                int.from_bytes(head[place : place + 2], "little") for place in (26, 28)
+            )
+            if head[:4] != zip_wire.LOCAL_SIGNATURE.to_bytes(4, "little"):
+                raise InvalidMetadataError("no local header", where=shown(source.href, 200))
+            begin = at + length
+            data = piece.data[begin : begin + sizes[row]]
+            if len(data) < sizes[row]:
+                # The local extra field is longer than the one in the directory.
+                wanted = ByteRange(cover.start + begin, sizes[row])
+                data = source.fetch([wanted])[0].data
+            values[row] = data
+    return values
+
+
+def _without_zip64(extras: Any) -> Any:
+    """Extra fields without the one that is made anew where it is needed."""
+    if extras is None:
+        return None
+    mark = zip_wire.ZIP64_ID.to_bytes(2, "little")
+    values = extras.to_pylist()
+    if not any(mark in value for value in values):
+        return extras
+    return pa.array([_fields_without(value, zip_wire.ZIP64_ID) for value in values], pa.binary())
+
+
+def _fields_without(extra: bytes, unwanted: int) -> bytes:
+    kept, at = b"", 0
+    while at + 4 <= len(extra):
+        kind = int.from_bytes(extra[at : at + 2], "little")
+        size = int.from_bytes(extra[at + 2 : at + 4], "little")
+        if kind != unwanted:
+            kept += extra[at : at + 4 + size]
+        at += 4 + size
+    return kept

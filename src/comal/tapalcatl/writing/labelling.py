@@ -1,0 +1,174 @@
+"""Metadata of an archive or a tileset changed in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from comal.errors import InvalidInputError, shown
+from comal.progress import Progress, silent
+from comal.tapalcatl.reading.loading import open as open_tileset
+from comal.tapalcatl.sources.tilesets import OfTileSet
+from comal.tapalcatl.spec import (
+    ArchiveMetadata,
+    Tile,
+    TileSetMetadata,
+    archive_comment,
+    archive_document,
+    ascii_line,
+    parse_archive,
+    parse_tileset,
+    read_comment,
+    tileset_document,
+)
+from comal.tapalcatl.writing.arranging import dealt
+from comal.tapalcatl.writing.boxes import bounds_of
+from comal.tapalcatl.writing.inplace import editing
+from comal.tapalcatl.writing.targets import Target, changing, target_at, write_document
+
+Location = str | os.PathLike[str]
+LAYOUT: Final = ("tapalcatl", "metatile", "materializedZooms", "source", "root")
+"""What archives are like; changing it would hide tiles."""
+_EVERYWHERE: Final = frozenset({"name", "description", "formats", "minscale", "maxscale"})
+"""Keys that archives repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What a change of metadata came to."""
+
+    document: dict[str, Any]
+    """The metadata as they are now."""
+    archives: int = 0
+    """Archives whose comment was changed."""
+    appended: int = 0
+    """Those of them that needed a new directory, as the comment had no room."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return asdict(self)
+
+
+def metadata_at(target: Location) -> dict[str, Any]:
+    """The metadata of a tileset, or of an archive, as plain data."""
+    place = target_at(target)
+    if place.meta is not None:
+        return tileset_document(place.arrangement.metadata)
+    return archive_document(place.said or ArchiveMetadata())
+
+
+def edit_metadata(
+    target: Location,
+    changes: Mapping[str, Any],
+    *,
+    archives: bool = True,
+    progress: Progress | None = None,
+) -> Labelled:
+    """Change metadata of an archive or a tileset without rewriting archives.
+
+    A comment that is not longer than the old one takes its place; a longer one brings a new
+    directory, which is appended. The document of a tileset is replaced as a whole.
+
+    Parameters
+    ----------
+    target
+        A local archive, or a tileset by its folder or document.
+    changes
+        Keys of the document and their new values; None removes a key. Bounds are widened where
+        they would hide tiles.
+    archives
+        Whether comments of a tileset's archives follow, which repeat some of it.
+    progress
+        Told the archives done.
+
+    Raises
+    ------
+    InvalidInputError
+        A key that says how archives are laid out.
+    InvalidMetadataError
+        A value that its key cannot have.
+    """
+    for key in changes:
+        if key in LAYOUT:
+            raise InvalidInputError(
+                "the layout of archives cannot be edited",
+                found=shown(key),
+                hint="write another tileset with remetatile()",
+            )
+    place = target_at(target)
+    with changing(place):
+        if place.meta is None:
+            assert place.single is not None
+            return _edit_archive(place.single, changes)
+        return _edit_tileset(place, changes, archives, progress or silent)
+
+
+def _edit_tileset(
+    place: Target,
+    changes: Mapping[str, Any],
+    archives: bool,  # noqa: FBT001 - passed on
+    progress: Progress,
+) -> Labelled:
+    assert place.meta is not None
+    document = _merged(tileset_document(place.arrangement.metadata), changes)
+    metadata = parse_tileset(ascii_line(document), place.meta.name)
+    if {"bounds", "minzoom", "maxzoom"} & changes.keys():
+        metadata = _covering(place.meta, metadata)
+    shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
+    tiles = _archives(place.meta) if archives and shared else []
+    done = appended = 0
+    for number, tile in enumerate(tiles):
+        # What the document says of an archive, should its comment be torn or of somebody else.
+        own, _ = place.arrangement.comment(tile, place.arrangement.metadata.formats)
+        changed = _edit_archive(place.path(tile), shared, own)
+        done += changed.archives
+        appended += changed.appended
+        progress(number + 1, len(tiles), "editing archives")
+    write_document(place.meta, metadata)
+    return Labelled(tileset_document(metadata), done, appended)
+
+
+def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
+    """The metadata with zooms and bounds that hide no tile."""
+    with open_tileset(meta) as tileset:
+        found = dealt(OfTileSet(tileset).keys(), target_at(meta).arrangement)
+    zooms = list(found.extents)
+    if not zooms:
+        return metadata
+    low, high = metadata.min_zoom, metadata.max_zoom
+    return replace(
+        metadata,
+        min_zoom=zooms[0] if low is None else min(low, zooms[0]),
+        max_zoom=zooms[-1] if high is None else max(high, zooms[-1]),
+        bounds=bounds_of(found.extents, metadata.bounds),
+    )
+
+
+def _archives(meta: Path) -> list[Tile]:
+    with open_tileset(meta) as tileset:
+        return list(tileset.archive_tiles())
+
+
+def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") -> Labelled:
+    """Change a comment; `instead` is what counts where there is none that can be read."""
+    with editing(path) as edit:
+        old = edit.comment
+        if instead and read_comment(old, path.name)[0] is None:
+            old = instead
+        before = archive_document(
+            parse_archive(old, path.name) if old.strip() else ArchiveMetadata()
+        )
+        document = _merged(before, changes)
+        metadata = parse_archive(ascii_line(document), path.name)
+        if document == before and old.strip() and old is edit.comment:
+            return Labelled(archive_document(metadata))
+        comment, _ = archive_comment(metadata)
+        within = edit.commit_comment(comment)
+    return Labelled(archive_document(metadata), 1, int(not within))
+
+
+def _merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**document, **changes}.items() if value is not None}

@@ -1,0 +1,142 @@
+"""Tilesets joined, cut and laid out anew; payloads go over as they are stored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from comal.errors import InvalidInputError
+from comal.tapalcatl.sources.base import TileSource
+from comal.tapalcatl.sources.combined import Filtered, Merged
+from comal.tapalcatl.sources.opening import opened
+from comal.tapalcatl.spec import Tile
+from comal.tapalcatl.writing.building import Built, build
+from comal.tapalcatl.writing.entries import SOURCE
+
+Location = str | os.PathLike[str]
+
+
+def merge(
+    sources: Sequence[Any], out: Location, *, conflict: str = "last", **options: Any
+) -> Built:
+    """Write one tileset of several sources.
+
+    Parameters
+    ----------
+    sources
+        Anything that `build` takes, several of them.
+    out
+        A local folder.
+    conflict
+        Which tile counts where several sources have one: that of the ``first`` or the ``last``
+        of them; ``error`` refuses that, unless the bytes are the same.
+    **options
+        As for `build`. Without any the layout is that of the first source that has one, and
+        times are those of the sources.
+
+    Raises
+    ------
+    InvalidInputError
+        No source; with ``error`` a tile of several sources.
+    """
+    if not sources:
+        raise InvalidInputError("nothing to merge")
+    with ExitStack() as scope:
+        parts = [opened(source, scope) for source in sources]
+        return build(Merged(parts, conflict), out, **_options(parts, options))
+
+
+def split(
+    source: Any,
+    out: Location,
+    *,
+    zooms: Sequence[tuple[int, int]] | None = None,
+    at: int | None = None,
+    **options: Any,
+) -> dict[str, Built]:
+    """Cut a source into several tilesets, each in a folder below `out`.
+
+    Parameters
+    ----------
+    source
+        Anything that `build` takes.
+    out
+        A local folder, made if need be.
+    zooms
+        A tileset ``z{first}-{last}`` for each pair of zooms, both included.
+    at
+        A tileset ``{z}-{x}-{y}`` for each tile of this zoom that has descendants, which holds it
+        and them, and ``above`` for all zooms before.
+    **options
+        As for `build`. Without any the layout is that of the source.
+
+    Returns
+    -------
+    dict
+        The tilesets that were written, by name; parts without tiles are left out.
+
+    Raises
+    ------
+    InvalidInputError
+        Neither `zooms` nor `at`, or both.
+    """
+    if (zooms is None) == (at is None):
+        raise InvalidInputError("how to split", expected="either zooms or at")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as scope:
+        whole = opened(source, scope)
+        written = {}
+        for name, part in _parts(whole, zooms, at).items():
+            if part.zooms() is not None:
+                chosen = _options([whole], options)
+                written[name] = build(part, folder / name, **chosen)
+        return written
+
+
+def remetatile(source: Any, out: Location, **options: Any) -> Built:
+    """Write a tileset with another layout: other materialized zooms, another metatile.
+
+    Parameters
+    ----------
+    source
+        Anything that `build` takes, most often a tileset.
+    out
+        A local folder.
+    **options
+        As for `build`; times are those of the source unless given.
+    """
+    with ExitStack() as scope:
+        return build(opened(source, scope), out, **{"times": SOURCE, **options})
+
+
+def _parts(
+    whole: TileSource, zooms: Sequence[tuple[int, int]] | None, at: int | None
+) -> Mapping[str, Filtered]:
+    if zooms is not None:
+        return {f"z{low}-{high}": Filtered(whole, low, high) for low, high in zooms}
+    assert at is not None
+    roots: set[Tile] = set()
+    for z, x, y in whole.keys():  # noqa: SIM118 - no mapping
+        deep = z >= at
+        shift = z[deep] - at
+        columns, rows = (x[deep] >> shift).tolist(), (y[deep] >> shift).tolist()
+        roots.update((at, column, row) for column, row in zip(columns, rows, strict=True))
+    parts = {"above": Filtered(whole, 0, at - 1)} if at else {}
+    for root in sorted(roots):
+        parts["-".join(map(str, root))] = Filtered(whole, at, root=root)
+    return parts
+
+
+def _options(parts: Sequence[TileSource], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, and the layout and times of the sources for the rest."""
+    chosen = {"times": SOURCE, **options}
+    if not {"metatile", "materialized_zooms", "version"} & options.keys():
+        own = next((one.metadata for one in parts if one.metadata.source is not None), None)
+        if own is not None and own.materialized_zooms:
+            chosen["metatile"] = own.metatile
+            chosen["materialized_zooms"] = own.materialized_zooms
+    return chosen

@@ -1,0 +1,337 @@
+"""Tiles put into archives that are there, and taken out of them, by appending."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from comal.errors import InvalidInputError
+from comal.progress import Progress, silent
+from comal.storage.targets import new_file
+from comal.tapalcatl.sources.base import Tiles, TileSource, concatenated
+from comal.tapalcatl.sources.given import Given
+from comal.tapalcatl.sources.opening import opened
+from comal.tapalcatl.spec import (
+    ArchiveMetadata,
+    Headers,
+    Tile,
+    TileSetMetadata,
+    archive_comment,
+    read_comment,
+)
+from comal.tapalcatl.wire import split_suffix, tile_keys
+from comal.tapalcatl.writing.archives import archives_at
+from comal.tapalcatl.writing.arranging import Dealt, dealt, order_of
+from comal.tapalcatl.writing.boxes import bounds_of
+from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, names_of, prepared
+from comal.tapalcatl.writing.inplace import NewEntries, editing
+from comal.tapalcatl.writing.options import rules_of
+from comal.tapalcatl.writing.targets import Target, changing, target_at, write_document
+from comal.ziparchive import ZipWriter
+
+Location = str | os.PathLike[str]
+_FEW: Final = 256
+"""Tiles of an iterable that are put without looking over them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a change came to."""
+
+    archives: int = 0
+    """Archives that were changed or made."""
+    created: int = 0
+    """Those of them that were not there before."""
+    added: int = 0
+    """Tiles that were not there before."""
+    replaced: int = 0
+    deleted: int = 0
+    absent: int = 0
+    """Tiles that should be deleted and were not there."""
+
+    def plus(self, other: Changed) -> Changed:
+        """Both together."""
+        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        return Changed(*(mine + theirs for mine, theirs in pairs))
+
+    def to_dict(self) -> dict[str, int]:
+        """The summary as plain data."""
+        return asdict(self)
+
+
+def put(
+    target: Location,
+    tiles: Any,
+    *,
+    ext: str | None = None,
+    scale: float = 1,
+    compression: str = "auto",
+    level: int = 6,
+    times: str | int | dt.datetime = FIXED,
+    exact_times: bool = False,
+    entry_headers: Mapping[Tile, Headers] | None = None,
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> Changed:
+    """Add tiles to an archive or a tileset, or replace them, without rewriting what is there.
+
+    New entries and a whole new directory are appended to each archive concerned; its old bytes
+    stay, until `compact` frees those that nothing leads to. Archives that are missing are made.
+    The document comes last: its zooms and bounds grow with the tiles.
+
+    Parameters
+    ----------
+    target
+        A local archive, or a tileset by its folder or document.
+    tiles
+        Anything that `build` takes.
+    ext, scale, compression, level, times, exact_times, entry_headers
+        As for `build`. Without `ext` a tile whose bytes do not tell gets the tileset's only one.
+    durable
+        Whether new bytes are on the disk before the end record that leads to them is written, and
+        that one at the end. Without it a kill loses nothing, but a power cut may.
+    progress
+        Told the archives done.
+
+    Raises
+    ------
+    InvalidInputError
+        A tile that does not belong to the archive, or lies above the first materialized zoom.
+    ConflictError
+        Somebody else is writing the tileset or one of the archives.
+    """
+    with ExitStack() as scope:
+        place = target_at(target)
+        source = opened(tiles, scope)
+        own = place.arrangement.metadata.formats
+        rules = rules_of(
+            source,
+            ext=ext,
+            scale=scale,
+            formats=None,
+            compression=compression,
+            level=level,
+            times=times,
+            exact_times=exact_times,
+            headers=entry_headers,
+        )
+        if rules.hint is None and len(own) == 1:
+            rules = replace(rules, hint=next(iter(own)))
+        scope.enter_context(changing(place))
+        return _put_all(place, source, rules, durable, progress or silent)
+
+
+def delete(
+    target: Location,
+    tiles: Iterable[Tile],
+    *,
+    ext: str | None = None,
+    scale: float | None = None,
+    progress: Progress | None = None,
+) -> Changed:
+    """Take tiles out of an archive or a tileset: a new directory without them is appended.
+
+    Their bytes stay until `compact` frees them. Zooms and bounds of the document stay as they are.
+
+    Parameters
+    ----------
+    target
+        A local archive, or a tileset by its folder or document.
+    tiles
+        Zooms, columns and rows.
+    ext, scale
+        Only entries of this extension, of this scale; all of a tile unless given.
+    progress
+        Told the archives done.
+
+    Raises
+    ------
+    ConflictError
+        Somebody else is writing the tileset or one of the archives.
+    """
+    place = target_at(target)
+    wanted = np.array([tuple(map(int, tile)) for tile in tiles], np.int64).reshape(-1, 3)
+    telling = progress or silent
+    done = Changed()
+    with changing(place):
+        z, x, y = wanted.T
+        owners = order_of(*place.arrangement.layout.archives(z, x, y)) if len(z) else z
+        groups = np.unique(owners)
+        paths = dict(zip(groups.tolist(), map(place.path, archives_at(groups)), strict=True))
+        for number, (owner, path) in enumerate(paths.items()):
+            rows = owners == owner
+            keys = np.unique(tile_keys(z[rows], x[rows], y[rows]))
+            done = done.plus(_delete(path, keys, ext, scale))
+            telling(number + 1, len(paths), "deleting tiles")
+    return done
+
+
+def _delete(path: Path, keys: Any, ext: str | None, scale: float | None) -> Changed:
+    if not path.is_file():
+        return Changed(absent=len(keys))
+    with editing(path) as edit:
+        names = edit.tiles
+        hit = np.isin(names.keys, keys)
+        for code, suffix in enumerate(names.suffixes):
+            own_scale, own_ext = split_suffix(suffix)
+            if (ext is not None and own_ext != ext) or (scale is not None and own_scale != scale):
+                hit &= names.suffix != code
+        absent = len(keys) - len(np.unique(names.keys[hit]))
+        if not hit.any():
+            return Changed(absent=absent)
+        dropped = np.zeros(len(edit.stored), np.bool_)
+        dropped[names.rows[hit]] = True
+        edit.commit(dropped)
+    return Changed(archives=1, deleted=int(hit.sum()), absent=absent)
+
+
+def _put_all(
+    place: Target,
+    source: TileSource,
+    rules: Rules,
+    durable: bool,  # noqa: FBT001 - passed on
+    progress: Progress,
+) -> Changed:
+    own = place.arrangement.metadata
+    if isinstance(source, Given) and len(source) <= _FEW:
+        tiles = source.read_all()
+        extents, blocks = _extents(tiles), iter([tiles])
+    else:
+        plan = dealt(source.keys(), place.arrangement)
+        extents, blocks = dict(plan.extents), _blocks(source, plan, place)
+    whole = _grown(own, extents)
+    place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
+    formats = dict(own.formats)
+    suffixes: set[str] = set()
+    done = Changed()
+    for tiles in blocks:
+        for archive, part in _by_archive(tiles, place):
+            entries = prepared(part, rules, formats)
+            formats.update(entries.formats)
+            suffixes.update(entries.tiles.suffixes)
+            done = done.plus(_put(place, archive, entries, durable))
+            progress(done.archives, None, "putting tiles")
+    source.verify()
+    if place.meta is not None and suffixes:
+        scales = [split_suffix(suffix)[0] for suffix in suffixes]
+        metadata = replace(
+            whole,
+            formats=formats,
+            min_scale=min([whole.min_scale, *scales]),
+            max_scale=max([whole.max_scale, *scales]),
+        )
+        if metadata != own:
+            write_document(place.meta, metadata)
+    return done
+
+
+def _blocks(source: TileSource, plan: Dealt, place: Target) -> Iterator[Tiles]:
+    for group in range(plan.groups):
+        squares = plan.squares_of(group, place.arrangement)
+        yield concatenated([source.read(square) for square in squares])
+
+
+def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
+    rows: dict[Tile, list[int]] = {}
+    keys = zip(tiles.z.tolist(), tiles.x.tolist(), tiles.y.tolist(), strict=True)
+    for row, tile in enumerate(keys):
+        rows.setdefault(place.arrangement.archive(tile), []).append(row)
+    for archive, own in rows.items():
+        yield archive, tiles if len(rows) == 1 else tiles.take(np.array(own, np.int64))
+
+
+def _extents(tiles: Tiles) -> dict[int, tuple[int, int, int, int]]:
+    found = {}
+    for z in sorted(set(tiles.z.tolist())):
+        x, y = tiles.x[tiles.z == z], tiles.y[tiles.z == z]
+        found[z] = (int(x.min()), int(y.min()), int(x.max()), int(y.max()))
+    return found
+
+
+def _grown(
+    metadata: TileSetMetadata, extents: dict[int, tuple[int, int, int, int]]
+) -> TileSetMetadata:
+    if not extents:
+        return metadata
+    low, high = metadata.min_zoom, metadata.max_zoom
+    return replace(
+        metadata,
+        min_zoom=min(extents) if low is None else min(low, *extents),
+        max_zoom=max(extents) if high is None else max(high, *extents),
+        bounds=bounds_of(extents, metadata.bounds),
+    )
+
+
+def _put(
+    place: Target,
+    archive: Tile,
+    entries: Prepared,
+    durable: bool,  # noqa: FBT001 - passed on
+) -> Changed:
+    tiles = entries.tiles
+    names = names_of(tiles.z, tiles.x, tiles.y, tiles)
+    fresh = NewEntries(names, entries.payloads, entries.details)
+    path = place.path(archive)
+    count = len(entries.tiles)
+    if not path.is_file():
+        comment, _ = place.arrangement.comment(archive, entries.formats)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as file:
+            writer = ZipWriter(file)
+            writer.add_many(fresh.names, fresh.payloads, fresh.details)
+            writer.close(comment)
+        return Changed(archives=1, created=1, added=count)
+    if place.single is not None:
+        _check_belongs(place, archive, entries.tiles)
+    with editing(path, durable=durable) as edit:
+        dropped = edit.stored.rows_named(fresh.named())
+        replaced = len({edit.stored.name(row) for row in np.flatnonzero(dropped).tolist()})
+        old = edit.comment
+        said = place.said if old == place.comment else read_comment(old, path.name)[0]
+        edit.commit(dropped, fresh, None if said is None else _comment(said, entries))
+    return Changed(archives=1, added=count - replaced, replaced=replaced)
+
+
+def _check_belongs(place: Target, archive: Tile, tiles: Tiles) -> None:
+    """Refuse tiles that a reader would look for in another archive."""
+    with_root = place.arrangement.metadata
+    assert place.single is not None
+    said = place.said
+    if said is None or said.root is None:
+        return
+    if archive != said.root:
+        raise InvalidInputError(
+            "tile belongs to another archive",
+            where=place.single.name,
+            found=f"{tiles.z[0]}/{tiles.x[0]}/{tiles.y[0]}",
+            expected=f"tiles below {'/'.join(map(str, said.root))}, metatile {with_root.metatile}",
+        )
+
+
+def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:
+    """The comment with what new tiles add to it; None when they add nothing."""
+    zooms = entries.tiles.z
+    used = {split_suffix(suffix)[1] for suffix in entries.tiles.suffixes}
+    formats = {**{ext: entries.formats[ext] for ext in used}, **said.formats}
+    new = replace(
+        said,
+        formats={**said.formats, **formats},
+        min_zoom=_least(said.min_zoom, int(zooms.min())),
+        max_zoom=_most(said.max_zoom, int(zooms.max())),
+    )
+    return None if new == said else archive_comment(new)[0]
+
+
+def _least(known: int | None, found: int) -> int:
+    return found if known is None else min(known, found)
+
+
+def _most(known: int | None, found: int) -> int:
+    return found if known is None else max(known, found)

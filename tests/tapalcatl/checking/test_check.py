@@ -1,0 +1,455 @@
+"""Every odd archive is reported, sound ones are not, and contents are looked into."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import tapalcatl
+from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
+from comal.findings import Report
+from comal.limits import Limits
+from comal.raster.tilecodec import encode_picture
+from comal.tapalcatl import CODES
+from comal.tapalcatl.checking.vectortiles import vector_fault
+from tests.servers.http import HttpServer
+from tests.support import needs_shared
+from tests.tapalcatl.answers import EXPECTED, FOLDER
+from tests.tapalcatl.odd import METADATA, Entry, appended, archive
+
+PNG = encode_picture(np.zeros((3, 4, 4), np.uint8), "png")
+JPEG = encode_picture(np.zeros((3, 16, 16), np.uint8), "jpeg")
+WEBP = encode_picture(np.zeros((3, 4, 4), np.uint8), "webp")
+LAYER = b"\x0a\x05water\x78\x02"
+MVT = b"\x1a" + bytes([len(LAYER)]) + LAYER
+
+
+def tiles(**named: Any) -> list[Entry]:
+    names = ["0/0/0", "1/0/0", "1/1/0", "1/0/1", "1/1/1"]
+    return [Entry(f"{name}.png".encode(), PNG, **named) for name in names]
+
+
+def codes(tmp_path: Path, data: bytes, **options: Any) -> set[str]:
+    return set(checked(tmp_path, data, **options).counts)
+
+
+def checked(tmp_path: Path, data: bytes, **options: Any) -> Report:
+    path = tmp_path / "a.zip"
+    path.write_bytes(data)
+    report = tapalcatl.check(path, **options)
+    assert set(report.counts) <= set(CODES)
+    assert json.loads(json.dumps(report.to_dict()))["ok"] == report.ok
+    return report
+
+
+def replaced(number: int, entry: Entry) -> list[Entry]:
+    entries = tiles()
+    entries[number] = entry
+    return entries
+
+
+SEA = Entry(b"1/1/0.png", PNG)
+LONG = struct.pack("<HH", 0xD935, 196) + bytes(196)
+BOMB = zlib.compressobj(9, zlib.DEFLATED, -15)
+BOMBED = BOMB.compress(bytes(8 << 20)) + BOMB.flush()
+
+SOUND: dict[str, bytes] = {
+    "plain": archive(tiles()),
+    "deflated": archive(tiles(deflate=True)),
+    "data descriptors": archive(tiles(descriptor=True)),
+    "longer local extra": archive(tiles(local_extra=LONG)),
+    "date 0": archive(tiles(date=0, time=0)),
+    "headers of entries": archive(tiles(comment=b'[{"X-A":"1"}]')),
+}
+
+ODD: dict[str, tuple[bytes, set[str]]] = {
+    "appended update": (
+        appended(archive(tiles()), [Entry(b"1/1/1.png", PNG)], tiles()[:4]),
+        {"dead-space"},
+    ),
+    "end record in the comment": (
+        archive(tiles(), METADATA + b"PK\5\6" + bytes(18) + b"xx"),
+        {"comment-json", "comment-end-record", "comment-ascii"},
+    ),
+    "two end records that hold": (
+        archive(tiles(), METADATA + b"PK\5\6" + bytes(18)),
+        {"comment-json", "comment-end-record", "comment-ascii", "zip-two-ends"},
+    ),
+    "bytes behind": (archive(tiles(), behind=b"xx"), {"zip-trailing-bytes"}),
+    "comment of 65 535 bytes": (
+        archive(tiles(), METADATA + b" " * (65_535 - len(METADATA))),
+        {"archive-directory"},
+    ),
+    "stub, not shifted": (archive(tiles(), stub=b"#!/bin/sh\n"), {"zip-prefix"}),
+    "stub, shifted": (archive(tiles(), stub=b"#!/bin/sh\n", shifted=True), {"dead-space"}),
+    "gap before the directory": (archive(tiles(), gap=bytes(100)), {"dead-space"}),
+    "other local name": (
+        archive(replaced(2, Entry(b"1/1/0.png", PNG, local_name=b"1/1/9.png"))),
+        {"zip-local-mismatch"},
+    ),
+    "other local name of another length": (
+        archive(replaced(2, Entry(b"1/1/0.png", PNG, local_name=b"x"))),
+        {"zip-local-mismatch"},
+    ),
+    "shared local header": (
+        archive([tiles()[0], *(Entry(e.name, PNG, share=True) for e in tiles()[1:])]),
+        {"zip-shared-header", "zip-local-mismatch"},
+    ),
+    "wrong CRC": (archive(replaced(2, Entry(b"1/1/0.png", PNG, crc=1))), {"zip-crc"}),
+    "inflates past its size": (
+        archive(replaced(2, Entry(b"1/1/0.png", BOMBED, method=8, size=100, crc=0))),
+        {"zip-content"},
+    ),
+    "stored with two sizes": (
+        archive(replaced(2, Entry(b"1/1/0.png", PNG, size=1))),
+        {"zip-size", "zip-content"},
+    ),
+    "bzip2": (archive(replaced(2, Entry(b"1/1/0.png", PNG, method=12))), {"zip-method"}),
+    "encrypted": (archive(replaced(2, Entry(b"1/1/0.png", PNG, flags=1))), {"zip-encrypted"}),
+    "absolute name": (archive([*tiles(), Entry(b"/1/0/0.png", PNG)]), {"zip-name", "entry-name"}),
+    "name that leaves": (
+        archive([*tiles(), Entry(b"../1/0/0.png", PNG)]),
+        {"zip-name", "entry-name"},
+    ),
+    "backslashes": (archive([*tiles(), Entry(b"1\\0\\0.png", PNG)]), {"zip-name", "entry-name"}),
+    "leading zeros": (archive([*tiles(), Entry(b"01/0/0.png", PNG)]), {"entry-name"}),
+    "directory": (archive([*tiles(), Entry(b"1/", b"")]), {"entry-name"}),
+    "other file": (archive([*tiles(), Entry(b"README.md", b"x")]), {"entry-name"}),
+    "duplicate name": (archive([*tiles(), Entry(b"1/0/0.png", PNG)]), {"zip-duplicate-name"}),
+    "no comment": (archive(tiles(), b""), {"comment-missing"}),
+    "comment that is no JSON": (archive(tiles(), b"by zip"), {"comment-json"}),
+    "comment with a line break": (archive(tiles(), METADATA + b"\n"), {"comment-ascii"}),
+    "comment with a byte order mark": (
+        archive(tiles(), b"\xef\xbb\xbf" + METADATA),
+        {"comment-ascii"},
+    ),
+    "comment in UTF-8": (
+        archive(tiles(), METADATA.replace(b"odd", "ł".encode())),
+        {"comment-ascii"},
+    ),
+    "comment without bounds": (
+        archive(tiles(), b'{"minzoom":0,"maxzoom":1,"formats":{"png":"image/png"},"root":"0/0/0"}'),
+        {"comment-cut"},
+    ),
+    "entry comment as object": (archive(tiles(comment=b'{"X-A":"1"}')), {"entry-comment"}),
+    "entry comment that is no JSON": (archive(tiles(comment=b"hello")), {"entry-comment"}),
+    "entry comment with a cookie": (
+        archive(tiles(comment=b'[{"Set-Cookie":"a"}]')),
+        {"entry-header"},
+    ),
+    "wrong count": (archive(tiles(), count=4), {"zip-count"}),
+    "compressed size past the end": (
+        archive(replaced(4, Entry(b"1/1/1.png", PNG, csize=1 << 30, size=1 << 30))),
+        {"zip-span", "dead-space"},
+    ),
+    "compressed size into the next": (
+        archive(replaced(2, Entry(b"1/1/0.png", PNG, csize=140, size=140))),
+        {"zip-overlap", "zip-crc"},
+    ),
+    "ZIP64 field too short": (
+        archive(
+            replaced(
+                4,
+                Entry(b"1/1/1.png", PNG, csize=0xFFFFFFFF, extra=struct.pack("<HHI", 1, 4, 5)),
+            )
+        ),
+        {"zip-zip64-field", "zip-span", "zip-size", "dead-space"},
+    ),
+    "zooms that are too few": (
+        archive(tiles(), METADATA.replace(b'"maxzoom":1', b'"maxzoom":0')),
+        {"archive-zooms"},
+    ),
+    "bounds that are too narrow": (
+        archive(tiles(), METADATA.replace(b"-180,", b"-170,")),
+        {"archive-bounds"},
+    ),
+    "a format that is not told": (
+        archive([*tiles(), Entry(b"0/0/0.webp", WEBP)]),
+        {"archive-formats"},
+    ),
+    "a scale that is not told": (
+        archive([*tiles(), Entry(b"0/0/0@2x.png", PNG)]),
+        {"archive-scales"},
+    ),
+    "truncated": (archive(tiles())[:-40], {"zip-end"}),
+    "broken directory": (archive(tiles()).replace(b"PK\1\2", b"PK\1\3", 2), {"zip-directory"}),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_archives(tmp_path: Path, name: str) -> None:
+    report = checked(tmp_path, SOUND[name])
+    assert report.ok
+    assert report.counts == {}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_archives(tmp_path: Path, name: str) -> None:
+    data, expected = ODD[name]
+    report = checked(tmp_path, data)
+    assert set(report.counts) == expected
+    assert report.ok == all(CODES[code][0] == "warning" for code in expected)
+
+
+TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "webp": "image/webp",
+    "mvt": [{"Content-Type": "application/vnd.mapbox-vector-tile"}, {"Content-Encoding": "gzip"}],
+    "pbf": "application/x-protobuf",
+    "json": "application/json",
+    "br": [{"Content-Type": "application/json"}, {"Content-Encoding": "br"}],
+    "bin": "application/octet-stream",
+    "avif": "image/avif",
+}
+COMMENT = json.dumps(
+    {
+        "minzoom": 0,
+        "maxzoom": 0,
+        "bounds": [-180, -85.0511287798066, 180, 85.0511287798066],
+        "formats": TYPES,
+        "root": "0/0/0",
+    }
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("ext", "data", "expected"),
+    [
+        ("png", PNG, set()),
+        ("jpg", JPEG, set()),
+        ("webp", WEBP, set()),
+        ("mvt", gzip.compress(MVT, mtime=0), set()),
+        ("pbf", MVT, set()),
+        ("pbf", b"", {"tile-empty"}),
+        ("json", b'{"a": 1}', set()),
+        ("br", b"whatever", set()),
+        ("bin", b"whatever", set()),
+        ("avif", b"\0\0\0\x1cftypavif", {"tile-not-decoded"}),
+        ("png", PNG[:40], {"tile-image"}),
+        ("png", b"no picture", {"tile-image"}),
+        ("jpg", JPEG[:100], {"tile-image"}),
+        ("png", JPEG, {"tile-type"}),
+        ("png", gzip.compress(PNG, mtime=0), {"tile-encoding"}),
+        ("mvt", MVT, {"tile-encoding"}),
+        ("mvt", gzip.compress(MVT, mtime=0)[:-9], {"tile-encoding"}),
+        ("mvt", gzip.compress(MVT, mtime=0) + b"x", {"tile-encoding"}),
+        ("mvt", gzip.compress(b"\xff\xff", mtime=0), {"tile-vector"}),
+        ("mvt", gzip.compress(bytes(2 << 20), mtime=0), {"limit-exceeded"}),
+        ("pbf", b"\x1a\x00", {"tile-vector"}),
+        ("json", b"{", {"tile-json"}),
+        ("json", b"\xff", {"tile-json"}),
+    ],
+)
+def test_contents(tmp_path: Path, ext: str, data: bytes, expected: set[str]) -> None:
+    entries = [Entry(f"0/0/0.{ext}".encode(), data)]
+    limits = Limits(tile_bytes=1 << 20)
+    assert codes(tmp_path, archive(entries, COMMENT), limits=limits) == expected
+    assert codes(tmp_path, archive(entries, COMMENT), level="structure") == set()
+
+
+def test_a_picture_that_is_too_large(tmp_path: Path) -> None:
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 6, 0, 0, 0)
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+    assert codes(tmp_path, archive([Entry(b"0/0/0.png", data)], COMMENT)) <= {
+        "limit-exceeded",
+        "tile-image",
+    }
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x1a",
+        b"\x1a\xff",
+        b"\x1a\x05abc",
+        b"\x00\x00",
+        b"\x0f",
+        b"\x80" * 12,
+        b"\x1a\x02\x0a\x05",
+        b"\x1a\x03\x0a\x01\xff",
+        b"\x1a\x02\x78\x02",
+    ],
+)
+def test_what_is_no_vector_tile(data: bytes) -> None:
+    assert vector_fault(data) is not None
+
+
+def test_vector_tiles() -> None:
+    assert vector_fault(b"") is None
+    assert vector_fault(MVT) is None
+    assert vector_fault(MVT + b"\x09" + bytes(8) + b"\x0d" + bytes(4) + b"\x08\x96\x01") is None
+
+
+def test_a_sample_of_tiles(tmp_path: Path) -> None:
+    entries = [Entry(f"8/0/{y}.png".encode(), PNG, crc=1) for y in range(100)]
+    comment = b'{"formats":{"png":"image/png"}}'
+    full = checked(tmp_path, archive(entries, comment))
+    sample = checked(tmp_path, archive(entries, comment), level="sample")
+    assert (full.counts["zip-crc"], sample.counts["zip-crc"]) == (100, 5)
+
+
+def test_what_is_no_tileset(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        tapalcatl.check(tmp_path / "nothing.zip")
+    (tmp_path / "a.zip").write_bytes(b"hello" * 20)
+    with pytest.raises(NotThisFormatError):
+        tapalcatl.check(tmp_path / "a.zip")
+    with pytest.raises(InvalidInputError):
+        tapalcatl.check(tmp_path / "a.zip", level="some")
+
+
+# -- trees ----------------------------------------------------------------------------------------
+
+
+def tree(folder: Path, **changes: Any) -> Path:
+    """A tileset of zooms 0 to 2 with archives at 0 and 2, one of which is not there."""
+    document = {
+        "tapalcatl": "2.0.0",
+        "name": "odd",
+        "minzoom": 0,
+        "maxzoom": 2,
+        "bounds": [-180, -85.0511287798066, 180, 85.0511287798066],
+        "formats": {"png": "image/png"},
+        "metatile": 2,
+        "materializedZooms": [0, 2],
+        "source": "{z}/{x}/{y}.zip",
+        **changes,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "meta.json").write_text(
+        json.dumps({key: value for key, value in document.items() if value is not None})
+    )
+    write(folder, (0, 0, 0), tiles(), 1)
+    for x, y in ((0, 0), (0, 2), (2, 0)):
+        entries = [
+            Entry(f"2/{x + dx}/{y + dy}.png".encode(), PNG) for dx in (0, 1) for dy in (0, 1)
+        ]
+        write(folder, (2, x, y), entries, 2)
+    return folder
+
+
+def write(folder: Path, root: tuple[int, int, int], entries: list[Entry], last: int) -> None:
+    from comal.tapalcatl.addressing import archive_bounds
+
+    comment = json.dumps(
+        {
+            "tapalcatl": "2.0.0",
+            "name": "odd",
+            "minzoom": root[0],
+            "maxzoom": last,
+            "bounds": archive_bounds(root, 2),
+            "formats": {"png": "image/png"},
+            "metatile": 2,
+            "root": "/".join(map(str, root)),
+        }
+    ).encode()
+    path = folder / "/".join(map(str, root[:2])) / f"{root[2]}.zip"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(archive(entries, comment))
+
+
+def test_a_sound_tree(tmp_path: Path) -> None:
+    report = tapalcatl.check(tree(tmp_path / "t"))
+    assert report.counts == {"archive-missing": 1}
+    assert report.problems[0].place == "2/2/2.zip"
+    assert report.container == "tree"
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"maxzoom": 1}, {"archive-stray", "document-zooms"}),
+        ({"minzoom": 1}, {"document-zooms"}),
+        ({"bounds": [-180, 0, 0, 85]}, {"document-bounds"}),
+        ({"formats": {"webp": "image/webp"}}, {"document-formats"}),
+        ({"formats": None}, {"document-formats"}),
+        ({"bounds": None}, {"document-field"}),
+        ({"metatile": 1}, {"tile-place", "archive-document"}),
+        ({"materializedZooms": [0]}, {"archive-stray", "tile-place"}),
+        ({"materializedZooms": [0, 1]}, {"archive-stray", "tile-place"}),
+        ({"name": "another"}, {"archive-document"}),
+        ({"minscale": 2, "maxscale": 2}, {"archive-document"}),
+        ({"source": None}, {"document"}),
+        ({"source": "../{z}/{x}/{y}.zip"}, {"unsafe-content"}),
+        ({"metatile": 3}, {"document"}),
+    ],
+)
+def test_documents_that_disagree(
+    tmp_path: Path, changes: dict[str, Any], expected: set[str]
+) -> None:
+    found = set(tapalcatl.check(tree(tmp_path / "t", **changes)).counts)
+    assert found - {"archive-missing"} == expected
+
+
+def test_archives_that_are_wrong(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "t")
+    (folder / "2/1").mkdir()
+    (folder / "2/1/0.zip").write_bytes((folder / "2/0/0.zip").read_bytes())
+    (folder / "2/2/0.zip").write_bytes(b"no archive")
+    (folder / "2/0/2.zip").write_bytes((folder / "2/0/0.zip").read_bytes())
+    report = tapalcatl.check(folder)
+    assert set(report.counts) == {
+        "archive-missing",
+        "archive-stray",
+        "archive-root",
+        "archive-bounds",
+        "tile-place",
+        "zip-directory",
+    }
+    assert not report.ok
+
+
+def test_a_tree_over_http(tmp_path: Path, http_server: HttpServer) -> None:
+    url = http_server.serve_folder(tree(tmp_path / "t"), "t")
+    report = tapalcatl.check(f"{url}/meta.json")
+    assert report.counts == {"archive-missing": 1}
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["t2/landcover-png", "t2/mvt-js"])
+def test_trees_of_existing_writers(name: str) -> None:
+    report = tapalcatl.check(FOLDER / name)
+    assert report.ok
+    assert set(report.counts) <= {"comment-cut"}
+
+
+@needs_shared
+def test_the_first_generation() -> None:
+    report = tapalcatl.check(FOLDER / "t1/m4_nohash", metatile=4, layer="all")
+    assert report.counts == {}
+
+
+REPORTED = {
+    "ok": set(),
+    "zip64": set(),
+    "data-descriptor": set(),
+    "comment-utf8": {"comment-ascii"},
+    "dead-zone": {"dead-space"},
+    "eocd-in-comment": {"comment-json", "comment-end-record", "comment-ascii"},
+    "entry-comment-list": {"entry-header"},
+    "bad-crc": {"zip-crc"},
+}
+
+
+@needs_shared
+@pytest.mark.parametrize("name", sorted(EXPECTED.get("edge", {})))
+def test_odd_archives_beside_the_checkout(name: str) -> None:
+    report = tapalcatl.check(FOLDER / f"edge/{name}.zip")
+    assert set(report.counts) == REPORTED[name]
+    if EXPECTED["edge"][name].get("dead_bytes"):
+        assert report.counts["dead-space"] == 1

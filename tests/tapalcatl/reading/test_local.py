@@ -1,0 +1,270 @@
+"""Local trees: archives that change under a reader, budgets, forks and many threads."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import tapalcatl
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ShortReadError,
+    StorageError,
+    UnsafeContentError,
+)
+from comal.storage import open_source
+from comal.storage.held import HeldFile, held
+from comal.tapalcatl import TileSet, TileSetMetadata
+from comal.tapalcatl.reading import archives
+from tests.tapalcatl.odd import Entry, appended, archive
+from tests.tapalcatl.reading.test_remote import entry, square, tree
+
+
+def written(folder: Path, source: str = "{z}/{x}/{y}.zip") -> Path:
+    for name, data in tree(source).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def data_of(tileset: TileSet, *place: int) -> bytes | None:
+    tile = tileset.tile(*place)
+    return None if tile is None else tile.data
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def replace(path: Path, data: bytes) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def test_an_archive_that_is_replaced(tmp_path: Path) -> None:
+    tileset = tapalcatl.open(written(tmp_path), recheck=0)
+    patient = tapalcatl.open(tmp_path, recheck=1000)
+    assert data_of(tileset, 2, 0, 0) == data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
+    replace(tmp_path / "2/0/0.zip", archive([Entry(b"2/0/0.png", b"new")]))
+    assert data_of(tileset, 2, 0, 0) == b"new"
+    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
+    assert data_of(tileset, 2, 1, 1) is None
+    (tmp_path / "2/0/0.zip").unlink()
+    assert data_of(tileset, 2, 0, 0) is None
+    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
+
+
+def test_an_archive_that_is_written_over_in_place(tmp_path: Path) -> None:
+    patient = tapalcatl.open(written(tmp_path), recheck=1000)
+    assert data_of(patient, 2, 0, 0) is not None
+    new = archive([Entry(b"2/0/0.png", b"other bytes " * 80), entry(2, 1, 1)])
+    (tmp_path / "2/0/0.zip").write_bytes(new)
+    assert data_of(patient, 2, 0, 0) == b"other bytes " * 80
+
+
+def test_readers_of_the_old_directory_stay_right(tmp_path: Path) -> None:
+    patient = tapalcatl.open(written(tmp_path), recheck=1000)
+    path = tmp_path / "2/0/0.zip"
+    old = path.read_bytes()
+    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
+    kept = [entry(z, x, y) for z in (2, 3) for x, y in square(z, 2 << (z - 2))]
+    with path.open("ab") as file:
+        file.write(appended(old, [Entry(b"2/0/0.png", b"new")], kept[1:])[len(old) :])
+    assert data_of(patient, 2, 0, 0) == entry(2, 0, 0).data
+    assert data_of(tapalcatl.open(tmp_path), 2, 0, 0) == b"new"
+
+
+def test_an_archive_that_comes_later(tmp_path: Path) -> None:
+    tileset = tapalcatl.open(written(tmp_path), recheck=0)
+    assert data_of(tileset, 3, 7, 7) is None
+    (tmp_path / "2/2/2.zip").write_bytes(archive([entry(3, 7, 7)]))
+    assert data_of(tileset, 3, 7, 7) == entry(3, 7, 7).data
+
+
+def test_an_archive_that_is_cut(tmp_path: Path) -> None:
+    patient = tapalcatl.open(written(tmp_path), recheck=1000)
+    assert data_of(patient, 3, 0, 0) is not None
+    path = tmp_path / "2/0/0.zip"
+    os.truncate(path, 10)
+    with pytest.raises((InvalidMetadataError, ValueError)):
+        patient.tile(3, 3, 3)
+
+
+def test_directories_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tileset = tapalcatl.open(written(tmp_path), budget=1)
+    for place in ((0, 0, 0), (2, 0, 0), (2, 2, 0), (2, 0, 2), (2, 0, 0)):
+        assert data_of(tileset, *place) == entry(*place).data
+    assert tileset.archives.weight < 10_000
+    monkeypatch.setattr(archives, "HELD_FILES", 2)
+    few = tapalcatl.open(tmp_path)
+    before = descriptors()
+    for place in ((0, 0, 0), (2, 0, 0), (2, 2, 0), (2, 0, 2)):
+        assert data_of(few, *place) == entry(*place).data
+    assert descriptors() <= before + 2
+    few.close()
+    gc.collect()
+    assert descriptors() <= before
+
+
+def test_files_close_without_a_word(tmp_path: Path) -> None:
+    written(tmp_path)
+    before = descriptors()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tileset = tapalcatl.open(tmp_path)
+        assert data_of(tileset, 0, 0, 0) is not None
+        del tileset
+        gc.collect()
+    assert descriptors() == before
+
+
+def _in_child(tileset: TileSet, queue: multiprocessing.Queue[bytes | None]) -> None:
+    queue.put(data_of(tileset, 2, 0, 0))
+    queue.put(data_of(tileset, 2, 2, 0))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes(tmp_path: Path, method: str) -> None:
+    tileset = tapalcatl.open(written(tmp_path))
+    assert data_of(tileset, 2, 0, 0) is not None
+    context: Any = multiprocessing.get_context(method)
+    queue: multiprocessing.Queue[bytes | None] = context.Queue()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads, of which pytest may have some.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = context.Process(target=_in_child, args=(tileset, queue))
+        process.start()
+    assert queue.get(timeout=60) == entry(2, 0, 0).data
+    assert queue.get(timeout=60) == entry(2, 2, 0).data
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_threads_and_replacements(tmp_path: Path) -> None:
+    tileset = tapalcatl.open(written(tmp_path), recheck=0)
+    path = tmp_path / "2/0/0.zip"
+    versions = [archive([Entry(b"2/0/0.png", bytes([n]) * 500)]) for n in range(8)]
+    allowed = {bytes([n]) * 500 for n in range(8)} | {entry(2, 0, 0).data}
+    wrong: list[object] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            found = data_of(tileset, 2, 0, 0)
+            if found not in allowed:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for data in versions * 5:
+        replace(path, data)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert data_of(tileset, 2, 0, 0) == bytes([7]) * 500
+
+
+def test_tiles_async(tmp_path: Path) -> None:
+    tileset = tapalcatl.open(written(tmp_path), recheck=0)
+
+    async def read() -> None:
+        assert (await tileset.tile_async(3, 0, 0)) == tileset.tile(3, 0, 0)
+        assert await tileset.tile_async(3, 7, 7) is None
+        assert await tileset.tile_async(9, 0, 0) is None
+        replace(tmp_path / "2/0/0.zip", archive([Entry(b"2/0/0.png", b"new")]))
+        tile = await tileset.tile_async(2, 0, 0)
+        assert tile is not None
+        assert tile.data == b"new"
+        assert await tileset.tile_async(2, 1, 1) is None
+
+    asyncio.run(read())
+
+
+def test_trees_without_a_document(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "meta.json").unlink()
+    with pytest.raises(NotThisFormatError, match="version=1"):
+        tapalcatl.open(tmp_path)
+    metadata = TileSetMetadata(
+        formats={"png": ()}, materialized_zooms=(0, 2), metatile=2, source="{z}/{x}/{y}.zip"
+    )
+    tileset = tapalcatl.open(tmp_path, metadata=metadata)
+    assert data_of(tileset, 3, 0, 0) == entry(3, 0, 0).data
+    assert not tileset.refresh()
+    assert len(tileset.keys()) == 65
+
+
+def test_bounds_hide_what_lies_outside(tmp_path: Path) -> None:
+    written(tmp_path)
+    text = (tmp_path / "meta.json").read_text()
+    narrow = text.replace("[-180,", "[10,").replace("-85.0511287798066", "10", 1)
+    (tmp_path / "meta.json").write_text(narrow)
+    tileset = tapalcatl.open(tmp_path)
+    assert data_of(tileset, 0, 0, 0) is not None
+    assert data_of(tileset, 2, 2, 1) is not None
+    assert data_of(tileset, 2, 0, 0) is None
+    assert data_of(tileset, 2, 2, 2) is None
+
+
+def test_links_out_of_the_folder(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    written(inside)
+    outside.mkdir()
+    (outside / "a.zip").write_bytes((inside / "2/0/0.zip").read_bytes())
+    (inside / "2/0/0.zip").unlink()
+    (inside / "2/0/0.zip").symlink_to(outside / "a.zip")
+    with pytest.raises(UnsafeContentError):
+        tapalcatl.open(inside).tile(2, 0, 0)
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(InvalidInputError):
+        tapalcatl.open(tmp_path, version=3)
+    with pytest.raises(InvalidInputError):
+        tapalcatl.open(tmp_path, version=2, metatile=4)
+    with pytest.raises(InvalidInputError):
+        tapalcatl.open(tmp_path, hash="other")
+    with pytest.raises(InvalidInputError):
+        tapalcatl.open(tmp_path, metatiles=4)
+    with pytest.raises(InvalidInputError):
+        tapalcatl.open(tmp_path).tile(0, 0, 0, size=512)
+
+
+def test_held_files(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"0123456789")
+    file = held(open_source(path))
+    assert isinstance(file, HeldFile)
+    assert file.read(2, 3) == b"234"
+    assert file.current()
+    file.check_current()
+    with pytest.raises(ShortReadError):
+        file.read(8, 5)
+    replace(path, b"abcdefghij")
+    assert file.read(0, 10) == b"0123456789"
+    assert not file.current()
+    with pytest.raises(ObjectChangedError):
+        file.check_current()
+    path.unlink()
+    assert not file.current()
+    with pytest.raises(ObjectNotFoundError):
+        held(open_source(path))
+    with pytest.raises((StorageError, ValueError)):
+        file.read(-1, 5)
+    assert held(open_source("memory://a/b")) is None

@@ -1,0 +1,334 @@
+"""Odd and hostile archives: right bytes or a clear error, and the other tiles still there."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import tracemalloc
+import zipfile
+import zlib
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comal import tapalcatl
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+)
+from comal.limits import Limits
+from comal.tapalcatl import TileSet
+from comal.ziparchive import wire
+from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
+
+PLACES = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
+
+
+def opened(tmp_path: Path, data: bytes, **options: object) -> TileSet:
+    path = tmp_path / "a.zip"
+    path.write_bytes(data)
+    return tapalcatl.open(path, **options)  # type: ignore[arg-type]
+
+
+def whole(tileset: TileSet, entries: list[Entry]) -> None:
+    """Every tile is there with its bytes."""
+    for place, entry in zip(PLACES, entries, strict=True):
+        tile = tileset.tile(*place)
+        stored = tileset.stored_tile(*place)
+        assert tile is not None
+        assert stored is not None
+        assert tile.data == entry.data == stored.data()
+
+
+READ: dict[str, bytes] = {
+    "plain": archive(tiles()),
+    "deflated": archive(tiles(deflate=True)),
+    "data descriptors": archive(tiles(descriptor=True)),
+    "deflated with data descriptors": archive(tiles(deflate=True, descriptor=True)),
+    "longer local extra": archive(tiles(local_extra=struct.pack("<HH", 0xD935, 196) + bytes(196))),
+    "huge local extra": archive(tiles(local_extra=struct.pack("<HH", 0xD935, 9000) + bytes(9000))),
+    "comment of 65 535 bytes": archive(tiles(), METADATA + b" " * (65_535 - len(METADATA))),
+    "date 0": archive(tiles(date=0, time=0)),
+    "end record in the comment": archive(tiles(), METADATA + b"PK\5\6" + bytes(18) + b"xx"),
+    "whole end record in the comment": archive(tiles(), METADATA + b"PK\5\6" + bytes(18)),
+    "bytes behind": archive(tiles(), behind=b"trailing bytes"),
+    "stub, not shifted": archive(tiles(), stub=b"#!/bin/sh\n"),
+    "stub, shifted": archive(tiles(), stub=b"#!/bin/sh\n", shifted=True),
+    "other local name": archive(tiles(local_name=b"x")),
+    "gap before the directory": archive(tiles(), gap=bytes(100)),
+    "no comment": archive(tiles(), b""),
+    "comment with line breaks": archive(tiles(), b'\xef\xbb\xbf{\n"tapalcatl":\t"2.0.0"\r\n}'),
+    "comment that is no JSON": archive(tiles(), b"zip made by hand"),
+    "comment that nests too deep": archive(tiles(), b"[" * 5000),
+    "wrong count in the end record": archive(tiles(), count=4),
+    "not sorted": archive(tiles()[::-1]),
+    "other names": archive(
+        [
+            *(
+                Entry(name, b"no tile")
+                for name in (
+                    b"/0/0/0.png",
+                    b"../0/0/0.png",
+                    b"0\\0\\0.png",
+                    b"00/0/0.png",
+                    b"0/0/",
+                    b"README.md",
+                    b"1/7/7.png",
+                    b"\xff\xfe",
+                    b"",
+                )
+            ),
+            *tiles(),
+        ]
+    ),
+    "gzip in deflate": archive([Entry(e.name, e.data, deflate=True) for e in tiles()]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read(tmp_path: Path, name: str) -> None:
+    entries = tiles()
+    tileset = opened(tmp_path, READ[name])
+    whole(tileset, entries)
+    assert tileset.tile(2, 0, 0) is None
+    assert len(tileset.keys()) == 5
+
+
+def test_problems_of_the_archive_are_told(tmp_path: Path) -> None:
+    def codes(name: str) -> set[str]:
+        tileset = opened(tmp_path, READ[name], recheck=0)
+        found = tileset.archives.get((0, 0, 0))
+        assert found is not None
+        return {problem.code for problem in found.index.problems}
+
+    assert codes("plain") == set()
+    assert codes("bytes behind") == {"zip-trailing-bytes"}
+    assert codes("stub, not shifted") == {"zip-prefix"}
+    assert codes("comment that is no JSON") == {"comment-json"}
+    assert codes("wrong count in the end record") == {"zip-count"}
+
+
+def test_headers_and_times(tmp_path: Path) -> None:
+    exact = struct.pack("<HHBi", 0x5455, 5, 1, 1_600_000_001)
+    entries = [
+        Entry(b"0/0/0.png", b"a", comment=b'[{"X-A":"1"},{"Set-Cookie":"b"}]', extra=exact),
+        Entry(b"1/0/0.png", b"b", comment=b'{"X-A":"2"}'),
+        Entry(b"1/1/0.png", b"c", comment=b"not JSON", date=0, time=0),
+        Entry(b"1/0/1.png", b"d", date=0xFFFF, time=0xFFFF),
+    ]
+    tileset = opened(tmp_path, archive(entries))
+    found = [tileset.tile(*place) for place in PLACES[:4]]
+    headers = [tile.headers[1:] for tile in found if tile is not None]
+    assert headers == [(("X-A", "1"),), (("X-A", "2"),), (), ()]
+    times = [tile.modified for tile in found if tile is not None]
+    assert times == [1_600_000_001, 1_541_013_026, None, None]
+    assert found[1] is not None
+    assert found[1].last_modified == "Wed, 31 Oct 2018 19:10:26 GMT"
+
+
+def test_old_default_headers_of_an_archive(tmp_path: Path) -> None:
+    comment = b'{"headers":[{"Content-Encoding":"gzip"},{"X-A":"1"}],"formats":{"png":"a/b"}}'
+    tile = opened(tmp_path, archive(tiles(), comment)).tile(0, 0, 0)
+    assert tile is not None
+    assert tile.headers == (("Content-Encoding", "gzip"), ("X-A", "1"), ("Content-Type", "a/b"))
+
+
+def test_names_without_extension_and_scales(tmp_path: Path) -> None:
+    entries = [
+        Entry(b"0/0/0", b"plain"),
+        Entry(b"0/0/0@2x", b"twice"),
+        Entry(b"0/0/0@0.5x", b"half"),
+        Entry(b"0/0/0@2x.png", b"png"),
+    ]
+    comment = b'{"formats":{"":"text/plain","png":"image/png"}}'
+    tileset = opened(tmp_path, archive(entries, comment))
+
+    def data(**options: object) -> bytes | None:
+        tile = tileset.tile(0, 0, 0, **options)  # type: ignore[arg-type]
+        return None if tile is None else tile.data
+
+    assert data() == b"plain"
+    assert data(scale=2) == b"twice"
+    assert data(scale=0.5) == b"half"
+    assert data(ext="png") is None
+    assert data(ext="png", scale=2) == b"png"
+    assert tileset.tile(0, 0, 0).content_type == "text/plain"  # type: ignore[union-attr]
+
+
+def test_the_only_scale_is_taken(tmp_path: Path) -> None:
+    tileset = opened(tmp_path, archive([Entry(b"0/0/0@2x.png", b"x")], b""))
+    tile = tileset.tile(0, 0, 0)
+    assert tile is not None
+    assert tile.scale == 2
+    assert tileset.tile(0, 0, 0, scale=1) is None
+
+
+def test_variants(tmp_path: Path) -> None:
+    entries = [Entry(b"dark/0/0/0.png", b"dark"), Entry(b"0/0/0.png", b"light")]
+    data = archive(entries)
+    assert opened(tmp_path, data).tile(0, 0, 0).data == b"light"  # type: ignore[union-attr]
+    dark = opened(tmp_path, data, variant="dark")
+    assert dark.tile(0, 0, 0).data == b"dark"  # type: ignore[union-attr]
+
+
+def test_the_last_of_two_names_wins(tmp_path: Path) -> None:
+    entries = [Entry(b"0/0/0.png", b"old"), *tiles()[1:], Entry(b"0/0/0.png", b"new")]
+    tileset = opened(tmp_path, archive(entries))
+    assert tileset.tile(0, 0, 0).data == b"new"  # type: ignore[union-attr]
+    assert len(tileset.keys()) == 5
+
+
+def test_names_may_share_a_local_record(tmp_path: Path) -> None:
+    entries = [Entry(b"0/0/0.png", b"sea")]
+    entries += [Entry(e.name, b"sea", share=True) for e in tiles()[1:]]
+    tileset = opened(tmp_path, archive(entries))
+    whole(tileset, entries)
+
+
+def test_updates_leave_the_old_bytes(tmp_path: Path) -> None:
+    entries = tiles()
+    new = Entry(b"1/1/1.png", b"changed")
+    data = appended(archive(entries), [new], entries[:4])
+    with zipfile.ZipFile(BytesIO(data)) as oracle:
+        assert oracle.read("1/1/1.png") == b"changed"
+    whole(opened(tmp_path, data), [*entries[:4], new])
+
+
+# -- what fails alone -----------------------------------------------------------------------------
+
+_BOMB = zlib.compressobj(9, zlib.DEFLATED, -15)
+BOMB = _BOMB.compress(bytes(50 << 20)) + _BOMB.flush()
+
+BROKEN: dict[str, Entry] = {
+    "wrong CRC": Entry(b"1/1/0.png", b"x" * 50, crc=1),
+    "wrong CRC, deflated": Entry(b"1/1/0.png", b"x" * 50, deflate=True, crc=1),
+    "inflates to more": Entry(b"1/1/0.png", b"x" * 500, deflate=True, size=100),
+    "inflates to less": Entry(b"1/1/0.png", b"x" * 500, deflate=True, size=1000),
+    "stored with two sizes": Entry(b"1/1/0.png", b"x" * 50, size=49),
+    "not deflate": Entry(b"1/1/0.png", b"\xff" * 50, method=8),
+    "bomb": Entry(b"1/1/0.png", BOMB, method=8, size=100, crc=0),
+    "bomb that says so": Entry(b"1/1/0.png", BOMB, method=8, size=50 << 20, crc=1),
+    "bzip2": Entry(b"1/1/0.png", b"BZh9", method=12),
+    "encrypted": Entry(b"1/1/0.png", b"x" * 50, flags=1),
+    "compressed size past the end": Entry(b"1/1/0.png", b"x", csize=1 << 30, size=1 << 30),
+    "4 GiB without ZIP64": Entry(b"1/1/0.png", b"x", csize=0xFFFFFFFF, size=0xFFFFFFFF),
+    "ZIP64 field too short": Entry(
+        b"1/1/0.png", b"x", csize=0xFFFFFFFF, size=0xFFFFFFFF, extra=struct.pack("<HHQ", 1, 8, 5)
+    ),
+    "ZIP64 beyond any file": Entry(
+        b"1/1/0.png",
+        b"x",
+        csize=0xFFFFFFFF,
+        size=0xFFFFFFFF,
+        extra=struct.pack("<HHQQ", 1, 16, 2**64 - 1, 2**64 - 1),
+    ),
+    "compressed size into the next": Entry(b"1/1/0.png", b"x", csize=100, size=100),
+    "offset past the end": Entry(b"1/1/0.png", b"x", offset=1 << 30),
+    "offset inside another": Entry(b"1/1/0.png", b"x", offset=7),
+    "no local header there": Entry(b"1/1/0.png", b"", offset=240),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_tile_fails_alone(tmp_path: Path, name: str) -> None:
+    entries = tiles()
+    entries[2] = BROKEN[name]
+    limits = Limits(tile_bytes=1 << 20)
+    tileset = opened(tmp_path, archive(entries), limits=limits)
+    tracemalloc.start()
+    with pytest.raises((InvalidMetadataError, LimitExceededError)) as caught:
+        tileset.tile(1, 1, 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    assert "1/1/0" in str(caught.value)
+    for number in (0, 1, 3, 4):
+        tile = tileset.tile(*PLACES[number])
+        assert tile is not None
+        assert tile.data == entries[number].data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PK",
+        b"not a ZIP" * 100,
+        READ["plain"][:-1],
+        READ["plain"][: len(READ["plain"]) // 2],
+        READ["plain"][:-30],
+        b"PK\5\6" + bytes(17),
+    ],
+)
+def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises((NotThisFormatError, InvalidMetadataError)):
+        opened(tmp_path, data)
+
+
+def test_an_empty_archive(tmp_path: Path) -> None:
+    tileset = opened(tmp_path, archive([]))
+    assert tileset.tile(0, 0, 0) is None
+    assert tileset.keys().shape == (0, 3)
+    assert list(tileset.entries()) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(READ["plain"]) - 1), st.integers(1, 255))
+def test_any_changed_byte_gives_the_right_bytes_or_our_error(at: int, change: int) -> None:
+    data = bytearray(READ["deflated" if at % 2 else "plain"])
+    at %= len(data)
+    data[at] ^= change
+    entries = {place: entry.data for place, entry in zip(PLACES, tiles(), strict=True)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.zip"
+        path.write_bytes(data)
+        try:
+            tileset = tapalcatl.archive(path)
+        except ComalError:
+            return
+        for place in entries:
+            try:
+                tile = tileset.tile(*place)
+            except ComalError:
+                continue
+            # The directory rules: a name changed there makes one tile of another.
+            assert tile is None or tile.data in entries.values()
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_a_name_that_was_changed_leads_to_no_other_tile(tmp_path: Path, deflate: bool) -> None:
+    data = archive(tiles(deflate=deflate))
+    at = data.rindex(b"1/1/0.png")
+    # One bit of the directory, which no checksum covers: the last of two names wins.
+    tileset = opened(tmp_path, data[: at + 2] + b"0" + data[at + 3 :])
+    for read in (tileset.tile, tileset.stored_tile):
+        with pytest.raises(InvalidMetadataError, match="another tile"):
+            read(1, 0, 0)
+    assert tileset.tile(1, 1, 0) is None
+    assert tileset.tile(1, 1, 1) is not None
+    with pytest.raises(InvalidMetadataError, match="another tile"):
+        tapalcatl.to_directory(tileset, tmp_path / "out")
+
+
+def test_a_local_header_that_is_shorter_than_it_seems(tmp_path: Path) -> None:
+    """Its payload is not where the directory alone would put it: the checksum tells."""
+    name, data = b"0/0/0.png", bytes(range(200))
+    crc = zlib.crc32(data)
+    local = wire.local_header(b"0", crc=crc, csize=len(data), size=len(data))
+    entry = local + data + bytes(len(name) - 1)
+    central = wire.central_header(name, offset=0, crc=crc, csize=len(data), size=len(data))
+    end = wire.end_records(count=1, size=len(central), offset=len(entry))
+    path = tmp_path / "a.zip"
+    path.write_bytes(entry + central + end)
+    with tapalcatl.open(path) as tileset:
+        tile = tileset.tile(0, 0, 0)
+        stored = tileset.stored_tile(0, 0, 0)
+    assert tile is not None
+    assert tile.data == data
+    assert stored is not None
+    assert stored.payload == data

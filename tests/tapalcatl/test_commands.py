@@ -1,0 +1,139 @@
+"""Commands, and tilesets behind the commands of all formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+import comal
+from comal.cli import root
+from comal.errors import NotInContainerError
+from comal.formats import adapter_of, open_any, sniff
+from comal.tapalcatl import TileSet
+from tests.servers.http import HttpServer
+from tests.support import needs_shared
+from tests.tapalcatl.answers import FOLDER
+from tests.tapalcatl.odd import Entry, archive, tiles
+
+PNG, MVT, FIRST = FOLDER / "t2/landcover-png", FOLDER / "t2/mvt-js", FOLDER / "t1/m4_nohash"
+
+
+def run(*arguments: Any, code: int = 0) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(root, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def answer(*arguments: Any, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*arguments, "--json", code=code).stdout)
+    return found
+
+
+def test_plan() -> None:
+    told = answer("tapalcatl", "plan", "0-14")
+    assert told["materializedZooms"] == [0, 3, 7, 11]
+    assert told["fits"] is True
+    boxed = answer("tapalcatl", "plan", "8", "--bbox", "5,45,10,50", "--metatile", "1")
+    assert boxed["entries"] < 65_536
+    text = run("tapalcatl", "plan", "0-12", "--materialized-zooms", "0", "--metatile", "8")
+    assert "over 64 KiB" in text.stderr
+    for wrong in (["x"], ["0-x"], ["0-4", "--bbox", "1,2"], ["0-4", "--materialized-zooms", "a"]):
+        run("tapalcatl", "plan", *wrong, code=2)
+
+
+@needs_shared
+def test_tile(tmp_path: Path) -> None:
+    told = answer("tapalcatl", "tile", MVT, "0/0/0", "--headers")
+    assert told["headers"]["ETag"] == '"d8786b3f"'
+    assert told["entry"] == "0/0/0.mvt"
+    run("tapalcatl", "tile", MVT, "0/0/0", "--headers")
+    run("tapalcatl", "tile", MVT, "0/0/0.mvt", "-o", tmp_path / "a", "--decode")
+    assert (tmp_path / "a").read_bytes()[:1] == b"\x1a"
+    assert len(run("tapalcatl", "tile", PNG, "5/10/23@2x.png").stdout_bytes) == 129
+    one = ("tapalcatl", "tile", FIRST, "4/9/13.mvt", "--t1-layer", "all", "--t1-metatile", "4")
+    assert len(run(*one).stdout_bytes) == 54
+    assert len(run(*one, "--size", "1024", "--t1-max-detail-zoom", "2").stdout_bytes) == 54
+    run("tapalcatl", "tile", MVT, "0/0/0.webp", code=3)
+    run("tapalcatl", "tile", MVT, "x", code=2)
+
+
+@needs_shared
+def test_extract(tmp_path: Path) -> None:
+    box = ("--bbox", "5,45,30,60")
+    told = answer("tapalcatl", "extract", PNG, "--dry-run", *box)
+    made = answer("tapalcatl", "extract", PNG, tmp_path / "x", *box)
+    assert told["tiles"] == made["tiles"] == 17
+    run("tapalcatl", "extract", PNG, tmp_path / "x", *box, code=10)
+    run("tapalcatl", "extract", PNG, tmp_path / "x", "--overwrite", *box)
+    run("tapalcatl", "extract", PNG, *box, code=2)
+
+
+@needs_shared
+def test_check() -> None:
+    assert answer("tapalcatl", "check", FIRST, "--t1-layer", "all")["total"] == 0
+    found = answer("tapalcatl", "check", FOLDER / "edge/bad-crc.zip", code=1)
+    assert found["counts"] == {"zip-crc": 1}
+    assert "zip-crc" in run("tapalcatl", "check", FOLDER / "edge/bad-crc.zip", code=1).stdout
+    assert answer("check", MVT)["ok"]
+    assert answer("check", FOLDER / "edge/bad-crc.zip", "--level", "structure")["ok"]
+
+
+@needs_shared
+def test_generic_commands(tmp_path: Path) -> None:
+    told = answer("info", MVT)
+    assert (told["format"], told["count"], told["archives"]) == ("tapalcatl", 85, 5)
+    assert answer("info", FOLDER / "edge/dead-zone.zip")["dead_space"] == 618
+    lines = run("ls", PNG, "--json").stdout.splitlines()
+    assert len(lines) == 1365
+    leaf = json.loads(lines[-1])
+    assert len(run("get", PNG, leaf["key"]).stdout_bytes) == 129
+    run("get", PNG, "9/0/0.png", code=3)
+    run("get", PNG, "README", code=3)
+    mended = tmp_path / "mended"
+    run("check", FOLDER / "edge/dead-zone.zip", "--repair", mended)
+    assert answer("check", mended)["ok"]
+    assert isinstance(comal.open(PNG), TileSet)
+
+
+@needs_shared
+def test_leaves_are_where_they_say() -> None:
+    for source in (MVT, FOLDER / "t2/mvt-js/0/0/0.zip"):
+        archive_of = adapter_of(sniff(source).format).archive(str(source))
+        for table in archive_of.leaves():
+            for row in table.to_pylist():
+                leaf = archive_of.leaf(row["key"])
+                assert (leaf.offset, leaf.size, leaf.type) == (
+                    row["offset"],
+                    row["size"],
+                    row["type"],
+                )
+                data = Path(leaf.href).read_bytes()[leaf.offset :][: leaf.size]
+                assert b"".join(archive_of.blocks(row["key"])) == data
+                assert leaf.type == "application/vnd.mapbox-vector-tile"
+        with pytest.raises(NotInContainerError):
+            archive_of.leaf("9/9/9.mvt")
+        archive_of.close()
+
+
+def test_what_is_recognised(tmp_path: Path, http_server: HttpServer) -> None:
+    places = {
+        "a.zip": archive(tiles()),
+        "b.zip": archive([Entry(b"0/0/0", b"x")], b""),
+        "c.zip": archive(tiles(), stub=b"#!/bin/sh\n"),
+        "d.json": b'\n{"formats": {"png": "image/png"}, "source": "{z}/{x}/{y}.zip"}',
+        "t/meta.json": b'{"tapalcatl": "2.0.0", "source": "{z}/{x}/{y}.zip", "formats": {}}',
+    }
+    for name, data in places.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+        assert sniff(tmp_path / name).format.name == "tapalcatl"
+    assert sniff(tmp_path / "t").format.name == "tapalcatl"
+    http_server.put("t/meta.json", places["t/meta.json"])
+    assert sniff(http_server.url_for("t")).format.name == "tapalcatl"
+    assert isinstance(open_any(tmp_path / "c.zip"), TileSet)
+    described = adapter_of(sniff(http_server.url_for("t")).format).archive(http_server.url_for("t"))
+    assert described.describe()["count"] is None

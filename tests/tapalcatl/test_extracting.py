@@ -1,0 +1,167 @@
+"""Parts of tilesets, with the bytes, headers and times of their tiles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shapely
+
+from comal import tapalcatl
+from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from comal.tapalcatl.addressing import tile_bounds
+from tests.servers.http import HttpServer
+from tests.support import needs_shared
+from tests.tapalcatl.answers import FOLDER
+
+pytestmark = needs_shared
+PNG, MVT = FOLDER / "t2/landcover-png", FOLDER / "t2/mvt-js"
+
+
+def inside(keys: Any, shape: Any, zooms: range) -> list[list[int]]:
+    """Those tiles that a geometry touches with more than an edge."""
+    found = []
+    for z, x, y in keys:
+        box = shapely.box(*tile_bounds(z, x, y))
+        touched = shapely.intersects(box, shape) and not shapely.touches(box, shape)
+        if z in zooms and touched:
+            found.append([z, x, y])
+    return found
+
+
+@pytest.mark.parametrize(
+    "bbox", [(5, 45, 30, 60), (-180, -85, 180, 85), (0.5, 0.5, 0.6, 0.6), (-179, -80, -91, 66)]
+)
+def test_a_box(tmp_path: Path, bbox: tuple[float, float, float, float]) -> None:
+    whole = tapalcatl.open(PNG)
+    made = tapalcatl.extract(PNG, tmp_path / "x", bbox=bbox)
+    part = tapalcatl.open(tmp_path / "x")
+    assert part.keys().tolist() == inside(whole.keys().tolist(), shapely.box(*bbox), range(6))
+    assert made.tiles == len(part.keys())
+    assert all(part.tile(*key) == whole.tile(*key) for key in part.keys().tolist())
+    assert part.metadata.materialized_zooms == (0, 4)
+    assert tapalcatl.check(tmp_path / "x").ok
+
+
+def test_zooms_headers_and_times(tmp_path: Path) -> None:
+    tapalcatl.extract(MVT, tmp_path / "x", min_zoom=0, max_zoom=1)
+    part, whole = tapalcatl.open(tmp_path / "x"), tapalcatl.open(MVT)
+    assert sorted({z for z, _, _ in part.keys().tolist()}) == [0, 1]
+    tile = part.tile(0, 0, 0)
+    assert tile == whole.tile(0, 0, 0)
+    assert tile is not None
+    assert tile.header("X-Fixture") == "root"
+    assert part.metadata.extra["vector_layers"] == whole.metadata.extra["vector_layers"]
+
+
+TRIANGLE = {"type": "Polygon", "coordinates": [[[5, 45], [40, 45], [40, 70], [5, 45]]]}
+
+
+@pytest.mark.parametrize("form", ["mapping", "text", "file", "feature", "collection", "shapely"])
+def test_an_outline(tmp_path: Path, form: str) -> None:
+    feature = {"type": "Feature", "properties": {}, "geometry": TRIANGLE}
+    forms: dict[str, Any] = {
+        "mapping": TRIANGLE,
+        "text": json.dumps(TRIANGLE),
+        "file": tmp_path / "area.geojson",
+        "feature": feature,
+        "collection": {"type": "FeatureCollection", "features": [feature]},
+        "shapely": shapely.from_geojson(json.dumps(TRIANGLE)),
+    }
+    (tmp_path / "area.geojson").write_text(json.dumps(TRIANGLE))
+    tapalcatl.extract(PNG, tmp_path / "x", geometry=forms[form])
+    found = tapalcatl.open(tmp_path / "x").keys().tolist()
+    keys = tapalcatl.open(PNG).keys().tolist()
+    assert found == inside(keys, forms["shapely"], range(6))
+
+
+def test_a_background(tmp_path: Path) -> None:
+    made = tapalcatl.extract(PNG, tmp_path / "x", bbox=(5, 45, 6, 46), overview_zoom=2)
+    keys = tapalcatl.open(tmp_path / "x").keys().tolist()
+    assert len(keys) == made.tiles == 1 + 4 + 16 + 3
+    assert tapalcatl.check(tmp_path / "x").ok
+
+
+def test_across_the_antimeridian(tmp_path: Path) -> None:
+    tapalcatl.extract(PNG, tmp_path / "x", bbox=(170, -10, -170, 10))
+    keys = tapalcatl.open(tmp_path / "x").keys().tolist()
+    assert {x for z, x, _ in keys if z == 5} == {0, 31}
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    found = tapalcatl.extract(PNG, bbox=(5, 45, 30, 60), dry_run=True)
+    assert found.built is None
+    made = tapalcatl.extract(PNG, tmp_path / "x", bbox=(5, 45, 30, 60))
+    assert (found.tiles, found.bytes, found.archives) == (made.tiles, made.bytes, made.archives)
+    assert found.transferred >= found.bytes
+    assert json.loads(json.dumps(made.to_dict()))["tiles"] == found.tiles
+
+
+def test_from_a_server(tmp_path: Path, http_server: HttpServer) -> None:
+    url = http_server.serve_folder(PNG, "t") + "/meta.json"
+    told = tapalcatl.extract(url, bbox=(5, 45, 30, 60), dry_run=True)
+    # The document, and one tail for each archive that the box touches; nothing is listed.
+    assert len(http_server.requests) == 1 + told.directories == 3
+    http_server.reset()
+    made = tapalcatl.extract(url, tmp_path / "x", bbox=(5, 45, 30, 60))
+    local = tapalcatl.extract(PNG, tmp_path / "y", bbox=(5, 45, 30, 60))
+    assert made.tiles == local.tiles
+    files = sorted(p.relative_to(tmp_path / "x") for p in (tmp_path / "x").rglob("*.zip"))
+    assert all(
+        (tmp_path / "x" / name).read_bytes() == (tmp_path / "y" / name).read_bytes()
+        for name in files
+    )
+    assert len(http_server.requests) < 40
+
+
+def test_from_the_first_generation(tmp_path: Path) -> None:
+    source = tapalcatl.open(FOLDER / "t1/m4_nohash", metatile=4, layer="all")
+    point = {"type": "Point", "coordinates": [10, 10]}
+    made = tapalcatl.extract(source, tmp_path / "x", geometry=point)
+    part = tapalcatl.open(tmp_path / "x")
+    keys = part.keys().tolist()
+    assert [z for z, _, _ in keys] == [0, 1, 2, 3, 4]
+    assert made.tiles == 5 * 3
+    for key in keys:
+        for ext in ("mvt", "json", "topojson"):
+            one, other = part.tile(*key, ext=ext), source.tile(*key, ext=ext)
+            assert one is not None
+            assert other is not None
+            assert one.data == other.data
+
+
+def test_from_a_single_archive(tmp_path: Path) -> None:
+    archive = FOLDER / "t2/landcover-png/0/0/0.zip"
+    made = tapalcatl.extract(archive, tmp_path / "x", bbox=(5, 45, 30, 60))
+    assert made.tiles == 4
+
+
+def test_another_layout(tmp_path: Path) -> None:
+    tapalcatl.extract(PNG, tmp_path / "x", metatile=1, materialized_zooms=[0, 2])
+    part = tapalcatl.open(tmp_path / "x")
+    assert (part.metadata.metatile, part.metadata.materialized_zooms) == (1, (0, 2))
+    assert len(part.keys()) == 1365
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    for options in (
+        {"bbox": (0, 0, 1, 1), "geometry": TRIANGLE},
+        {"min_zoom": 5, "max_zoom": 4},
+        {"max_zoom": 40},
+        {"bbox": (0, 0, 1)},
+        {"geometry": {"type": "Nonsense"}},
+        {"geometry": {"type": "GeometryCollection", "geometries": []}},
+    ):
+        with pytest.raises(InvalidInputError):
+            tapalcatl.extract(PNG, tmp_path / "x", **options)
+    with pytest.raises(InvalidInputError, match="target"):
+        tapalcatl.extract(PNG)
+    with pytest.raises(InvalidInputError):
+        tapalcatl.extract(PNG, tmp_path / "x", min_zoom=9)
+    with pytest.raises(ObjectNotFoundError):
+        tapalcatl.extract(PNG, tmp_path / "x", geometry=tmp_path / "nothing.geojson")
+    (tmp_path / "x").mkdir()
+    with pytest.raises(ConflictError):
+        tapalcatl.extract(PNG, tmp_path / "x", max_zoom=1)

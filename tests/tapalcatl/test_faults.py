@@ -1,0 +1,214 @@
+"""Each call that changes files fails, or is the last one: nothing is torn, silent or lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import tapalcatl
+from comal.errors import ComalError
+from tests.faults import operations
+from tests.faults.harness import (
+    KILL,
+    REMOVALS,
+    Faults,
+    chosen,
+    faults,
+    listing,
+    visible,
+)
+from tests.tapalcatl.making import pyramid, read_pmtiles, write_mbtiles
+
+HERE = "tests.faults.operations:"
+WHOLE = {
+    "build": 6,
+    "build_from_file": 6,
+    "replace_tileset": 6,
+    "to_mbtiles": 6,
+    "to_pmtiles": 6,
+}
+"""What appears as a whole, and with how many calls of each the fault happens."""
+CHANGES = {"put": 8, "put_into_archive": 8, "delete": 6, "compact": 7, "edit": 5}
+Content = dict[str, Any]
+
+
+@dataclass
+class Place:
+    """A folder to write to, with sources beside it."""
+
+    faults: Faults
+    folder: Path
+
+    def prepare(self, operation: str) -> None:
+        """An empty folder, or one with what is to be changed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        if operation in CHANGES or operation == "replace_tileset":
+            kind = "used" if operation == "compact" else "tiles"
+            shutil.copytree(self.folder.parent / kind, self.folder / "out")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    root = tmp_path_factory.mktemp("faults")
+    write_mbtiles(root / "source.mbtiles", pyramid(3))
+    (root / "to").mkdir()
+    operations.build(str(root / "to"))
+    shutil.copytree(root / "to" / "out", root / "tiles")
+    operations.put(str(root / "to"))
+    operations.delete(str(root / "to"))
+    (root / "to" / "out").rename(root / "used")
+    with faults(root) as found:
+        yield Place(found, root / "to")
+
+
+@pytest.mark.parametrize("operation", WHOLE)
+def test_what_appears_as_a_whole(place: Place, operation: str) -> None:
+    place.prepare(operation)
+    old = listing(place.folder)
+    good = place.faults.run(HERE + operation, place.folder)
+    new = listing(place.folder)
+    assert good.how == "done", good.text
+    assert new == visible(new) != old
+    for kind, number, at in chosen(good.calls, operation, WHOLE[operation]):
+        place.prepare(operation)
+        came = place.faults.run(HERE + operation, place.folder, number, at)
+        what = f"{kind} at call {at} ({came.struck}): {came}"
+        left = listing(place.folder)
+        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
+        if came.how == "done":
+            assert visible(left) == new, what
+        else:
+            assert visible(left) in (old, new), what
+        if came.how == "error":
+            assert came.error == "StorageError", what
+        # What a build of a file has finished is kept for the next attempt, where it says so.
+        if came.how == "done" and came.struck not in REMOVALS:
+            assert left == visible(left), what
+        if came.how == "error" and came.struck not in REMOVALS:
+            assert operation == "build_from_file" or left == visible(left), what
+        if kind in ("EINTR", "short"):
+            assert came.how == "done", what
+        if visible(left) == old and kind in ("kill", "ENOSPC"):
+            again = place.faults.run(HERE + operation, place.folder)
+            assert again.how == "done", f"{what}\n{again}"
+            after = listing(place.folder)
+            assert visible(after) == new, what
+            assert not [name for name in after if name.startswith(".out.build")], what
+    assert not [path for path in place.folder.parent.iterdir() if path.name.startswith(".")]
+
+
+def archives(tree: Path) -> dict[str, Content]:
+    """Entries of each archive by CPython's zipfile, and the document."""
+    found: dict[str, Content] = {"meta.json": json.loads((tree / "meta.json").read_bytes())}
+    for path in sorted(tree.rglob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+            # A comment may be filled up with spaces.
+            content: Content = {name: archive.read(name) for name in archive.namelist()}
+            content["comment"] = archive.comment.rstrip()
+        found[path.relative_to(tree).as_posix()] = content
+    return found
+
+
+def recovered(tree: Path) -> int:
+    """Bytes that were behind the last valid ends of archives."""
+    return sum(
+        tapalcatl.recover(path) for path in sorted(tree.rglob("*.zip")) if path.name[0] != "."
+    )
+
+
+def read_all(tree: Path, old: dict[str, Content], new: dict[str, Content]) -> None:
+    """Every tile before anything is mended: as it was, as it is to be, or an error."""
+
+    def known(state: dict[str, Content], name: str) -> Any:
+        return next((one[name] for one in state.values() if name in one), None)
+
+    try:
+        tileset = tapalcatl.open(tree)
+    except ComalError:
+        return
+    with tileset:
+        for key in [*pyramid(3)]:
+            name = "{}/{}/{}".format(*key)
+            names = [f"{name}.png", f"{name}.json"]
+            for one, ext in zip(names, ("png", "json"), strict=True):
+                try:
+                    tile = tileset.tile(*key, ext=ext)
+                except ComalError:
+                    continue
+                data = None if tile is None else tile.data
+                assert data in (known(old, one), known(new, one)), one
+
+
+def assert_legal(
+    now: dict[str, Content],
+    old: dict[str, Content],
+    new: dict[str, Content],
+    what: str,
+    *,
+    torn: bool,
+) -> None:
+    """Each file is as it was or as it is to be.
+
+    A comment is written over in place, by one small call: nothing but it may be `torn`.
+    """
+    for name in set(visible({**old, **new, **now})):
+        found = now.get(name)
+        states = [old.get(name), new.get(name)]
+        if torn and found is not None and found not in states:
+            found = {**found, "comment": b""}
+            states = [None if one is None else {**one, "comment": b""} for one in states]
+        assert found in states, f"{name}: {what}"
+
+
+@pytest.mark.parametrize("operation", CHANGES)
+def test_changes_in_place(place: Place, operation: str) -> None:
+    place.prepare(operation)
+    tree = place.folder / "out"
+    old, before = archives(tree), {path: path.read_bytes() for path in tree.rglob("*.zip")}
+    good = place.faults.run(HERE + operation, place.folder)
+    new = archives(tree)
+    assert good.how == "done", good.text
+    assert set(listing(place.folder)) == set(visible(listing(place.folder)))
+    assert new != old or operation == "compact"
+    for kind, number, at in chosen(good.calls, operation, CHANGES[operation]):
+        place.prepare(operation)
+        came = place.faults.run(HERE + operation, place.folder, number, at)
+        what = f"{kind} at call {at} ({came.struck}): {came}"
+        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
+        left = listing(place.folder)
+        if came.how == "error":
+            assert came.error == "StorageError", what
+        if came.how != "killed" and came.struck not in REMOVALS:
+            assert left == visible(left), what
+        if operation in ("put", "put_into_archive", "delete"):
+            for path, data in before.items():
+                assert path.read_bytes().startswith(data), what
+        if kind in ("EINTR", "short"):
+            assert came.how == "done", what
+        read_all(tree, old, new)
+        recovered(tree)
+        now = archives(tree)
+        if came.how == "done":
+            assert now == new, what
+        assert_legal(now, old, new, what, torn=operation == "edit" and came.how == "killed")
+        if came.how == "done" or kind == "EIO":
+            continue
+        again = place.faults.run(HERE + operation, place.folder)
+        assert again.how == "done", f"{what}\n{again}"
+        after = archives(tree)
+        assert visible(after) == new, what
+
+
+def test_what_is_exported_is_right(place: Place) -> None:
+    place.prepare("to_pmtiles")
+    assert place.faults.run(HERE + "to_pmtiles", place.folder).how == "done"
+    assert read_pmtiles(place.folder / "out.pmtiles") == pyramid(3)

@@ -1,0 +1,422 @@
+"""Building tilesets: what is in the archives, what they say, and where each tile is found."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from comal import tapalcatl
+from comal.errors import ConflictError, InvalidInputError, ObjectChangedError
+from comal.grid.morton import interleave
+from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
+from comal.tapalcatl.sources.base import Square, Tiles
+from comal.tapalcatl.sources.given import Given
+from comal.tapalcatl.writing import archives
+from tests.tapalcatl.making import listed, payload, pyramid, sparse, unzipped, write_mbtiles
+
+
+def comments(tree: Path) -> dict[str, dict[str, Any]]:
+    found = {}
+    for path in tree.rglob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            text = archive.comment.decode("ascii")
+        assert text.isprintable()
+        found[path.relative_to(tree).with_suffix("").as_posix()] = json.loads(text)
+    return found
+
+
+def test_every_tile_is_where_arithmetic_says(tmp_path: Path) -> None:
+    tiles = pyramid(5)
+    made = tapalcatl.build(listed(tiles), tmp_path / "out", materialized_zooms=[0, 4])
+    assert (made.tiles, made.min_zoom, made.max_zoom) == (len(tiles), 0, 5)
+    assert unzipped(tmp_path / "out") == {
+        f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()
+    }
+    with tapalcatl.open(tmp_path / "out" / "meta.json") as tileset:
+        for key, data in tiles.items():
+            tile = tileset.tile(*key)
+            assert tile is not None
+            assert tile.data == data
+    for root, said in comments(tmp_path / "out").items():
+        assert said["root"] == root
+        assert said["formats"] == {"png": "image/png"}
+        zoom = int(root.split("/")[0])
+        assert (said["minzoom"], said["maxzoom"]) == {0: (0, 3), 4: (4, 5)}[zoom]
+
+
+def test_entries_stand_by_zoom_and_morton_code(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(4)), tmp_path / "out", metatile=4, materialized_zooms=[0, 2])
+    for path in (tmp_path / "out").rglob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            names = [tuple(map(int, name[:-4].split("/"))) for name in archive.namelist()]
+            offsets = [info.header_offset for info in archive.infolist()]
+        assert names == sorted(names, key=lambda key: (key[0], int(interleave(key[1], key[2]))))
+        assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize("kind", ["png", "mvt", "pbf", "json"])
+def test_only_what_is_not_compressed_is_deflated(tmp_path: Path, kind: str) -> None:
+    tiles = pyramid(2, kind=kind)
+    tapalcatl.build(listed(tiles), tmp_path / "out")
+    meta = json.loads((tmp_path / "out" / "meta.json").read_text())
+    types = {
+        "png": {"png": "image/png"},
+        "json": {"json": "application/json"},
+        "pbf": {"mvt": "application/vnd.mapbox-vector-tile"},
+        "mvt": {
+            "mvt": [
+                {"Content-Type": "application/vnd.mapbox-vector-tile"},
+                {"Content-Encoding": "gzip"},
+            ]
+        },
+    }
+    assert meta["formats"] == types[kind]
+    with zipfile.ZipFile(tmp_path / "out" / "0" / "0" / "0.zip") as archive:
+        methods = {info.compress_type for info in archive.infolist()}
+    small = {"json": {8}, "png": {0}, "mvt": {0}}
+    assert methods == small.get(kind, methods)
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        for key, data in tiles.items():
+            tile = tileset.tile(*key)
+            assert tile is not None
+            assert tile.data == data
+
+
+def test_compression_by_choice(tmp_path: Path) -> None:
+    tiles = pyramid(1, kind="json")
+    for choice, expected in (("store", {0}), ("deflate", {8})):
+        tapalcatl.build(listed(tiles), tmp_path / choice, compression=choice)
+        with zipfile.ZipFile(tmp_path / choice / "0" / "0" / "0.zip") as archive:
+            assert {info.compress_type for info in archive.infolist()} == expected
+    with pytest.raises(InvalidInputError, match="compression"):
+        tapalcatl.build(listed(tiles), tmp_path / "no", compression="lzma")
+
+
+def test_tiles_of_another_encoding_say_so(tmp_path: Path) -> None:
+    tiles = pyramid(1, kind="mvt")
+    tiles[1, 1, 1] = payload(1, 1, 1, "pbf")
+    tapalcatl.build(listed(tiles), tmp_path / "out")
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        odd, plain = tileset.tile(1, 1, 1), tileset.tile(1, 0, 0)
+    assert odd is not None
+    assert plain is not None
+    assert (odd.content_encoding, plain.content_encoding) == ("identity", "gzip")
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    tiles = sparse(300, 9)
+    path = write_mbtiles(tmp_path / "a.mbtiles", tiles, [("name", "x")])
+    found = []
+    with ThreadPoolExecutor(3) as threads, ProcessPoolExecutor(1) as processes:
+        for number, executor in enumerate((None, threads, processes)):
+            out = tmp_path / f"out{number}"
+            tapalcatl.build(path, out, executor=executor)
+            files = sorted(path for path in out.rglob("*") if path.is_file())
+            found.append({file.relative_to(out): file.read_bytes() for file in files})
+    assert found[0] == found[1] == found[2]
+    other = write_mbtiles(tmp_path / "b.mbtiles", dict(reversed(list(tiles.items()))))
+    tapalcatl.build(other, tmp_path / "other", name="x")
+    again = {
+        file.relative_to(tmp_path / "other"): file.read_bytes()
+        for file in (tmp_path / "other").rglob("*.zip")
+    }
+    assert again == {name: data for name, data in found[0].items() if name.suffix == ".zip"}
+
+
+def test_large_groups_are_streamed_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiles = sparse(200, 8) | pyramid(3, kind="json")
+    first = {key: data for key, data in tiles.items() if data.startswith(b"\x89")}
+    for chosen in (first, pyramid(4, kind="json")):
+        out = tmp_path / str(len(chosen))
+        out.mkdir()
+        tapalcatl.build(listed(chosen), out / "a")
+        with monkeypatch.context() as patch:
+            patch.setattr(archives, "HELD", 100)
+            patch.setattr(archives.ArchiveWriter, "held", 100, raising=False)
+            tapalcatl.build(listed(chosen), out / "b")
+        made = [
+            {
+                file.relative_to(out / side): file.read_bytes()
+                for file in (out / side).rglob("*.zip")
+            }
+            for side in "ab"
+        ]
+        assert made[0] == made[1]
+
+
+LAYOUTS = st.tuples(
+    st.sampled_from([1, 2, 4, 8]),
+    st.sets(st.integers(1, 6), max_size=3).map(lambda zooms: [0, *sorted(zooms)]),
+)
+
+
+@given(
+    st.sets(
+        st.integers(0, 7).flatmap(
+            lambda z: st.tuples(
+                st.just(z), st.integers(0, (1 << z) - 1), st.integers(0, (1 << z) - 1)
+            )
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    LAYOUTS,
+)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_pyramid_in_any_layout_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: set[tuple[int, int, int]],
+    layout: tuple[int, list[int]],
+) -> None:
+    out = tmp_path_factory.mktemp("any") / "out"
+    tiles = {key: payload(*key, "json") for key in sorted(keys)}
+    metatile, zooms = layout
+    tapalcatl.build(listed(tiles), out, metatile=metatile, materialized_zooms=zooms)
+    with tapalcatl.open(out) as tileset:
+        assert {tuple(key) for key in tileset.keys().tolist()} == keys
+        for key, data in tiles.items():
+            tile = tileset.tile(*key)
+            assert tile is not None
+            assert tile.data == data
+    assert tapalcatl.check(out, level="full").ok
+
+
+def test_metadata_of_the_source_and_of_the_caller(tmp_path: Path) -> None:
+    about = [
+        ("name", "Łódź"),
+        ("description", "old"),
+        ("format", "png"),
+        ("bounds", "-10,-20,30,40"),
+        ("center", "1,2,3"),
+        ("attribution", "them"),
+        ("type", "overlay"),
+        ("json", '{"vector_layers": [{"id": "a"}]}'),
+    ]
+    path = write_mbtiles(tmp_path / "a.mbtiles", pyramid(3), about)
+    tapalcatl.build(
+        path, tmp_path / "out", description="new", metadata={"attribution": None, "x": 1}
+    )
+    text = (tmp_path / "out" / "meta.json").read_bytes()
+    assert text.isascii()
+    meta = json.loads(text)
+    assert meta["name"] == "Łódź"
+    assert meta["description"] == "new"
+    assert (meta["center"], meta["x"]) == ([1.0, 2.0, 3], 1)
+    assert meta["vector_layers"] == [{"id": "a"}]
+    assert not {"attribution", "type", "format", "json"} & meta.keys()
+
+
+def test_bounds_are_never_too_narrow(tmp_path: Path) -> None:
+    tiles = {(5, 3, 4): payload(5, 3, 4), (2, 3, 3): payload(2, 3, 3)}
+    tapalcatl.build(listed(tiles), tmp_path / "out", bounds=(-1, -1, 1, 1), materialized_zooms=[0])
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        assert all(tileset.tile(*key) is not None for key in tiles)
+    tight = {(5, 16, 15): payload(5, 16, 15)}
+    made = tapalcatl.build(listed(tight), tmp_path / "tight", bounds=(1, 1, 2, 2))
+    assert made.bounds == (1, 1, 2, 2)
+
+
+def test_long_lists_of_layers_stay_in_the_document(tmp_path: Path) -> None:
+    layers = [{"id": f"layer {number}", "fields": {"name": "String"}} for number in range(2_000)]
+    with pytest.warns(TapalcatlWarning, match="vector_layers"):
+        tapalcatl.build(
+            listed(pyramid(1)), tmp_path / "out", name="n", metadata={"vector_layers": layers}
+        )
+    assert json.loads((tmp_path / "out" / "meta.json").read_text())["vector_layers"] == layers
+    said = comments(tmp_path / "out")["0/0/0"]
+    assert said["name"] == "n"
+    assert "vector_layers" not in said
+
+
+def test_headers_times_and_scales(tmp_path: Path) -> None:
+    tiles = [
+        NewTile(0, 0, 0, payload(0, 0, 0), "png", 2, (("X-A", "b"),), 1_541_013_027),
+        NewTile(1, 0, 0, payload(1, 0, 0), "png", 2),
+    ]
+    tapalcatl.build(
+        tiles, tmp_path / "out", times="source", entry_headers={(1, 0, 0): (("X-C", "d"),)}
+    )
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        one, two = tileset.tile(0, 0, 0, scale=2), tileset.tile(1, 0, 0)
+    assert one is not None
+    assert two is not None
+    assert (one.header("x-a"), two.header("X-C")) == ("b", "d")
+    # The odd second is only in the extra field.
+    assert one.modified == 1_541_013_027
+    with zipfile.ZipFile(tmp_path / "out" / "0" / "0" / "0.zip") as archive:
+        first, second = archive.infolist()
+    assert first.filename == "0/0/0@2x.png"
+    assert first.date_time == (2018, 10, 31, 19, 10, 26)
+    assert struct.unpack("<HHBi", first.extra) == (0x5455, 5, 1, 1_541_013_027)
+    assert (second.date_time, second.extra) == ((1980, 1, 1, 0, 0, 0), b"")
+
+
+@pytest.mark.parametrize("time", [1_541_013_026, "2018-10-31T19:10:26Z"])
+def test_one_time_for_all(tmp_path: Path, time: Any) -> None:
+    tapalcatl.build(listed(pyramid(1)), tmp_path / "out", times=time, exact_times=True)
+    with zipfile.ZipFile(tmp_path / "out" / "0" / "0" / "0.zip") as archive:
+        assert {info.date_time for info in archive.infolist()} == {(2018, 10, 31, 19, 10, 26)}
+        assert {len(info.extra) for info in archive.infolist()} == {9}
+
+
+def test_hashes_in_paths(tmp_path: Path) -> None:
+    tiles = pyramid(5)
+    tapalcatl.build(listed(tiles), tmp_path / "out", hash_in_path=True)
+    assert (tmp_path / "out" / "0bd23" / "0" / "0" / "0.zip").is_file()
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        assert all(tileset.tile(*key) is not None for key in tiles)
+
+
+def test_generation_1(tmp_path: Path) -> None:
+    tiles = pyramid(5, kind="pbf")
+    for number, settings1 in enumerate(
+        (
+            Generation1(metatile=4, layer="all"),
+            Generation1(metatile=8, layer="all", layout="prefix-hash", prefix="abc"),
+            Generation1(metatile=2, max_detail_zoom=3, layout="hash-prefix", prefix="p"),
+        )
+    ):
+        out = tmp_path / str(number)
+        tapalcatl.build(listed(tiles), out, version=1, generation1=settings1, ext="mvt")
+        assert not (out / "meta.json").exists()
+        tileset = tapalcatl.open(
+            out,
+            version=1,
+            metatile=settings1.metatile,
+            layer=settings1.layer,
+            layout=settings1.layout,
+            prefix=settings1.prefix,
+            max_detail_zoom=settings1.max_detail_zoom,
+        )
+        with tileset:
+            for key, data in tiles.items():
+                tile = tileset.tile(*key, ext="mvt")
+                assert tile is not None
+                assert tile.data == data
+            back = tapalcatl.build(tileset, tmp_path / f"back{number}")
+        assert back.tiles == len(tiles)
+        assert unzipped(tmp_path / f"back{number}") == {
+            f"{z}/{x}/{y}.mvt": data for (z, x, y), data in tiles.items()
+        }
+
+
+def test_what_cannot_be_built(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="without tiles"):
+        tapalcatl.build([], tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="above the first"):
+        tapalcatl.build(listed(pyramid(3)), tmp_path / "out", materialized_zooms=[2])
+    with pytest.raises(InvalidInputError, match="version"):
+        tapalcatl.build(listed(pyramid(1)), tmp_path / "out", version=3)
+    with pytest.raises(InvalidInputError, match="outside of its zoom"):
+        tapalcatl.build([(1, 2, 0, b"x")], tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="cannot set"):
+        tapalcatl.build(
+            listed(pyramid(1)), tmp_path / "out", entry_headers={(0, 0, 0): (("Set-Cookie", "x"),)}
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_targets_are_not_touched_unless_told(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(1)), tmp_path / "out")
+    before = (tmp_path / "out" / "meta.json").read_bytes()
+    with pytest.raises(ConflictError):
+        tapalcatl.build(listed(pyramid(2)), tmp_path / "out")
+    assert (tmp_path / "out" / "meta.json").read_bytes() == before
+    made = tapalcatl.build(listed(pyramid(2)), tmp_path / "out", overwrite=True)
+    assert len(unzipped(tmp_path / "out")) == made.tiles == 21
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+class Breaking(Given):
+    """Tiles of which one cannot be read, for a while."""
+
+    broken = True
+    reads = 0
+
+    @property
+    def identity(self) -> str:
+        return "breaking"
+
+    def read(self, square: Square) -> Tiles:
+        self.reads += 1
+        if self.broken and square.z == 5 and square.x >= 16:
+            raise ObjectChangedError("gone")
+        return super().read(square)
+
+
+def test_a_broken_build_is_gone_on_with(tmp_path: Path) -> None:
+    tiles = pyramid(6)
+    source = Breaking(listed(tiles))
+    layout: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 3]}
+    with pytest.raises(ObjectChangedError):
+        tapalcatl.build(source, tmp_path / "out", **layout)
+    assert not (tmp_path / "out").exists()
+    work = tmp_path / ".out.build"
+    finished = sorted(work.rglob("*.zip"))
+    assert finished
+    assert not list(work.rglob("*.part"))
+    # One of them is damaged meanwhile: it is written again.
+    finished[0].write_bytes(finished[0].read_bytes()[:-30])
+    source.broken = False
+    made = tapalcatl.build(source, tmp_path / "out", **layout)
+    source.close()
+    assert made.kept == len(finished) - 1
+    assert unzipped(tmp_path / "out") == {
+        f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_another_build_starts_anew(tmp_path: Path) -> None:
+    source = Breaking(listed(pyramid(5)))
+    with pytest.raises(ObjectChangedError):
+        tapalcatl.build(source, tmp_path / "out", metatile=1, materialized_zooms=[0, 3])
+    source.broken = False
+    made = tapalcatl.build(source, tmp_path / "out", metatile=2)
+    source.close()
+    assert made.kept == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_without_resume_nothing_stays(tmp_path: Path) -> None:
+    source = Breaking(listed(pyramid(5)))
+    with closing(source), pytest.raises(ObjectChangedError):
+        tapalcatl.build(source, tmp_path / "out", resume=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    made = tapalcatl.build(
+        listed(pyramid(5)),
+        tmp_path / "out",
+        progress=lambda done, total, what: told.append((done, total)),
+    )
+    assert told[-1] == (made.archives, made.archives)
+
+
+def test_iterables_are_read_once(tmp_path: Path) -> None:
+    def tiles() -> Iterator[tuple[int, int, int, bytes]]:
+        yield (0, 0, 0, b"\x89PNG first")
+        yield (1, 1, 1, payload(1, 1, 1))
+        yield (0, 0, 0, payload(0, 0, 0))
+
+    tapalcatl.build(tiles(), tmp_path / "out")
+    assert unzipped(tmp_path / "out") == {
+        "0/0/0.png": payload(0, 0, 0),
+        "1/1/1.png": payload(1, 1, 1),
+    }

@@ -1,0 +1,369 @@
+"""Updates by appending: old bytes stay, a crash loses nothing, somebody else is kept out."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import tapalcatl
+from comal.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from comal.plan import run
+from comal.storage import open_source
+from comal.storage.targetlock import locked
+from comal.ziparchive import directory_plan
+from tests.tapalcatl.making import PNG, listed, payload, pyramid, unzipped
+
+NEW = PNG + b"another one"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    tapalcatl.build(
+        listed(pyramid(3)), tmp_path / "out", metatile=1, materialized_zooms=[0, 2], name="a name"
+    )
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def archive(tree: Path) -> Path:
+    return tree / "2" / "1" / "1.zip"
+
+
+def content(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as opened:
+        assert opened.testzip() is None
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def is_sound(tree: Path) -> bool:
+    """Whether nothing is wrong but that tiles of these tests are no pictures."""
+    problems = tapalcatl.check(tree).problems
+    return {one.code for one in problems if one.severity == "error"} <= {"tile-image"}
+
+
+def test_put_replaces_and_adds_behind_the_old_end(archive: Path) -> None:
+    before, was = archive.read_bytes(), content(archive)
+    changed = tapalcatl.put(archive, [(3, 2, 2, NEW), (3, 3, 3, b"RIFF....WEBPxx")])
+    assert (changed.replaced, changed.added, changed.archives) == (1, 1, 1)
+    assert archive.read_bytes().startswith(before)
+    assert content(archive) == {**was, "3/2/2.png": NEW, "3/3/3.webp": b"RIFF....WEBPxx"}
+    with zipfile.ZipFile(archive) as opened:
+        said = json.loads(opened.comment)
+    assert set(said["formats"]) == {"png", "webp"}
+
+
+def test_readers_with_the_old_directory_stay_right(archive: Path) -> None:
+    with archive.open("rb") as file, zipfile.ZipFile(file) as old:
+        was = {name: old.read(name) for name in old.namelist()}
+        tapalcatl.put(archive, [(3, 2, 2, NEW)])
+        tapalcatl.delete(archive, [(3, 3, 3)])
+        assert {name: old.read(name) for name in old.namelist()} == was
+
+
+def test_an_open_tileset_sees_the_new_tile(tree: Path) -> None:
+    with tapalcatl.open(tree, recheck=0) as tileset:
+        assert tileset.tile(3, 2, 2) is not None
+        tapalcatl.put(tree, [(3, 2, 2, NEW)])
+        tile = tileset.tile(3, 2, 2)
+    assert tile is not None
+    assert tile.data == NEW
+
+
+def test_delete_leaves_the_bytes(archive: Path) -> None:
+    before, was = archive.read_bytes(), content(archive)
+    changed = tapalcatl.delete(archive, [(3, 2, 2), (3, 2, 2), (3, 0, 0)])
+    assert (changed.deleted, changed.absent) == (1, 1)
+    assert archive.read_bytes().startswith(before)
+    del was["3/2/2.png"]
+    assert content(archive) == was
+    everything = [tuple(map(int, name[:-4].split("/"))) for name in was]
+    tapalcatl.delete(archive, everything)  # type: ignore[arg-type]
+    assert content(archive) == {}
+    assert tapalcatl.recover(archive) == 0
+
+
+def test_delete_of_one_format(tree: Path) -> None:
+    tapalcatl.put(tree, [(3, 2, 2, b'{"a": 1}')])
+    assert tapalcatl.delete(tree, [(3, 2, 2)], ext="png").deleted == 1
+    with tapalcatl.open(tree) as tileset:
+        tile = tileset.tile(3, 2, 2)
+    assert tile is not None
+    assert tile.data == b'{"a": 1}'
+
+
+def test_a_tileset_grows(tree: Path) -> None:
+    was = unzipped(tree)
+    changed = tapalcatl.put(tree, [(6, 63, 0, payload(6, 63, 0)), (0, 0, 0, NEW)])
+    assert (changed.archives, changed.created, changed.replaced, changed.added) == (2, 0, 1, 1)
+    meta = json.loads((tree / "meta.json").read_text())
+    assert meta["maxzoom"] == 6
+    assert unzipped(tree) == {**was, "6/63/0.png": payload(6, 63, 0), "0/0/0.png": NEW}
+    with tapalcatl.open(tree) as tileset:
+        assert tileset.tile(6, 63, 0) is not None
+    assert (tree / "meta.json").read_bytes().endswith(b"}\n")
+
+
+def test_missing_archives_are_made_and_bounds_widened(tmp_path: Path) -> None:
+    tapalcatl.build([(6, 0, 0, payload(6, 0, 0))], tmp_path / "out", materialized_zooms=[3])
+    changed = tapalcatl.put(tmp_path / "out", [(6, 40, 40, payload(6, 40, 40))])
+    assert changed.created == 1
+    with tapalcatl.open(tmp_path / "out" / "meta.json") as tileset:
+        assert tileset.tile(6, 40, 40) is not None
+        assert tileset.tile(6, 0, 0) is not None
+    assert is_sound(tmp_path / "out")
+
+
+def test_tiles_of_another_archive_are_refused(archive: Path) -> None:
+    before = archive.read_bytes()
+    with pytest.raises(InvalidInputError, match="another archive"):
+        tapalcatl.put(archive, [(3, 0, 0, NEW)])
+    with pytest.raises(InvalidInputError, match="above the first"):
+        tapalcatl.put(archive, [(1, 0, 0, NEW)])
+    assert archive.read_bytes() == before
+    with pytest.raises(ObjectNotFoundError):
+        tapalcatl.put(archive.with_name("99.zip"), [(3, 0, 0, NEW)])
+
+
+def test_the_first_generation_is_refused_by_name(tmp_path: Path) -> None:
+    tapalcatl.build(
+        listed(pyramid(3)),
+        tmp_path / "out",
+        version=1,
+        generation1=tapalcatl.Generation1(metatile=2, layer="all", layout="plain"),
+    )
+    path = next(path for path in (tmp_path / "out").rglob("*.zip") if path.parts[-3] == "2")
+    before = path.read_bytes()
+    with pytest.raises(InvalidInputError, match="Tapalcatl 1 are not changed in place"):
+        tapalcatl.put(path, [(2, 0, 0, NEW)])
+    with pytest.raises(InvalidInputError, match="Tapalcatl 1 are not changed in place"):
+        tapalcatl.delete(path, [(2, 0, 0)])
+    assert path.read_bytes() == before
+
+
+def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:
+    with locked(archive), pytest.raises(ConflictError):
+        tapalcatl.put(archive, [(3, 2, 2, NEW)])
+    with locked(archive), pytest.raises(ConflictError):
+        tapalcatl.recover(archive)
+    tapalcatl.put(tree, [(3, 2, 2, NEW)])
+    assert not [path.name for path in tree.rglob(".*")]
+
+
+def test_recovery_from_a_cut_at_every_byte(archive: Path, tmp_path: Path) -> None:
+    tapalcatl.compact(archive)
+    before, was = archive.read_bytes(), content(archive)
+    tapalcatl.put(archive, [(3, 2, 2, NEW), (3, 3, 3, b"{}" * 9)])
+    after, now = archive.read_bytes(), content(archive)
+    assert after.startswith(before)
+    torn = tmp_path / "torn.zip"
+    for size in range(len(before), len(after) + 1):
+        torn.write_bytes(after[:size])
+        cut = tapalcatl.recover(torn)
+        if size == len(after):
+            assert cut == 0
+            assert content(torn) == now
+        else:
+            assert cut == size - len(before)
+            assert torn.read_bytes() == before
+    assert was != now
+
+
+def test_recovery_of_second_updates_and_of_nothing(archive: Path, tmp_path: Path) -> None:
+    tapalcatl.put(archive, [(3, 2, 2, NEW)])
+    once = archive.read_bytes()
+    tapalcatl.put(archive, [(3, 3, 3, NEW)])
+    torn = tmp_path / "torn.zip"
+    # More than a reader's tail of rubbish behind the last valid end.
+    torn.write_bytes(archive.read_bytes()[:-300] + bytes(200_000))
+    assert tapalcatl.recover(torn) == archive.stat().st_size - len(once) + 199_700
+    assert torn.read_bytes() == once
+    torn.write_bytes(once[:40])
+    with pytest.raises(NotThisFormatError, match="no valid end"):
+        tapalcatl.recover(torn)
+
+
+def test_archives_inside_of_tiles_are_not_mistaken(archive: Path, tmp_path: Path) -> None:
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as nested:
+        nested.writestr("a", "b")
+    empty = b"PK\x05\x06" + bytes(18)
+    before = archive.read_bytes()
+    for data in (inner.getvalue(), empty, b"PK\x05\x06"):
+        tapalcatl.put(archive, [(3, 2, 2, data)], ext="png", compression="store")
+        whole = archive.read_bytes()
+        torn = tmp_path / "torn.zip"
+        torn.write_bytes(whole[:-1])
+        tapalcatl.recover(torn)
+        assert torn.read_bytes() == before
+        before = whole
+
+
+class Failing:
+    """A file that takes so many bytes and no more."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file, self._room = file, room
+
+    def write(self, data: Any) -> int:
+        if self._room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = self._file.write(memoryview(data)[: self._room])
+        self._room -= count
+        return int(count)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("room", [0, 1, 60, 400, 100_000])
+def test_a_full_disk_leaves_the_old_archive(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    before = archive.read_bytes()
+    real = os.fdopen
+
+    def fdopen(*args: Any, **named: Any) -> Any:
+        return Failing(real(*args, **named), room)
+
+    monkeypatch.setattr(os, "fdopen", fdopen)
+    if room == 100_000:
+        tapalcatl.put(archive, [(3, 2, 2, NEW)])
+        assert archive.read_bytes().startswith(before)
+        return
+    with pytest.raises(StorageError):
+        tapalcatl.put(archive, [(3, 2, 2, NEW)])
+    # Cut back, unless the end record was already being written: then `recover` does it.
+    monkeypatch.undo()
+    tapalcatl.recover(archive)
+    assert archive.read_bytes() == before
+
+
+KILLED = """
+import os, sys
+from comal import tapalcatl
+real = os.fsync
+count = 0
+def fsync(descriptor):
+    global count
+    real(descriptor)
+    count += 1
+    if count == int(sys.argv[2]):
+        os.kill(os.getpid(), 9)
+os.fsync = fsync
+tapalcatl.put(sys.argv[1], [(3, 2, 2, b"\\x89PNG\\r\\n\\x1a\\nkilled")])
+"""
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+def test_a_kill_leaves_the_old_or_the_new_one(archive: Path, moment: int) -> None:
+    was = content(archive)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(archive), str(moment)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    tapalcatl.recover(archive)
+    now = content(archive)
+    assert now == (was if moment == 1 else {**was, "3/2/2.png": PNG + b"killed"})
+    # The lock of the dead does not hold.
+    tapalcatl.put(archive, [(3, 2, 2, NEW)])
+
+
+def test_space_and_compaction(tree: Path, archive: Path) -> None:
+    clean = tapalcatl.space(tree)
+    assert clean.dead == 0
+    assert clean.size == sum(path.stat().st_size for path in tree.rglob("*.zip"))
+    assert tapalcatl.compact(tree) == 0
+    original = archive.read_bytes()
+    old = {path: path.read_bytes() for path in tree.rglob("*.zip")}
+    for number in range(3):
+        tapalcatl.put(tree, [(3, 2, 2, NEW + bytes([number]))])
+    tapalcatl.put(tree, [(3, 2, 2, payload(3, 2, 2))])
+    assert unzipped(tree) == {f"{z}/{x}/{y}.png": data for (z, x, y), data in pyramid(3).items()}
+    used = tapalcatl.space(tree)
+    assert used.dead > 4 * 46 * 4
+    assert used.live == clean.live
+    assert tapalcatl.compact(tree) == used.dead
+    assert tapalcatl.space(tree).dead == 0
+    assert archive.read_bytes() == original
+    assert {path: path.read_bytes() for path in tree.rglob("*.zip")} == old
+
+
+def test_compaction_keeps_headers_times_and_other_entries(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in (("readme.txt", b"text"), ("1/1/1.png", b"b" * 99), ("0/0/0.png", b"a")):
+            info = zipfile.ZipInfo(name, (2001, 2, 3, 4, 5, 6))
+            info.comment = b'[{"X-A":"b"}]'
+            info.extra = b"\x55\x54\x05\x00\x01\x01\x02\x03\x04"
+            archive.writestr(info, data, zipfile.ZIP_DEFLATED if "1/" in name else None)
+        archive.comment = b"{}"
+    assert tapalcatl.compact(path, force=True) == 0
+    with zipfile.ZipFile(path) as archive:
+        infos = archive.infolist()
+        assert [info.filename for info in infos] == ["0/0/0.png", "1/1/1.png", "readme.txt"]
+        assert {info.comment for info in infos} == {b'[{"X-A":"b"}]'}
+        assert {info.extra for info in infos} == {b"\x55\x54\x05\x00\x01\x01\x02\x03\x04"}
+        assert {info.date_time for info in infos} == {(2001, 2, 3, 4, 5, 6)}
+        assert archive.read("1/1/1.png") == b"b" * 99
+        assert archive.comment == b"{}"
+
+
+def test_empty_archives_go_with_compaction(tree: Path, archive: Path) -> None:
+    names = [name[:-4].split("/") for name in content(archive)]
+    tapalcatl.delete(tree, [(int(z), int(x), int(y)) for z, x, y in names])
+    tapalcatl.compact(tree)
+    assert not archive.exists()
+    assert is_sound(tree)
+
+
+def test_metadata_within_the_comment(archive: Path) -> None:
+    size, was = archive.stat().st_size, content(archive)
+    done = tapalcatl.edit_metadata(archive, {"name": "x"})
+    assert (done.archives, done.appended) == (1, 0)
+    assert archive.stat().st_size == size
+    assert content(archive) == was
+    with zipfile.ZipFile(archive) as opened:
+        assert json.loads(opened.comment)["name"] == "x"
+    assert tapalcatl.edit_metadata(archive, {"name": "x"}).archives == 0
+
+
+def test_longer_metadata_are_appended(archive: Path) -> None:
+    before, was = archive.read_bytes(), content(archive)
+    done = tapalcatl.edit_metadata(archive, {"name": "a much longer name", "attribution": "é"})
+    assert done.appended == 1
+    assert archive.read_bytes().startswith(before)
+    assert content(archive) == was
+    with open_source(archive) as source:
+        comment = run(directory_plan(), source.fetch).comment
+    assert comment.isascii()
+    assert json.loads(comment)["attribution"] == "é"
+
+
+def test_metadata_of_a_tileset(tree: Path) -> None:
+    was = unzipped(tree)
+    done = tapalcatl.edit_metadata(
+        tree, {"name": "other", "description": None, "bounds": [0, 0, 1, 1], "x": [1]}
+    )
+    assert done.archives == 17
+    meta = json.loads((tree / "meta.json").read_text())
+    assert (meta["name"], meta["x"]) == ("other", [1])
+    # Bounds that would hide tiles are widened.
+    assert meta["bounds"][0] == -180
+    assert unzipped(tree) == was
+    with pytest.raises(InvalidInputError, match="layout"):
+        tapalcatl.edit_metadata(tree, {"metatile": 4})
+    assert is_sound(tree)

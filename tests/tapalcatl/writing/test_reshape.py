@@ -1,0 +1,113 @@
+"""Tilesets joined, cut and laid out anew, payloads as they were stored."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from comal import tapalcatl
+from comal.errors import InvalidInputError
+from comal.tapalcatl import NewTile
+from tests.tapalcatl.making import PNG, listed, payload, pyramid, sparse, unzipped
+
+
+def stored(tree: Path) -> dict[str, tuple[object, ...]]:
+    """Entries with their stored bytes, method, comment, extra field and time."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in tree.rglob("*.zip"):
+        data = path.read_bytes()
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                start = info.header_offset + 30 + len(info.filename) + len(info.extra)
+                raw = data[start : start + info.compress_size]
+                about = (info.compress_type, info.comment, info.extra, info.date_time)
+                found[info.filename] = (raw, *about)
+    return found
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    tiles = [
+        NewTile(*key, data, "json", 1, (("X-A", str(key[0])),), 1_541_013_000 + key[0])
+        for key, data in {**sparse(80, 8, kind="json"), **pyramid(2, kind="json")}.items()
+    ]
+    tapalcatl.build(tiles, tmp_path / "set", times="source", level=12, name="n")
+    return tmp_path / "set"
+
+
+@pytest.mark.parametrize("layout", [(1, [0, 1, 2, 3]), (8, [0, 5]), (4, [0])])
+def test_another_layout(tree: Path, tmp_path: Path, layout: tuple[int, list[int]]) -> None:
+    made = tapalcatl.remetatile(
+        tree, tmp_path / "new", metatile=layout[0], materialized_zooms=layout[1]
+    )
+    assert (made.metatile, list(made.materialized_zooms)) == (layout[0], layout[1])
+    assert stored(tmp_path / "new") == stored(tree)
+    with tapalcatl.open(tmp_path / "new") as tileset:
+        assert tileset.metadata.name == "n"
+    back = tmp_path / "back"
+    with tapalcatl.open(tree) as old:
+        own = old.metadata
+    tapalcatl.remetatile(
+        tmp_path / "new",
+        back,
+        metatile=own.metatile,
+        materialized_zooms=own.materialized_zooms,
+    )
+    assert {path.relative_to(back): path.read_bytes() for path in back.rglob("*.*")} == {
+        path.relative_to(tree): path.read_bytes() for path in tree.rglob("*.*")
+    }
+
+
+def test_splitting_by_zooms_and_merging(tree: Path, tmp_path: Path) -> None:
+    parts = tapalcatl.split(tree, tmp_path / "parts", zooms=[(0, 3), (4, 8), (9, 9)])
+    assert set(parts) == {"z0-3", "z4-8"}
+    assert sum(part.tiles for part in parts.values()) == len(stored(tree))
+    folders = [tmp_path / "parts" / name for name in parts]
+    tapalcatl.merge(folders, tmp_path / "again")
+    assert stored(tmp_path / "again") == stored(tree)
+
+
+def test_splitting_by_tiles_and_merging(tree: Path, tmp_path: Path) -> None:
+    parts = tapalcatl.split(tree, tmp_path / "parts", at=2)
+    assert "above" in parts
+    assert len(parts) == 17
+    for name in parts.keys() - {"above"}:
+        with tapalcatl.open(tmp_path / "parts" / name) as tileset:
+            assert tileset.min_zoom >= 2
+    tapalcatl.merge([tmp_path / "parts" / name for name in parts], tmp_path / "again")
+    assert stored(tmp_path / "again") == stored(tree)
+    with pytest.raises(InvalidInputError):
+        tapalcatl.split(tree, tmp_path / "no")
+
+
+def test_which_tile_counts(tmp_path: Path) -> None:
+    one = {**pyramid(1), (2, 0, 0): PNG + b"one"}
+    two = {(2, 0, 0): PNG + b"two", (2, 1, 1): payload(2, 1, 1)}
+    for name, tiles in (("one", one), ("two", two)):
+        tapalcatl.build(listed(tiles), tmp_path / name)
+    sources = [tmp_path / "one", tmp_path / "two"]
+    for conflict, winner in (("first", b"one"), ("last", b"two")):
+        made = tapalcatl.merge(sources, tmp_path / conflict, conflict=conflict)
+        assert made.tiles == len({**one, **two})
+        assert unzipped(tmp_path / conflict)["2/0/0.png"] == PNG + winner
+    with pytest.raises(InvalidInputError, match="different bytes"):
+        tapalcatl.merge(sources, tmp_path / "no", conflict="error")
+    assert not (tmp_path / "no").exists()
+    same = tapalcatl.merge([sources[0], sources[0]], tmp_path / "same", conflict="error")
+    assert same.tiles == len(one)
+
+
+def test_merging_different_formats(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(2)), tmp_path / "png")
+    tapalcatl.to_mbtiles(listed(pyramid(2, kind="mvt")), tmp_path / "mvt.mbtiles")
+    made = tapalcatl.merge([tmp_path / "png", tmp_path / "mvt.mbtiles"], tmp_path / "out")
+    assert made.tiles == 42
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        vector, picture = tileset.tile(2, 1, 1, ext="mvt"), tileset.tile(2, 1, 1, ext="png")
+    assert vector is not None
+    assert picture is not None
+    assert vector.content_encoding == "gzip"
+    assert vector.data == payload(2, 1, 1, "mvt")
+    assert picture.data == payload(2, 1, 1)
