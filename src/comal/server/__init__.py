@@ -1,0 +1,39 @@
+"""One HTTP server for every archive: tiles, samples, statistics, and the viewer.
+
+`app` gives an ASGI application, which any ASGI server runs and any framework mounts;
+`lambda_handler` answers events of AWS Lambda with one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from comal.server.application import Application as Application
+    from comal.server.functionurl import lambda_handler as lambda_handler
+    from comal.server.making import app as app
+    from comal.server.settings import RequestLimits as RequestLimits
+    from comal.server.settings import Settings as Settings
+
+# No module has the name of a function, so that importing one never hides the other.
+_HOMES = {
+    "Application": "application",
+    "RequestLimits": "settings",
+    "Settings": "settings",
+    "app": "making",
+    "lambda_handler": "functionurl",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'comal.server' has no attribute {name!r}")
+    return getattr(import_module(f"comal.server.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

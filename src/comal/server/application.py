@@ -1,0 +1,433 @@
+"""The ASGI application: one route table, one fast path for tiles, and what every answer has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from comal.errors import ComalError, InvalidInputError, ObjectChangedError
+from comal.server import journal
+from comal.server.answers import Answer, Pairs
+from comal.server.board import SECONDS, Board
+from comal.server.conditions import Headers
+from comal.server.gate import Gate
+from comal.server.hottiles import HotTile, HotTiles
+from comal.server.measures import Measures
+from comal.server.problems import Refusal, not_found, problem_answer, refusal_of
+from comal.server.requests import Request, check_sizes, segments_of, split_root
+from comal.server.rootpages import RootPages
+from comal.server.rsgi import answer_rsgi, headers_of, takes_gzip
+from comal.server.settings import Settings
+from comal.server.slots import Slot, places
+from comal.server.sources.base import Served
+from comal.server.squeezing import squeezed
+from comal.server.tilewire import ReadyTiles
+from comal.server.workshop import Workshop
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Deliver = Callable[[Answer], Awaitable[int]]
+
+_METHODS = b"GET, HEAD, OPTIONS"
+_PREFLIGHT = (
+    (b"access-control-allow-methods", _METHODS),
+    (
+        b"access-control-allow-headers",
+        b"accept, if-match, if-none-match, if-modified-since, if-range, range",
+    ),
+    (b"access-control-max-age", b"86400"),
+)
+_EXPOSED = (b"access-control-expose-headers", b"*")
+_KEPT_ONE_OF = 8
+_SOON = 0.5
+_QUICK_BYTES = 8_192
+"""Requests with a longer head are looked at closely."""
+
+
+class Application:
+    """Serves archives. An ASGI 3 application that can be mounted in another one.
+
+    Made by `comal.server.app`.
+    """
+
+    def __init__(self, sources: Any, settings: Settings) -> None:
+        self.settings = settings
+        self.measures = Measures()
+        self.workshop = Workshop(settings)
+        self.slots = {
+            name: Slot(name, place, self.workshop, self.measures)
+            for name, place in places(sources).items()
+        }
+        limits = settings.limits
+        self.gate = Gate(limits.in_flight, limits.queue, limits.seconds)
+        self.streams = Gate(limits.streams, limits.queue, limits.seconds)
+        self.pages = RootPages(self)
+        self.draining = False
+        self.board: Board | None = None
+        self.on_start: Callable[[], None] | None = None
+        """Called in every worker soon after it has begun to listen."""
+        self._posting: asyncio.Task[None] | None = None
+        self._turn = 0
+        self.hot = HotTiles(limits.tile_bytes)
+        self.measures.hot = self.hot.counts
+        self._prefix = settings.prefix
+        self._fast_at = len(settings.prefix) + 1
+        self._log_all = settings.log == "all"
+        self._every_origin = settings.cors == ("*",)
+        self._cors: Pairs = []
+        if self._every_origin:
+            self._cors = [(b"access-control-allow-origin", b"*"), _EXPOSED]
+        self._ready = ReadyTiles(settings.cache_control, self._cors)
+        self._gauges()
+
+    def _gauges(self) -> None:
+        cache = self.workshop.cache
+        self.measures.gauges.update(
+            {
+                "comal_requests_in_flight": (
+                    "Requests that are worked on.",
+                    lambda: self.gate.active,
+                ),
+                "comal_requests_waiting": ("Requests that wait.", lambda: self.gate.waiting),
+                "comal_streams_in_flight": (
+                    "Long bodies that are sent.",
+                    lambda: self.streams.active,
+                ),
+                "comal_cache_bytes": ("Bytes of rendered results kept.", lambda: cache.size),
+                "comal_hot_bytes": ("Bytes of tiles kept ready.", lambda: self.hot.size),
+                "comal_cache_hits": ("Results found in the cache.", lambda: cache.hits),
+                "comal_cache_misses": ("Results not found in the cache.", lambda: cache.misses),
+            }
+        )
+
+    # -- ASGI --------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection's request, or the lifespan of the process."""
+        if scope["type"] == "http":
+            answer = self._quick(scope)
+            if answer is None:
+                await self._http(scope, send)
+                return
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": answer.status,
+                    "headers": answer.headers,
+                }
+            )
+            await send({"type": "http.response.body", "body": answer.body})
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._begin(asyncio.get_running_loop())
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                self._end()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The server has started: leave counts for the other workers from now on."""
+        if self.on_start is not None:
+            loop.call_later(_SOON, self.on_start)
+        if self.board is not None:
+            self._posting = loop.create_task(self._post(self.board))
+
+    def _end(self) -> None:
+        """The server stops."""
+        self.draining = True
+        if self._posting is not None and self.board is not None:
+            self._posting.cancel()
+            self.board.post(self.measures.now())
+        self.workshop.close()
+
+    async def _post(self, board: Board) -> None:
+        while True:
+            await self.workshop.run(board.post, self.measures.now())
+            await asyncio.sleep(SECONDS)
+
+    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        """Serve one request of granian's own interface, which costs half of what ASGI does."""
+        await answer_rsgi(self, scope, protocol)
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The same for the start of a worker."""
+        self._begin(loop)
+
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """And for its end."""
+        del loop
+        self._end()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether answers are the same for pages of every origin."""
+        return self._every_origin or not self.settings.cors
+
+    def quick_plain(
+        self, parts: list[str], path: str, given: Any
+    ) -> tuple[list[tuple[str, str]], bytes] | None:
+        """Headers as texts and the body for a tile, to a request without conditions; or None.
+
+        `quick` in fewer steps, and what comes out may be kept for the next who asks.
+        """
+        slot = self.slots[parts[0]]
+        served = slot.served
+        assert served is not None, "the path was looked at"
+        started = time.perf_counter()
+        if time.monotonic() >= slot.next_look:
+            slot.look()
+        stored = served.quick_stored(parts)
+        gzip = takes_gzip(given)
+        found = None if stored is None else self._ready.answer(stored, gzip=gzip)
+        if found is None:
+            answer = None if stored is None else self.quick(parts, headers_of(given))
+            return None if answer is None or answer.status != 200 else _as_texts(answer)
+        headers, body, varies = found
+        self._turn = (self._turn + 1) % _KEPT_ONE_OF
+        if self._turn == 0 or self.hot.has_room:
+            # When full only now and then, so that what is asked for once throws out little.
+            archive = served.archive_of(parts)
+            if archive is not None:
+                kept = HotTile(slot, served, archive, gzip if varies else None, headers, body)
+                self.hot.put(path, kept)
+        seconds = time.perf_counter() - started
+        self.measures.count(slot.name, "tile", 200, len(body), seconds)
+        return headers, body
+
+    # -- the quick way: tiles of local archives ----------------------------------------------------
+
+    def _quick(self, scope: Scope) -> Answer | None:
+        """The answer for a tile that can be had without waiting, or None.
+
+        Everything that is not plainly such a request goes the other way, which checks it in full.
+        """
+        if scope["method"] != "GET" or scope.get("root_path"):
+            return None
+        parts = self.quick_parts(scope["path"])
+        if parts is None:
+            return None
+        headers: Headers = dict(scope["headers"])
+        size = len(scope["path"]) + len(scope["query_string"])
+        for name, value in headers.items():
+            size += len(name) + len(value)
+        return self.quick(parts, headers) if size <= _QUICK_BYTES else None
+
+    def quick_parts(self, path: str) -> list[str] | None:
+        """Name, z, x and the last segment, when a path looks like a tile of an open source."""
+        if not path.startswith(self._prefix) or self._log_all:
+            return None
+        parts = path[self._fast_at :].split("/")
+        if len(parts) != 4:
+            return None
+        slot = self.slots.get(parts[0])
+        return parts if slot is not None and slot.served is not None else None
+
+    def quick(self, parts: list[str], headers: Headers) -> Answer | None:
+        """The answer for such a path, or None."""
+        slot = self.slots[parts[0]]
+        assert slot.served is not None, "the path was looked at"
+        started = time.perf_counter()
+        if time.monotonic() >= slot.next_look:
+            slot.look()
+        answer = slot.served.quick_tile(parts, headers)
+        if answer is None:
+            return None
+        answer.headers += self._cors_of(headers)
+        seconds = time.perf_counter() - started
+        self.measures.count(slot.name, "tile", answer.status, len(answer.body), seconds)
+        return answer
+
+    # -- every other request -----------------------------------------------------------------------
+
+    async def _http(self, scope: Scope, send: Send) -> None:
+        head = scope["method"] == "HEAD"
+        stalled = self.settings.limits.stalled
+        await self.full(scope, lambda answer: _deliver(answer, send, stalled, head=head))
+
+    async def full(self, scope: Scope, deliver: Deliver) -> None:
+        """Answer a request with all checks; `deliver` sends and says how many bytes went out."""
+        started = time.perf_counter()
+        headers: Headers = dict(scope["headers"])
+        record = journal.Record(scope["method"], scope["path"])
+        try:
+            answer = await self._answered(scope, headers, record)
+            if record.route not in {"tile", "data", "preview"}:
+                answer = await squeezed(answer, headers, self.workshop)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
+            answer = self._refused(error, record)
+        try:
+            record.bytes = await self._sent(answer, headers, record, deliver)
+        except (OSError, TimeoutError):
+            record.failure = "the client went away"
+        except ComalError as error:
+            # The head is out already: the connection ends early, which tells the client.
+            record.failure = f"{type(error).__name__}: {error}"
+        record.seconds = time.perf_counter() - started
+        name = record.source if record.source in self.slots else ""
+        self.measures.count(name, record.route, answer.status, record.bytes, record.seconds)
+        journal.write(record, self.settings.log)
+
+    async def _sent(
+        self, answer: Answer, headers: Headers, record: journal.Record, deliver: Deliver
+    ) -> int:
+        """Send an answer; a long body waits for its turn, so that their number is bounded."""
+        if answer.blocks is not None and record.method != "HEAD":
+            try:
+                async with self.streams:
+                    return await self._out(answer, headers, record, deliver)
+            except Refusal as refusal:  # before anything was sent
+                answer = self._refused(refusal, record)
+        return await self._out(answer, headers, record, deliver)
+
+    async def _out(
+        self, answer: Answer, headers: Headers, record: journal.Record, deliver: Deliver
+    ) -> int:
+        record.status = answer.status
+        answer.headers += self._cors_of(headers)
+        return await deliver(answer)
+
+    async def _answered(self, scope: Scope, headers: Headers, record: journal.Record) -> Answer:
+        limits = self.settings.limits
+        check_sizes(scope, limits.url_bytes, limits.header_bytes)
+        method = scope["method"]
+        if method == "OPTIONS":
+            return self._options(headers)
+        if method not in {"GET", "HEAD"}:
+            raise Refusal(405, "method-not-allowed", None, ((b"allow", _METHODS),))
+        request = self._request(scope, headers)
+        record.id = request.id
+        first = request.segments[0]
+        if first in {"healthz", "readyz", "metrics"}:  # these answer when all else is busy
+            record.route = first
+            return await self.pages.answer(request)
+        async with self.gate, asyncio.timeout(limits.seconds):
+            if first not in self.slots:
+                record.route = "root"
+                return await self._below_root(request, record)
+            return await self._of_source(request, first, request.segments[1:], record)
+
+    def _request(self, scope: Scope, headers: Headers) -> Request:
+        found = split_root(scope, self.settings.prefix)
+        if found is None:
+            raise not_found()
+        base, path = found
+        query = scope.get("query_string", b"")
+        public = base
+        if self.settings.public_url is not None:
+            public = self.settings.public_url.rstrip("/") + self.settings.prefix
+        if not path:
+            # Relative, so that no header of the client stands in it.
+            location = (base.rpartition("/")[2] + "/").encode("ascii", "ignore")
+            raise Refusal(308, "moved", "the root ends in a slash", ((b"location", location),))
+        return Request(segments_of(path), query, headers, base, public)
+
+    async def _below_root(self, request: Request, record: journal.Record) -> Answer:
+        segments = request.segments
+        if segments[0] == "collections" and len(segments) > 2 and segments[1] in self.slots:
+            return await self._of_source(request, segments[1], segments[2:], record)
+        name = segments[0].removesuffix(".json")
+        if len(segments) == 1 and name in self.slots:
+            return await self._of_source(request, name, ("tilejson.json",), record)
+        return await self.pages.answer(request)
+
+    async def _of_source(
+        self, request: Request, name: str, rest: Sequence[str], record: journal.Record
+    ) -> Answer:
+        record.source = name
+        slot = self.slots[name]
+        try:
+            served = await slot.get()
+        except InvalidInputError as error:
+            # What the operator wrote is no fault of whoever asks.
+            detail = "the source cannot be opened as it is configured"
+            raise Refusal(500, "misconfigured", detail) from error
+        try:
+            record.route, answer = await served.answer(request, tuple(rest))
+        except ObjectChangedError:
+            # The file was replaced under the open reader: the new one answers.
+            renewed: Served = await slot.changed()
+            record.route, answer = await renewed.answer(request, tuple(rest))
+        return answer
+
+    def _refused(self, error: Exception, record: journal.Record) -> Answer:
+        refusal = refusal_of(error)
+        if refusal.status >= 500:
+            record.failure = f"{type(error).__name__}: {error}"
+            if not isinstance(error, ComalError | Refusal | TimeoutError):
+                journal.bug(error, record)
+        if refusal.status == 204:
+            return Answer(204, [*refusal.headers])
+        return problem_answer(refusal, record.id)
+
+    # -- what every answer has ---------------------------------------------------------------------
+
+    def _cors_of(self, headers: Headers) -> Pairs:
+        if self._every_origin or not self.settings.cors:
+            return self._cors
+        origin = headers.get(b"origin", b"")
+        pairs: Pairs = [(b"vary", b"origin")]
+        if origin.decode("latin-1") in self.settings.cors:
+            pairs += [(b"access-control-allow-origin", origin), _EXPOSED]
+        return pairs
+
+    def _options(self, headers: Headers) -> Answer:
+        pairs: Pairs = [(b"allow", _METHODS)]
+        if self.settings.cors and b"access-control-request-method" in headers:
+            pairs += _PREFLIGHT
+        return Answer(204, pairs)
+
+    async def describe(self, slot: Slot) -> dict[str, Any]:
+        """A source as lists show it, also one that cannot be opened."""
+        try:
+            served = await slot.get()
+        except Exception as error:  # noqa: BLE001 - one source never takes the list away
+            refusal = refusal_of(error)
+            if not isinstance(error, ComalError):
+                journal.bug(error, journal.Record("GET", slot.name))
+            problem = {"code": refusal.code, "status": refusal.status, "detail": refusal.detail}
+            return {
+                "name": slot.name,
+                "title": slot.title,
+                "kind": None,
+                "state": "error",
+                "problem": problem,
+            }
+        return {**served.summary(), "state": "ready"}
+
+    async def describe_all(self) -> list[dict[str, Any]]:
+        """All sources, in their order; those that are not open yet are opened side by side."""
+        return list(await asyncio.gather(*map(self.describe, self.slots.values())))
+
+
+async def _deliver(answer: Answer, send: Send, stalled: float, *, head: bool) -> int:
+    """Send an answer; returns how many bytes of a body went out."""
+    start = {"status": answer.status, "headers": answer.headers}
+    await send({"type": "http.response.start", **start})
+    if head or answer.blocks is None:
+        body = b"" if head else answer.body
+        await send({"type": "http.response.body", "body": body})
+        return len(body)
+    sent = 0
+    async for block in answer.blocks:
+        async with asyncio.timeout(stalled):
+            await send({"type": "http.response.body", "body": block, "more_body": True})
+        sent += len(block)
+    await send({"type": "http.response.body", "body": b""})
+    return sent
+
+
+def _as_texts(answer: Answer) -> tuple[list[tuple[str, str]], bytes]:
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
+    return pairs, answer.body

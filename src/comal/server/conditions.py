@@ -1,0 +1,105 @@
+"""Conditional and range requests (RFC 9110, 13 and 14), told from header values alone."""
+
+from __future__ import annotations
+
+import re
+from email.utils import formatdate, parsedate_to_datetime
+from functools import lru_cache
+
+Headers = dict[bytes, bytes]
+"""Request headers, names in lower case; of a repeated one the last, as no client repeats these."""
+
+_TAG = re.compile(rb'(?:W/)?"([^"]*)"|([^\s,"]+)')
+_RANGE = re.compile(rb"bytes=(\d{0,19})-(\d{0,19})")
+
+
+@lru_cache(maxsize=4096)
+def http_date(seconds: int) -> bytes:
+    """A time in seconds since 1970 as headers show it."""
+    return formatdate(seconds, usegmt=True).encode()
+
+
+@lru_cache(maxsize=256)
+def parse_http_date(value: bytes) -> int | None:
+    """Seconds since 1970, or None for what is no date, which RFC 9110 tells to ignore."""
+    try:
+        return int(parsedate_to_datetime(value.decode("ascii")).timestamp())
+    except (ValueError, TypeError, OverflowError, UnicodeDecodeError):
+        return None
+
+
+def crc_etag(crc: int) -> bytes:
+    """The strong entity tag of bytes with this CRC-32."""
+    return b'"%08x"' % crc
+
+
+def tag_matches(value: bytes, etag: bytes, crc: int | None = None) -> bool:
+    """Whether an If-None-Match holds the tag, compared weakly.
+
+    Beside the tag itself its CRC as a decimal number counts, quoted or not, which other servers of
+    the same tiles have sent.
+    """
+    if value == etag:
+        return True
+    if value.strip() == b"*":
+        return True
+    wanted = {etag.strip(b'"')}
+    if crc is not None:
+        wanted.add(b"%d" % crc)
+    return any((quoted or bare) in wanted for quoted, bare in _TAG.findall(value))
+
+
+def is_not_modified(
+    headers: Headers, etag: bytes, modified: int | None, crc: int | None = None
+) -> bool:
+    """Whether 304 is the answer. If-Modified-Since counts only without If-None-Match."""
+    tags = headers.get(b"if-none-match")
+    if tags is not None:
+        return tag_matches(tags, etag, crc)
+    since = headers.get(b"if-modified-since")
+    if since is None or modified is None:
+        return False
+    moment = parse_http_date(since)
+    return moment is not None and modified <= moment
+
+
+def wanted_range(
+    headers: Headers, etag: bytes, modified: int | None, total: int
+) -> tuple[int, int] | None:
+    """First byte and the byte behind the last one that are asked for; None for the whole.
+
+    One range is served. What is no range, several of them, and a range whose If-Range does not
+    match are ignored, as RFC 9110 allows.
+
+    Raises
+    ------
+    ValueError
+        The range lies outside of `total` bytes: 416.
+    """
+    value = headers.get(b"range")
+    if value is None or not _still_same(headers, etag, modified):
+        return None
+    match = _RANGE.fullmatch(value.strip())
+    if match is None or not (match[1] or match[2]):
+        return None
+    if not match[1]:
+        count = int(match[2])
+        if count == 0 or total == 0:
+            raise ValueError(value)
+        return max(0, total - count), total
+    first = int(match[1])
+    if match[2] and int(match[2]) < first:
+        return None
+    if first >= total:
+        raise ValueError(value)
+    return first, min(total, int(match[2]) + 1) if match[2] else total
+
+
+def _still_same(headers: Headers, etag: bytes, modified: int | None) -> bool:
+    condition = headers.get(b"if-range")
+    if condition is None:
+        return True
+    if condition.endswith(b'"'):
+        return condition == etag  # strongly: a weak tag never matches
+    moment = parse_http_date(condition)
+    return moment is not None and moment == modified

@@ -1,0 +1,114 @@
+"""How many requests are worked on at a time, how many wait, and one flight for equal work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from comal.server.problems import RETRY_AFTER, Refusal
+
+T = TypeVar("T")
+
+
+class Gate:
+    """Lets `limit` requests in; `queue` more wait in order, the rest is refused.
+
+    Parameters
+    ----------
+    limit
+        Requests that are inside at a time.
+    queue
+        Requests that may wait.
+    patience
+        Seconds that one may wait.
+    """
+
+    def __init__(self, limit: int, queue: int, patience: float = 60.0) -> None:
+        self.limit = limit
+        self.queue = queue
+        self.patience = patience
+        self.active = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    async def __aenter__(self) -> None:
+        """Come in, after those who came before.
+
+        Raises
+        ------
+        Refusal
+            503 when the queue is full, or does not move.
+        """
+        if self.active < self.limit:
+            self.active += 1
+            return
+        if len(self._waiting) >= self.queue:
+            raise _overloaded()
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            async with asyncio.timeout(self.patience):
+                await place
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if place.done() and not place.cancelled():
+                self._leave()  # the turn had been given already
+            else:
+                with suppress(ValueError):  # whoever left meanwhile may have passed it over
+                    self._waiting.remove(place)
+            if isinstance(error, TimeoutError):
+                raise _overloaded() from error
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leave, and let the next one in."""
+        self._leave()
+
+    def _leave(self) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)  # the turn goes over; `active` stays
+                return
+        self.active -= 1
+
+
+def _overloaded() -> Refusal:
+    return Refusal(503, "overloaded", "too many requests at once", (RETRY_AFTER,))
+
+
+class Flights:
+    """Equal work that is asked for meanwhile is done once."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def run(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` returns, or what the same work that is under way already returns.
+
+        The work goes on when the one who waits for it goes away.
+        """
+        loop = asyncio.get_running_loop()
+        task = self._tasks.get(key)
+        if task is None or task.get_loop() is not loop:
+            task = asyncio.ensure_future(_coroutine(work))
+            self._tasks[key] = task
+            task.add_done_callback(lambda done: self._landed(key, done))
+        result: T = await asyncio.shield(task)
+        return result
+
+    def _landed(self, key: Hashable, task: asyncio.Future[Any]) -> None:
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
+        if not task.cancelled():
+            task.exception()  # whoever still waits gets it; nobody is no fault
+
+
+async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()

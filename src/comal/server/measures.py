@@ -1,0 +1,166 @@
+"""Counts of requests, as Prometheus reads them.
+
+Requests are counted in plain dictionaries, which costs a tile a fraction of a microsecond; the
+names and shapes of Prometheus come about when somebody asks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from comal.errors import MissingExtraError
+
+BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper edges of the classes of duration, in seconds."""
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+_CLASSES = len(BOUNDS) + 1
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one worker has counted, or several together."""
+
+    requests: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """By source, route and status."""
+    bytes: dict[str, int] = field(default_factory=dict)
+    durations: dict[str, list[int]] = field(default_factory=dict)
+    """By route: requests in each class of `BOUNDS`, and longer ones."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    reloads: dict[tuple[str, str], int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    """What is now, and not since the start."""
+
+    def count(self, source: str, route: str, status: int, size: int, seconds: float) -> None:
+        """One request is done."""
+        key = (source, route, status)
+        self.requests[key] = self.requests.get(key, 0) + 1
+        self.bytes[source] = self.bytes.get(source, 0) + size
+        classes = self.durations.get(route)
+        if classes is None:
+            classes = self.durations[route] = [0] * _CLASSES
+        classes[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds[route] = self.seconds.get(route, 0.0) + seconds
+
+    def add(self, other: Counts) -> None:
+        """Take in what another has counted."""
+        for own, given in (
+            (self.requests, other.requests),
+            (self.bytes, other.bytes),
+            (self.seconds, other.seconds),
+            (self.reloads, other.reloads),
+            (self.gauges, other.gauges),
+        ):
+            _sum(own, given)
+        for route, classes in other.durations.items():
+            before = self.durations.get(route, [0] * _CLASSES)
+            self.durations[route] = [a + b for a, b in zip(before, classes, strict=True)]
+
+
+def _sum(own: dict[Any, Any], given: dict[Any, Any]) -> None:
+    for key, value in given.items():
+        own[key] = own.get(key, 0) + value
+
+
+class Measures:
+    """What one worker measures."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.count = self.counts.count
+        self.hot: Callable[[], dict[str, tuple[int, int]]] = dict
+        """Tiles that were sent without a count of their own, and their bytes, by source."""
+        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        """Names, with what they mean and what they are now."""
+
+    def reloaded(self, source: str, outcome: str) -> None:
+        """A source was opened again: ``ok`` or ``failed``."""
+        _sum(self.counts.reloads, {(source, outcome): 1})
+
+    def now(self) -> Counts:
+        """A copy of all that was counted, with the gauges of this moment."""
+        found = Counts()
+        found.add(self.counts)
+        for source, (count, size) in self.hot().items():
+            # These took less than the shortest class.
+            quick = [count, *[0] * (_CLASSES - 1)]
+            key = (source, "tile", 200)
+            found.add(Counts({key: count}, {source: size}, {"tile": quick}))
+        found.gauges = {name: float(value()) for name, (_, value) in self.gauges.items()}
+        return found
+
+    def text(self, others: Iterable[Counts] = ()) -> bytes:
+        """The counts in the text format of Prometheus.
+
+        Parameters
+        ----------
+        others
+            What other workers of the same server have counted, which is added.
+
+        Raises
+        ------
+        MissingExtraError
+            prometheus-client is not installed.
+        """
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingExtraError.of("prometheus-client", "server", "/metrics") from error
+        together = self.now()
+        workers = 1
+        for one in others:
+            together.add(one)
+            workers += bool(one.gauges)
+        registry = CollectorRegistry()
+        about = {name: text for name, (text, _) in self.gauges.items()}
+        collector: Any = _Collector(together, about, workers)
+        registry.register(collector)
+        return bytes(generate_latest(registry))
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # registries keep it in a set
+class _Collector:
+    """Counts as prometheus-client wants them."""
+
+    counts: Counts
+    about: dict[str, str]
+    workers: int
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families."""
+        from prometheus_client import core  # noqa: PLC0415 - optional
+
+        counts = self.counts
+        requests = core.CounterMetricFamily(
+            "comal_requests", "Requests answered.", labels=("source", "route", "status")
+        )
+        for (source, route, status), count in counts.requests.items():
+            requests.add_metric((source, route, str(status)), count)
+        sent = core.CounterMetricFamily("comal_sent_bytes", "Bytes of bodies.", labels=("source",))
+        for source, size in counts.bytes.items():
+            sent.add_metric((source,), size)
+        reloads = core.CounterMetricFamily(
+            "comal_reloads", "Sources opened again.", labels=("source", "outcome")
+        )
+        for place, count in counts.reloads.items():
+            reloads.add_metric(place, count)
+        yield from (requests, sent, self._histogram(core), reloads)
+        for name, text in self.about.items():
+            yield core.GaugeMetricFamily(name, text, value=counts.gauges[name])
+        text = "Workers that these counts are of."
+        yield core.GaugeMetricFamily("comal_workers", text, value=self.workers)
+
+    def _histogram(self, core: Any) -> Any:
+        family = core.HistogramMetricFamily(
+            "comal_request_seconds", "Time until the answer was complete.", labels=("route",)
+        )
+        for route, classes in self.counts.durations.items():
+            total, buckets = 0, []
+            for bound, count in zip((*map(str, BOUNDS), "+Inf"), classes, strict=True):
+                total += count
+                buckets.append((bound, total))
+            family.add_metric((route,), buckets, self.counts.seconds.get(route, 0.0))
+        return family

@@ -1,0 +1,1 @@
+"""From pixels to pictures: parameters, expressions, colours, encoders."""

@@ -1,0 +1,172 @@
+"""What is asked for: path, query and headers, checked before anything is looked up.
+
+A path is split into segments before its percent signs are decoded, so that an encoded slash is a
+character of a name and never a border. Names are keys of tables; none is ever a path of a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
+
+from comal.server.conditions import Headers
+from comal.server.problems import Refusal, bad_request
+
+_MOST_PARAMETERS = 100
+_MOST_SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class Request:
+    """One GET or HEAD."""
+
+    segments: tuple[str, ...]
+    """The path behind the prefix, decoded; ``("",)`` is the root."""
+    query_string: bytes
+    headers: Headers
+    base: str
+    """Path before all routes: where the application is mounted, and its prefix."""
+    public: str
+    """As `base`, with the public address of the server before it where the operator named one."""
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+
+    @cached_property
+    def query(self) -> Query:
+        """The parameters."""
+        return Query.parse(self.query_string)
+
+    def link(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> str:
+        """The address of a path below the root, for documents that other clients read."""
+        text = "&".join(f"{quote(name)}={quote(value, safe=',/:')}" for name, value in parameters)
+        return f"{self.public}/{path}" + ("?" + text if text else "")
+
+
+class Query(Mapping[str, str]):
+    """Parameters of a query; of a repeated one the last counts, `all` gives each."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self.pairs = tuple(pairs)
+        self._last = dict(pairs)
+
+    @classmethod
+    def parse(cls, text: bytes) -> Query:
+        """The parameters of a query string.
+
+        Raises
+        ------
+        Refusal
+            400 for what is no UTF-8, holds NUL, or is absurdly long.
+        """
+        try:
+            pairs = parse_qsl(
+                text.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=_MOST_PARAMETERS,
+            )
+        except (ValueError, UnicodeDecodeError) as error:
+            raise bad_request("the query cannot be understood") from error
+        if any("\0" in name or "\0" in value for name, value in pairs):
+            raise bad_request("the query holds a NUL character")
+        return cls(pairs)
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a parameter, in order; empty ones are left out."""
+        return [value for key, value in self.pairs if key == name and value != ""]
+
+    def text(self, name: str) -> str | None:
+        """The last value of a parameter, None when it is absent or empty."""
+        return self._last.get(name) or None
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number between two bounds.
+
+        Raises
+        ------
+        Refusal
+            400 for anything else.
+        """
+        value = self.text(name)
+        if value is None:
+            return default
+        if len(value) <= 12 and value.isascii() and value.isdigit() and least <= int(value) <= most:
+            return int(value)
+        raise bad_request(f"{name} is a whole number from {least} to {most}")
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """``true`` or ``false``."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() in {"true", "1", "false", "0"}:
+            return value.lower() in {"true", "1"}
+        raise bad_request(f"{name} is true or false")
+
+    def __getitem__(self, name: str) -> str:
+        return self._last[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._last)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+
+def split_root(scope: Mapping[str, Any], prefix: str) -> tuple[str, bytes] | None:
+    """Where the application is mounted, with its prefix, and the raw path behind that.
+
+    None when the path is not below the prefix. Frameworks that mount an application leave the
+    whole path in place and name their part in `root_path`; older ones cut it off.
+    """
+    raw = scope.get("raw_path")
+    path = raw.partition(b"?")[0] if raw else quote(scope["path"], safe="/%:@!$&'()*+,;=~").encode()
+    root = scope.get("root_path", "").rstrip("/")
+    encoded = quote(root).encode()
+    if encoded and path.startswith(encoded) and path[len(encoded) :][:1] in {b"", b"/"}:
+        path = path[len(encoded) :]
+    before = prefix.encode()
+    if not path.startswith(before) or path[len(before) :][:1] not in {b"", b"/"}:
+        return None
+    return root + prefix, path[len(before) :]
+
+
+def segments_of(path: bytes) -> tuple[str, ...]:
+    """The decoded segments of a raw path that begins with a slash.
+
+    Raises
+    ------
+    Refusal
+        400 for what is no UTF-8, holds NUL or another control character, or is absurdly deep.
+    """
+    parts = path[1:].split(b"/")
+    if len(parts) > _MOST_SEGMENTS:
+        raise bad_request("the path is too deep")
+    try:
+        segments = tuple(unquote_to_bytes(part).decode("utf-8") for part in parts)
+    except UnicodeDecodeError as error:
+        raise bad_request("the path is no UTF-8") from error
+    if any(ord(character) < 32 for segment in segments for character in segment):
+        raise bad_request("the path holds a control character")
+    return segments
+
+
+def check_sizes(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
+    """Refuse an address or headers over the limits.
+
+    Raises
+    ------
+    Refusal
+        414 or 431.
+    """
+    address = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
+    if address > url_bytes:
+        raise Refusal(414, "uri-too-long", f"an address has at most {url_bytes} bytes")
+    size = 0
+    for name, value in scope["headers"]:
+        size += len(name) + len(value) + 4
+    if size > header_bytes:
+        raise Refusal(431, "headers-too-large", f"headers have at most {header_bytes} bytes")

@@ -1,0 +1,319 @@
+"""TACO and Tortilla in one form: tables of rows with ids, children, and the bytes of a leaf."""
+
+from __future__ import annotations
+
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import NotInContainerError, shown
+from comal.taco import spec as taco_spec
+from comal.taco.reading import leaves as taco_leaves
+from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.frame import TacoDataFrame
+from comal.tortilla import spec as tortilla_spec
+from comal.tortilla.reading import leaves as tortilla_leaves
+from comal.tortilla.reading.frame import TortillaFrame
+
+FILE, FOLDER = taco_spec.FILE, taco_spec.FOLDER
+ID, TYPE = taco_spec.ID, taco_spec.TYPE
+
+_MEDIA = {
+    "tif": "image/tiff; application=geotiff",
+    "tiff": "image/tiff; application=geotiff",
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "webp": "image/webp",
+    "jp2": "image/jp2",
+    "json": "application/json",
+    "geojson": "application/geo+json",
+    "parquet": "application/vnd.apache.parquet",
+    "txt": "text/plain; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "nc": "application/x-netcdf",
+    "zip": "application/zip",
+}
+_FORMATS = {"GTiff": "tif", "COG": "tif", "PNG": "png", "JPEG": "jpg", "WEBP": "webp"}
+_FORMATS |= {"JP2OpenJPEG": "jp2", "Parquet": "parquet", "netCDF": "nc", "GeoJSON": "geojson"}
+OTHER_MEDIA = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table, and the table that it is in."""
+
+    table: Any
+    index: int
+    path: str
+    owner: Any
+    """The frame that the table is of."""
+
+    def value(self, name: str) -> Any:
+        """The value of a column, None where there is none."""
+        if name not in self.table.column_names:
+            return None
+        return self.table.column(name)[self.index].as_py()
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it holds others."""
+        return bool(self.value(TYPE) == FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafBytes:
+    """The bytes of a leaf: how many, and a way to them."""
+
+    size: int
+    media: str
+    identity: str
+    """What tells these bytes from any others of the archive."""
+    file: Any
+    """Called for a seekable file."""
+    whole: Any
+    """Called for all bytes, compared with their checksum where there is one."""
+
+
+class Holdings(ABC):
+    """An archive of samples.
+
+    Tables have ``id`` and ``type`` (``FILE`` or ``FOLDER``) in front; columns whose names begin
+    with ``internal:`` are for navigation and are not shown.
+    """
+
+    format: str
+    size_column: str
+
+    @property
+    @abstractmethod
+    def collection(self) -> dict[str, Any]:
+        """What the archive says about itself; empty when it says nothing."""
+
+    @property
+    @abstractmethod
+    def top(self) -> Any:
+        """The frame of the outermost rows."""
+
+    @abstractmethod
+    def table_of(self, frame: Any) -> Any:
+        """The table of a frame."""
+
+    @abstractmethod
+    def leaf(self, row: Row) -> LeafBytes:
+        """The bytes of a FILE row."""
+
+    @abstractmethod
+    def levels(self) -> list[tuple[int, Any]]:
+        """Rows and Arrow schema of each level that is known without reading more."""
+
+    @cached_property
+    def table(self) -> Any:
+        """The outermost rows."""
+        return self.table_of(self.top)
+
+    def children(self, row: Row) -> Any:
+        """The frame below a FOLDER row."""
+        return row.owner.read(row.index)
+
+    def find(self, path: str) -> Row:
+        """The row at a path of ids joined by slashes. An id may hold slashes itself.
+
+        Raises
+        ------
+        NotInContainerError
+            There is none.
+        """
+        frame, table, rest, before = self.top, self.table, path, ""
+        while True:
+            index = _row_of(table, rest)
+            if index is not None:
+                return Row(table, index, path, frame)
+            for head in _heads(rest):
+                index = _row_of(table, head)
+                if index is not None and table.column(TYPE)[index].as_py() == FOLDER:
+                    break
+            else:
+                raise NotInContainerError(f"there is no sample {shown(path)}")
+            before = f"{before}{head}/"
+            row = Row(table, index, before[:-1], frame)
+            frame = self.children(row)
+            table, rest = self.table_of(frame), rest[len(head) + 1 :]
+
+    def first_leaves(self, row: Row, most: int = 64) -> Iterator[Row]:
+        """FILE rows at and below a row, depth first; at most `most`."""
+        found = 0
+        stack = [row]
+        while stack and found < most:
+            current = stack.pop()
+            found += 1
+            if not current.is_folder:
+                yield current
+                continue
+            frame = self.children(current)
+            table = self.table_of(frame)
+            ids = table.column(ID).slice(0, most).to_pylist()
+            rows = [Row(table, n, f"{current.path}/{name}", frame) for n, name in enumerate(ids)]
+            stack += reversed(rows)
+
+
+def _row_of(table: Any, name: str) -> int | None:
+    index = pc.index(table.column(ID), pa.scalar(name, pa.string())).as_py()
+    return None if index < 0 else int(index)
+
+
+def _heads(path: str) -> Iterator[str]:
+    place = path.find("/")
+    while place >= 0:
+        yield path[:place]
+        place = path.find("/", place + 1)
+
+
+class TacoHoldings(Holdings):
+    """A TACO data set; rows are samples."""
+
+    format = "taco"
+    size_column = taco_spec.SIZE
+
+    def __init__(self, dataset: TacoDataset) -> None:
+        self.dataset = dataset
+
+    @cached_property
+    def collection(self) -> dict[str, Any]:
+        """COLLECTION.json."""
+        return self.dataset.collection
+
+    @cached_property
+    def top(self) -> TacoDataFrame:
+        """The samples without padding."""
+        return self.dataset.data
+
+    def table_of(self, frame: TacoDataFrame) -> Any:
+        """The rows as they are."""
+        return _decoded(frame.to_arrow())
+
+    def leaf(self, row: Row) -> LeafBytes:
+        """The bytes of a FILE, whose local header is compared first."""
+        leaf = taco_leaves.checked_leaf(row.owner.leaf(row.index))
+        size = leaf.size if leaf.size >= 0 else leaf.source.stat(leaf.entry).size
+        return LeafBytes(
+            size,
+            media_of(row.value(ID)),
+            f"{leaf.source_file}:{leaf.entry}:{leaf.offset}:{size}",
+            lambda: taco_leaves.leaf_file(leaf),
+            lambda: taco_leaves.read_leaves([leaf])[0],
+        )
+
+    def levels(self) -> list[tuple[int, Any]]:
+        """Of the first container; a dataset of several is told by its outermost level."""
+        top = (self.table.num_rows, self.table.schema)
+        containers = self.dataset.home.containers
+        if len(containers) > 1:
+            return [top]
+        deeper = containers[0].levels[1:]
+        return [top, *((level.num_rows, level.schema) for level in deeper)]
+
+
+class TortillaHoldings(Holdings):
+    """A Tortilla or a TACO v1; rows are items."""
+
+    size_column = tortilla_spec.LENGTH
+
+    def __init__(self, frame: TortillaFrame, kind: str) -> None:
+        self._frame = frame
+        self.format = kind
+
+    @cached_property
+    def collection(self) -> dict[str, Any]:
+        """The collection of a TACO v1."""
+        return dict(self._frame.collection or {})
+
+    @property
+    def top(self) -> TortillaFrame:
+        """The items."""
+        return self._frame
+
+    def table_of(self, frame: TortillaFrame) -> Any:
+        """The items, with ``id`` and ``type`` in front, and times as times."""
+        table = _decoded(frame.to_arrow())
+        formats = table.column(tortilla_spec.FILE_FORMAT)
+        nested = pc.fill_null(pc.equal(formats, tortilla_spec.TORTILLA), False)
+        kinds = pc.if_else(nested, FOLDER, FILE)
+        columns = {ID: table.column(tortilla_spec.ID), TYPE: kinds}
+        for name in table.column_names:
+            if name in {tortilla_spec.ID, ID, TYPE}:
+                continue
+            column = table.column(name)
+            if name in {tortilla_spec.TIME_START, tortilla_spec.TIME_END}:
+                column = _seconds(column)
+            columns[name] = column
+        return pa.table(columns)
+
+    def leaf(self, row: Row) -> LeafBytes:
+        """The bytes of an item."""
+        leaf = row.owner.leaf(row.index)
+        home = self._frame.home
+        return LeafBytes(
+            leaf.size,
+            _media_of_format(leaf.format, row.value(ID)),
+            f"{leaf.part}:{leaf.offset}:{leaf.size}",
+            lambda: tortilla_leaves.leaf_file(home, leaf),
+            lambda: tortilla_leaves.read_leaves(home, [leaf])[0],
+        )
+
+    def levels(self) -> list[tuple[int, Any]]:
+        """The outermost one; what is nested is read when it is asked for."""
+        return [(self.table.num_rows, self.table.schema)]
+
+
+def media_of(name: str) -> str:
+    """The media type by the suffix of an id, from a fixed list."""
+    return _MEDIA.get(posixpath.splitext(name)[1][1:].lower(), OTHER_MEDIA)
+
+
+def _media_of_format(kind: str, name: str) -> str:
+    suffix = _FORMATS.get(tortilla_spec.known_format(kind) or "")
+    return _MEDIA[suffix] if suffix else media_of(name)
+
+
+def _seconds(column: Any) -> Any:
+    if not pa.types.is_integer(column.type):
+        return column
+    wide = column.cast(pa.int64())
+    # Beyond these years nothing can be shown; they stand for "unknown" in some files.
+    within = pc.and_(pc.greater(wide, -62_000_000_000), pc.less(wide, 253_000_000_000))
+    return pc.if_else(within, wide, pa.scalar(None, pa.int64())).cast(pa.timestamp("s"))
+
+
+def _decoded(table: Any) -> Any:
+    """Dictionary columns as plain ones, so that everything behind need not know them."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = table.column(index).cast(field.type.value_type)
+            table = table.set_column(index, field.name, plain)
+    return table
+
+
+def visible(table: Any) -> list[str]:
+    """Names of the columns that are shown; of a name that occurs twice, neither is."""
+    names = table.column_names
+    hidden = {tortilla_spec.OFFSET, tortilla_spec.LENGTH}
+    return [
+        name
+        for name in names
+        if not name.startswith("internal:") and name not in hidden and names.count(name) == 1
+    ]
+
+
+def sizes_of(holdings: Holdings, table: Any) -> list[int | None]:
+    """Sizes of the rows in bytes, None where the table does not say."""
+    if holdings.size_column not in table.column_names:
+        return [None] * table.num_rows
+    sizes: list[int | None] = table.column(holdings.size_column).to_pylist()
+    return sizes

@@ -1,0 +1,98 @@
+"""What an operator can say about a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from comal.errors import InvalidInputError
+from comal.limits import KIB, MIB
+
+MISSING = (204, 404)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """Upper bounds on what clients may ask for at once."""
+
+    url_bytes: int = 8 * KIB
+    header_bytes: int = 16 * KIB
+    in_flight: int = 64
+    """Requests that are worked on at a time, for each worker; quick ones do not count."""
+    queue: int = 256
+    """Requests that may wait; those beyond are answered with 503 at once."""
+    streams: int = 64
+    """Long bodies that are sent at a time, beside those; as many as `queue` may wait."""
+    seconds: float = 60.0
+    """How long one request may take, and how long it may wait before."""
+    stalled: float = 30.0
+    """Seconds after which a client that takes nothing of its answer is sent away."""
+    cache_bytes: int = 128 * MIB
+    """Rendered tiles and previews that are kept, for each worker."""
+    tile_bytes: int = 128 * MIB
+    """Answers for tiles of local archives that are kept ready, for each worker."""
+    raster_bytes: int = 256 * MIB
+    """A sample above this size has no preview."""
+    items: int = 1_000
+    """Most items of one page."""
+    threads: int = 0
+    """Threads that read and render; 0 is twice the number of processors and four."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is the same for all sources of a server."""
+
+    prefix: str = ""
+    """Path before all routes: empty, or ``/maps``."""
+    public_url: str | None = None
+    """What clients see before the prefix; without it, links are paths. Host headers are ignored."""
+    missing: int = 404
+    """Status for a tile that is absent within the zooms and bounds: 204 or 404."""
+    cache_control: str | None = "public, max-age=3600"
+    """Of tiles and other data whose archive says nothing itself."""
+    cors: tuple[str, ...] = ("*",)
+    """Origins that may read answers; empty for none."""
+    reload_seconds: float = 2.0
+    """How often at most a source is looked at for changes; 0 is never."""
+    log: str = "errors"
+    """Which requests are logged: ``all``, ``errors`` (status from 500 on) or ``none``."""
+    viewer: bool = True
+    """Whether ``/`` is the viewer."""
+    metrics: bool = True
+    limits: RequestLimits = RequestLimits()
+
+    def __post_init__(self) -> None:
+        _check(self.missing in MISSING, "missing", self.missing, "204 or 404")
+        _check(self.log in {"all", "errors", "none"}, "log", self.log, "all, errors or none")
+        prefix = self.prefix
+        right = prefix == "" or (prefix.startswith("/") and prefix == prefix.rstrip("/"))
+        _check(right and prefix.isascii(), "prefix", prefix, "'' or '/name', without a final slash")
+        for value in (self.cache_control, self.public_url, *self.cors):
+            _check(_is_header(value), "header value", value, "printable ASCII")
+
+
+def _is_header(value: str | None) -> bool:
+    return value is None or (value.isascii() and value.isprintable() and value != "")
+
+
+def _check(right: bool, name: str, found: object, expected: str) -> None:  # noqa: FBT001 - a test
+    if not right:
+        raise InvalidInputError(
+            f"{name} cannot be used", where="server", found=repr(found), expected=expected
+        )
+
+
+def normalised_prefix(prefix: str) -> str:
+    """``/maps`` from ``maps/``, ``/maps/`` or ``/maps``; empty from ``/``."""
+    inner = prefix.strip("/")
+    return f"/{inner}" if inner else ""
+
+
+def origins(cors: bool | str | Sequence[str] | None) -> tuple[str, ...]:  # noqa: FBT001 - as users say it
+    """Origins from what `comal.server.app` takes: True for any, False or None for none."""
+    if cors is True:
+        return ("*",)
+    if not cors:
+        return ()
+    return (cors,) if isinstance(cors, str) else tuple(cors)

@@ -1,0 +1,235 @@
+"""Named sources: opened when they are first asked for, opened again when they change.
+
+A new version is opened beside the old one and takes its place in one step, so that no request sees
+half of each. When it cannot be opened, the old one stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, StorageError, shown
+from comal.server.measures import Measures
+from comal.server.sources.base import Served
+from comal.server.workshop import Workshop
+from comal.storage import open_source
+
+LOGGER = logging.getLogger("comal.server")
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+RESERVED = frozenset(
+    {
+        *("_", "healthz", "readyz", "metrics", "sources.json", "colormaps.json", "conformance"),
+        *("collections", "tileMatrixSets", "api", "favicon.ico", "robots.txt"),
+    }
+)
+_MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")
+_KEPT_ERROR = 10.0
+"""Seconds after which a source that could not be opened is tried again."""
+_REMOTE = 15.0
+"""Seconds after which at the earliest a remote source is looked at: each look is a request."""
+_GENERIC = frozenset({"meta", "index", "metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an operator named: where it lies, or a reader that is open already."""
+
+    href: str | None
+    reader: Any = None
+    options: Mapping[str, Any] | None = None
+    """How to open a tileset that does not say so itself, as `comal.tapalcatl.open` takes it."""
+
+
+def places(sources: Any) -> dict[str, Place]:
+    """Named places from what `comal.server.app` takes.
+
+    Raises
+    ------
+    InvalidInputError
+        A name that cannot stand in an address, or nothing at all.
+    """
+    if isinstance(sources, str) or not isinstance(sources, Mapping | Iterable):
+        sources = [sources]
+    if isinstance(sources, Mapping):
+        named = {str(name): _place(value) for name, value in sources.items()}
+    else:
+        named = _numbered([_place(value) for value in sources])
+    for name in named:
+        if not NAME.fullmatch(name) or name in RESERVED or name.endswith(".json"):
+            raise InvalidInputError(
+                "a source cannot have this name",
+                found=shown(name),
+                expected="letters, digits, '.', '_' and '-', not ending in .json, not one of "
+                + ", ".join(sorted(RESERVED)),
+            )
+    if not named:
+        raise InvalidInputError("nothing to serve", expected="at least one source")
+    return named
+
+
+def _place(value: Any) -> Place:
+    if isinstance(value, Place):
+        return value
+    if isinstance(value, Mapping):
+        rest = {str(key): one for key, one in value.items() if key != "href"}
+        if not isinstance(value.get("href"), str):
+            raise InvalidInputError("a source has an href", found=shown(sorted(value)))
+        return Place(value["href"], None, rest)
+    href = value if isinstance(value, str) else getattr(value, "__fspath__", lambda: None)()
+    return Place(str(href)) if href is not None else Place(None, value)
+
+
+def _numbered(found: Sequence[Place]) -> dict[str, Place]:
+    named: dict[str, Place] = {}
+    for place in found:
+        stem = suggested_name(place.href) if place.href is not None else "source"
+        name, number = stem, 2
+        while name in named:
+            name, number = f"{stem}-{number}", number + 1
+        named[name] = place
+    return named
+
+
+def suggested_name(href: str) -> str:
+    """A name for what lies at `href`: its last part without suffixes, or that of its folder."""
+    parts = [part for part in href.partition("?")[0].rstrip("/").split("/") if part]
+    stem = parts[-1].split(".")[0] if parts else ""
+    if stem.lower() in _GENERIC and len(parts) > 1:
+        stem = parts[-2]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:100]
+    return name if name and name not in RESERVED else f"source-{name}".rstrip("-")
+
+
+def fingerprint(href: str) -> str:
+    """What changes when the archive at `href` does; one request.
+
+    Raises
+    ------
+    ComalError
+        It cannot be looked at.
+    """
+    # A source remembers what it saw, so each look takes a new one.
+    with open_source(href) as source:
+        try:
+            info = source.stat()
+        except (ObjectNotFoundError, StorageError):
+            info = None
+        if info is None or info.is_dir:
+            for marker in _MARKERS:
+                try:
+                    inner = source.stat(marker)
+                except ObjectNotFoundError:
+                    continue
+                return f"{marker}:{inner.size}:{inner.etag}:{inner.modified}"
+        if info is None:
+            info = source.stat()
+        return f"{info.size}:{info.etag}:{info.modified}"
+
+
+class Slot:
+    """One named source of an application.
+
+    Parameters
+    ----------
+    name
+        Its name in addresses.
+    place
+        Where it is.
+    """
+
+    def __init__(self, name: str, place: Place, workshop: Workshop, measures: Measures) -> None:
+        self.name = name
+        self.place = place
+        self.served: Served | None = None
+        self.error: ComalError | None = None
+        self.next_look = 0.0
+        self._workshop = workshop
+        self._measures = measures
+        self._version = ""
+        self._refused = ""
+        self._failed_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def title(self) -> str:
+        """The last part of where it lies; never the whole, which is nobody's business."""
+        href = self.place.href or self.name
+        return href.partition("?")[0].rstrip("/").rpartition("/")[2] or self.name
+
+    async def get(self) -> Served:
+        """The source, opened if need be.
+
+        Raises
+        ------
+        ComalError
+            It cannot be opened; for ten seconds the same error is told again.
+        """
+        if self.served is not None:
+            if time.monotonic() >= self.next_look:
+                self.look()
+            return self.served
+        if self.error is not None and time.monotonic() - self._failed_at < _KEPT_ERROR:
+            raise self.error
+        return await self._workshop.flights.run(("open", self.name), self._open)
+
+    def look(self) -> None:
+        """See in the background whether the source has changed."""
+        self.next_look = time.monotonic() + self._patience()
+        if self.next_look == float("inf"):
+            return
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def _patience(self) -> float:
+        """Seconds until the source is looked at again."""
+        seconds = self._workshop.settings.reload_seconds
+        if not seconds or self.place.href is None:
+            return float("inf")
+        return max(seconds, _REMOTE) if "://" in self.place.href else seconds
+
+    async def changed(self) -> Served:
+        """The source opened anew, because reading showed that it has changed."""
+        return await self._workshop.flights.run(("open", self.name), self._open)
+
+    async def _look(self) -> None:
+        assert self.place.href is not None, "a reader that was given is not looked at"
+        try:
+            found = await self._workshop.run(fingerprint, self.place.href)
+            if found not in {self._version, self._refused}:
+                self._refused = found  # tried once; what cannot be opened waits for a change
+                await self.changed()
+        except ComalError as error:
+            LOGGER.warning("source %s stays as it was: %s", self.name, error)
+
+    async def _open(self) -> Served:
+        again = self.served is not None
+        try:
+            version, served = await self._workshop.run(self._opened)
+        except ComalError as error:
+            self._failed_at = time.monotonic()
+            if again:
+                self._measures.reloaded(self.name, "failed")
+                raise
+            self.error = error
+            raise
+        if again:
+            self._measures.reloaded(self.name, "ok")
+            LOGGER.info("source %s has changed and was opened again", self.name)
+        self._version = version
+        self.error = None
+        self.next_look = time.monotonic() + self._patience()
+        self.served = served
+        return served
+
+    def _opened(self) -> tuple[str, Served]:
+        from comal.server.opening import open_place  # noqa: PLC0415 - loads the formats' rooms
+
+        version = "" if self.place.href is None else fingerprint(self.place.href)
+        return version, open_place(self.name, self.title, self.place, self._workshop, version)

@@ -1,0 +1,125 @@
+"""What the server knows of a source, whichever format it has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from comal.server.addresses import Address, parse_address
+from comal.server.answers import Answer, json_answer
+from comal.server.conditions import Headers
+from comal.server.problems import not_found
+from comal.server.requests import Request
+from comal.server.workshop import Workshop
+
+Handler = Callable[[Request, Sequence[str]], Awaitable[Answer]]
+"""Answers a request; the texts are the segments behind the name of the route."""
+
+
+class Served(ABC):
+    """An opened archive under a name.
+
+    Parameters
+    ----------
+    name
+        What its addresses begin with.
+    title
+        What people call it.
+    workshop
+        Threads, cache and settings of the server.
+    version
+        Changes when the archive does; a part of every key and tag made of it.
+    """
+
+    kind: ClassVar[str]
+    """``raster``, ``tiles`` or ``samples``."""
+    format: str
+
+    def __init__(self, name: str, title: str, workshop: Workshop, version: str) -> None:
+        self.name = name
+        self.title = title
+        self.workshop = workshop
+        self.version = version
+        self.routes: Mapping[str, Handler] = {}
+
+    @property
+    def cache_control(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The header for what is made of the archive."""
+        value = self.workshop.settings.cache_control
+        return () if value is None else ((b"cache-control", value.encode()),)
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """What a list of sources says of it: plain data for JSON."""
+
+    @abstractmethod
+    async def details(self) -> dict[str, Any]:
+        """What its own document says beside the summary."""
+
+    async def tile(self, request: Request, address: Address) -> Answer:
+        """One tile."""
+        del request, address
+        raise not_found("this source has no tiles")
+
+    def quick_tile(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+        """The answer for a tile that can be had at once, or None.
+
+        `parts` are the name of the source, z, x and the last segment.
+        """
+        del parts, headers
+        return None
+
+    def quick_stored(self, parts: Sequence[str]) -> Any:
+        """A tile as it is stored, that can be had at once; None where it cannot."""
+        del parts
+        return None
+
+    def archive_of(self, parts: Sequence[str]) -> Any:
+        """What says how fresh such a tile is: an object with the time `checked`, or None."""
+        del parts
+        return None
+
+    def tilejson(self, request: Request) -> dict[str, Any]:
+        """TileJSON 3.0."""
+        del request
+        raise not_found("this source has no tiles")
+
+    async def answer(self, request: Request, rest: Sequence[str]) -> tuple[str, Answer]:
+        """The answer to a request below the source's name, and the kind of route it took."""
+        if not rest or rest == ("",):
+            return "document", json_answer({**self.summary(), **await self.details()})
+        route = self.routes.get(rest[0])
+        if route is not None:
+            return rest[0], await route(request, rest[1:])
+        if rest == ("tilejson.json",):
+            return "tilejson", json_answer(self.tilejson(request), headers=self.cache_control)
+        address = self.address(rest)
+        return "tile", await self.tile(request, address)
+
+    def address(self, rest: Sequence[str]) -> Address:
+        """The tile that the segments behind the source's name stand for."""
+        if len(rest) == 3:
+            return parse_address(*rest)
+        if len(rest) == 5 and rest[:2] == ("tiles", "WebMercatorQuad"):
+            # Row before column; what stands behind the column (@2x, .png) is the last word's.
+            z, row, last = rest[2:]
+            column = last.partition(".")[0].partition("@")[0]
+            return parse_address(z, column, row + last[len(column) :])
+        raise not_found()
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Let go of what the source holds."""
+
+
+def only(rest: Sequence[str], count: int) -> Sequence[str]:
+    """The segments, when there are exactly so many.
+
+    Raises
+    ------
+    Refusal
+        404 for another number.
+    """
+    if len(rest) != count:
+        raise not_found()
+    return rest

@@ -1,0 +1,436 @@
+"""RaQuet: tiles as pictures, values at points, statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from comal import raquet
+from comal.errors import InvalidInputError, NotThisFormatError, shown
+from comal.raquet.reading.file import RaquetFile
+from comal.raquet.spec import Band
+from comal.server import ogc
+from comal.server.addresses import Address
+from comal.server.answers import Answer, Content, content_answer, json_answer
+from comal.server.coding import crc_of
+from comal.server.conditions import crc_etag
+from comal.server.geometry import tile_meets
+from comal.server.negotiation import best_type
+from comal.server.problems import Refusal, bad_request, not_found
+from comal.server.rasterstats import (
+    Sample,
+    band_numbers,
+    counts_of,
+    sample,
+    sampled_range,
+)
+from comal.server.render import colours
+from comal.server.render.params import MEDIA_TYPES, PARAMETERS, Params, bidx_of
+from comal.server.render.rendering import Look, bands_of, render
+from comal.server.requests import Request
+from comal.server.samples.selecting import bbox_of
+from comal.server.samples.values import plain
+from comal.server.sources.base import Served, only
+from comal.server.workshop import Workshop
+
+EXTENSIONS = ("png", "webp", "jpg", "npy")
+_ACCEPTED = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
+_VARY_ACCEPT = (b"vary", b"accept")
+_RGB = ("red", "green", "blue")
+_MOST_COLOURS = 65_536
+_SHOWN_COLOURS = 256
+_MOST_STEPS = 2_000
+
+
+def serve(
+    name: str, title: str, href: str, kind: str, workshop: Workshop, version: str
+) -> RasterSource:
+    """The file at `href`."""
+    del kind
+    return RasterSource(name, title, raquet.open(href), workshop, version)
+
+
+def serve_reader(name: str, reader: Any, workshop: Workshop) -> RasterSource:
+    """A `RaquetFile` that is open already."""
+    if not isinstance(reader, RaquetFile):
+        raise NotThisFormatError("not a reader of rasters", found=type(reader).__name__)
+    return RasterSource(name, reader.href.rpartition("/")[2], reader, workshop, "")
+
+
+class RasterSource(Served):
+    """A raster under a name."""
+
+    kind: ClassVar[str] = "raster"
+    format = "raquet"
+
+    def __init__(
+        self, name: str, title: str, file: RaquetFile, workshop: Workshop, version: str
+    ) -> None:
+        super().__init__(name, title, workshop, version)
+        self.file = file
+        self.routes = {
+            "point": self._point,
+            "statistics": self._statistics,
+            "histogram": self._histogram,
+            "tiles": self._tilesets,
+        }
+
+    # -- documents ---------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """Name, extent, zooms."""
+        metadata, name = self.file.metadata, self.name
+        return {
+            "name": name,
+            "title": self.title,
+            "description": None,
+            "format": self.format,
+            "kind": self.kind,
+            "bounds": list(self.file.bounds),
+            "minzoom": metadata.min_zoom,
+            "maxzoom": metadata.max_zoom,
+            "attribution": None,
+            "tile_type": "raster",
+            "media_types": {ext: MEDIA_TYPES[ext] for ext in EXTENSIONS},
+            "links": {
+                "self": name,
+                "tilejson": f"{name}.json",
+                "tiles": f"{name}/{{z}}/{{x}}/{{y}}.png",
+                "point": f"{name}/point/{{lon}},{{lat}}",
+                "statistics": f"{name}/statistics",
+                "histogram": f"{name}/histogram",
+            },
+        }
+
+    async def details(self) -> dict[str, Any]:
+        """Bands, and what a tile shows when nothing is said."""
+        metadata = self.file.metadata
+        look = await self.workshop.run(lambda: self.look)
+        return {
+            "version": metadata.version,
+            "tilesize": metadata.block_width,
+            "width": metadata.width,
+            "height": metadata.height,
+            "crs": self.file.crs,
+            "tiles": {
+                "template": f"{self.name}/{{z}}/{{x}}/{{y}}{{scale}}.{{ext}}",
+                "extensions": list(EXTENSIONS),
+                "scales": [1, 2],
+            },
+            "bands": [_band_document(n, band) for n, band in enumerate(self.file.bands, 1)],
+            "defaults": {
+                "bidx": list(look.bidx),
+                "rescale": [list(pair) for pair in look.rescale],
+                "colormap_name": None,
+            },
+            "time": self._times(),
+            "python": (
+                "from comal import raquet\n\n"
+                f"raster = raquet.open({self.title!r})\n"
+                "window = raster.read(masked=True)"
+            ),
+        }
+
+    def _times(self) -> dict[str, Any] | None:
+        times = self.file.times
+        if times is None:
+            return None
+        stamps = [None if np.isnat(one) else f"{one}Z" for one in times.stamps[:_MOST_STEPS]]
+        return {
+            "count": len(times),
+            "values": stamps,
+            "units": times.units,
+            "calendar": times.calendar,
+        }
+
+    def tilejson(self, request: Request) -> dict[str, Any]:
+        """TileJSON 3.0; parameters of tiles go into their address."""
+        ext = request.query.text("ext") or "png"
+        if ext not in EXTENSIONS:
+            raise not_found("there is no such format")
+        self._params(request)
+        parameters = [pair for pair in request.query.pairs if pair[0] in PARAMETERS]
+        address = request.link(f"{self.name}/{{z}}/{{x}}/{{y}}.{ext}", parameters)
+        metadata = self.file.metadata
+        lon, lat, _ = metadata.center
+        return {
+            "tilejson": "3.0.0",
+            "tiles": [address],
+            "name": self.title,
+            "scheme": "xyz",
+            "minzoom": metadata.min_zoom,
+            "maxzoom": metadata.max_zoom,
+            "bounds": list(self.file.bounds),
+            "center": [lon, lat, metadata.min_zoom],
+            "tileSize": metadata.block_width,
+        }
+
+    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Answer:
+        if not rest:
+            return json_answer(ogc.tilesets(request, self.summary()))
+        if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
+            return json_answer(ogc.tileset(request, self.summary()))
+        return await self.tile(request, self.address(("tiles", *rest)))
+
+    # -- what is shown -----------------------------------------------------------------------------
+
+    @cached_property
+    def look(self) -> Look:
+        """What a tile shows when a request says nothing."""
+        bands = self.file.bands
+        named = {band.colorinterp: number for number, band in enumerate(bands, 1)}
+        if all(colour in named for colour in _RGB):
+            bidx = tuple(named[colour] for colour in _RGB)
+        elif len(bands) >= 3 and all(band.dtype == "uint8" for band in bands[:3]):
+            bidx = (1, 2, 3)
+        else:
+            bidx = (1,)
+        chosen = [bands[number - 1] for number in bidx]
+        if len(chosen) == 1 and chosen[0].colortable:
+            return Look(bidx, (), _table_of(chosen[0]))
+        if all(band.dtype == "uint8" for band in chosen):
+            return Look(bidx, ())
+        return Look(bidx, tuple(self._range(number) for number in bidx))
+
+    def _range(self, number: int) -> tuple[float, float]:
+        """Values that become black and white: 2 and 98 percent of an overview, else the limits."""
+        found = sampled_range(self.file, number)
+        if found is not None:
+            return found
+        statistics = self.file.bands[number - 1].statistics
+        if statistics is not None and statistics.min is not None and statistics.max is not None:
+            low, high = float(statistics.min), float(statistics.max)
+            if math.isfinite(low) and math.isfinite(high) and low < high:
+                return low, high
+        return 0.0, 1.0
+
+    def _params(self, request: Request) -> Params:
+        return Params.of(request.query, len(self.file.bands))
+
+    def _step(self, text: str | None) -> Any:
+        """The time step that a parameter names; the first when it names none."""
+        if self.file.times is None:
+            if text is not None:
+                raise InvalidInputError("the raster has no time")
+            return None
+        if text is None:
+            return 0
+        if len(text) <= 9 and text.isascii() and text.isdigit():
+            return int(text)
+        return text
+
+    # -- tiles -------------------------------------------------------------------------------------
+
+    async def tile(self, request: Request, address: Address) -> Answer:
+        """One tile as a picture or as an array."""
+        ext, chosen = _format(request, address.ext)
+        params = self._params(request)
+        if address.scale > 2:
+            raise not_found("there is no such scale")
+        self._check_there(address, params)
+        key = (self.name, self.version, address.z, address.x, address.y, address.scale, ext, params)
+
+        async def made() -> bytes:
+            return await self.workshop.run(self._rendered, address, ext, params)
+
+        body = await self.workshop.once(key, made)
+        headers = (*self.cache_control, *((_VARY_ACCEPT,) if chosen else ()))
+        content = Content(
+            MEDIA_TYPES[ext].encode(),
+            crc_etag(crc_of(body)),
+            len(body),
+            body=body,
+            headers=headers,
+            crc=crc_of(body),
+        )
+        return content_answer(content, request.headers)
+
+    def _check_there(self, address: Address, params: Params) -> None:
+        file = self.file
+        metadata = file.metadata
+        z, x, y = address.z, address.x, address.y
+        if not metadata.min_zoom <= z <= metadata.max_zoom:
+            raise not_found("there are no tiles of this zoom")
+        if file.has_tile(z, x, y, time=self._step(params.time)):
+            return
+        if self.workshop.settings.missing == 204 and tile_meets(z, x, y, file.bounds):
+            raise Refusal(204, "no-tile", None, self.cache_control)
+        raise not_found("there is no such tile")
+
+    def _rendered(self, address: Address, ext: str, params: Params) -> bytes:
+        look = self.look
+        bands = bands_of(params, look)
+        pixels = self._pixels(address, bands, params)
+        scales = [
+            (self.file.bands[number - 1].scale or 1.0, self.file.bands[number - 1].offset or 0.0)
+            for number in bands
+        ]
+        return render(pixels, params, look, ext, scales=scales)
+
+    def _pixels(self, address: Address, bands: tuple[int, ...], params: Params) -> Any:
+        """Pixels of the tile; at twice the scale those of its four children, or its own twice."""
+        file, step = self.file, self._step(params.time)
+        z, x, y = address.z, address.x, address.y
+        if address.scale == 1:
+            return file.tile(z, x, y, bands, time=step, masked=True)
+        if z < file.metadata.max_zoom:
+            children = [(z + 1, 2 * x + dx, 2 * y + dy) for dy in (0, 1) for dx in (0, 1)]
+            four = file.tiles(children, bands, time=step, masked=True)
+            joined: Any = np.ma.concatenate  # numpy gives it no type
+            upper, lower = (joined(four[n : n + 2], axis=2) for n in (0, 2))
+            return joined([upper, lower], axis=1)
+        own = file.tile(z, x, y, bands, time=step, masked=True)
+        return own.repeat(2, axis=1).repeat(2, axis=2)
+
+    # -- values ------------------------------------------------------------------------------------
+
+    async def _point(self, request: Request, rest: Sequence[str]) -> Answer:
+        (text,) = only(rest, 1)
+        lon, lat = _lonlat(text)
+        params = self._params(request)
+        metadata = self.file.metadata
+        zoom = request.query.whole("zoom", metadata.max_zoom, 0, 26)
+        if not metadata.min_zoom <= zoom <= metadata.max_zoom:
+            raise bad_request(f"zoom is from {metadata.min_zoom} to {metadata.max_zoom}")
+        formula = params.formula()
+        bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
+        found = await self.file.point_async(
+            lon, lat, list(bands), zoom=zoom, time=self._step(params.time), masked=True
+        )
+        if formula is not None:
+            values, names = _computed(found, formula), list(formula.texts)
+        else:
+            values = [None if one is np.ma.masked else plain(one.item()) for one in found]
+            names = [self.file.bands[number - 1].name for number in bands]
+        document = {"coordinates": [lon, lat], "values": values, "band_names": names, "zoom": zoom}
+        return json_answer(document, headers=self.cache_control)
+
+    async def _sampled(self, request: Request, params: Params) -> Sample:
+        bbox = bbox_of(request.query) or tuple(self.file.bounds)
+        formula = params.formula()
+        bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
+        step = self._step(params.time)
+        return await self.workshop.run(sample, self.file, bands, bbox, step, formula, params.nodata)
+
+    async def _statistics(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        params = self._params(request)
+        bins = request.query.whole("bins", 10, 1, 512)
+        found = await self._sampled(request, params)
+        document = {
+            "bbox": list(found.bbox),
+            "zoom": found.zoom,
+            "exact": found.exact,
+            "statistics": {
+                name: counts_of(values, seen, bins)
+                for name, values, seen in zip(found.names, found.values, found.seen, strict=True)
+            },
+        }
+        return json_answer(document, headers=self.cache_control)
+
+    async def _histogram(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        look = await self.workshop.run(lambda: self.look)
+        chosen = bidx_of(request.query, len(self.file.bands)) or look.bidx
+        params = Params(
+            bidx=chosen[:1] if request.query.text("expression") is None else (),
+            expression=self._params(request).expression,
+            time=request.query.text("time"),
+        )
+        bins = request.query.whole("bins", 64, 1, 512)
+        found = await self._sampled(request, params)
+        counts = counts_of(found.values[0], found.seen[0], bins)
+        histogram = counts["histogram"]
+        document = {
+            "band": chosen[0],
+            "name": found.names[0],
+            "bins": bins,
+            "counts": histogram[0] if histogram else [],
+            "edges": histogram[1] if histogram else [],
+            "min": counts["min"],
+            "max": counts["max"],
+            "percentile_2": counts["percentile_2"],
+            "percentile_98": counts["percentile_98"],
+            "zoom": found.zoom,
+            "exact": found.exact,
+        }
+        return json_answer(document, headers=self.cache_control)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.file.close()
+
+
+def _format(request: Request, ext: str) -> tuple[str, bool]:
+    """The format that is asked for, and whether Accept has chosen it."""
+    if ext:
+        if ext not in MEDIA_TYPES:
+            raise not_found("there is no such format")
+        return ("jpg" if ext == "jpeg" else ext), False
+    media = best_type(request.headers.get(b"accept"), list(_ACCEPTED))
+    if media is None:
+        offers = ", ".join(_ACCEPTED)
+        raise Refusal(406, "not-acceptable", f"there is {offers}", (_VARY_ACCEPT,))
+    return _ACCEPTED[media], True
+
+
+def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:
+    table = band.colortable
+    if not table:
+        return None
+    size = 256 if band.dtype == "uint8" else min(_MOST_COLOURS, max(table) + 1)
+    return colours.colour_table(table, size)
+
+
+def _band_document(number: int, band: Band) -> dict[str, Any]:
+    statistics = band.statistics
+    table = band.colortable
+    return {
+        "index": number,
+        "name": band.name,
+        "description": band.description,
+        "dtype": band.dtype,
+        "nodata": plain(band.nodata),
+        "unit": band.unit,
+        "scale": plain(band.scale),
+        "offset": plain(band.offset),
+        "colorinterp": band.colorinterp,
+        "has_colortable": bool(table),
+        "colortable": _colour_documents(table) if table else None,
+        "min": plain(statistics.min) if statistics else None,
+        "max": plain(statistics.max) if statistics else None,
+        "mean": plain(statistics.mean) if statistics else None,
+        "stddev": plain(statistics.stddev) if statistics else None,
+    }
+
+
+def _colour_documents(table: Any) -> list[dict[str, Any]]:
+    return [
+        {"value": value, "color": "#" + bytes(colour).hex()}
+        for value, colour in sorted(table.items())[:_SHOWN_COLOURS]
+    ]
+
+
+def _lonlat(text: str) -> tuple[float, float]:
+    try:
+        lon, lat = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise bad_request("a point is longitude,latitude") from error
+    if not (-180 <= lon <= 180 and -90 <= lat <= 90):
+        raise InvalidInputError("a point is longitude,latitude in degrees", found=shown(text))
+    return lon, lat
+
+
+def _computed(found: Any, formula: Any) -> list[float | None]:
+    pixels = {
+        number: np.ma.getdata(found[at : at + 1]).reshape(1, 1)
+        for at, number in enumerate(formula.bands)
+    }
+    if np.ma.getmaskarray(found).any():
+        return [None] * len(formula.texts)
+    return [plain(float(value)) for value in formula.values(pixels).ravel()]

@@ -1,0 +1,536 @@
+"""TACO and Tortilla: items, tables, trees, previews and the bytes of samples."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np  # noqa: TC002 - as everywhere
+import numpy.typing as npt  # noqa: TC002
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import raster, taco, tortilla
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    shown,
+)
+from comal.geo import times
+from comal.limits import MIB, Limits
+from comal.server.answers import (
+    GEOJSON,
+    Answer,
+    Content,
+    content_answer,
+    json_answer,
+    json_bytes,
+)
+from comal.server.problems import Refusal, not_found
+from comal.server.requests import Request
+from comal.server.samples import places
+from comal.server.samples.columnstats import column_stats
+from comal.server.samples.features import feature, features
+from comal.server.samples.holdings import (
+    FOLDER,
+    ID,
+    OTHER_MEDIA,
+    TYPE,
+    Holdings,
+    LeafBytes,
+    TacoHoldings,
+    TortillaHoldings,
+    sizes_of,
+    visible,
+)
+from comal.server.samples.pythontext import taco_lines, tortilla_lines
+from comal.server.samples.selecting import PARAMETERS as SELECTING
+from comal.server.samples.selecting import Selection
+from comal.server.samples.values import column_of, kind_of, shown_time, shown_values
+from comal.server.sources.base import Served, only
+from comal.server.workshop import Workshop
+from comal.taco.reading.dataset import TacoDataset
+from comal.tortilla.reading.frame import TortillaFrame
+
+_BLOCK = MIB
+_CHECKED = 8 * MIB
+"""Leaves up to this size are compared with their checksum before the first byte is sent."""
+_SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
+_TIME_COLUMNS = ("istac:time_start", "stac:time_start", "istac:time_end", "stac:time_end")
+_MOST_TEXT = 2_000
+
+
+def serve(
+    name: str, title: str, href: str, kind: str, workshop: Workshop, version: str
+) -> SamplesSource:
+    """The archive at `href`."""
+    if kind == "taco":
+        return SamplesSource(name, title, TacoHoldings(taco.load(href)), workshop, version)
+    frame = tortilla.open(href, siblings=_is_part(href))
+    return SamplesSource(name, title, TortillaHoldings(frame, kind), workshop, version)
+
+
+def serve_reader(name: str, reader: Any, workshop: Workshop) -> SamplesSource:
+    """A `TacoDataset` or a `TortillaFrame` that is open already."""
+    if isinstance(reader, TacoDataset):
+        holdings: Holdings = TacoHoldings(reader)
+        href = reader.location
+    elif isinstance(reader, TortillaFrame):
+        holdings = TortillaHoldings(reader, "tortilla")
+        href = reader.files[0]
+    else:
+        raise NotThisFormatError("not a reader of samples", found=type(reader).__name__)
+    return SamplesSource(name, href.rpartition("/")[2], holdings, workshop, "")
+
+
+def _is_part(href: str) -> bool:
+    return ".part." in href
+
+
+class SamplesSource(Served):
+    """An archive of samples under a name."""
+
+    kind: ClassVar[str] = "samples"
+
+    def __init__(
+        self, name: str, title: str, holdings: Holdings, workshop: Workshop, version: str
+    ) -> None:
+        super().__init__(name, title, workshop, version)
+        self.format = holdings.format
+        self.holdings = holdings
+        # Rows are read with the archive, so that a broken table shows when it is opened.
+        self.table = holdings.table
+        self._extent = self._extent_of()
+        self.routes = {
+            "collection": self._collection,
+            "items": self._items,
+            "table": self._table,
+            "tree": self._tree,
+            "columns": self._columns,
+            "queryables": self._queryables,
+            "schema": self._schema,
+            "data": self._data,
+            "preview": self._preview,
+        }
+
+    # -- documents ---------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """Name, extent, how many samples."""
+        collection = self.holdings.collection
+        name = self.name
+        return {
+            "name": name,
+            "title": _text(collection.get("title")) or _text(collection.get("id")) or self.title,
+            "description": _text(collection.get("description")),
+            "format": self.format,
+            "kind": self.kind,
+            "bounds": self._extent[0],
+            "time": self._extent[1],
+            "count": self.table.num_rows,
+            "attribution": None,
+            "links": {
+                "self": name,
+                "collection": f"{name}/collection",
+                "items": f"{name}/items",
+                "table": f"{name}/table",
+                "tree": f"{name}/tree",
+                "columns": f"{name}/columns/{{name}}",
+                "queryables": f"{name}/queryables",
+                "schema": f"{name}/schema",
+                "data": f"{name}/data/{{path}}",
+                "preview": f"{name}/preview/{{path}}",
+            },
+        }
+
+    async def details(self) -> dict[str, Any]:
+        """Levels, columns, the tree, and what the collection says."""
+        collection = self.holdings.collection
+        pit = collection.get("taco:pit_schema")
+        return {
+            "version": _text(collection.get("taco_version")),
+            "placed": places.is_placed(self.table),
+            "timed": places.is_timed(self.table),
+            "keywords": _list(collection.get("keywords")),
+            "licenses": _list(collection.get("licenses")),
+            "tasks": _list(collection.get("tasks") or collection.get("task")),
+            "providers": _list(collection.get("providers")),
+            "levels": self._levels(),
+            "tree": pit if isinstance(pit, dict) else None,
+            "python": self._lines(None),
+        }
+
+    def _extent_of(self) -> tuple[list[float] | None, list[str | None] | None]:
+        extent = self.holdings.collection.get("extent")
+        extent = extent if isinstance(extent, dict) else {}
+        bounds = _numbers(extent.get("spatial")) or places.bounds_of(self.table)
+        return bounds, _period(extent.get("temporal")) or self._period()
+
+    def _period(self) -> list[str | None] | None:
+        found: list[int] = []
+        for name in _TIME_COLUMNS:
+            if name in self.table.column_names:
+                column = times.timestamps(self.table.column(name), name).cast(pa.int64())
+                ends = pc.min_max(column).as_py().values()
+                found += [end for end in ends if end is not None]
+        return [shown_time(min(found)), shown_time(max(found))] if found else None
+
+    def _levels(self) -> list[dict[str, Any]]:
+        return [
+            {"level": number, "rows": rows, "columns": _schema_columns(schema)}
+            for number, (rows, schema) in enumerate(self.holdings.levels())
+        ]
+
+    def _lines(self, selection: Selection | None) -> str:
+        if self.format == "taco":
+            return taco_lines(self.title, selection)
+        return tortilla_lines(self.title, selection)
+
+    async def _collection(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        del request
+        return json_answer(self.holdings.collection, headers=self.cache_control)
+
+    async def _schema(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        del request
+        return json_answer({"levels": self._levels()}, headers=self.cache_control)
+
+    async def _queryables(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        properties = {
+            field.name: _QUERYABLE[kind]
+            for field in self.table.schema
+            if field.name in visible(self.table)
+            and (kind := kind_of(field.name, field.type)) in _QUERYABLE
+        }
+        document = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": request.link(f"{self.name}/queryables"),
+            "type": "object",
+            "title": self.title,
+            "properties": properties,
+            "additionalProperties": False,
+        }
+        return json_answer(document, kind=b"application/schema+json", headers=self.cache_control)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _selected(self, request: Request) -> tuple[Selection, npt.NDArray[np.int64]]:
+        selection = Selection.of(request.query, self.workshop.settings.limits.items)
+        return selection, selection.rows(self.table)
+
+    async def _items(self, request: Request, rest: Sequence[str]) -> Answer:
+        path = "/".join(rest)
+        unknown = set(request.query) - set(SELECTING)
+        if unknown:  # OGC API Features 1, 7.5: what is not in the API's document is refused
+            raise InvalidInputError("there is no such parameter", found=shown(min(unknown)))
+        make: Callable[[], bytes]
+        if path:
+            make = lambda: json_bytes(self._item(request, path))  # noqa: E731 - two ways to bytes
+        else:
+            make = lambda: json_bytes(self._page(request))  # noqa: E731
+        body = await self.workshop.run(make)
+        return self._document(request, body, GEOJSON)
+
+    def _item(self, request: Request, path: str) -> dict[str, Any]:
+        found = feature(self.holdings, self.name, self.holdings.find(path))
+        self._linked(request, found)
+        return found
+
+    def _linked(self, request: Request, item: dict[str, Any]) -> None:
+        path = _encoded(item["comal:path"])
+        for asset in item["assets"].values():
+            asset["href"] = f"{request.base}/{asset['href']}"
+        item["links"] = [
+            _link(request, "self", f"{self.name}/items/{path}", GEOJSON.decode()),
+            _link(request, "collection", f"collections/{self.name}", "application/json"),
+            _link(request, "root", "", "application/json"),
+        ]
+
+    def _page(self, request: Request) -> dict[str, Any]:
+        selection, rows = self._selected(request)
+        page = selection.page(rows)
+        found = features(self.holdings, self.name, self.table.take(pa.array(page)))
+        for item in found:
+            self._linked(request, item)
+        return {
+            "type": "FeatureCollection",
+            "numberMatched": len(rows),
+            "numberReturned": len(found),
+            "features": found,
+            "links": self._page_links(request, selection, len(rows)),
+            "python": self._lines(selection),
+        }
+
+    def _page_links(
+        self, request: Request, selection: Selection, count: int
+    ) -> list[dict[str, Any]]:
+        path = f"{self.name}/items"
+        kind = GEOJSON.decode()
+        others = [pair for pair in request.query.pairs if pair[0] != "offset"]
+
+        def link(rel: str, offset: int) -> dict[str, Any]:
+            href = request.link(path, [*others, ("offset", str(offset))])
+            return {"rel": rel, "type": kind, "href": href}
+
+        own = request.link(path, request.query.pairs)
+        links = [
+            {"rel": "self", "type": kind, "href": own},
+            _link(request, "collection", f"collections/{self.name}", "application/json"),
+            _link(request, "root", "", "application/json"),
+        ]
+        after = selection.next_offset(count)
+        if after is not None:
+            links.append(link("next", after))
+        if selection.offset:
+            links.append(link("prev", max(0, selection.offset - selection.limit)))
+        return links
+
+    async def _table(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        body = await self.workshop.run(lambda: json_bytes(self._rows(request)))
+        return self._document(request, body, b"application/json")
+
+    def _rows(self, request: Request) -> dict[str, Any]:
+        selection, rows = self._selected(request)
+        part = self.table.take(pa.array(selection.page(rows)))
+        names = self._shown_columns(request.query.text("columns"))
+        columns = [shown_values(part.column(name)) for name in names]
+        schema = part.schema
+        return {
+            "columns": [column_of(schema.field(name)) for name in names],
+            "rows": [list(row) for row in zip(*columns, strict=True)],
+            "matched": len(rows),
+            "returned": part.num_rows,
+            "offset": selection.offset,
+            "next": selection.next_offset(len(rows)),
+            "python": self._lines(selection),
+        }
+
+    def _shown_columns(self, wanted: str | None) -> list[str]:
+        schema = self.table.schema
+        shown = [
+            name
+            for name in visible(self.table)
+            if kind_of(name, schema.field(name).type) not in {"geometry", "other"}
+        ]
+        if wanted is not None:
+            chosen = [name.strip() for name in wanted.split(",")]
+            unknown = [name for name in chosen if name not in shown]
+            if unknown:
+                raise not_found("there is no such column")
+            shown = chosen
+        return list(dict.fromkeys([ID, TYPE, *shown]))
+
+    async def _columns(self, request: Request, rest: Sequence[str]) -> Answer:
+        name = "/".join(rest)
+        bins = request.query.whole("bins", 32, 1, 512)
+
+        def made() -> bytes:
+            _, rows = self._selected(request)
+            return json_bytes(column_stats(self.table, rows, name, bins))
+
+        body = await self.workshop.run(made)
+        return self._document(request, body, b"application/json")
+
+    async def _tree(self, request: Request, rest: Sequence[str]) -> Answer:
+        only(rest, 0)
+        body = await self.workshop.run(lambda: json_bytes(self._branch(request)))
+        return self._document(request, body, b"application/json")
+
+    def _branch(self, request: Request) -> dict[str, Any]:
+        path = (request.query.text("path") or "").strip("/")
+        most = self.workshop.settings.limits.items
+        limit = min(request.query.whole("limit", 200, 1, 10**9), most)
+        offset = request.query.whole("offset", 0, 0, 10**9)
+        table, level = self.table, 0
+        if path:
+            row = self.holdings.find(path)
+            if not row.is_folder:
+                raise not_found("a FILE has nothing below it")
+            table, level = self.holdings.table_of(self.holdings.children(row)), path.count("/") + 1
+        part = table.slice(offset, limit)
+        before = path + "/" if path else ""
+        rows = zip(
+            part.column(ID).to_pylist(),
+            part.column(TYPE).to_pylist(),
+            sizes_of(self.holdings, part),
+            strict=True,
+        )
+        return {
+            "path": path,
+            "level": level,
+            "total": table.num_rows,
+            "returned": part.num_rows,
+            "offset": offset,
+            "next": offset + limit if offset + limit < table.num_rows else None,
+            "children": [
+                {
+                    "id": name,
+                    "path": before + name,
+                    "type": kind,
+                    "size": size if size is not None and size >= 0 else None,
+                    "has_children": kind == FOLDER,
+                }
+                for name, kind, size in rows
+            ],
+        }
+
+    def _document(self, request: Request, body: bytes, kind: bytes) -> Answer:
+        """JSON with a tag of its own, so that pages are asked for conditionally."""
+        tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
+        headers = ((b"cache-control", b"no-cache"),)
+        content = Content(kind, tag, len(body), body=body, headers=headers)
+        return content_answer(content, request.headers)
+
+    # -- bytes -------------------------------------------------------------------------------------
+
+    async def _data(self, request: Request, rest: Sequence[str]) -> Answer:
+        path = "/".join(rest)
+        leaf = await self.workshop.run(self._leaf, path)
+        kind = leaf.media.encode()
+        disposition = b"attachment" if leaf.media == OTHER_MEDIA else b"inline"
+        headers = (*self.cache_control, _SANDBOX, (b"content-disposition", disposition))
+        content = Content(
+            kind, self._tag(leaf), leaf.size, self._reading(leaf), None, None, headers
+        )
+        answer = content_answer(content, request.headers)
+        if answer.status == 200 and leaf.size <= _CHECKED:
+            # The checksum is of all bytes, so it is compared when all of them are sent.
+            answer.body, answer.blocks = await self.workshop.run(leaf.whole), None
+        return answer
+
+    def _leaf(self, path: str) -> LeafBytes:
+        row = self.holdings.find(path)
+        if row.is_folder:
+            raise not_found("a FOLDER has no bytes of its own")
+        return self.holdings.leaf(row)
+
+    def _tag(self, leaf: LeafBytes) -> bytes:
+        text = f"{self.version}:{leaf.identity}".encode()
+        return b'"%s"' % hashlib.blake2b(text, digest_size=12).hexdigest().encode()
+
+    def _reading(self, leaf: LeafBytes) -> Callable[[int, int], AsyncIterator[bytes]]:
+        async def blocks(first: int, last: int) -> AsyncIterator[bytes]:
+            with leaf.file() as file:
+                await self.workshop.run(file.seek, first)
+                left = last - first
+                while left:
+                    block = await self.workshop.run(file.read, min(_BLOCK, left))
+                    if not block:
+                        raise InvalidMetadataError("a sample ends early")
+                    left -= len(block)
+                    yield block
+
+        return blocks
+
+    async def _preview(self, request: Request, rest: Sequence[str]) -> Answer:
+        path = "/".join(rest)
+        size = request.query.whole("size", 256, 8, 1024)
+        bands = tuple(_band(text) for text in request.query.all("bidx")) or None
+        key = (self.name, self.version, "preview", path, size, bands)
+
+        async def made() -> bytes:
+            return await self.workshop.run(self._picture, path, size, bands)
+
+        body = await self.workshop.once(key, made)
+        tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
+        content = Content(b"image/png", tag, len(body), body=body, headers=self.cache_control)
+        return content_answer(content, request.headers)
+
+    def _picture(self, path: str, size: int, bands: tuple[int, ...] | None) -> bytes:
+        """The picture of a row, or of the first raster below it."""
+        most = self.workshop.settings.limits.raster_bytes
+        for row in self.holdings.first_leaves(self.holdings.find(path)):
+            leaf = self.holdings.leaf(row)
+            if leaf.size > most or not self._is_raster(leaf):
+                continue
+            limits = Limits(raster_bytes=most, leaf_bytes=most)
+            try:
+                return raster.preview(leaf.whole(), size=size, bands=bands, limits=limits)
+            except LimitExceededError:
+                continue
+        raise Refusal(404, "not-a-raster", "there is no raster to show here")
+
+    @staticmethod
+    def _is_raster(leaf: LeafBytes) -> bool:
+        with leaf.file() as file:
+            head = file.read(16)
+        try:
+            raster.sniff_driver(head)
+        except NotThisFormatError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Readers hold no connections."""
+
+
+_QUERYABLE: dict[str, dict[str, str]] = {
+    "number": {"type": "number"},
+    "text": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time"},
+}
+
+
+def _schema_columns(schema: Any) -> list[dict[str, str]]:
+    hidden = {"tortilla:offset", "tortilla:length"}
+    return [
+        column_of(field)
+        for field in schema
+        if not field.name.startswith("internal:") and field.name not in hidden
+    ]
+
+
+def _link(request: Request, rel: str, path: str, kind: str) -> dict[str, Any]:
+    return {"rel": rel, "type": kind, "href": request.link(path)}
+
+
+def _encoded(path: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - a name of its own here
+
+    return "/".join(quote(part, safe="") for part in path.split("/"))
+
+
+def _band(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 5:
+        return int(text)
+    raise Refusal(400, "bad-request", "bidx is the number of a band, counted from 1")
+
+
+def _text(value: Any) -> str | None:
+    return value[:_MOST_TEXT] if isinstance(value, str) and value else None
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value[:100] if isinstance(value, list) else [value]
+
+
+def _numbers(value: Any) -> list[float] | None:
+    """Four numbers, also as the first of several boxes."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        value = value[0]
+    right = isinstance(value, list) and len(value) == 4
+    if not right or not all(isinstance(edge, int | float) for edge in value):
+        return None
+    return [float(edge) for edge in value]
+
+
+def _period(value: Any) -> list[str | None] | None:
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        value = value[0]
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    ends = [_text(end) if isinstance(end, str) else _moment(end) for end in value]
+    return ends if any(ends) else None
+
+
+def _moment(value: Any) -> str | None:
+    return shown_time(value) if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,317 @@
+"""Tapalcatl 1 and 2: tiles out of archives, as they are stored wherever that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from comal import tapalcatl
+from comal.errors import NotThisFormatError, UnsafeContentError, shown
+from comal.limits import KIB
+from comal.server import ogc
+from comal.server.addresses import Address, number, parse_address
+from comal.server.answers import Answer, json_answer
+from comal.server.conditions import Headers
+from comal.server.geometry import tile_meets
+from comal.server.headerplan import header_plan
+from comal.server.negotiation import best_type
+from comal.server.problems import Refusal, not_found
+from comal.server.requests import Request
+from comal.server.sources.base import Served
+from comal.server.tilewire import tile_answer
+from comal.server.workshop import Workshop
+from comal.storage import parse_href
+from comal.tapalcatl.reading.tile import StoredTile
+from comal.tapalcatl.reading.tileset import TileSet
+
+_AT_ONCE = 256 * KIB
+"""Larger tiles are inflated in a thread, so that others do not wait for them."""
+_MOST_VERIFIED = 50_000
+_VARY_ACCEPT = (b"vary", b"accept")
+_VECTOR = ("mvt", "pbf", "mlt", "geojson", "topojson", "json")
+_DEEPEST = 24
+_MOST_TEXT = 2_000
+
+
+def serve(
+    name: str,
+    title: str,
+    href: str,
+    kind: str,
+    workshop: Workshop,
+    version: str,
+    options: Mapping[str, Any] | None = None,
+) -> TilesSource:
+    """The tileset at `href`; `options` are those of `comal.tapalcatl.open`."""
+    del kind
+    tiles = tapalcatl.open(href, **(options or {}))
+    _check_archives(tiles)
+    return TilesSource(name, title, tiles, workshop, version)
+
+
+def serve_reader(name: str, reader: Any, workshop: Workshop) -> TilesSource:
+    """A `TileSet` that is open already."""
+    if not isinstance(reader, TileSet):
+        raise NotThisFormatError("not a reader of tiles", found=type(reader).__name__)
+    return TilesSource(name, reader.href.rpartition("/")[2], reader, workshop, "")
+
+
+def _check_archives(tiles: TileSet) -> None:
+    """Refuse a remote document that sends the server to another host or bucket than its own.
+
+    The operator has named the document, and not what it names.
+    """
+    base = getattr(tiles.places, "base", None)
+    if base is None or "://" not in tiles.source.href:
+        return
+    own, other = urlsplit(tiles.source.href), urlsplit(base.href)
+    if (own.scheme, own.netloc) != (other.scheme, other.netloc):
+        raise UnsafeContentError(
+            "the tileset's archives are on another host than its document",
+            where=tiles.source.href,
+            found=shown(base.href),
+            hint="open it with source= and pass the reader, if that is meant",
+        )
+
+
+class TilesSource(Served):
+    """A tileset under a name."""
+
+    kind: ClassVar[str] = "tiles"
+    format = "tapalcatl"
+
+    def __init__(
+        self, name: str, title: str, tiles: TileSet, workshop: Workshop, version: str
+    ) -> None:
+        super().__init__(name, title, workshop, version)
+        self.tiles = tiles
+        self._formats = frozenset(tiles.formats)
+        self._cache_control = workshop.settings.cache_control
+        self._is_local = parse_href(tiles.source.href).scheme == "file" and _is_local(tiles)
+        self._verified: set[tuple[Any, ...]] = set()
+        self.routes = {"tiles": self._tilesets}
+
+    # -- documents ---------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """Name, extent, zooms."""
+        tiles, name = self.tiles, self.name
+        template = self._template()
+        return {
+            "name": name,
+            "title": tiles.metadata.name or self.title,
+            "description": _text(tiles.metadata.description),
+            "format": self.format,
+            "kind": self.kind,
+            "bounds": list(tiles.bounds),
+            "minzoom": tiles.min_zoom,
+            "maxzoom": min(tiles.max_zoom, _DEEPEST),
+            "attribution": _text(tiles.metadata.extra.get("attribution")),
+            "tile_type": self._type,
+            "media_types": {ext: self._media(ext) for ext in tiles.formats},
+            "links": {
+                "self": name,
+                "tilejson": f"{name}.json",
+                "tiles": template.replace("{scale}", self._scales[0][1]).replace(
+                    "{ext}", self._extensions[0]
+                ),
+            },
+        }
+
+    async def details(self) -> dict[str, Any]:
+        """Formats, layers, layout."""
+        metadata = self.tiles.metadata
+        extra = metadata.extra
+        return {
+            "version": "1" if self.tiles.version == 1 else metadata.version,
+            "type": self._type,
+            "formats": {
+                ext: {
+                    "content_type": self._media(ext),
+                    "headers": [list(pair) for pair in self.tiles.headers(ext)],
+                }
+                for ext in self.tiles.formats
+            },
+            "tilesize": self._size,
+            "scales": [scale for scale, _ in self._scales],
+            "tile_sizes": list(self.tiles.tile_sizes),
+            "vector_layers": extra.get("vector_layers"),
+            "center": extra.get("center"),
+            "materialized_zooms": list(metadata.materialized_zooms),
+            "metatile": metadata.metatile,
+            "tiles": {
+                "template": self._template(),
+                "extensions": self._extensions,
+                "scales": [scale for scale, _ in self._scales],
+            },
+            "python": (
+                "from comal import tapalcatl\n\n"
+                f"tiles = tapalcatl.open({self.title!r})\n"
+                f"tile = tiles.tile({self.tiles.min_zoom}, 0, 0)"
+            ),
+        }
+
+    def tilejson(self, request: Request) -> dict[str, Any]:
+        """TileJSON 3.0; ``ext=`` chooses one of several formats."""
+        ext = request.query.text("ext") or self._extensions[0]
+        if ext not in self._formats:
+            raise not_found("there is no such format")
+        template = self._template().replace("{scale}", self._scales[0][1])
+        dot = "" if ext == "" else f".{ext}"
+        address = request.link(template.replace(".{ext}", dot))
+        return self.tiles.tilejson([address], maxzoom=min(self.tiles.max_zoom, _DEEPEST))
+
+    @property
+    def _extensions(self) -> list[str]:
+        return list(self.tiles.formats) or [""]
+
+    @property
+    def _type(self) -> str:
+        return "vector" if set(self._formats) & set(_VECTOR) else "raster"
+
+    @property
+    def _scales(self) -> list[tuple[int, str]]:
+        """Whole scales, each with what stands for it in an address."""
+        low, high = self.tiles.metadata.min_scale, self.tiles.metadata.max_scale
+        whole = [scale for scale in range(1, 10) if low <= scale <= high] or [1]
+        return [(scale, "" if scale == 1 else f"@{scale}x") for scale in whole]
+
+    @property
+    def _size(self) -> int:
+        if self.tiles.tile_sizes:
+            return self.tiles.tile_sizes[0]
+        return 512 if self._type == "vector" else 256
+
+    def _template(self) -> str:
+        return f"{self.name}/{{z}}/{{x}}/{{y}}{{scale}}.{{ext}}"
+
+    def _media(self, ext: str) -> str:
+        return header_plan(self.tiles.headers(ext), None).type.decode("latin-1")
+
+    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Answer:
+        if not rest:
+            return json_answer(ogc.tilesets(request, self.summary()))
+        if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
+            return json_answer(ogc.tileset(request, self.summary()))
+        return await self.tile(request, self.address(("tiles", *rest)))
+
+    # -- tiles -------------------------------------------------------------------------------------
+
+    async def answer(self, request: Request, rest: Sequence[str]) -> tuple[str, Answer]:
+        """Also the addresses of Tilezen: ``{pixels}/{z}/{x}/{y}.{ext}``."""
+        if len(rest) == 4 and rest[0] not in self.routes:
+            size = number(rest[0])
+            if self.tiles.version != 1 or size == 0 or size % 256:
+                raise not_found("there are no tiles of this size")
+            return "tile", await self.tile(request, parse_address(*rest[1:]), size)
+        return await super().answer(request, rest)
+
+    async def tile(self, request: Request, address: Address, size: int | None = None) -> Answer:
+        """One tile, by its coordinates."""
+        ext, chosen = self._format(request, address)
+        if ext not in self._formats:
+            raise not_found("there is no such format")
+        scale = None if address.scale == 1 else address.scale
+        stored = await self.tiles.stored_tile_async(
+            address.z, address.x, address.y, scale=scale, ext=ext, size=size
+        )
+        if stored is None:
+            raise self._missing(address, size)
+        if stored.size > _AT_ONCE:
+            headers, control = request.headers, self._cache_control
+            answer = await self.workshop.run(tile_answer, stored, headers, control)
+        else:
+            answer = tile_answer(stored, request.headers, self._cache_control)
+        if chosen:
+            answer.headers.append(_VARY_ACCEPT)
+        return answer
+
+    def _format(self, request: Request, address: Address) -> tuple[str, bool]:
+        """The extension that is asked for, and whether Accept has chosen it."""
+        if address.ext or "" in self._formats or not self._formats:
+            return address.ext, False
+        offers = {self._media(ext): ext for ext in reversed(self.tiles.formats)}
+        kinds = [self._media(ext) for ext in self.tiles.formats]
+        media = best_type(request.headers.get(b"accept"), kinds)
+        if media is None:
+            raise Refusal(406, "not-acceptable", f"there is {', '.join(kinds)}", (_VARY_ACCEPT,))
+        return offers[media], len(kinds) > 1
+
+    def _missing(self, address: Address, size: int | None) -> Refusal:
+        """Absent within zooms and bounds: as the operator says. Elsewhere: 404."""
+        tiles = self.tiles
+        inside = tiles.min_zoom <= address.z <= tiles.max_zoom and tile_meets(
+            address.z, address.x, address.y, tiles.bounds
+        )
+        low, high = tiles.metadata.min_scale, tiles.metadata.max_scale
+        inside = inside and (address.scale == 1 or low <= address.scale <= high)
+        if inside and size is None and self.workshop.settings.missing == 204:
+            return Refusal(204, "no-tile", None, self.cache_control)
+        return not_found("there is no such tile")
+
+    def quick_stored(self, parts: Sequence[str]) -> StoredTile | None:
+        """A tile of a local archive: one short read, without a thread."""
+        if not self._is_local:
+            return None
+        y, dot, ext = parts[3].partition(".")
+        if not dot or ext not in self._formats:
+            return None
+        scale = None
+        if "@" in y:
+            y, _, text = y.partition("@")
+            if text not in {"2x", "3x", "4x"}:
+                return None
+            scale = int(text[0])
+        try:
+            z, x, row = number(parts[1]), number(parts[2]), number(y)
+            return self.tiles.stored_tile(z, x, row, scale=scale, ext=ext)
+        except Exception:  # noqa: BLE001 - the other way does it again and answers with the error
+            return None
+
+    def quick_tile(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+        """The answer for such a tile."""
+        stored = self.quick_stored(parts)
+        return None if stored is None else self._quick_answer(stored, tuple(parts), headers)
+
+    def _quick_answer(
+        self, stored: StoredTile, place: tuple[Any, ...], headers: Headers
+    ) -> Answer | None:
+        if stored.method == 0:
+            try:
+                return tile_answer(stored, headers, self._cache_control)
+            except Exception:  # noqa: BLE001 - as above
+                return None
+        if stored.size > _AT_ONCE:
+            return None
+        # Deflated bits go out as they are; they were inflated and compared once.
+        key = (*place, stored.crc, len(stored.payload))
+        verified = key in self._verified
+        try:
+            answer = tile_answer(stored, headers, self._cache_control, verified=verified)
+        except Exception:  # noqa: BLE001 - as above
+            return None
+        if not verified:
+            if len(self._verified) >= _MOST_VERIFIED:
+                self._verified.clear()
+            self._verified.add(key)
+        return answer
+
+    def archive_of(self, parts: Sequence[str]) -> Any:
+        """The open archive of a tile."""
+        y = parts[3].partition(".")[0].partition("@")[0]
+        spot = self.tiles.locator.find(number(parts[1]), number(parts[2]), number(y))
+        return None if spot is None else self.tiles.archives.get(spot[0])
+
+    def close(self) -> None:
+        """Forget the archives."""
+        self.tiles.close()
+
+
+def _is_local(tiles: TileSet) -> bool:
+    base = getattr(tiles.places, "base", None)
+    return base is None or parse_href(base.href).scheme == "file"
+
+
+def _text(value: Any) -> str | None:
+    return value[:_MOST_TEXT] if isinstance(value, str) and value else None

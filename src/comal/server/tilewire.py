@@ -1,0 +1,194 @@
+"""From a tile as it is stored to the answer: codings, validators, headers.
+
+The hot path of the server. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from comal.errors import InvalidMetadataError
+from comal.limits import DEFAULT_LIMITS
+from comal.server import coding
+from comal.server.answers import Answer, Content, Pairs, content_answer
+from comal.server.conditions import Headers, crc_etag, http_date, is_not_modified
+from comal.server.headerplan import HeaderPlan, Texts, header_plan
+from comal.server.negotiation import Encodings, encodings
+from comal.server.problems import Refusal
+
+_GZIP = (b"content-encoding", b"gzip")
+_VARY = (b"vary", b"accept-encoding")
+_RANGES = (b"accept-ranges", b"bytes")
+_STORED, _DEFLATED = 0, 8
+_MOST_KNOWN = 1_024
+
+
+class StoredTile(Protocol):
+    """A tile exactly as its archive holds it."""
+
+    @property
+    def payload(self) -> bytes:
+        """The stored bytes."""
+        ...
+
+    @property
+    def method(self) -> int:
+        """0 stored, 8 raw DEFLATE."""
+        ...
+
+    @property
+    def crc(self) -> int:
+        """CRC-32 of the bytes before DEFLATE."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many those are."""
+        ...
+
+    @property
+    def headers(self) -> Texts:
+        """Headers of the format and of the entry."""
+        ...
+
+    @property
+    def modified(self) -> int | None:
+        """Seconds since 1970, None when the archive does not say."""
+        ...
+
+
+def tile_answer(
+    tile: StoredTile, headers: Headers, cache_control: str | None, *, verified: bool = False
+) -> Answer:
+    """The answer to a GET for a tile.
+
+    Parameters
+    ----------
+    tile
+        As stored.
+    headers
+        Those of the request.
+    cache_control
+        Where the archive has none.
+    verified
+        Whether the checksum of exactly these bytes has been compared before.
+
+    Raises
+    ------
+    InvalidMetadataError
+        The bytes are not those that the directory describes.
+    Refusal
+        406 when the client takes no coding that there is.
+    """
+    plan = header_plan(tile.headers, cache_control)
+    if tile.method == _STORED and not plan.coding and b"range" not in headers:
+        return _plain(tile, plan, headers)
+    body, is_gzip, varies = _coded(tile, plan, encodings(headers.get(b"accept-encoding")), verified)
+    extra = list(plan.pairs[1:])
+    if is_gzip:
+        extra.append(_GZIP)
+    elif plan.coding not in {"", "gzip"}:
+        extra.append((b"content-encoding", plan.coding.encode("latin-1")))
+    if varies:
+        extra.append(_VARY)
+    content = Content(
+        plan.type,
+        crc_etag(tile.crc),
+        len(body),
+        body=body,
+        modified=tile.modified,
+        headers=tuple(pair for pair in extra if pair[0] != b"x-content-type-options"),
+        crc=tile.crc,
+    )
+    return content_answer(content, headers)
+
+
+def _plain(tile: StoredTile, plan: HeaderPlan, headers: Headers) -> Answer:
+    """The same for the usual tile: stored as it is sent."""
+    payload = tile.payload
+    if len(payload) != tile.size or coding.crc_of(payload) != tile.crc:
+        raise _damaged()
+    etag = crc_etag(tile.crc)
+    pairs = [(b"etag", etag), *plan.pairs]
+    modified = tile.modified
+    if modified is not None:
+        pairs.append((b"last-modified", http_date(modified)))
+    if is_not_modified(headers, etag, modified, tile.crc):
+        return Answer(304, [pair for pair in pairs if pair[0] != b"content-type"])
+    pairs += (_RANGES, (b"content-length", b"%d" % len(payload)))
+    return Answer(200, pairs, payload)
+
+
+def _coded(
+    tile: StoredTile,
+    plan: HeaderPlan,
+    client: Encodings,
+    verified: bool,  # noqa: FBT001 - passed on as it came
+) -> tuple[bytes, bool, bool]:
+    """The bytes to send, whether they are gzip, and whether that depends on the client."""
+    if tile.method == _DEFLATED and plan.coding == "" and client.gzip:
+        if not verified:
+            _check(tile, coding.inflated(tile.payload, tile.size))
+        return coding.as_gzip(tile.payload, tile.crc, tile.size), True, True
+    data = tile.payload if tile.method == _STORED else coding.inflated(tile.payload, tile.size)
+    _check(tile, data)
+    if client.takes(plan.coding):
+        return data, plan.coding == "gzip", tile.method != _STORED or plan.coding != ""
+    if plan.coding == "gzip" and client.identity:
+        return coding.gunzipped(data, DEFAULT_LIMITS.tile_bytes), False, True
+    raise Refusal(406, "not-acceptable", "no content coding that there is, is accepted", (_VARY,))
+
+
+def _check(tile: StoredTile, data: bytes) -> None:
+    if len(data) != tile.size or coding.crc_of(data) != tile.crc:
+        raise _damaged()
+
+
+def _damaged() -> InvalidMetadataError:
+    return InvalidMetadataError("a tile's bytes do not have its checksum")
+
+
+class ReadyTiles:
+    """The usual answers in few steps: stored tiles, to clients that take them as they are.
+
+    Parameters
+    ----------
+    cache_control
+        Where the archive has none.
+    common
+        Headers that every answer has.
+    """
+
+    def __init__(self, cache_control: str | None, common: Pairs) -> None:
+        self._cache_control = cache_control
+        self._common = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in common]
+        self._known: dict[Texts, tuple[list[tuple[str, str]], str]] = {}
+
+    def answer(
+        self, tile: StoredTile, *, gzip: bool
+    ) -> tuple[list[tuple[str, str]], bytes, bool] | None:
+        """Headers, body and whether these depend on `gzip`; None where the long way is needed."""
+        if tile.method != _STORED:
+            return None
+        known = self._known.get(tile.headers) or self._learnt(tile.headers)
+        headers, inner = known
+        if inner and not (gzip and inner == "gzip"):
+            return None
+        payload = tile.payload
+        crc = tile.crc
+        if len(payload) != tile.size or coding.crc_of(payload) != crc:
+            return None
+        pairs = [("etag", f'"{crc:08x}"'), ("content-length", str(len(payload))), *headers]
+        if tile.modified is not None:
+            pairs.append(("last-modified", http_date(tile.modified).decode()))
+        return pairs, payload, inner != ""
+
+    def _learnt(self, headers: Texts) -> tuple[list[tuple[str, str]], str]:
+        plan = header_plan(headers, self._cache_control)
+        pairs = [*plan.texts, ("accept-ranges", "bytes"), *self._common]
+        if plan.coding:
+            pairs += [("content-encoding", plan.coding), ("vary", "accept-encoding")]
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[headers] = pairs, plan.coding
+        return pairs, plan.coding

@@ -1,0 +1,63 @@
+"""What sources need of the server that holds them: threads, kept results, one flight, settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from comal.server.bytecache import ByteCache
+from comal.server.gate import Flights
+from comal.server.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workshop:
+    """Shared by all sources of one application in one worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.cache = ByteCache(settings.limits.cache_bytes)
+        self.flights = Flights()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a blocking function in a thread of the server."""
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads(), lambda: context.run(function, *args, **kwargs)
+        )
+
+    async def once(self, key: Hashable, work: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Bytes that were kept under this key, or that `work` makes, once for all who wait."""
+        kept: bytes | None = self.cache.get(key)
+        if kept is not None:
+            return kept
+
+        async def made() -> bytes:
+            data = await work()
+            self.cache.put(key, data, len(data))
+            return data
+
+        return await self.flights.run(key, made)
+
+    def close(self) -> None:
+        """Let go of the threads; work that has begun is finished."""
+        if self._pool is not None and self._pid == os.getpid():
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # A forked worker has none of the threads that its parent had.
+        if self._pool is None or self._pid != os.getpid():
+            count = self.settings.limits.threads or 2 * (os.cpu_count() or 1) + 4
+            self._pool = ThreadPoolExecutor(count, "comal-server")
+            self._pid = os.getpid()
+        return self._pool

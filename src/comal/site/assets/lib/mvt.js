@@ -1,0 +1,61 @@
+/**
+ * Just enough of Mapbox vector tiles: which layers there are, and of which kind.
+ */
+
+import { text } from "./bytes.js";
+import { DamagedError } from "./errors.js";
+
+/**
+ * The layers of a tile.
+ * @param {Uint8Array} bytes
+ * @returns {{id: string, fields: Record<string, string>}[]}
+ */
+export function layersOf(bytes) {
+  /** @type {{id: string, fields: Record<string, string>}[]} */
+  const layers = [];
+  eachField(bytes, (field, layer) => {
+    if (field !== 3 || !layer) return;
+    let id = "";
+    /** @type {Record<string, string>} */
+    const fields = {};
+    eachField(layer, (inner, content) => {
+      if (inner === 1 && content) id = text(content);
+      if (inner === 3 && content) fields[text(content)] = "";
+    });
+    if (id) layers.push({ id, fields });
+  });
+  return layers;
+}
+
+/**
+ * Every field of a protocol buffer, with its bytes where it has some.
+ * @param {Uint8Array} bytes
+ * @param {(field: number, content: Uint8Array | undefined) => void} visit
+ */
+function eachField(bytes, visit) {
+  let at = 0;
+  const varint = () => {
+    let [value, scale] = [0, 1];
+    for (let i = 0; i < 10; i++) {
+      if (at >= bytes.length) throw new DamagedError("a vector tile breaks off");
+      const byte = bytes[at++];
+      value += (byte & 0x7f) * scale;
+      if (byte < 0x80) return value;
+      scale *= 128;
+    }
+    throw new DamagedError("a vector tile is damaged");
+  };
+  while (at < bytes.length) {
+    const key = varint();
+    const [field, wire] = [Math.floor(key / 8), key % 8];
+    if (wire === 0) {
+      varint();
+      visit(field, undefined);
+      continue;
+    }
+    const length = wire === 2 ? varint() : wire === 1 ? 8 : wire === 5 ? 4 : NaN;
+    if (!(at + length <= bytes.length)) throw new DamagedError("a vector tile is damaged");
+    visit(field, wire === 2 ? bytes.subarray(at, at + length) : undefined);
+    at += length;
+  }
+}

@@ -1,0 +1,274 @@
+/**
+ * What sources answer: tiles as they are in archives, and rasters drawn.
+ */
+
+import { AbsentError, ArchiveError, RequestError } from "./errors.js";
+import { layersOf } from "./mvt.js";
+import { tilePosition } from "./quadbin.js";
+import { defaultBands, draw, isValid, parseLook, summarize } from "./render.js";
+
+/** @typedef {import("./engine.js").SourceEntry} SourceEntry */
+/** @typedef {import("./raquet.js").RaquetFile} RaquetFile */
+/** @typedef {import("./tapalcatl.js").TileSet} TileSet */
+
+/**
+ * What every kind of source answers.
+ * @typedef {object} Source
+ * @property {() => Promise<object>} tilejson
+ * @property {(lon: number, lat: number, query: URLSearchParams) => Promise<object>} point
+ * @property {(query: URLSearchParams) => Promise<object>} statistics
+ * @property {(z: number, x: number, y: number, extension: string, scale: number | undefined, query: URLSearchParams) => Promise<Response>} tile
+ */
+
+const VECTOR = new Set(["mvt", "pbf"]);
+/** @type {Record<string, string>} */
+const TYPES = {
+  avif: "image/avif",
+  jpeg: "image/jpeg",
+  jpg: "image/jpeg",
+  json: "application/json",
+  mvt: "application/vnd.mapbox-vector-tile",
+  pbf: "application/vnd.mapbox-vector-tile",
+  png: "image/png",
+  webp: "image/webp",
+};
+const DRAWN = ["png", "webp", "jpg", "jpeg"];
+/** Tiles that are looked at, and how many of their pixels must be valid, to know a band. */
+const SAMPLES = 6;
+const ENOUGH = 20_000;
+
+/** Tiles as they are in archives. */
+export class TapalcatlSource {
+  /** @param {SourceEntry} entry @param {string} base @param {TileSet} tiles */
+  constructor(entry, base, tiles) {
+    this.entry = entry;
+    this.base = base;
+    this.tiles = tiles;
+  }
+
+  async tilejson() {
+    const { metadata } = this.tiles;
+    const extensions = await this.tiles.extensions();
+    const extension =
+      extensions.find((name) => VECTOR.has(name)) ?? extensions.find((name) => name in TYPES);
+    if (extension === undefined)
+      throw new ArchiveError("no format that a map can show", { where: this.tiles.url });
+    const vector = VECTOR.has(extension);
+    const suffix = this.tiles.scale === 1 ? "" : `@${this.tiles.scale}x`;
+    return {
+      tilejson: "3.0.0",
+      name: this.entry.title || metadata.name || this.entry.name,
+      description: metadata.description,
+      attribution: this.entry.attribution || metadata.attribution,
+      tiles: [`${this.base}${this.entry.name}/{z}/{x}/{y}${suffix}.${extension}`],
+      minzoom: metadata.minzoom,
+      maxzoom: metadata.maxzoom,
+      bounds: metadata.bounds,
+      ...(vector ? { vector_layers: await this.layers(extension) } : {}),
+      comal: {
+        kind: "tapalcatl",
+        type: vector ? "vector" : "raster",
+        tileSize: vector ? 512 : 256,
+        formats: Object.fromEntries(metadata.formats),
+        materializedZooms: metadata.zooms,
+        metatile: metadata.metatile,
+        scale: this.tiles.scale,
+      },
+    };
+  }
+
+  /** Layers as the metadata lists them, else as a tile holds them. @param {string} extension */
+  async layers(extension) {
+    const { layers, minzoom, bounds } = this.tiles.metadata;
+    if (layers.length) return layers;
+    const [west, south, east, north] = bounds;
+    const [x, y] = tilePosition((west + east) / 2, (south + north) / 2, minzoom).map(Math.floor);
+    const tile = await this.tiles.tile(minzoom, x, y, extension).catch((error) => {
+      if (error instanceof AbsentError) return undefined;
+      throw error;
+    });
+    return tile ? layersOf(tile.bytes) : [];
+  }
+
+  /** @returns {Promise<object>} */
+  async point() {
+    throw new AbsentError("tiles have no values to tell");
+  }
+
+  /** @returns {Promise<object>} */
+  async statistics() {
+    throw new AbsentError("tiles have no values to tell");
+  }
+
+  /**
+   * @param {number} z @param {number} x @param {number} y @param {string} extension
+   * @param {number | undefined} scale
+   */
+  async tile(z, x, y, extension, scale) {
+    const tile = await this.tiles.tile(z, x, y, extension, scale);
+    const headers = new Headers({ "Content-Type": TYPES[extension] ?? "application/octet-stream" });
+    for (const [name, value] of tile.headers) headers.set(name, value);
+    // What an archive calls its bytes must not make a page or a script of them.
+    if (/html|script|xml/i.test(headers.get("Content-Type") ?? "")) {
+      headers.set("Content-Type", "application/octet-stream");
+    }
+    headers.set("X-Content-Type-Options", "nosniff");
+    headers.set("X-Comal-Archive", tile.archive);
+    headers.set("X-Comal-Entry", tile.entry);
+    return new Response(/** @type {BodyInit} */ (tile.bytes), { headers });
+  }
+}
+
+/** Rasters, drawn. */
+export class RaquetSource {
+  /** @param {SourceEntry} entry @param {string} base @param {RaquetFile} raster */
+  constructor(entry, base, raster) {
+    this.entry = entry;
+    this.base = base;
+    this.raster = raster;
+    /** @type {Map<string, Promise<any>>} */
+    this.summaries = new Map();
+  }
+
+  async tilejson() {
+    const { metadata } = this.raster;
+    return {
+      tilejson: "3.0.0",
+      name: this.entry.title || metadata.title || this.entry.name,
+      description: "",
+      attribution: this.entry.attribution ?? "",
+      tiles: [`${this.base}${this.entry.name}/{z}/{x}/{y}.png`],
+      minzoom: metadata.minzoom,
+      maxzoom: metadata.maxzoom,
+      bounds: metadata.bounds,
+      comal: {
+        kind: "raquet",
+        type: "raster",
+        tileSize: Math.min(1024, Math.max(128, metadata.width)),
+        bands: metadata.bands.map(({ name, type, description, unit, nodata, colors }) => ({
+          name,
+          type,
+          description,
+          unit,
+          nodata: nodata === null ? null : String(nodata),
+          palette: colors && Object.fromEntries([...colors].slice(0, 256)),
+        })),
+        shown: defaultBands(metadata).map((band) => band + 1),
+        block: [metadata.width, metadata.height],
+        compression: metadata.compression,
+        steps: metadata.steps,
+      },
+    };
+  }
+
+  /** @param {number} band from 0 @param {number} [time] */
+  summary(band, time = 0) {
+    const key = `${band} ${time}`;
+    let summary = this.summaries.get(key);
+    if (!summary) {
+      summary = this.summarize(band, time);
+      this.summaries.set(key, summary);
+      summary.catch(() => this.summaries.delete(key));
+    }
+    return summary;
+  }
+
+  /** @param {number} band @param {number} time */
+  async summarize(band, time) {
+    const { metadata } = this.raster;
+    let found = null;
+    for (let z = metadata.minzoom; z <= metadata.maxzoom; z++) {
+      const places = await this.raster.someTiles(z, SAMPLES);
+      const tiles = await Promise.all(
+        places.map((place) => this.raster.tile(...place, { bands: [band], time })),
+      );
+      found =
+        summarize(
+          tiles.map((tile) => tile.pixels[0]),
+          metadata.bands[band],
+        ) ?? found;
+      if (found && found.count >= ENOUGH) break;
+    }
+    return found;
+  }
+
+  /** @param {URLSearchParams} query */
+  async statistics(query) {
+    const { bands, time } = parseLook(query, this.raster.metadata);
+    const found = await Promise.all(bands.map((band) => this.summary(band, time)));
+    return { bands: found.map((summary, index) => ({ band: bands[index] + 1, ...summary })) };
+  }
+
+  /** @param {number} lon @param {number} lat @param {URLSearchParams} query */
+  async point(lon, lat, query) {
+    const { metadata } = this.raster;
+    const zoom = query.has("zoom") ? Math.round(Number(query.get("zoom"))) : metadata.maxzoom;
+    const z = Math.min(metadata.maxzoom, Math.max(metadata.minzoom, zoom));
+    if (!(Math.abs(lon) <= 180 && Math.abs(lat) <= 90 && Number.isFinite(z)))
+      throw new RequestError("no such point");
+    const [px, py] = tilePosition(lon, lat, z);
+    const [x, y] = [Math.min(2 ** z - 1, Math.floor(px)), Math.floor(py)];
+    const time = Number(query.get("time") ?? 0);
+    const tile = await this.raster.tile(z, x, y, { time }).catch((error) => {
+      if (error instanceof AbsentError) return undefined;
+      throw error;
+    });
+    const column = Math.min(metadata.width - 1, Math.floor((px - x) * metadata.width));
+    const row = Math.min(metadata.height - 1, Math.floor((py - y) * metadata.height));
+    const place = row * metadata.width + column;
+    return {
+      zoom: z,
+      tile: [z, x, y],
+      values: metadata.bands.map((band, index) => {
+        const stored = tile?.pixels[index]?.[place];
+        const valid = stored !== undefined && isValid(stored, band);
+        const physical =
+          valid && (band.scale !== 1 || band.offset !== 0)
+            ? Number(stored) * band.scale + band.offset
+            : stored;
+        return { band: band.name, value: valid ? jsonNumber(physical) : null, unit: band.unit };
+      }),
+    };
+  }
+
+  /**
+   * @param {number} z @param {number} x @param {number} y @param {string} extension
+   * @param {number | undefined} _scale @param {URLSearchParams} query
+   */
+  async tile(z, x, y, extension, _scale, query) {
+    if (!DRAWN.includes(extension || "png"))
+      throw new AbsentError("rasters are drawn as png, webp or jpg");
+    const { metadata } = this.raster;
+    if (z < metadata.minzoom || z > metadata.maxzoom) throw new AbsentError("outside of the zooms");
+    const look = parseLook(query, metadata);
+    const bands = look.alpha < 0 ? look.bands : [...look.bands, look.alpha];
+    const tile = await this.raster.tile(z, x, y, { bands, time: look.time });
+    look.ranges = await Promise.all(
+      look.ranges.map((range, index) => range ?? this.range(look.bands[index], look.time)),
+    );
+    const canvas = new OffscreenCanvas(tile.width, tile.height);
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    context.putImageData(new ImageData(draw(tile, metadata, look), tile.width, tile.height), 0, 0);
+    const type = TYPES[extension || "png"];
+    const image = await canvas.convertToBlob({ type, quality: 0.9 });
+    const headers = {
+      "Content-Type": image.type,
+      "X-Comal-Archive": this.raster.parts[0].file.url,
+    };
+    return new Response(image, { headers });
+  }
+
+  /** @param {number} band @param {number} [time] @returns {Promise<[number, number]>} */
+  async range(band, time) {
+    if (this.raster.metadata.bands[band].type === "uint8") return [0, 255];
+    const summary = await this.summary(band, time);
+    return summary ? [summary.p2, summary.p98] : [0, 255];
+  }
+}
+
+/** @param {number | bigint | undefined} value */
+function jsonNumber(value) {
+  if (typeof value === "bigint")
+    return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
+  return Number.isFinite(value) ? value : String(value);
+}

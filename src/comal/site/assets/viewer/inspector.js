@@ -1,0 +1,210 @@
+/**
+ * What lies at a place: values of rasters while the pointer moves, headers of tiles on a click.
+ */
+
+import { facts, h, icon } from "../ui/dom.js";
+import { mark, tileAt } from "../ui/mapview.js";
+import { ApiError, getHeaders, getJson, isAbort, reasonOf } from "./api.js";
+import { debounced, emptiness, failure, fill, waiting } from "./page.js";
+import { headerName, place as placeText, size, value as shown } from "./format.js";
+import { valueParameters } from "./rasterstyle.js";
+
+/** @typedef {import("./map.js").Place} Place */
+/** @typedef {import("./sources.js").Entry} Entry */
+
+/** Headers about the tile, in the order in which they are shown; further ones follow. */
+const TOLD = [
+  "content-type",
+  "content-encoding",
+  "content-length",
+  "etag",
+  "last-modified",
+  "cache-control",
+];
+/** Headers of the server, which say nothing about the tile. */
+const HIDDEN = new Set(["x-content-type-options", "x-request-id"]);
+const CLOSE = "m5 5 10 10M15 5 5 15";
+const FEATURES = 8;
+
+/** Values under the pointer, and the panel about a place. */
+export class Inspector {
+  /**
+   * @param {{readout: HTMLElement, panel: HTMLElement, sources: import("./sources.js").Sources,
+   *   view: import("./map.js").MapView}} parts
+   */
+  constructor({ readout, panel, sources, view }) {
+    this.readout = readout;
+    this.panel = panel;
+    this.sources = sources;
+    this.view = view;
+    /** @type {AbortController | null} */
+    this.asking = null;
+    this.inspected = 0;
+    this.readSoon = debounced((/** @type {Place | null} */ place) => this.read(place), 60);
+  }
+
+  /** @param {Place | null} place */
+  hover(place) {
+    if (place === null) {
+      this.asking?.abort();
+      this.readout.hidden = true;
+    }
+    this.readSoon(place);
+  }
+
+  /** @param {Place | null} place */
+  async read(place) {
+    this.asking?.abort();
+    if (place === null) return;
+    this.asking = new AbortController();
+    try {
+      const readings = await this.values(place, this.asking.signal);
+      const at = h("span", { class: "readout__place" }, placeText(place.lng, place.lat));
+      fill(this.readout, ...readings, at);
+      this.readout.hidden = false;
+    } catch (error) {
+      if (!isAbort(error)) this.readout.hidden = true;
+    }
+  }
+
+  /** A line for every raster that is shown. @param {Place} place @param {AbortSignal} signal */
+  values(place, signal) {
+    const rasters = this.sources
+      .shown()
+      .filter(({ source, style }) => source.kind === "raster" && style);
+    return Promise.all(
+      rasters.slice(0, 4).map(async (entry) => {
+        const text = await this.valueAt(entry, place, signal);
+        const title = String(entry.source.title ?? entry.source.name);
+        return h(
+          "span",
+          { class: "readout__value" },
+          h("span", { class: "readout__name", dir: "auto" }, title),
+          " ",
+          h("b", {}, text),
+        );
+      }),
+    );
+  }
+
+  /** @param {Entry} entry @param {Place} place @param {AbortSignal} signal */
+  async valueAt({ source, style }, place, signal) {
+    const path = `${encodeURIComponent(source.name)}/point/${place.lng.toFixed(7)},${place.lat.toFixed(7)}`;
+    try {
+      const detail = await this.sources.detail(source.name);
+      const parameters = style ? valueParameters(detail, style) : {};
+      const { values } = await getJson(path, parameters, { signal });
+      const isKnown = values.some((/** @type {unknown} */ one) => one !== null);
+      const unit = style?.mode === "formula" ? "" : detail.bands[(style?.bands[0] ?? 1) - 1]?.unit;
+      const text = isKnown ? values.map(shown).join(", ") : "no data";
+      return unit && isKnown ? `${text} ${unit}` : text;
+    } catch (error) {
+      if (isAbort(error)) throw error;
+      const isOutside = error instanceof ApiError && [400, 404].includes(error.status);
+      return isOutside ? "outside" : reasonOf(error);
+    }
+  }
+
+  /** Everything about a place, until it is closed. @param {Place} place */
+  async inspect(place) {
+    this.inspected += 1;
+    const own = this.inspected;
+    const close = h(
+      "button",
+      {
+        type: "button",
+        class: "button button--icon button--plain",
+        "aria-label": "Close",
+        click: () => this.close(),
+      },
+      icon(CLOSE),
+    );
+    const title = h("h2", { id: "inspector-title", tabindex: -1 }, placeText(place.lng, place.lat));
+    const body = h("div", { class: "inspector__body", "aria-live": "polite" }, waiting("Asking"));
+    fill(this.panel, h("header", {}, title, close), body);
+    this.panel.hidden = false;
+    const found = this.sources
+      .shown()
+      .map((entry) => ({ entry, tile: tileAt(this.view.map, entry.state, place) }));
+    const [first] = found.filter(({ tile }) => tile);
+    mark(this.view.map, first?.tile);
+    const sections = await Promise.all(found.map(({ entry, tile }) => this.about(entry, tile)));
+    if (own !== this.inspected) return;
+    const nothing = emptiness(
+      "Nothing is shown here",
+      "Switch a source on, and choose a place again.",
+    );
+    fill(body, ...(sections.length ? sections : [nothing]), this.features(place));
+  }
+
+  /** @returns {boolean} whether there was anything to close */
+  close() {
+    const wasOpen = !this.panel.hidden;
+    const hadFocus = this.panel.contains(document.activeElement);
+    this.inspected += 1;
+    this.panel.hidden = true;
+    if (wasOpen) mark(this.view.map, undefined);
+    if (hadFocus) this.view.map.getCanvas().focus();
+    return wasOpen;
+  }
+
+  /** @param {Entry} entry @param {[number, number, number] | undefined} tile */
+  async about({ source, state }, tile) {
+    const title = h("h3", { dir: "auto" }, String(source.title ?? source.name));
+    const about = (/** @type {(Node | string | false)[]} */ ...parts) =>
+      h("article", { class: "tile" }, title, ...parts);
+    if (!tile) return about(h("p", { class: "caption" }, "It has no tiles for so small a scale."));
+    const [z, x, y] = tile;
+    const name = h("p", { class: "mono" }, `${z}/${x}/${y}`);
+    const [template] = state.info.tiles;
+    if (!template) return about(name);
+    const url = template
+      .replace("{z}", String(z))
+      .replace("{x}", String(x))
+      .replace("{y}", String(y));
+    try {
+      const { status, headers } = await getHeaders(url);
+      if (status === 404 || status === 204)
+        return about(name, h("p", {}, "There is no tile here."));
+      if (status >= 400)
+        return about(name, failure("The tile cannot be read", `The server answers ${status}.`));
+      return about(name, facts(told(headers)));
+    } catch (error) {
+      return about(name, failure("The tile cannot be read", reasonOf(error)));
+    }
+  }
+
+  /** @param {Place} place */
+  features(place) {
+    const vectors = this.sources.shownStates().filter(({ info }) => info.comal.type === "vector");
+    const found = this.view.featuresAt(place, vectors).slice(0, FEATURES);
+    if (!found.length) return null;
+    const lists = found.map((feature) => {
+      const rows = Object.entries(feature.properties).map(
+        ([name, one]) => /** @type {[string, string]} */ ([name, String(one)]),
+      );
+      const title = feature.sourceLayer ?? "feature";
+      return h(
+        "details",
+        { open: found.length === 1 },
+        h("summary", { dir: "auto" }, title),
+        facts(rows),
+      );
+    });
+    return h("article", { class: "tile" }, h("h3", {}, "Features"), ...lists);
+  }
+}
+
+/** The usual headers first, then those that the archive adds. @param {[string, string][]} headers */
+function told(headers) {
+  const own = headers.filter(
+    ([name]) => TOLD.includes(name) || (name.startsWith("x-") && !HIDDEN.has(name)),
+  );
+  const order = (/** @type {string} */ name) =>
+    (TOLD.indexOf(name) + TOLD.length + 1) % (TOLD.length + 1);
+  own.sort(([a], [b]) => order(a) - order(b));
+  return own.map(([name, text]) => {
+    const content = name === "content-length" ? size(Number(text)) : text;
+    return /** @type {[string, string]} */ ([headerName(name), content]);
+  });
+}

@@ -1,0 +1,151 @@
+/**
+ * The page: which part of it is shown, and what its parts tell one another.
+ */
+
+import { reasonOf } from "./api.js";
+import { byId } from "../ui/dom.js";
+import { watchTheme } from "../ui/theme.js";
+import { Dataset } from "./dataset.js";
+import { Inspector } from "./inspector.js";
+import { MapView } from "./map.js";
+import { announce, failure, fill, waiting } from "./page.js";
+import { showSample } from "./sample.js";
+import { Sources } from "./sources.js";
+
+const { body } = document;
+
+/** @type {Dataset | null} */
+let dataset = null;
+
+const view = makeMap();
+const sources = new Sources(byId("sources"), view);
+const inspector = new Inspector({
+  readout: byId("readout"),
+  panel: byId("inspector"),
+  sources,
+  view,
+});
+start();
+
+function makeMap() {
+  try {
+    return new MapView(byId("map"), {
+      onMove: () => moved(),
+      onHover: (place) => inspector.hover(place),
+      onClick: (place) => inspector.inspect(place),
+      onSample: (key, path) => openSample(key, path),
+      onFailure: (id, reason) => sources.report(id, reason),
+    });
+  } catch (error) {
+    const note = byId("map-note");
+    fill(
+      note,
+      failure(
+        "This browser cannot draw the map",
+        "It needs WebGL 2, which is switched off or missing.",
+      ),
+    );
+    note.hidden = false;
+    throw error;
+  }
+}
+
+function moved() {
+  dataset?.moved();
+  sources.tellZooms();
+}
+
+/** @param {string} key of a group of footprints @param {string} path */
+async function openSample(key, path) {
+  const entry = sources.byId(key);
+  if (!entry) {
+    await dataset?.show(path);
+    return;
+  }
+  view.footprints.choose(key, path);
+  const dialog = /** @type {HTMLDialogElement} */ (byId("sample"));
+  await showSample(dialog, encodeURIComponent(entry.source.name), path, (bounds) =>
+    view.fit(bounds),
+  );
+  view.footprints.choose(key, null);
+}
+
+/** On a phone the list of sources lies over the map, and can be folded away. */
+function watchFold() {
+  const button = byId("fold");
+  button.addEventListener("click", () => {
+    const isOpen = body.toggleAttribute("data-folded") === false;
+    button.setAttribute("aria-expanded", String(isOpen));
+    view.map.resize();
+  });
+}
+
+function watchSkip() {
+  byId("skip").addEventListener("click", () =>
+    byId(body.dataset.view === "map" ? "sources" : "dataset").focus(),
+  );
+}
+
+/** The data set that the address names, if it names one. */
+function wantedData() {
+  return new URLSearchParams(location.hash.slice(1)).get("data");
+}
+
+/** The part of the page that the address names. */
+async function route() {
+  const wanted = wantedData();
+  // Only the map has moved.
+  if (wanted && dataset?.title === wanted) return;
+  dataset?.close();
+  dataset = null;
+  inspector.close();
+  /** @type {HTMLDialogElement} */ (byId("sample")).close();
+  body.dataset.view = wanted ? "dataset" : "map";
+  byId("sources").hidden = Boolean(wanted);
+  byId("dataset").hidden = !wanted;
+  byId("place").textContent = wanted ?? "";
+  document.title = wanted ? `${wanted} \u2013 comal` : "comal";
+  view.map.resize();
+  if (wanted) await openDataset(wanted);
+}
+
+/** @param {string} name */
+async function openDataset(name) {
+  const holder = byId("dataset");
+  fill(holder, waiting("Opening"));
+  try {
+    const detail = await sources.detail(name);
+    if (detail.kind !== "samples") {
+      location.hash = "#/";
+      return;
+    }
+    if (wantedData() !== name) return;
+    byId("place").textContent = detail.title ?? name;
+    dataset = new Dataset(holder, view, name, detail);
+    dataset.open();
+    announce(`${detail.title ?? name} is open`);
+  } catch (error) {
+    const back = failure("The data set cannot be opened", reasonOf(error), () => openDataset(name));
+    fill(holder, back);
+  }
+}
+
+async function start() {
+  view.map.getCanvas().setAttribute("tabindex", "0");
+  watchTheme(byId("theme"), () => {
+    sources.recolor();
+    view.repaint(sources.shownStates());
+  });
+  watchFold();
+  watchSkip();
+  addEventListener("hashchange", () => {
+    // The map's own part of the address says where to look: a link without it looks anew.
+    view.isPlaced = location.hash.includes("map=");
+    route();
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !event.defaultPrevented) inspector.close();
+  });
+  await Promise.all([sources.load(!wantedData()), route()]);
+  document.documentElement.dataset.state = "ready";
+}

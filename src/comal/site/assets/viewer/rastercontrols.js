@@ -1,0 +1,296 @@
+/**
+ * Controls of a raster: what is drawn, in which colours, which values, which time.
+ */
+
+import { h, newId } from "../ui/dom.js";
+import { getJson, isAbort, reasonOf } from "./api.js";
+import { colourmaps, rampOf } from "./colourmaps.js";
+import { value as shown } from "./format.js";
+import { histogram } from "./histogram.js";
+import { emptiness, failure, field, fill, waiting } from "./page.js";
+import { fullRange, isPaletted, valueParameters } from "./rasterstyle.js";
+import { timeControl } from "./timesteps.js";
+
+/** @typedef {import("./rasterstyle.js").RasterStyle} RasterStyle */
+
+const MODES = /** @type {const} */ ([
+  ["one", "One band"],
+  ["rgb", "RGB"],
+  ["formula", "Formula"],
+]);
+const CHANNELS = ["Red", "Green", "Blue"];
+const CHANNEL_COLORS = [
+  ["#5a0f0f", "#e5645b"],
+  ["#0f4a1a", "#4fae62"],
+  ["#10256b", "#5b8def"],
+];
+/** Tables have 256 entries; a legend of all would hide everything else. */
+const MOST_LEGEND = 32;
+
+/** The controls of one raster. */
+export class RasterControls {
+  /**
+   * @param {string} address the source's name as it stands in an address
+   * @param {any} detail what the server says of it
+   * @param {RasterStyle} style changed in place
+   * @param {() => void} onChange
+   */
+  constructor(address, detail, style, onChange) {
+    this.address = address;
+    this.detail = detail;
+    this.style = style;
+    this.onChange = onChange;
+    /** @type {AbortController | null} */
+    this.asking = null;
+    this.fields = h("div", { class: "fields" });
+    this.stretch = h("div", { class: "stretch" });
+    this.ramp = h("div", { class: "ramp", "aria-hidden": "true" });
+    this.element = h(
+      "div",
+      { class: "controls" },
+      this.modes(),
+      this.fields,
+      this.stretch,
+      this.time(),
+    );
+    this.draw();
+  }
+
+  time() {
+    return timeControl(this.detail.time, this.style.time, (step) => {
+      this.style.time = step;
+      // The stretch stays, so that steps can be compared.
+      this.drawStretch();
+      this.onChange();
+    });
+  }
+
+  modes() {
+    const name = newId();
+    const possible = MODES.filter(([mode]) => mode !== "rgb" || this.detail.bands.length >= 3);
+    const choices = possible.map(([mode, text]) => {
+      const id = newId();
+      const change = () => this.changeMode(mode);
+      const input = h("input", {
+        type: "radio",
+        name,
+        id,
+        value: mode,
+        checked: this.style.mode === mode,
+        change,
+      });
+      return h("span", { class: "segment" }, input, h("label", { for: id }, text));
+    });
+    return h(
+      "div",
+      { class: "segments", role: "radiogroup", "aria-label": "What is drawn" },
+      ...choices,
+    );
+  }
+
+  /** @param {RasterStyle["mode"]} mode */
+  changeMode(mode) {
+    const { style, detail } = this;
+    style.mode = mode;
+    if (mode === "rgb") {
+      style.bands = [0, 1, 2].map(
+        (index) => style.bands[index] ?? Math.min(index + 1, detail.bands.length),
+      );
+    }
+    style.rescale =
+      mode === "formula" ? [null] : style.bands.map((band) => fullRange(detail, band));
+    this.draw();
+    if (mode === "formula" && !style.expression) return;
+    this.restyle();
+  }
+
+  draw() {
+    const { style, detail } = this;
+    const fields = [];
+    if (style.mode === "one" && detail.bands.length > 1) fields.push(this.bandField("Band", 0));
+    if (style.mode === "rgb")
+      fields.push(...CHANNELS.map((label, index) => this.bandField(label, index)));
+    if (style.mode === "formula") fields.push(this.formulaField());
+    if (style.mode !== "rgb") fields.push(this.colourField());
+    fill(this.fields, ...fields);
+    this.drawStretch();
+  }
+
+  /** @param {string} label @param {number} index */
+  bandField(label, index) {
+    const { style, detail } = this;
+    const options = detail.bands.map((/** @type {any} */ band) =>
+      h(
+        "option",
+        { value: band.index, selected: style.bands[index] === band.index },
+        titleOf(band),
+      ),
+    );
+    const select = h("select", { class: "select" }, ...options);
+    select.addEventListener("change", () => {
+      style.bands[index] = Number(select.value);
+      style.rescale[index] = fullRange(detail, style.bands[index]);
+      this.restyle();
+    });
+    return field(label, select);
+  }
+
+  formulaField() {
+    const { style, detail } = this;
+    const example = detail.bands.length > 1 ? "(b2-b1)/(b2+b1)" : "b1*0.1";
+    const input = h("input", {
+      type: "text",
+      class: "number",
+      value: style.expression,
+      placeholder: example,
+      spellcheck: "false",
+      autocomplete: "off",
+    });
+    input.addEventListener("change", () => {
+      style.expression = input.value.trim();
+      style.rescale = [null];
+      this.restyle();
+    });
+    return field(
+      "Formula",
+      input,
+      h("p", { class: "caption" }, `b1 is the first band, as in ${example}`),
+    );
+  }
+
+  colourField() {
+    const { style } = this;
+    const isOwn = this.detail.bands[style.bands[0] - 1]?.has_colortable && style.mode === "one";
+    const select = h(
+      "select",
+      { class: "select" },
+      h("option", { value: "" }, isOwn ? "Its own colours" : "Grey"),
+    );
+    select.addEventListener("change", () => {
+      style.colormap = select.value || null;
+      this.restyle();
+    });
+    colourmaps().then(
+      (found) =>
+        select.append(
+          ...found.map((one) =>
+            h("option", { value: one.name, selected: one.name === style.colormap }, one.name),
+          ),
+        ),
+      () => select.setAttribute("title", "The colour maps could not be loaded."),
+    );
+    return field("Colours", select);
+  }
+
+  /** Show the stretch anew, and then the tiles with it: a new band has none before it is counted. */
+  async restyle() {
+    await this.drawStretch();
+    this.onChange();
+  }
+
+  /** A histogram for each band that is stretched. */
+  async drawStretch() {
+    const { style, detail } = this;
+    this.asking?.abort();
+    if (isPaletted(detail, style)) {
+      fill(this.stretch, legend(detail.bands[style.bands[0] - 1].colortable));
+      return;
+    }
+    if (style.mode === "formula" && !style.expression) {
+      fill(this.stretch);
+      return;
+    }
+    this.asking = new AbortController();
+    const { signal } = this.asking;
+    if (!this.stretch.childElementCount) fill(this.stretch, waiting("Counting values"));
+    const wanted = style.mode === "rgb" ? [0, 1, 2] : [0];
+    try {
+      const found = await Promise.all(
+        wanted.map((index) =>
+          getJson(`${this.address}/histogram`, valueParameters(detail, style, index), { signal }),
+        ),
+      );
+      const ramp = style.mode === "rgb" ? null : await rampOf(style.colormap);
+      const plots = found.map((one, index) => this.plot(one, index, ramp));
+      fill(this.stretch, style.mode === "rgb" ? folded(plots) : plots[0]);
+    } catch (error) {
+      if (!isAbort(error)) {
+        fill(
+          this.stretch,
+          failure("No histogram", reasonOf(error), () => this.restyle()),
+        );
+      }
+    }
+  }
+
+  /** @param {any} found @param {number} index @param {string[] | null} ramp */
+  plot(found, index, ramp) {
+    const { style, detail } = this;
+    if (!found.counts?.length) return emptiness("No values", "Every pixel is without data.");
+    const chosen = style.rescale[index] ?? [
+      found.percentile_2 ?? found.min,
+      found.percentile_98 ?? found.max,
+    ];
+    if (chosen[0] === chosen[1]) chosen[1] = chosen[0] + 1;
+    style.rescale[index] = chosen;
+    const unit = style.mode === "formula" ? null : detail.bands[style.bands[index] - 1]?.unit;
+    const what = ramp === null ? `${CHANNELS[index]}, ${found.name}` : "Values";
+    return h(
+      "div",
+      {},
+      h("p", { class: "caption", dir: "auto" }, unit ? `${what} in ${unit}` : what),
+      histogram({
+        edges: found.edges,
+        counts: found.counts,
+        chosen,
+        label: `value of ${found.name}`,
+        colors: ramp ?? CHANNEL_COLORS[index],
+        onChange: (next) => {
+          style.rescale[index] = next;
+          this.onChange();
+        },
+      }),
+      ramp && this.painted(ramp),
+    );
+  }
+
+  /** @param {string[]} ramp */
+  painted(ramp) {
+    this.ramp.style.background = `linear-gradient(to right, ${ramp.join(", ")})`;
+    return this.ramp;
+  }
+}
+
+/** Three histograms need more room than the map can spare, until they are wanted. @param {Node[]} plots */
+function folded(plots) {
+  return h(
+    "details",
+    {},
+    h("summary", {}, "Stretch of each band"),
+    h("div", { class: "stretch" }, ...plots),
+  );
+}
+
+/** @param {{value: number, color: string}[] | null} table */
+function legend(table) {
+  if (!table) return null;
+  // What stands for nothing is black or without any colour.
+  const used = table.filter((entry) => !/^#0{6}|00$/.test(entry.color));
+  const entries = used.slice(0, MOST_LEGEND).map((entry) => {
+    const swatch = h("i", { class: "swatch" });
+    swatch.style.background = entry.color;
+    return h("li", {}, swatch, shown(entry.value));
+  });
+  const rest = used.length - entries.length;
+  return h(
+    "div",
+    {},
+    h("ul", { class: "colours", "aria-label": "Colours of values" }, ...entries),
+    rest > 0 && h("p", { class: "caption" }, `and ${rest} more`),
+  );
+}
+
+/** @param {any} band */
+function titleOf(band) {
+  return band.description ? `${band.name}: ${band.description}` : band.name;
+}

@@ -1,0 +1,52 @@
+/**
+ * Samples as pictures.
+ */
+
+import { h } from "../ui/dom.js";
+import { address } from "./api.js";
+import { instant } from "./format.js";
+import { fill } from "./page.js";
+
+/**
+ * @param {any[]} items
+ * @param {(path: string) => void} open
+ * @param {(path: string | null) => void} choose called as the pointer or the focus comes and goes
+ */
+export function thumbnails(items, open, choose) {
+  return h("ul", { class: "thumbnails" }, ...items.map((item) => thumbnail(item, open, choose)));
+}
+
+/** @param {any} item @param {(path: string) => void} open @param {(path: string | null) => void} choose */
+function thumbnail(item, open, choose) {
+  const path = item["comal:path"];
+  const time = item.properties?.datetime;
+  const listeners = {
+    click: () => open(path),
+    mouseenter: () => choose(path),
+    focus: () => choose(path),
+    mouseleave: () => choose(null),
+    blur: () => choose(null),
+  };
+  return h(
+    "li",
+    {},
+    h(
+      "button",
+      { type: "button", class: "thumbnail", title: item.id, ...listeners },
+      picture(item),
+      h("span", { class: "thumbnail__id", dir: "auto" }, item.id),
+      time && h("span", { class: "thumbnail__time" }, instant(time)),
+    ),
+  );
+}
+
+/** @param {any} item */
+function picture(item) {
+  const frame = h("span", { class: "picture" });
+  const href = item.assets?.thumbnail?.href;
+  const none = h("span", { class: "picture__none" }, href ? "no picture" : "no raster");
+  if (!href) return fill(frame, none);
+  const image = h("img", { src: address(href), alt: "", loading: "lazy", width: 256, height: 256 });
+  image.addEventListener("error", () => fill(frame, none));
+  return fill(frame, image);
+}

@@ -1,0 +1,128 @@
+"""A static folder that shows archives on a map, with no server but one for files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from comal.errors import InvalidInputError, StorageError, translated
+from comal.progress import Progress, silent
+from comal.site.registry import site_files
+from comal.site.sources import Placed, SiteSource, placed
+from comal.storage.location import shown_path
+from comal.storage.targets import local_path, new_folder
+
+_CONFIG = "site.json"
+_DATA = "data"
+_SELF = "connect-src 'self'"
+
+
+def write(
+    out: str | os.PathLike[str],
+    sources: Iterable[str | os.PathLike[str] | SiteSource] = (),
+    *,
+    title: str = "Tiles",
+    link: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Path:
+    """Write a folder with a page that reads Tapalcatl 2 and RaQuet by range requests.
+
+    Any static host or bucket that answers byte ranges can serve it. The page's service worker
+    cuts tiles out of the archives, so that any map library may ask it for
+    ``tiles/{source}/{z}/{x}/{y}.{ext}``.
+
+    Parameters
+    ----------
+    out
+        The folder, which must not exist.
+    sources
+        Tilesets (folder, ``meta.json`` or one ``.zip``) and RaQuet files; see `SiteSource`.
+        Remote ones stay where they are; their store must allow the page's origin (CORS).
+    title
+        Heading of the page.
+    link
+        Name local sources by their place relative to `out`, instead of copying them into it. The
+        web server must then serve both.
+    overwrite
+        Replace the folder when it is there, **with all that it holds**.
+    progress
+        Told how many of the files are written.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    ConflictError
+        `out` exists.
+    InvalidInputError, ObjectNotFoundError, UnsafeContentError
+        A source that a browser cannot read, or that is not there.
+    StorageError
+        The disk is full or fails.
+    """
+    target = local_path(out)
+    places = placed(sources)
+    entries = []
+    total = sum(len(place.files) for place in places if not link) + len(site_files())
+    with new_folder(target, overwrite=overwrite) as folder:
+        done = 0
+        for name, asset in site_files().items():
+            _copy(asset.path, folder / name)
+            done += 1
+        progress(done, total, "writing the page")
+        for place in places:
+            if place.path is not None and not link:
+                for file in place.files:
+                    _copy(file, folder / _DATA / place.name / _relative(place, file))
+                    done += 1
+                    progress(done, total, f"copying {place.name}")
+            entries.append(place.entry(_href(place, target, link=link)))
+        _write_config(folder, title, entries)
+        _allow_origins(folder / "index.html", entries)
+    return target
+
+
+def _relative(place: Placed, file: Path) -> Path:
+    assert place.path is not None
+    return file.relative_to(place.path.parent)
+
+
+def _href(place: Placed, target: Path, *, link: bool) -> str:
+    if place.path is None:
+        assert place.url is not None
+        return place.url
+    if not link:
+        return quote(f"{_DATA}/{place.name}/{place.path.name}")
+    relative = os.path.relpath(place.path.resolve(), target.resolve())
+    return quote(Path(relative).as_posix())
+
+
+def _copy(source: Path, target: Path) -> None:
+    with translated({OSError: StorageError}, "cannot copy a file", where=shown_path(source)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _write_config(folder: Path, title: str, entries: list[dict[str, Any]]) -> None:
+    if len(title) > 200:
+        raise InvalidInputError("the title is too long", where="title", expected="200 characters")
+    document = {"title": title, "sources": entries}
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    with translated({OSError: StorageError}, "cannot write", where=_CONFIG):
+        (folder / _CONFIG).write_text(text, encoding="utf-8")
+
+
+def _allow_origins(page: Path, entries: list[dict[str, Any]]) -> None:
+    """Let the page reach the origins of its remote sources, and no other."""
+    remote = [urlsplit(entry["href"]) for entry in entries if "://" in entry["href"]]
+    origins = sorted({f"{part.scheme}://{part.netloc}" for part in remote})
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace(_SELF, " ".join([_SELF, *origins]), 1), encoding="utf-8")

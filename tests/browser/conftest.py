@@ -1,0 +1,65 @@
+"""A real browser, a static server, and pages that watch what they ask for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from comal import site
+from tests.browser.server import StaticServer
+
+SITE = Path(site.__file__).parent
+# WebGL by software: there is no graphics card where tests run.
+FLAGS = [
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+    "--force-color-profile=srgb",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Debian's chromium, without a window."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        reason = "no chromium is installed; apt-get install chromium, or sh scripts/system-packages"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def server() -> Iterator[StaticServer]:
+    """A static server with the page's modules under `/assets` and `/vendor`."""
+    static = StaticServer()
+    static.mount("assets", SITE / "assets")
+    static.mount("vendor", SITE / "vendor")
+    static.put("/blank.html", b"<!doctype html><title>blank</title>")
+    yield static
+    static.close()
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """A browser profile of its own: no worker and no cache of another test."""
+    made = chromium.new_context(viewport={"width": 1100, "height": 720})
+    made.set_default_timeout(15_000)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """An empty page."""
+    return context.new_page()

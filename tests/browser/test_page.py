@@ -1,0 +1,441 @@
+"""The written page in a real browser: pixels of its map, its controls, its errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from comal import site
+from comal.site import SiteSource
+from tests.browser import making
+from tests.browser.making import png, pyramid, ramp_tile, raquet, tiles_to, tileset, vector_tile
+from tests.browser.server import StaticServer
+from tests.support import REPOSITORY, SHARED, needs_shared
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+RED, BLUE = (200, 30, 40), (30, 60, 190)
+LEAFLET = REPOSITORY / "build/web/leaflet"
+EVIL = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """West of Greenwich red, east of it blue; a vector square; a ramp from west to east."""
+    folder = tmp_path_factory.mktemp("sources")
+    halves = {(z, x, y): png(BLUE if z and x >= 2 ** (z - 1) else RED) for z, x, y in tiles_to(3)}
+    extra = {(2, 0, 1): [{"X-Seen": "yes"}, {"Set-Cookie": "no=1"}]}
+    tileset(
+        folder / "halves", halves, extension="png", comments=extra, deflate=True, minzoom=1,
+        materializedZooms=[0, 2], name="Two halves", attribution="<b>Some</b> survey",
+    )  # fmt: skip
+    square = [(0, 1024), (4096, 1024), (4096, 3072), (0, 3072)]
+    shapes = {tile: vector_tile({"water": [("polygon", square)]}) for tile in tiles_to(2)}
+    headers = [{"Content-Type": "application/vnd.mapbox-vector-tile"}, {"Content-Encoding": "gzip"}]
+    tileset(folder / "shapes", shapes, extension="mvt", formats={"mvt": headers}, name="Shapes")
+    tiles = pyramid(2, lambda tile: [ramp_tile(tile)])
+    raquet(folder / "ramp.parquet", tiles, [{"name": "level", "type": "float32", "unit": "m"}])
+    return folder
+
+
+@pytest.fixture
+def asked(context: BrowserContext) -> list[str]:
+    """Every address that pages and workers of this profile ask for."""
+    addresses: list[str] = []
+    context.on("request", lambda request: addresses.append(request.url))
+    return addresses
+
+
+@pytest.fixture
+def show(server: StaticServer, page: Page, tmp_path: Path, asked: list[str]) -> Iterator[Any]:
+    """Write a site and open it; what it asked for is looked at in the end."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def go(*given: Any, at: str = "1.5/0/0", query: str = "", **options: Any) -> Page:
+        site.write(tmp_path / "site", given, **options)
+        server.mount("site", tmp_path / "site")
+        hashed = f"#map={at}" if at else ""
+        page.goto(f"{server.origin}/site/{query}{hashed}")
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+        return page
+
+    yield go
+    strange = [url for url in asked if not url.startswith((server.origin, "blob:", "data:"))]
+    assert strange == []
+    assert errors == []
+
+
+Color = tuple[int, ...]
+Place = tuple[int, int]
+
+
+def pixel(page: Page, place: Place) -> Color:
+    """The colour of a place of the window."""
+    clip: Any = {"x": place[0], "y": place[1], "width": 1, "height": 1}
+    image = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    color = image.getpixel((0, 0))
+    assert isinstance(color, tuple)
+    return color
+
+
+def settles(page: Page, place: Place, is_right: Callable[[Color], bool]) -> Color:
+    """The colour of a place of the window, once it is what it should be, or in the end."""
+    for _ in range(100):
+        found = pixel(page, place)
+        if is_right(found):
+            break
+        page.wait_for_timeout(150)
+    return found
+
+
+def near(color: Color, tolerance: int = 12) -> Callable[[Color], bool]:
+    return lambda found: all(abs(a - b) <= tolerance for a, b in zip(found, color, strict=True))
+
+
+WEST, EAST = (480, 360), (800, 360)
+"""Places of the window beside and in the middle of the map at longitude 0."""
+
+
+@pytest.mark.parametrize("query", ["", "?engine=page"])
+def test_tiles_of_an_archive_are_on_the_map(show: Any, sources: Path, query: str) -> None:
+    page = show(sources / "halves", query=query)
+    assert near(RED)(settles(page, WEST, near(RED)))
+    assert near(BLUE)(settles(page, EAST, near(BLUE)))
+    engine = page.evaluate("document.documentElement.dataset.engine")
+    assert engine == ("page" if query else "worker")
+    assert page.title() == "Tiles"
+    assert page.locator("#credit").inner_text() == "Some survey"
+
+
+def test_vector_tiles_are_styled_and_told(show: Any, sources: Path) -> None:
+    page = show(sources / "shapes", at="0.5/30/0")
+    ground = pixel(page, (1000, 20))
+    found = settles(page, (800, 330), lambda color: not near(ground, 20)(color))
+    red, green, blue = found
+    assert blue > red
+    assert blue > green
+    # The layers are read from the first tile, as the metadata names none.
+    legend = page.get_by_role("list", name="Layers")
+    assert legend.inner_text().strip() == "water"
+    page.mouse.move(800, 330)
+    page.locator("#readout", has_text="a feature").wait_for()
+    legend.get_by_role("checkbox").uncheck()
+    assert near(ground)(settles(page, (800, 330), near(ground)))
+
+
+def test_the_first_source_lies_above_the_others(show: Any, sources: Path, tmp_path: Path) -> None:
+    green = {tile: png((20, 160, 60)) for tile in tiles_to(2)}
+    tileset(tmp_path / "green", green, extension="png")
+    page = show(tmp_path / "green", sources / "shapes", sources / "halves")
+    above = near((20, 160, 60))
+    assert above(settles(page, WEST, above))
+    page.get_by_role("checkbox", name="made").uncheck()
+    page.get_by_role("checkbox", name="Shapes").uncheck()
+    assert near(RED)(settles(page, WEST, near(RED)))
+
+
+def test_a_raster_is_drawn_hovered_and_restyled(show: Any, sources: Path) -> None:
+    page = show(sources / "ramp.parquet", at="1/0/0")
+    dark, bright = (68, 1, 84), (253, 231, 37)
+    left, right = settles(page, (420, 360), lambda c: c[2] > 80), pixel(page, (1000, 360))
+    assert left[2] > left[1]
+    page.mouse.move(550, 360)
+    page.locator("#readout", has_text=re.compile(r"ramp \d+\.?\d* m")).wait_for()
+    value = re.search(r"ramp ([\d.]+) m", page.locator("#readout").inner_text())
+    assert value is not None
+    assert abs(float(value[1]) - 50) < 3
+    page.get_by_label("Lowest value").fill("98")
+    page.get_by_label("Highest value").fill("99")
+    page.get_by_label("Highest value").press("Tab")
+    assert near(dark, 25)(settles(page, (800, 360), near(dark, 25)))
+    page.get_by_label("Colours", exact=True).select_option("gray")
+    assert near((0, 0, 0), 25)(settles(page, (800, 360), near((0, 0, 0), 25)))
+    assert right != bright
+
+
+def test_palettes_and_colours_of_bands(show: Any, tmp_path: Path) -> None:
+    classes = pyramid(1, lambda tile: [np.full((64, 64), tile[1] + 1, "uint8")])
+    table: Any = {"1": [10, 200, 30, 255], "2": [220, 160, 20, 255], "3": [0, 0, 0, 0]}
+    band = {
+        "name": "class",
+        "type": "uint8",
+        "nodata": "2",
+        "colorinterp": "Palette",
+        "colortable": table,
+    }
+    raquet(tmp_path / "classes.parquet", classes, [band])
+    page = show(tmp_path / "classes.parquet", at="1/0/0")
+    assert near((10, 200, 30))(settles(page, WEST, near((10, 200, 30))))
+    # Nodata shows the ground.
+    assert near((220, 160, 20), 40)(pixel(page, EAST)) is False
+    page.get_by_label("Colours", exact=True).select_option("magma")
+    assert page.get_by_label("Lowest value").is_visible()
+
+
+def test_the_worker_serves_leaflet_as_well(show: Any, sources: Path, server: StaticServer) -> None:
+    if not LEAFLET.is_dir():
+        reason = "no Leaflet; python scripts/vendor_web.py --tests build/web (needs npm)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    page = show(sources / "halves", sources / "ramp.parquet")
+    server.mount("site/leaflet", LEAFLET)
+    server.put(
+        "/site/leaflet.html",
+        b"""<!doctype html><link rel=stylesheet href=leaflet/leaflet.css>
+        <div id=map style="position:fixed;inset:0"></div><script type=module>
+        import * as L from "./leaflet/leaflet.js";
+        const map = L.map("map", { fadeAnimation: false }).setView([0, 0], 2);
+        L.tileLayer("tiles/halves/{z}/{x}/{y}.png").addTo(map);
+        </script>""",
+    )
+    server.requests.clear()
+    page.goto(f"{server.origin}/site/leaflet.html")
+    assert near(RED)(settles(page, WEST, near(RED)))
+    assert near(BLUE)(settles(page, EAST, near(BLUE)))
+    # No tile came from the server: there is none to come.
+    assert server.seen("/tiles/") == []
+    assert server.seen(".zip")
+
+
+def test_answers_of_the_worker(show: Any, sources: Path) -> None:
+    page = show(sources / "halves", sources / "ramp.parquet")
+    ask = """async (path) => {
+      const response = await fetch(path);
+      const headers = Object.fromEntries(response.headers);
+      const isJson = response.headers.get("content-type").includes("json");
+      return [response.status, headers, isJson ? await response.json() : null];
+    }"""
+    status, headers, _ = page.evaluate(ask, "tiles/halves/2/0/1.png")
+    assert status == 200
+    assert headers["content-type"] == "image/png"
+    assert re.fullmatch(r'"[0-9a-f]{8}"', headers["etag"])
+    assert headers["last-modified"] == "Mon, 06 May 2024 07:08:10 GMT"
+    assert headers["x-seen"] == "yes"
+    assert "set-cookie" not in headers
+    for path in (
+        "tiles/halves/9/0/0.png", "tiles/halves/0/0/0.png", "tiles/halves/2/4/0.png",
+        "tiles/halves/02/0/1.png", "tiles/halves/2/0/1.gif", "tiles/halves/2/-1/1.png",
+        "tiles/nothing/0/0/0.png", "tiles/halves/%2e%2e/x", "tiles/constructor.json",
+    ):  # fmt: skip
+        assert page.evaluate(ask, path)[0] == 404, path
+    assert page.evaluate(ask, "tiles/ramp/1/0/0.png?bidx=7")[0] == 400
+    assert page.evaluate(ask, "tiles/ramp/1/0/0.png?colormap_name=__proto__")[0] == 400
+    point = page.evaluate(ask, "tiles/ramp/point/0,10?zoom=2")[2]
+    assert point["values"][0]["unit"] == "m"
+    assert abs(point["values"][0]["value"] - 50) < 1
+    tilejson = page.evaluate(ask, "tiles/halves.json")[2]
+    assert tilejson["tilejson"] == "3.0.0"
+    assert (tilejson["minzoom"], tilejson["maxzoom"]) == (1, 3)
+
+
+def test_stores_that_hide_what_is_absent(show: Any, sources: Path, server: StaticServer) -> None:
+    server.faults["/site/data/halves/2/3/3.zip"] = 403
+    server.faults["/site/data/told/2/3/3.zip"] = 403
+    page = show(sources / "halves", SiteSource(href=sources / "halves", name="told", absent=(403,)))
+    ask = "async (name) => (await fetch(`tiles/${name}/2/3/3.png`)).status"
+    assert page.evaluate(ask, "halves") == 502
+    assert page.evaluate(ask, "told") == 404
+
+
+@needs_shared
+def test_a_time_series_has_steps(show: Any) -> None:
+    series = SHARED / "fixtures/raquet/constructed/v050_time_monthly.parquet"
+    page = show(series, at="")
+    step = page.get_by_label("Step", exact=True)
+    values = """async (time) => (await (await fetch(
+      `tiles/v050-time-monthly/point/0.5,51.3?time=${time}`)).json()).values[0].value"""
+    told = [page.evaluate(values, time) for time in (0, 1)]
+    assert told[0] != told[1]
+    step.focus()
+    page.keyboard.press("ArrowRight")
+    assert step.input_value() == "2"
+
+
+def test_a_damaged_tile_is_told_and_the_rest_shown(
+    show: Any, sources: Path, server: StaticServer, tmp_path: Path
+) -> None:
+    copy = tmp_path / "damaged"
+    halves = {tile: png(RED) for tile in tiles_to(1)}
+    tileset(copy, halves, extension="png", minzoom=1)
+    making.corrupt(copy / "0/0/0.zip", "1/1/0.png")
+    page = show(copy, at="1/0/0")
+    notice = page.locator(".notice--danger", has_text="A tile cannot be read")
+    notice.wait_for()
+    assert "checksum" in notice.inner_text()
+    assert near(RED)(settles(page, (800, 560), near(RED)))
+
+
+def test_a_source_that_is_away_can_be_tried_again(
+    show: Any, sources: Path, server: StaticServer
+) -> None:
+    path = "/site/data/halves/meta.json"
+    server.faults[path] = 403
+    page = show(sources / "halves", sources / "ramp.parquet")
+    alert = page.get_by_role("alert")
+    assert "the store answers 403" in alert.inner_text()
+    assert page.get_by_role("heading", name="ramp").is_visible()
+    del server.faults[path]
+    alert.get_by_role("button", name="Try again").click()
+    page.get_by_role("heading", name="Two halves").wait_for()
+    assert near(RED)(settles(page, WEST, near(RED)))
+
+
+def test_the_map_begins_where_the_sources_are(show: Any, tmp_path: Path) -> None:
+    quarter = {tile: png(RED) for tile in tiles_to(4) if tile[0] == 4 and tile[1:] == (9, 5)}
+    bounds = [22.5, 40.97989806962013, 45.0, 55.77657301866769]
+    tileset(
+        tmp_path / "small", quarter, extension="png", bounds=bounds, materializedZooms=[4],
+        minzoom=4, maxzoom=4,
+    )  # fmt: skip
+    page = show(tmp_path / "small", at="")
+    # The middle of what the panel leaves free.
+    assert near(RED)(settles(page, (710, 360), near(RED)))
+    assert page.locator(".notice:visible").count() == 0
+
+
+def test_nothing_to_show_is_said(show: Any) -> None:
+    page = show()
+    assert "No sources yet" in page.locator("#sources").inner_text()
+
+
+def test_a_browser_without_webgl_is_told(page: Page, server: StaticServer, tmp_path: Path) -> None:
+    site.write(tmp_path / "site")
+    server.mount("site", tmp_path / "site")
+    page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
+    page.goto(f"{server.origin}/site/")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert "WebGL" in alert.inner_text()
+
+
+def test_a_broken_configuration_is_said(page: Page, server: StaticServer, tmp_path: Path) -> None:
+    site.write(tmp_path / "site")
+    (tmp_path / "site/site.json").write_text("{")
+    server.mount("site", tmp_path / "site")
+    page.goto(f"{server.origin}/site/")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert "site.json is no JSON" in alert.inner_text()
+
+
+def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
+    shapes = {(0, 0, 0): vector_tile({EVIL: [("polygon", [(0, 0), (4096, 0), (4096, 4096)])]})}
+    headers = [{"Content-Type": "text/html"}, {"Content-Encoding": "gzip"}]
+    tileset(
+        tmp_path / "evil", shapes, extension="mvt", formats={"mvt": headers}, name=EVIL,
+        description=EVIL, attribution=EVIL, vector_layers=[{"id": EVIL}],
+    )  # fmt: skip
+    source = SiteSource(href=tmp_path / "evil", name="evil")
+    page = show(source, title=EVIL, at="0/0/0")
+    page.mouse.move(800, 300)
+    page.wait_for_timeout(300)
+    assert page.title() == EVIL
+    assert page.get_by_role("heading", level=1).inner_text() == EVIL
+    assert page.get_by_role("heading", level=2).first.inner_text() == EVIL
+    assert page.locator("img, body script").count() == 0
+    kind = "async () => (await fetch('tiles/evil/0/0/0.mvt')).headers.get('content-type')"
+    assert page.evaluate(kind) == "application/octet-stream"
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
+    assert policy is not None
+    assert "unsafe" not in policy
+
+
+def test_tiles_are_inspected_by_mouse_and_by_keyboard(show: Any, sources: Path) -> None:
+    page = show(sources / "halves", at="2/0/0")
+    button = page.get_by_role("button", name="Inspect tiles")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    page.mouse.click(480, 360)
+    body = page.locator("#inspector-body")
+    body.get_by_text(re.compile("^data/halves/2/.*zip$")).wait_for()
+    assert "image/png" in body.inner_text()
+    assert "ETag" in body.inner_text()
+    canvas = page.locator("canvas.maplibregl-canvas")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("#readout").wait_for()
+    page.wait_for_timeout(500)
+    page.keyboard.press("Enter")
+    body.locator(".mono", has_text="3/4/").wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator("#inspector").is_hidden()
+
+
+def test_everything_has_a_name_and_is_reached_by_tab(show: Any, sources: Path) -> None:
+    page = show(sources / "halves", sources / "shapes", sources / "ramp.parquet")
+    nameless = page.evaluate("""() => [...document.querySelectorAll("button, input, select")]
+      .filter((field) => !(field.labels?.length || field.getAttribute("aria-label")))
+      .map((field) => field.outerHTML)""")
+    assert nameless == []
+    visited = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        visited.add(
+            page.evaluate(
+                "document.activeElement.getAttribute('aria-label') ?? "
+                "document.activeElement.labels?.[0]?.textContent ?? ''"
+            )
+        )
+    assert {"Inspect tiles", "Dark colours", "Two halves", "Opacity", "Colours"} <= visited
+    box = page.get_by_role("checkbox", name="Two halves")
+    box.focus()
+    page.keyboard.press("Space")
+    assert not box.is_checked()
+
+
+def test_dark_and_light(show: Any, sources: Path, page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
+    show(sources / "halves", at="4/0/0")
+    surface = "getComputedStyle(document.querySelector('.panel')).backgroundColor"
+    assert page.evaluate(surface) == "rgb(23, 34, 42)"
+    page.get_by_role("button", name="Dark colours").click()
+    assert page.evaluate(surface) == "rgb(255, 255, 255)"
+    page.reload()
+    page.wait_for_selector("html[data-state=ready]", state="attached")
+    assert page.evaluate(surface) == "rgb(255, 255, 255)"
+
+
+def test_a_phone(show: Any, sources: Path, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 780})
+    show(sources / "halves", sources / "ramp.parquet", at="0/0/0")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    panel = page.locator(".panel").bounding_box()
+    assert panel is not None
+    assert panel["width"] == 390
+    assert panel["y"] > 250
+    fold = page.locator("#fold")
+    fold.click()
+    assert fold.get_attribute("aria-expanded") == "false"
+    assert page.locator("#sources").is_hidden()
+    assert near(BLUE)(settles(page, (300, 300), near(BLUE)))
+
+
+def test_remote_sources_are_the_only_other_origins(
+    server: StaticServer, page: Page, sources: Path, tmp_path: Path
+) -> None:
+    store = StaticServer()
+    try:
+        store.cors = True
+        remote = store.mount("halves", sources / "halves")
+        site.write(tmp_path / "site", [f"{remote}/meta.json"])
+        config = json.loads((tmp_path / "site/site.json").read_text())
+        assert config["sources"][0]["href"] == f"{remote}/meta.json"
+        assert f"connect-src 'self' {store.origin};" in (tmp_path / "site/index.html").read_text()
+        server.mount("site", tmp_path / "site")
+        page.goto(f"{server.origin}/site/?engine=page#map=1.5/0/0")
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+        assert near(RED)(settles(page, WEST, near(RED)))
+    finally:
+        store.close()

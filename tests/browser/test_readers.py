@@ -1,0 +1,483 @@
+"""The JavaScript readers, run in the browser, against what the existing writers have written."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import comal.raquet
+import comal.tapalcatl
+from comal.grid import quadbin
+from tests.browser.making import pyramid, ramp_tile, raquet, tiles_to
+from tests.browser.server import StaticServer
+from tests.support import SHARED, needs_shared
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+FIXTURES = SHARED / "fixtures"
+
+_TILES = """async ([url, wanted]) => {
+  const { TileSet } = await import("/assets/lib/tapalcatl.js");
+  const { accessOf } = await import("/assets/lib/ranges.js");
+  const { asArchiveError } = await import("/assets/lib/errors.js");
+  const hex = async (bytes) => [...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))]
+    .map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  const answers = [];
+  try {
+    const tiles = await TileSet.open(url, accessOf());
+    for (const [z, x, y, extension, scale] of wanted) {
+      try {
+        const tile = await tiles.tile(z, x, y, extension, scale ?? undefined);
+        answers.push({ sha256: await hex(tile.bytes), size: tile.bytes.length, entry: tile.entry,
+          archive: tile.archive, headers: Object.fromEntries(tile.headers) });
+      } catch (error) {
+        const { message, status } = asArchiveError(error);
+        answers.push({ error: message, status });
+      }
+    }
+  } catch (error) {
+    return { error: asArchiveError(error).message, status: asArchiveError(error).status };
+  }
+  return answers;
+}"""
+
+_RASTER = """async ([url, wanted]) => {
+  const { RaquetFile } = await import("/assets/lib/raquet.js");
+  const { accessOf } = await import("/assets/lib/ranges.js");
+  const hex = async (bytes) => [...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))]
+    .map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  const raster = await RaquetFile.open([url].flat(), accessOf());
+  const answers = {};
+  for (const [key, [z, x, y], time] of wanted) {
+    const tile = await raster.tile(z, x, y, { time });
+    answers[key] = await Promise.all(tile.pixels.map((band) => band && hex(band)));
+  }
+  return answers;
+}"""
+
+
+@pytest.fixture(scope="module")
+def profile(chromium: Browser) -> Iterator[BrowserContext]:
+    """One browser profile for all: every test has a server, and so an origin, of its own."""
+    context = chromium.new_context()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def blank(profile: BrowserContext, server: StaticServer) -> Iterator[Page]:
+    """A page that may import the modules."""
+    page = profile.new_page()
+    page.goto(f"{server.origin}/blank.html")
+    yield page
+    page.close()
+
+
+def read(page: Page, url: str, wanted: list[Any]) -> Any:
+    return page.evaluate(_TILES, [url, wanted])
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["t2/landcover-png", "t2/mvt-js"])
+def test_tiles_of_other_writers(blank: Page, server: StaticServer, name: str) -> None:
+    expected = json.loads((FIXTURES / "tapalcatl/expected.json").read_text())[name]
+    url = server.mount("tiles", FIXTURES / "tapalcatl" / name)
+    queries = expected["queries"]
+    wanted = [[q["z"], q["x"], q["y"], q["format"], q.get("scale")] for q in queries]
+    answers = read(blank, f"{url}/meta.json", wanted)
+    assert len(answers) == len(queries) > 3
+    for query, answer in zip(queries, answers, strict=True):
+        if "absent" in query:
+            assert answer["status"] == 404
+            continue
+        assert answer["archive"].endswith(query["archive"])
+        assert answer["entry"] == query["entry"]
+        if "Content-Encoding" not in json.dumps(query.get("headers", "")):
+            assert answer["sha256"] == query["sha256"]
+
+
+@needs_shared
+def test_gzipped_tiles_come_decoded_with_their_headers(blank: Page, server: StaticServer) -> None:
+    url = server.mount("tiles", FIXTURES / "tapalcatl/t2/mvt-js")
+    (answer,) = read(blank, f"{url}/meta.json", [[0, 0, 0, "mvt", None]])
+    headers = answer["headers"]
+    assert headers["ETag"] == '"d8786b3f"'
+    assert headers["X-Fixture"] == "root"
+    assert headers["Cache-Control"] == "max-age=60"
+    assert "Content-Encoding" not in headers
+    with zipfile.ZipFile(FIXTURES / "tapalcatl/t2/mvt-js/0/0/0.zip") as archive:
+        assert answer["size"] == len(gzip.decompress(archive.read("0/0/0.mvt")))
+
+
+@needs_shared
+def test_odd_archives(blank: Page, server: StaticServer) -> None:
+    edge = json.loads((FIXTURES / "tapalcatl/expected.json").read_text())["edge"]
+    url = server.mount("edge", FIXTURES / "tapalcatl/edge")
+    seen = 0
+    for name, expected in edge.items():
+        tiles = expected["tiles"]
+        keys = [key.removesuffix(".png").split("/") for key in tiles]
+        answers = read(blank, f"{url}/{name}.zip", [[*map(int, k), "png", None] for k in keys])
+        for digest, answer in zip(tiles.values(), answers, strict=True):
+            assert answer.get("sha256") == digest, (name, answer)
+            seen += 1
+    assert seen > 20
+
+
+@needs_shared
+def test_denied_headers_stay_inside(blank: Page, server: StaticServer) -> None:
+    url = server.mount("edge", FIXTURES / "tapalcatl/edge")
+    wanted = [[z, x, y, "png", None] for z, x, y in ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1))]
+    answers = read(blank, f"{url}/entry-comment-list.zip", wanted)
+    names = {name for answer in answers for name in answer["headers"]}
+    assert "X-A" in names
+    assert not {"Set-Cookie", "Content-Length"} & names
+
+
+def zipped(**entries: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def deflated(*others: str, method: int = zipfile.ZIP_DEFLATED) -> bytearray:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name in others:
+            archive.writestr(name, b"no")
+        archive.writestr("0/0/0.png", b"tile" * 50)
+    return bytearray(out.getvalue())
+
+
+def patched(field: int, value: int, kind: str = "<I") -> bytes:
+    """The archive with another value in the record of its directory."""
+    data = deflated()
+    struct.pack_into(kind, data, data.find(b"PK\1\2") + field, value)
+    return bytes(data)
+
+
+_ODD = {
+    "plain": deflated(),
+    "behind": deflated() + b"some bytes behind",
+    "before": b"#!/bin/sh\n" * 9 + deflated(),
+    "names": deflated("/0/0/0.png", "../0/0/0.png", "00/0/0.png", "0\\0\\0.png", "dir/"),
+    "count lies": deflated()[:-14] + struct.pack("<HH", 0xFFF0, 0xFFF0) + deflated()[-10:],
+    "bzip2": deflated(method=zipfile.ZIP_BZIP2),
+    "encrypted": patched(8, 1, "<H"),
+    "inflates past its size": patched(24, 10),
+    "points outside": patched(42, 0x7FFFFFF0),
+    "longer than the file": patched(20, 0x7FFFFFF0),
+    "truncated": deflated()[:-30],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_read"),
+    [
+        ("plain", True),
+        ("behind", True),
+        ("before", True),
+        ("names", True),
+        ("bzip2", False),
+        ("encrypted", False),
+        ("inflates past its size", False),
+        ("points outside", False),
+        ("longer than the file", False),
+        ("count lies", True),
+        ("truncated", False),
+    ],
+)
+def test_damaged_archives_are_read_or_refused(
+    blank: Page, server: StaticServer, kind: str, is_read: bool
+) -> None:
+    url = server.put("/one.zip", bytes(_ODD[kind]))
+    answer = read(blank, url, [[0, 0, 0, "png", None]])
+    if is_read:
+        assert answer[0]["sha256"] == hashlib.sha256(b"tile" * 50).hexdigest()
+    else:
+        found = answer if isinstance(answer, dict) else answer[0]
+        assert found["status"] == 500
+        assert "undefined" not in found["error"]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_of_two_entries_with_one_name_the_last_wins(blank: Page, server: StaticServer) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("0/0/0.png", b"old")
+        archive.writestr("0/0/0.png", b"new")
+    (answer,) = read(blank, server.put("/one.zip", out.getvalue()), [[0, 0, 0, "png", None]])
+    assert answer["sha256"] == hashlib.sha256(b"new").hexdigest()
+
+
+@pytest.mark.parametrize("text", ["4/0/4", "4/0/4.zip", "/all/4/0/4.zip"])
+def test_every_definition_of_the_hash_is_found(
+    blank: Page, server: StaticServer, text: str
+) -> None:
+    digest = hashlib.md5(text.encode()).hexdigest()[:5]
+    document = {"minzoom": 4, "maxzoom": 5, "materializedZooms": [4], "metatile": 4,
+                "formats": {"png": "image/png"}, "source": "{h}/{z}/{x}/{y}.zip"}  # fmt: skip
+    url = server.put("/hashed/meta.json", json.dumps(document).encode())
+    server.put(f"/hashed/{digest}/4/0/4.zip", zipped(**{"5/3/9.png": b"tile"}))
+    first, absent = read(blank, url, [[5, 3, 9, "png", None], [5, 3, 8, "png", None]])
+    assert first["sha256"] == hashlib.sha256(b"tile").hexdigest()
+    assert absent["status"] == 404
+
+
+def test_a_cold_tile_takes_two_requests_and_neighbours_share_theirs(
+    blank: Page, server: StaticServer
+) -> None:
+    # The directory is in the tail; all tiles of one block come by one request.
+    entries = {f"4/{x}/{y}.png": bytes([x, y]) * 500 for x in range(16) for y in range(16)}
+    url = server.put("/many.zip", zipped(**entries))
+    first = read(blank, url, [[4, 0, 0, "png", None]])
+    assert "error" not in first[0]
+    assert [r.range for r in server.seen("many.zip")] == ["bytes=-65536", "bytes=0-65535"]
+    server.requests.clear()
+    count = blank.evaluate(
+        """async (url) => {
+          const { TileSet } = await import("/assets/lib/tapalcatl.js");
+          const { BlockCache, accessOf } = await import("/assets/lib/ranges.js");
+          const cache = new BlockCache(2 * 65536);
+          const tiles = await TileSet.open(url, accessOf({ cache }));
+          const places = Array.from({ length: 256 }, (_, i) => [i >> 4, i & 15]);
+          await Promise.all(places.map(([x, y]) => tiles.tile(4, x, y, "png")));
+          return [(await tiles.single).file.requests, cache.held];
+        }""",
+        url,
+    )
+    size = len(server.find("/many.zip") or b"")
+    assert count[0] <= 2 + (size - 65536) // 65536 + 1
+    assert count[1] <= 2 * 65536
+
+
+def test_other_origins_are_read_without_preflight(blank: Page, server: StaticServer) -> None:
+    store = StaticServer()
+    try:
+        store.cors = True
+        url = store.put("/far.zip", zipped(**{"0/0/0.png": b"tile"}))
+        (answer,) = read(blank, url, [[0, 0, 0, "png", None]])
+        assert answer["sha256"] == hashlib.sha256(b"tile").hexdigest()
+        assert [request.method for request in store.requests][:2] == ["HEAD", "GET"]
+        assert not [request for request in store.requests if request.method == "OPTIONS"]
+        store.cors = False
+        closed = read(blank, url + "?again=.zip", [[0, 0, 0, "png", None]])
+        assert closed["status"] == 502
+    finally:
+        store.close()
+
+
+def test_servers_without_ranges_and_objects_that_change(blank: Page, server: StaticServer) -> None:
+    server.ranges = False
+    url = server.put("/plain.zip", zipped(**{"0/0/0.png": b"one"}))
+    (answer,) = read(blank, url, [[0, 0, 0, "png", None]])
+    assert answer["sha256"] == hashlib.sha256(b"one").hexdigest()
+    server.ranges = True
+    padding = {f"9/9/{y}.png": bytes(70_000) for y in range(3)}
+    server.put("/changing.zip", zipped(**{"0/0/0.png": b"one"}, **padding))
+    blank.evaluate(
+        """async (url) => {
+          const { TileSet } = await import("/assets/lib/tapalcatl.js");
+          const { accessOf } = await import("/assets/lib/ranges.js");
+          globalThis.tiles = await TileSet.open(url, accessOf());
+        }""",
+        f"{server.origin}/changing.zip",
+    )
+    server.put("/changing.zip", zipped(**padding, **{"0/0/0.png": b"two"}))
+    text = "async () => new TextDecoder().decode((await tiles.tile(0, 0, 0, 'png')).bytes)"
+    assert blank.evaluate(text) == "two"
+
+
+@needs_shared
+def test_rasters_of_other_writers(blank: Page, server: StaticServer) -> None:
+    files = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"]
+    url = server.mount("raquet", FIXTURES / "raquet")
+    seen = 0
+    for name, expected in files.items():
+        tiles = expected["tiles"]
+        if expected["compression"] in ("jpeg", "webp"):
+            continue
+        steps: dict[Any, list[str]] = {}
+        for key, tile in tiles.items():
+            steps.setdefault(tuple(tile["zxy"]), []).append(key)
+        wanted = []
+        for zxy, keys in steps.items():
+            ordered = sorted(keys, key=lambda key: float(key.partition("@")[2] or 0))
+            wanted += [[key, list(zxy), number] for number, key in enumerate(ordered)]
+        answers = blank.evaluate(_RASTER, [f"{url}/{name}", wanted])
+        halves = [band["type"] == "float16" for band in expected["bands"]]
+        for key, tile in tiles.items():
+            pairs = zip(answers[key], tile["bands"], halves, strict=True)
+            assert all(found == digest for found, digest, half in pairs if not half), (name, key)
+            seen += 1
+    assert seen > 600
+
+
+@needs_shared
+def test_lossy_rasters_have_about_the_colours_of_their_source(
+    blank: Page, server: StaticServer
+) -> None:
+    url = server.mount("raquet", FIXTURES / "raquet/raquet-io/v0.9.0")
+    read_bands = """async (url) => {
+      const { RaquetFile } = await import("/assets/lib/raquet.js");
+      const { accessOf } = await import("/assets/lib/ranges.js");
+      const raster = await RaquetFile.open([url], accessOf());
+      const [place] = await raster.someTiles(raster.metadata.maxzoom, 1);
+      const { pixels } = await raster.tile(...place);
+      return pixels.map((band) => band.reduce((sum, value) => sum + value, 0) / band.length);
+    }"""
+    plain = blank.evaluate(read_bands, f"{url}/s_rgb_u8.parquet")
+    for name in ("s_rgb_il_jpeg", "s_rgb_il_webp"):
+        lossy = blank.evaluate(read_bands, f"{url}/{name}.parquet")
+        assert np.allclose(plain, lossy, atol=3)
+
+
+@needs_shared
+def test_half_floats(blank: Page, server: StaticServer) -> None:
+    name = "constructed/v050_float16_int8_string_nodata.parquet"
+    expected = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"][name]
+    url = server.mount("raquet", FIXTURES / "raquet")
+    index = [band["type"] for band in expected["bands"]].index("float16")
+    tile = next(iter(expected["tiles"].values()))
+    script = """async ([url, place, index]) => {
+      const { RaquetFile } = await import("/assets/lib/raquet.js");
+      const { accessOf } = await import("/assets/lib/ranges.js");
+      const raster = await RaquetFile.open([url], accessOf());
+      const bytes = new Uint8Array((await raster.tile(...place)).pixels[index].buffer);
+      return btoa(bytes.reduce((text, byte) => text + String.fromCharCode(byte), ""));
+    }"""
+    found = base64.b64decode(blank.evaluate(script, [f"{url}/{name}", tile["zxy"], index]))
+    half = np.frombuffer(found, "<f4").astype("<f2")
+    rows = pq.read_table(FIXTURES / "raquet" / name).to_pylist()
+    cell = next(iter(expected["tiles"]))
+    (row,) = [row for row in rows if row["block"] == int(cell)]
+    stored = gzip.decompress(row[expected["bands"][index]["name"]])
+    np.testing.assert_array_equal(half, np.frombuffer(stored, "<f2"))
+
+
+@needs_shared
+def test_parts_are_one_raster(blank: Page, server: StaticServer) -> None:
+    files = json.loads((FIXTURES / "raquet/expected.json").read_text())["files"]
+    url = server.mount("raquet", FIXTURES / "raquet")
+    parts = [name for name in files if name.startswith("constructed/partitioned/")]
+    tiles = {k: v for name in parts for k, v in files[name]["tiles"].items()}
+    wanted = [[key, tile["zxy"], 0] for key, tile in tiles.items()]
+    answers = blank.evaluate(_RASTER, [[f"{url}/{name}" for name in parts], wanted])
+    assert len(answers) == 8
+    assert all(answers[key] == tile["bands"] for key, tile in tiles.items())
+
+
+def test_one_tile_of_a_paged_file_takes_its_page_alone(
+    blank: Page, server: StaticServer, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    noise = pyramid(4, lambda _: [rng.normal(size=(64, 64)).astype("float32")])
+    path = raquet(tmp_path / "noise.parquet", noise, [{"name": "b", "type": "float32"}])
+    url = server.put("/noise.parquet", path.read_bytes())
+    answers = blank.evaluate(_RASTER, [url, [["t", [4, 7, 9], 0]]])
+    assert answers["t"] == [hashlib.sha256(noise[4, 7, 9][0].tobytes()).hexdigest()]
+    spans = [request.range or "" for request in server.seen("noise.parquet")]
+    assert spans[0] == "bytes=-65536"
+    assert len(spans) <= 4
+    assert path.stat().st_size > 20 * 65536
+
+
+def test_damaged_parquet_ends_in_an_error(
+    blank: Page, server: StaticServer, tmp_path: Path
+) -> None:
+    tiles = pyramid(1, lambda tile: [ramp_tile(tile, 16)])
+    data = raquet(tmp_path / "a.parquet", tiles, [{"name": "b", "type": "float32"}]).read_bytes()
+    url = server.put("/a.parquet", data)
+    script = """async ([url, seed, rounds]) => {
+      const { RaquetFile } = await import("/assets/lib/raquet.js");
+      const { accessOf } = await import("/assets/lib/ranges.js");
+      const { ArchiveError, asArchiveError } = await import("/assets/lib/errors.js");
+      const whole = new Uint8Array(await (await fetch(url)).arrayBuffer());
+      const counts = { read: 0, refused: 0, foreign: [] };
+      const random = () => (seed = (seed * 1103515245 + 12345) % 2147483648) / 2147483648;
+      for (let round = 0; round < rounds; round++) {
+        const length = round % 5 ? whole.length : Math.floor(random() * whole.length);
+        const bytes = whole.slice(0, length);
+        for (let i = 0; i < 4; i++) bytes[Math.floor(random() * bytes.length)] = random() * 256;
+        const answer = async () => new Response(bytes);
+        try {
+          const raster = await RaquetFile.open([`${url}?${round}`], accessOf({ fetch: answer }));
+          await raster.tile(1, 1, 0);
+          counts.read += 1;
+        } catch (error) {
+          if (error instanceof ArchiveError || error instanceof RangeError) counts.refused += 1;
+          else counts.foreign.push(String(error));
+        }
+      }
+      return counts;
+    }"""
+    counts = blank.evaluate(script, [url, 11, 300])
+    assert counts["foreign"] == []
+    assert counts["refused"] > 100
+    assert counts["read"] > 20
+
+
+def test_vectors_of_hashes_and_cells(blank: Page) -> None:
+    texts = ["", "0/0/0", "a" * 55, "a" * 56, "7/36/49.zip" * 20]
+    script = """async (texts) => {
+      const { md5 } = await import("/assets/lib/md5.js");
+      const { crc32 } = await import("/assets/lib/bytes.js");
+      return texts.map((text) => [md5(text), crc32(new TextEncoder().encode(text))]);
+    }"""
+    expected = [[hashlib.md5(t.encode()).hexdigest(), zlib.crc32(t.encode())] for t in texts]
+    assert blank.evaluate(script, texts) == expected
+    # Ids of the QUADBIN package.
+    known = {
+        (0, 0, 0): 5192650370358181887,
+        (3, 5, 3): 5203627894449897471,
+        (10, 486, 332): 5234155512672550911,
+        (26, 67108863, 67108863): 5309743960669814783,
+    }
+    cells = """async (tiles) => {
+      const { cellOf, tileOf } = await import("/assets/lib/quadbin.js");
+      return tiles.map((tile) => [String(cellOf(...tile)), tileOf(cellOf(...tile))]);
+    }"""
+    found = blank.evaluate(cells, [list(tile) for tile in known])
+    assert found == [[str(cell), list(tile)] for tile, cell in known.items()]
+
+
+@needs_shared
+def test_files_of_our_own_writers(blank: Page, server: StaticServer, tmp_path: Path) -> None:
+    raquet_file = tmp_path / "own.parquet"
+    comal.raquet.write(str(SHARED / "data/nlcd_landcover_palette.tif"), raquet_file)
+    expected = {}
+    wanted = []
+    with comal.raquet.open(raquet_file) as raster:
+        for cell in np.asarray(raster.cells()).tolist():
+            z, x, y = (int(value) for value in quadbin.tiles(cell))
+            bands = [np.ascontiguousarray(band).tobytes() for band in raster.tile(z, x, y)]
+            expected[str(cell)] = [hashlib.sha256(band).hexdigest() for band in bands]
+            wanted.append([str(cell), [z, x, y], 0])
+    server.mount("own", tmp_path)
+    assert blank.evaluate(_RASTER, [f"{server.origin}/own/own.parquet", wanted]) == expected
+    comal.tapalcatl.build(str(SHARED / "data/stamen_toner_z0-3_ccby.pmtiles"), tmp_path / "tiles")
+    places = list(tiles_to(3))
+    answers = read(
+        blank, f"{server.origin}/own/tiles/meta.json", [[*place, "png", None] for place in places]
+    )
+    with comal.tapalcatl.open(tmp_path / "tiles") as tiles:
+        for place, answer in zip(places, answers, strict=True):
+            tile = tiles.tile(*place)
+            assert tile is not None
+            assert answer["sha256"] == hashlib.sha256(tile.data).hexdigest()

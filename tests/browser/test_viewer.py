@@ -1,0 +1,711 @@
+"""The viewer of a server in a real browser: its map, its lists, its filters, its errors."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from comal import raquet, taco, tortilla
+from tests.browser import making
+from tests.browser.making import corrupt, png, pyramid, ramp_tile, tiles_to, tileset, vector_tile
+from tests.browser.viewing import (
+    Running,
+    Watched,
+    card,
+    contrast,
+    near,
+    only,
+    pixel,
+    running,
+    settles,
+)
+from tests.raquet.build import Plan
+from tests.raquet.build import write as build_raquet
+from tests.server.making import COLLECTION, point, taco_file, tiff
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+RED, BLUE = (200, 30, 40), (30, 60, 190)
+WEST, EAST = (500, 300), (760, 300)
+"""Places of the window on either side of longitude 0, when the map looks at `VIEW`."""
+VIEW = "map=1/0/0"
+EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+NAMES = ["' OR 1=1 --", "a&b#c;d=e+f", "\u05e9\u05dc\u05d5\u05dd"]
+"""Ids that formats allow."""
+TURNED = "\u202eright to left\u202c"
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An archive of each kind; nobody changes these."""
+    folder = tmp_path_factory.mktemp("archives")
+    halves = {(z, x, y): png(BLUE if z and x >= 2 ** (z - 1) else RED) for z, x, y in tiles_to(3)}
+    extra = {(2, 1, 1): [{"X-Seen": "yes"}]}
+    tileset(
+        folder / "halves", halves, extension="png", comments=extra,
+        name="Two halves", attribution="Some <b>survey</b>",
+    )  # fmt: skip
+    square = [(0, 1024), (4096, 1024), (4096, 3072), (0, 3072)]
+    shapes = {tile: vector_tile({"water": [("polygon", square)]}) for tile in tiles_to(2)}
+    headers = [{"Content-Type": "application/vnd.mapbox-vector-tile"}, {"Content-Encoding": "gzip"}]
+    tileset(
+        folder / "shapes", shapes, extension="mvt", formats={"mvt": headers}, name="Shapes",
+        vector_layers=[{"id": "water", "fields": {}}],
+    )  # fmt: skip
+    level = {"name": "level", "type": "float32", "unit": "m"}
+    making.raquet(folder / "ramp.parquet", pyramid(2, lambda tile: [ramp_tile(tile)]), [level])
+    # Every step is of one value, and has another one than the steps before.
+    steps = {
+        (z, x, y, day): [np.full((64, 64), 40 * number + 20, "uint8")]
+        for z, x, y in tiles_to(1)
+        for number, day in enumerate((0, 31, 60))
+    }
+    build_raquet(folder / "series.parquet", steps, Plan(block=(64, 64), times=True))
+    (folder / "broken.parquet").write_bytes(b"PAR1 and nothing that follows")
+    taco_file(folder / "scenes.tacozip")
+    tortilla.create(
+        [
+            tortilla.Sample(id=f"item {n}", path=tiff(np.full((1, 8, 8), n, np.uint8)), rank=n)
+            for n in range(4)
+        ],
+        folder / "items.tortilla",
+    )
+    return {path.stem: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def served(archives: dict[str, Path]) -> Iterator[Running]:
+    order = ["ramp", "halves", "shapes", "series", "scenes", "items", "broken"]
+    with running({name: str(archives[name]) for name in order}) as found:
+        yield found
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """A window that is small, as every pixel is drawn by the processor."""
+    size: Any = {"width": 900, "height": 600}
+    made = chromium.new_context(viewport=size, reduced_motion="reduce")
+    made.set_default_timeout(15_000)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def watched(context: BrowserContext, served: Running) -> Iterator[Watched]:
+    """A page of the server; what it said and asked for is looked at in the end."""
+    found = Watched(context, served.origin)
+    yield found
+    found.check()
+
+
+# -- the map -----------------------------------------------------------------------------------
+
+
+def test_the_first_source_is_shown_at_once(watched: Watched) -> None:
+    page = watched.open()
+    assert card(page, "ramp").locator(".source__head input").is_checked()
+    # Grey from west to east, over the whole world.
+    dark = settles(page, (440, 300), lambda color: max(color) - min(color) < 8)
+    light = pixel(page, (840, 300))
+    assert light[0] > dark[0] + 60
+    assert page.get_by_role("heading", level=1).inner_text() == "7 sources"
+    assert re.search(r"map=[\d./-]+$", page.url)
+
+
+def test_colours_stretch_and_opacity_change_the_map(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    ramp = card(page, "ramp")
+    ramp.get_by_label("Colours", exact=True).select_option("viridis")
+    low, high = ramp.get_by_role("textbox").all()
+    low.fill("45")
+    low.press("Enter")
+    high.fill("55")
+    high.press("Enter")
+    # The stretch is narrow: the west is the lowest colour of the map, the east the highest.
+    assert near((68, 1, 84))(settles(page, WEST, near((68, 1, 84))))
+    assert near((253, 231, 37))(settles(page, EAST, near((253, 231, 37))))
+    slider = ramp.get_by_label("Opacity")
+    slider.focus()
+    slider.press("Home")
+    assert ramp.locator("output").last.inner_text() == "0 %"
+    ground = settles(page, WEST, lambda color: min(color) > 150)
+    assert min(ground) > 150
+    assert near(ground)(settles(page, EAST, near(ground)))
+
+
+def test_a_formula_is_drawn_and_a_wrong_one_is_explained(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    ramp = card(page, "ramp")
+    ramp.get_by_label("Formula").check(force=True)
+    field = ramp.get_by_label("Formula").last
+    field.fill("b1 > ")
+    field.press("Enter")
+    ramp.get_by_role("alert").wait_for()
+    assert "No histogram" in ramp.get_by_role("alert").inner_text()
+    field.fill("100-b1")
+    field.press("Enter")
+    ramp.get_by_role("alert").wait_for(state="detached")
+    # The ramp runs the other way.
+    west = settles(page, WEST, lambda color: color[0] > 140)
+    east = settles(page, EAST, lambda color: color[0] < west[0] - 60)
+    assert west[0] > 140
+    assert east[0] < west[0] - 60
+    watched.problems = [text for text in watched.problems if "status of 400" not in text]
+
+
+def test_the_readout_says_what_the_file_says(watched: Watched, archives: dict[str, Path]) -> None:
+    page = watched.open(f"#{VIEW}")
+    page.mouse.move(*WEST)
+    readout = page.locator("#readout")
+    readout.locator("b").wait_for()
+    text = readout.locator(".readout__place").inner_text()
+    match = re.fullmatch(r"([\d.]+)° ([NS]), ([\d.]+)° ([EW])", text)
+    assert match is not None
+    lat = float(match[1]) * (1 if match[2] == "N" else -1)
+    lon = float(match[3]) * (1 if match[4] == "E" else -1)
+    (expected,) = raquet.open(archives["ramp"]).point(lon, lat)
+    shown = readout.locator("b").inner_text()
+    assert shown.endswith(" m")
+    assert float(shown.removesuffix(" m")) == pytest.approx(float(expected), rel=1e-5)
+    page.mouse.move(100, 400)
+    readout.wait_for(state="hidden")
+
+
+def test_steps_of_time_change_the_tiles(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    series = only(page, "series")
+    assert near((20, 20, 20))(settles(page, WEST, near((20, 20, 20))))
+    slider = series.get_by_label("Time", exact=True)
+    assert slider.get_attribute("aria-valuetext") == "2020-01-01"
+    slider.focus()
+    slider.press("ArrowRight")
+    assert near((60, 60, 60))(settles(page, WEST, near((60, 60, 60))))
+    series.get_by_label("Time, by name").select_option("2020-03-01")
+    assert near((100, 100, 100))(settles(page, WEST, near((100, 100, 100))))
+    assert slider.input_value() == "2"
+    page.mouse.move(*EAST)
+    page.locator("#readout b", has_text="100").wait_for()
+    # What was chosen is still chosen after the source was away.
+    box = series.locator(".source__head input")
+    box.uncheck()
+    box.check()
+    assert near((100, 100, 100))(settles(page, WEST, near((100, 100, 100))))
+    assert slider.input_value() == "2"
+
+
+def test_tiles_of_pictures_and_their_headers(watched: Watched, served: Running) -> None:
+    page = watched.open(f"#{VIEW}")
+    only(page, "halves")
+    assert near(RED)(settles(page, WEST, near(RED)))
+    assert near(BLUE)(settles(page, EAST, near(BLUE)))
+    assert page.locator("#credit").inner_text() == "Some survey"
+    page.mouse.click(*WEST)
+    inspector = page.get_by_role("region", name=re.compile("°"))
+    tile = inspector.locator(".tile")
+    tile.get_by_text("ETag").wait_for()
+    name = tile.locator(".mono").inner_text()
+    answer = httpx.head(f"{served.origin}/halves/{name}.png")
+    assert name == "2/1/1"
+    for header in ("ETag", "Content-Type", "X-Seen", "Last-Modified"):
+        assert answer.headers[header] in tile.inner_text()
+    page.keyboard.press("Escape")
+    inspector.wait_for(state="hidden")
+
+
+def test_vector_layers_are_switched_and_told(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    shapes = only(page, "shapes")
+    # Each tile has a band of water in its middle half; between those of two rows is the ground.
+    ground, place = pixel(page, (640, 330)), (640, 150)
+    found = settles(page, place, lambda color: not near(ground, 20)(color))
+    assert found[2] > found[0]
+    page.mouse.click(*place)
+    page.locator(".inspector dd", has_text="a feature").wait_for()
+    page.keyboard.press("Escape")
+    shapes.get_by_role("list", name="Layers").get_by_role("checkbox").uncheck()
+    assert near(ground)(settles(page, place, near(ground)))
+
+
+def test_footprints_on_the_map_open_their_sample(watched: Watched) -> None:
+    page = watched.open("#map=4/8.5/21")
+    only(page, "scenes")
+    swatch = card(page, "scenes").locator(".swatch")
+    style = swatch.evaluate("element => getComputedStyle(element).backgroundColor")
+    color = tuple(int(part) for part in re.findall(r"\d+", style)[:3])
+    image = _map(page, color)
+    rows, columns = np.nonzero(image)
+    assert len(rows) > 20
+    page.mouse.click(int(columns[0]), int(rows[0]))
+    page.get_by_role("dialog").get_by_text("inside").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    card(page, "scenes").locator(".source__head input").uncheck()
+    ground = settles(page, (int(columns[0]), int(rows[0])), lambda found: not near(color)(found))
+    assert not near(color)(ground)
+
+
+def _map(page: Page, color: tuple[int, ...]) -> Any:
+    """Where the map has a colour, once it has it anywhere."""
+    for _ in range(20):
+        picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        pixels = np.asarray(picture).astype(int)
+        found = (np.abs(pixels - np.asarray(color)) <= 6).all(axis=2)
+        found[:, :360] = False
+        if found.any():
+            break
+        page.wait_for_timeout(100)
+    return found
+
+
+# -- a data set --------------------------------------------------------------------------------
+
+
+def _summary(page: Page, text: str) -> None:
+    page.locator(".summary", has_text=re.compile(f"^{text}$")).wait_for()
+
+
+def _python(page: Page, folder: Path) -> list[str]:
+    """The ids of the rows that the shown lines load, where the archive lies."""
+    code = page.locator(".python code").text_content()
+    assert code is not None
+    names: dict[str, Any] = {}
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        exec(compile(code, "shown", "exec"), names)  # that it runs is what is tested
+    finally:
+        os.chdir(before)
+    rows = names["rows"].to_arrow()
+    column = "id" if "id" in rows.column_names else "tortilla:id"
+    return list(rows.column(column).to_pylist())
+
+
+def _shown(page: Page) -> list[str]:
+    return page.locator(".thumbnail__id").all_inner_texts()
+
+
+def test_filters_by_map_time_and_column(watched: Watched, archives: dict[str, Path]) -> None:
+    folder = archives["scenes"].parent
+    page = watched.open("#data=scenes")
+    _summary(page, "6 samples")
+    assert _shown(page) == [f"scene {number}" for number in range(6)]
+    assert _python(page, folder) == _shown(page)
+
+    page.get_by_label("From", exact=True).fill("2023-02-15")
+    _summary(page, "4 samples of 6")
+    page.get_by_label("To", exact=True).fill("2023-05-01")
+    _summary(page, "3 samples of 6")
+    assert _shown(page) == _python(page, folder) == ["scene 2", "scene 3", "scene 4"]
+    page.get_by_role("button", name="Clear", exact=True).click()
+    _summary(page, "6 samples")
+
+    column = page.get_by_label("Filter by a column")
+    column.select_option("cloud_cover")
+    group = page.get_by_role("group", name="cloud_cover")
+    high = group.get_by_label("highest cloud_cover, typed")
+    high.fill("25")
+    high.press("Enter")
+    _summary(page, "3 samples of 6")
+    low = group.get_by_label("lowest cloud_cover", exact=True)
+    low.focus()
+    low.press("PageUp")
+    _summary(page, "2 samples of 6")
+    column.select_option("split")
+    page.get_by_role("group", name="split").get_by_label("test").check()
+    _summary(page, "1 sample of 6")
+    assert _shown(page) == _python(page, folder) == ["scene 2"]
+    page.get_by_role("button", name="Remove the filter by cloud_cover").click()
+    _summary(page, "3 samples of 6")
+    page.get_by_role("button", name="Remove the filter by split").click()
+    _summary(page, "6 samples")
+
+    page.get_by_label("Only where the map looks").check()
+    page.evaluate("location.hash = '#data=scenes&map=5.5/8.5/21'")
+    page.locator(".summary", has_text=re.compile("of 6$")).wait_for()
+    seen = _shown(page)
+    assert "scene 2" in seen
+    assert _python(page, folder) == seen
+
+
+def test_no_sample_fits(watched: Watched) -> None:
+    page = watched.open("#data=scenes&map=6/-60/120")
+    page.get_by_label("Only where the map looks").check()
+    page.get_by_text("No sample fits").wait_for()
+    _summary(page, "0 samples of 6")
+
+
+def test_a_tortilla_has_the_same_page(watched: Watched, archives: dict[str, Path]) -> None:
+    page = watched.open("#data=items")
+    _summary(page, "4 samples")
+    page.get_by_label("Filter by a column").select_option("rank")
+    low = page.get_by_label("lowest rank, typed")
+    low.fill("1.5")
+    low.press("Enter")
+    _summary(page, "2 samples of 4")
+    assert _shown(page) == _python(page, archives["items"].parent) == ["item 2", "item 3"]
+
+
+def test_rows_are_sorted_and_open(watched: Watched) -> None:
+    page = watched.open("#data=scenes")
+    page.get_by_role("tab", name="Thumbnails").focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("columnheader", name="cloud_cover").wait_for()
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "Table"
+    header = page.locator("th", has=page.locator("[data-column=cloud_cover]"))
+    rows = page.locator("tbody th")
+    header.get_by_role("button").click()
+    page.locator("th[aria-sort=ascending]").wait_for()
+    assert rows.all_inner_texts()[:2] == ["scene 0", "scene 1"]
+    header.get_by_role("button").click()
+    page.locator("th[aria-sort=descending]").wait_for()
+    assert rows.all_inner_texts()[:2] == ["scene 4", "scene 3"]
+    rows.first.get_by_role("button").click()
+    dialog = page.get_by_role("dialog", name="scene 4")
+    dialog.get_by_text("2 samples inside").wait_for()
+    image = dialog.get_by_role("img")
+    for _ in range(50):
+        if image.evaluate("image => image.naturalWidth > 0"):
+            break
+        page.wait_for_timeout(50)
+    assert image.evaluate("image => image.naturalWidth") == 16
+    assert image.get_attribute("alt") == "Preview of scene 4"
+    dialog.get_by_role("button", name="image.tif").click()
+    link = page.get_by_role("dialog").get_by_role("link", name="Download")
+    with page.expect_download() as download:
+        link.click()
+    assert Path(download.value.path()).read_bytes()[:4] in {b"II*\0", b"MM\0*"}
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+
+
+def test_the_tree_unfolds(watched: Watched) -> None:
+    page = watched.open("#data=scenes")
+    page.get_by_role("tab", name="Tree").click()
+    page.get_by_text("What every sample holds").click()
+    page.locator(".schema__shape", has_text="image.tif (FILE)").wait_for()
+    page.locator(".tree summary", has_text="scene 3").click()
+    page.get_by_role("button", name="note.txt").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("link", name="Download, 6 B").wait_for()
+    assert dialog.get_by_role("heading").inner_text() == "scene 3 / note.txt"
+    dialog.get_by_role("button", name="scene 3").click()
+    dialog.get_by_text("2 samples inside").wait_for()
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_a_broken_archive_does_not_take_away_the_others(watched: Watched) -> None:
+    page = watched.open()
+    alert = card(page, "broken").get_by_role("alert")
+    assert "It cannot be opened" in alert.inner_text()
+    assert len(alert.inner_text()) > 40
+    assert page.locator(".source").count() == 7
+    page.goto(f"{watched.origin}/#data=broken")
+    page.locator("#dataset").get_by_role("alert").wait_for()
+    page.goto(f"{watched.origin}/#data=nothing")
+    page.locator("#dataset").get_by_text("not found").wait_for()
+    watched.problems = [text for text in watched.problems if "Failed to load" not in text]
+
+
+def test_a_corrupt_tile_is_told(
+    context: BrowserContext, tmp_path: Path, archives: dict[str, Path]
+) -> None:
+    tiles = {tile: png(RED) for tile in tiles_to(1)}
+    folder = tileset(tmp_path / "set", tiles, extension="png")
+    corrupt(folder / "0" / "0" / "0.zip", "1/0/0.png")
+    with running({"set": str(folder)}) as found:
+        watched = Watched(context, found.origin)
+        page = watched.open("#map=0.6/0/0")
+        page.get_by_text("A tile cannot be read").wait_for()
+        reason = card(page, "set").locator(".notice--danger").inner_text()
+        assert "checksum" in reason.lower() or "damaged" in reason.lower()
+        # The tiles beside it are there.
+        assert near(RED)(settles(page, EAST, near(RED)))
+
+
+def test_a_server_that_is_gone_and_comes_back(
+    context: BrowserContext, archives: dict[str, Path]
+) -> None:
+    sources = {"scenes": str(archives["scenes"])}
+    with running(sources) as found:
+        watched = Watched(context, found.origin)
+        page = watched.open("#data=scenes")
+        _summary(page, "6 samples")
+    page.get_by_role("tab", name="Table").click()
+    alert = page.locator(".results").get_by_role("alert")
+    alert.wait_for()
+    assert "The server does not answer." in alert.inner_text()
+    context.route("**/scenes/table?*", lambda route: route.fulfill(json=_TABLE))
+    context.route("**/scenes/items?*", lambda route: route.fulfill(json=_ITEMS))
+    alert.get_by_role("button", name="Try again").click()
+    page.get_by_role("rowheader", name="back").wait_for()
+
+
+_TABLE = {
+    "columns": [{"name": "id", "kind": "text"}],
+    "rows": [["back"]],
+    "matched": 1,
+    "returned": 1,
+}
+_ITEMS: dict[str, Any] = {"features": [], "numberMatched": 1, "numberReturned": 0}
+
+
+def test_a_list_that_cannot_be_had_or_is_empty(context: BrowserContext, served: Running) -> None:
+    watched = Watched(context, served.origin)
+    answers: list[dict[str, Any]] = [
+        {"status": 503, "json": {"title": "overloaded"}},
+        {"json": {"sources": []}},
+    ]
+    context.route("**/sources.json", lambda route: route.fulfill(**answers.pop(0)))
+    page = watched.open()
+    alert = page.locator("#sources").get_by_role("alert")
+    assert "overloaded" in alert.inner_text()
+    alert.get_by_role("button").click()
+    page.get_by_text("No sources").wait_for()
+
+
+# -- what strangers wrote ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("hostile")
+    long = "very-long-" * 60
+    samples = []
+    for number, name in enumerate(NAMES):
+        fields: dict[str, Any] = {
+            "remark": EVIL,
+            "code": f"{EVIL}{number}",
+            "stac:crs": "EPSG:4326",
+            "stac:geotransform": [0.0, 0.5, 0.0, 10.0, 0.0, -0.5],
+            "stac:tensor_shape": [1, 4, 4],
+            "stac:centroid": point(1.0, 9.0),
+            "stac:time_start": 0,
+        }
+        picture = tiff(np.full((1, 8, 8), 9, np.uint8))
+        samples.append(taco.Sample(id=name, path=picture, **fields))
+    collection = {**COLLECTION, "title": EVIL, "description": f"{EVIL}{TURNED}{long}"}
+    taco.create(taco.Taco(taco.Tortilla(samples), **collection), folder / "evil.tacozip")
+    tiles = {tile: png(RED) for tile in tiles_to(1)}
+    tileset(
+        folder / "tiles", tiles, extension="png", name=long, description=EVIL, attribution=EVIL,
+        comments={tile: [{"X-Evil": EVIL}] for tile in tiles},
+    )  # fmt: skip
+    with running({"tiles": str(folder / "tiles"), "evil": str(folder / "evil.tacozip")}) as found:
+        yield found
+
+
+def test_what_archives_say_is_text(context: BrowserContext, hostile: Running) -> None:
+    watched = Watched(context, hostile.origin)
+    page = watched.open("#map=0/0/0")
+    page.mouse.click(*WEST)
+    page.locator(".inspector dd", has_text="<script>").wait_for()
+    assert card(page, "evil").get_by_role("heading").inner_text() == EVIL
+    assert page.locator("body").evaluate("body => body.scrollWidth <= innerWidth")
+    page.goto(f"{hostile.origin}/#data=evil")
+    _summary(page, "3 samples")
+    assert page.get_by_role("heading", level=1).inner_text() == EVIL
+    for number, name in enumerate(NAMES):
+        assert _shown(page)[number] == name
+        page.locator(".thumbnail").nth(number).click()
+        dialog = page.get_by_role("dialog")
+        dialog.locator("dd", has_text="<script>").first.wait_for()
+        assert dialog.get_by_role("heading").text_content() == name
+        page.keyboard.press("Escape")
+    page.get_by_role("tab", name="Table").click()
+    page.locator("td", has_text="<script>").first.wait_for()
+    page.get_by_label("Filter by a column").select_option("code")
+    page.get_by_label(f"{EVIL}1").check()
+    _summary(page, "1 sample of 3")
+    assert page.locator("script").count() == 1
+    assert "owned" not in page.evaluate("document.title").split("<")[0]
+    assert page.locator("img[src=x]").count() == 0
+    watched.check()
+
+
+# -- for everybody -----------------------------------------------------------------------------
+
+_NAMELESS = """() => {
+  const named = (element) => {
+    const labels = [...(element.labels ?? [])].map((label) => label.textContent).join("");
+    const by = (element.getAttribute("aria-labelledby") ?? "").split(" ").filter(Boolean)
+      .map((id) => document.getElementById(id)?.textContent ?? "").join("");
+    const image = element.querySelector("img[alt]")?.alt ?? "";
+    const text = /BUTTON|A|SUMMARY/.test(element.tagName) ? element.textContent : "";
+    return (element.getAttribute("aria-label") || labels || by || text || image).trim();
+  };
+  const wanted = "button, a[href], input, select, textarea, summary, [role=region], dialog[open]";
+  const nameless = [...document.querySelectorAll(wanted)]
+    .filter((element) => element.checkVisibility() && !named(element))
+    .map((element) => element.outerHTML.slice(0, 120));
+  const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
+  const twice = ids.filter((id, index) => ids.indexOf(id) !== index);
+  const dangling = [...document.querySelectorAll("[aria-controls], [aria-labelledby], label[for]")]
+    .filter((element) => element.checkVisibility())
+    .flatMap((element) => [element.getAttribute("aria-controls"),
+      element.getAttribute("aria-labelledby"), element.getAttribute("for")])
+    .filter((id) => id && !document.getElementById(id));
+  const noAlt = [...document.querySelectorAll("img:not([alt])")].map((image) => image.src);
+  return [...nameless, ...twice, ...dangling, ...noAlt];
+}"""
+
+
+def test_everything_has_a_name(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    only(page, "series")
+    assert page.evaluate(_NAMELESS) == []
+    page.goto(f"{watched.origin}/#data=scenes")
+    _summary(page, "6 samples")
+    for name in ("cloud_cover", "split"):
+        page.get_by_label("Filter by a column").select_option(name)
+        page.get_by_role("group", name=name).locator("input").first.wait_for()
+    assert page.evaluate(_NAMELESS) == []
+    assert page.locator("#announcer").inner_text() == "6 samples"
+    page.locator(".thumbnail").first.click()
+    page.get_by_role("dialog").get_by_text("inside").wait_for()
+    assert page.evaluate(_NAMELESS) == []
+
+
+def test_the_keyboard_reaches_everything(watched: Watched) -> None:
+    page = watched.open(f"#{VIEW}")
+    card(page, "ramp").locator(".histogram").wait_for()
+    reached: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        where = page.evaluate(
+            """() => {
+              const { activeElement: on } = document;
+              if (on === document.body) return ["body", true];
+              const mark = on.matches(".segment input") ? on.nextElementSibling : on;
+              const style = getComputedStyle(mark);
+              const thumb = on.matches(".handle");
+              return [on.ariaLabel || on.labels?.[0]?.textContent || on.textContent.trim(),
+                      thumb || style.outlineStyle !== "none"];
+            }"""
+        )
+        assert where[1], f"{where[0]} does not show that it has the focus"
+        reached.append(where[0])
+        if where[0].startswith("Map."):
+            break
+    for name in ("Skip to the list", "Dark colours", "One band", "Colours", "Opacity", "Shapes"):
+        assert name in reached, reached
+    # On the map the centre is told and inspected.
+    page.locator("#readout").wait_for()
+    page.keyboard.press("Enter")
+    page.locator(".inspector .tile").wait_for()
+    page.keyboard.press("ArrowRight")
+    page.locator("#readout b").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".inspector").wait_for(state="hidden")
+
+
+_RGB = """(names) => names.map((name) => {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+  canvas.fillStyle = getComputedStyle(probe).color;
+  canvas.fillRect(0, 0, 1, 1);
+  probe.remove();
+  return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+})"""
+_PAIRS = [
+    *(("--ink", ground) for ground in ("--surface", "--surface-2", "--surface-3")),
+    *(("--ink-2", ground) for ground in ("--surface", "--surface-2", "--surface-3")),
+    *(("--accent", ground) for ground in ("--surface", "--surface-2", "--accent-soft")),
+    ("--on-accent", "--accent"),
+    ("--danger", "--danger-soft"),
+]
+"""Texts, and what they stand on."""
+
+
+def _stands_out(page: Page) -> None:
+    for text, ground in _PAIRS:
+        one, other = page.evaluate(_RGB, [text, ground])
+        assert contrast(tuple(one), tuple(other)) >= 4.5, (text, ground, one, other)
+
+
+def test_light_and_dark(chromium: Any, served: Running) -> None:
+    context = chromium.new_context(color_scheme="dark", viewport={"width": 900, "height": 600})
+    watched = Watched(context, served.origin)
+    page = watched.open(f"#{VIEW}")
+    card(page, "ramp").locator(".source__head input").uncheck()
+    place = (700, 400)
+    assert max(settles(page, place, lambda color: max(color) < 70)) < 70
+    _stands_out(page)
+    page.get_by_role("button", name="Dark colours").click()
+    assert min(settles(page, place, lambda color: min(color) > 180)) > 180
+    _stands_out(page)
+    page = watched.open(f"#{VIEW}")
+    assert page.locator("html").get_attribute("data-theme") == "light"
+    watched.check()
+    context.close()
+
+
+def test_a_phone_shows_all_without_scrolling_aside(chromium: Any, served: Running) -> None:
+    context = chromium.new_context(
+        viewport={"width": 390, "height": 780}, device_scale_factor=2, has_touch=True
+    )
+    watched = Watched(context, served.origin)
+    page = watched.open()
+    for fragment in ("", "#data=scenes"):
+        page.goto(f"{served.origin}/{fragment}")
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        for part in (".panel", ".dataset", ".masthead"):
+            wide = page.locator(part).evaluate(
+                "element => element.scrollWidth - element.clientWidth"
+            )
+            assert wide <= 0, part
+    _summary(page, "6 samples")
+    page.locator(".thumbnail").first.tap()
+    page.get_by_role("dialog").get_by_text("inside").wait_for()
+    page.get_by_role("button", name="Close").tap()
+    page.locator(".back").tap()
+    page.get_by_role("button", name="Sources").tap()
+    page.locator("#sources").wait_for(state="hidden")
+    assert page.locator("#map").bounding_box()["height"] > 600  # type: ignore[index] # it is shown
+    watched.check()
+    context.close()
+
+
+# -- how it is served --------------------------------------------------------------------------
+
+
+def test_files_of_the_page_are_served(served: Running) -> None:
+    page = httpx.get(f"{served.origin}/", headers={"Accept": "text/html"})
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    names = re.findall(r'(?:href|src)="(_/[^"]+)"', page.text)
+    assert len(names) >= 6
+    for name in names:
+        answer = httpx.get(f"{served.origin}/{name}")
+        assert answer.status_code == 200
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        again = httpx.get(
+            f"{served.origin}/{name}", headers={"If-None-Match": answer.headers["ETag"]}
+        )
+        assert again.status_code == 304
+    assert httpx.get(f"{served.origin}/_/assets/sw.js").status_code == 404
+    assert httpx.get(f"{served.origin}/_/../pyproject.toml").status_code == 404
+
+
+def test_the_page_works_below_a_prefix(context: BrowserContext, archives: dict[str, Path]) -> None:
+    with running({"halves": str(archives["halves"])}, prefix="/maps") as found:
+        watched = Watched(context, found.origin)
+        page = watched.open(f"#{VIEW}", prefix="/maps")
+        assert near(RED)(settles(page, WEST, near(RED)))
+        assert all("/maps/" in url for url in watched.asked if url.startswith("http"))
+        watched.check()

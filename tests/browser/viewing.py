@@ -1,0 +1,142 @@
+"""What the tests of the viewer share: a server, a page that is watched, pixels of it."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from PIL import Image
+
+from comal import server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Locator, Page
+
+Color = tuple[int, ...]
+Place = tuple[int, int]
+
+# An absent tile is a 404, which the console tells as well.
+_ABSENT = re.compile("Failed to load resource: the server responded with a status of 404")
+
+
+class Running:
+    """A server of this process, in a thread of its own."""
+
+    def __init__(self, sources: dict[str, Any], **options: Any) -> None:
+        application: Any = server.app(sources, log="none", **options)
+        config = uvicorn.Config(application, port=0, log_level="error", ws="none")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        until = time.monotonic() + 30
+        while not self._server.started and time.monotonic() < until:
+            time.sleep(0.02)
+        assert self._server.started
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.origin = f"http://127.0.0.1:{port}"
+
+    def close(self) -> None:
+        """Stop listening, without waiting for browsers that keep connections."""
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(15)
+
+
+@contextmanager
+def running(sources: dict[str, Any], **options: Any) -> Iterator[Running]:
+    """A server as long as it is wanted."""
+    found = Running(sources, **options)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+class Watched:
+    """A page of the viewer, and everything that it says and asks for."""
+
+    def __init__(self, context: BrowserContext, origin: str) -> None:
+        self.page = context.new_page()
+        self.origin = origin
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda message: self._heard(message.type, message.text))
+        context.on("request", lambda request: self.asked.append(request.url))
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"} and not _ABSENT.search(text):
+            self.problems.append(text)
+
+    def open(self, fragment: str = "", prefix: str = "") -> Page:
+        """The page at a part of its address."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.origin}{prefix}/{fragment}")
+        self.page.wait_for_selector("html[data-state=ready]", state="attached")
+        return self.page
+
+    def check(self) -> None:
+        """Nothing of another origin was asked for, nothing was refused, no script failed."""
+        own = (self.origin, f"blob:{self.origin}", "data:", "about:")
+        assert [url for url in self.asked if not url.startswith(own)] == []
+        assert self.problems == []
+
+
+def card(page: Page, name: str) -> Locator:
+    """A source in the list."""
+    return page.locator(f'[data-source="{name}"]')
+
+
+def only(page: Page, name: str) -> Locator:
+    """Show one source and no other; its card."""
+    for box in page.locator(".source__head input:checked").all():
+        box.uncheck()
+    found = card(page, name)
+    found.locator(".source__head input").check()
+    found.locator(".source__body .waiting").wait_for(state="detached")
+    return found
+
+
+def pixel(page: Page, place: Place) -> Color:
+    """The colour of a place of the window."""
+    clip: Any = {"x": place[0], "y": place[1], "width": 1, "height": 1}
+    image = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    color = image.getpixel((0, 0))
+    assert isinstance(color, tuple)
+    return color
+
+
+def settles(page: Page, place: Place, is_right: Callable[[Color], bool]) -> Color:
+    """The colour of a place of the window, once it is what it should be, or in the end."""
+    found = pixel(page, place)
+    for _ in range(40):
+        if is_right(found):
+            break
+        page.wait_for_timeout(100)
+        found = pixel(page, place)
+    return found
+
+
+def near(color: Color, tolerance: int = 12) -> Callable[[Color], bool]:
+    """Whether a colour is this one, as far as drawing keeps it."""
+    return lambda found: all(abs(a - b) <= tolerance for a, b in zip(found, color, strict=True))
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Contrast of two colours (WCAG 2.2, relative luminance)."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    weights = (0.2126, 0.7152, 0.0722)
+    return sum(weight * _linear(part / 255) for weight, part in zip(weights, color, strict=True))
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.04045 else float(((part + 0.055) / 1.055) ** 2.4)

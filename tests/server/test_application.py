@@ -1,0 +1,435 @@
+"""What holds for all requests: mounting, limits, problems, lists, operations, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from comal import server, taco
+from comal.errors import InvalidInputError, ObjectChangedError, StorageError
+from comal.server.gate import Flights, Gate
+from comal.server.problems import Refusal
+from comal.server.slots import suggested_name
+from tests.server.asking import ask, ask_all, reply_of, scope_of
+from tests.server.making import PNG
+
+
+def test_lists(app: Any) -> None:
+    document = ask(app, "/sources.json").json()
+    assert [(one["name"], one["kind"]) for one in document["sources"]] == [
+        ("tiles", "tiles"),
+        ("dem", "raster"),
+        ("rgb", "raster"),
+        ("classes", "raster"),
+        ("scenes", "samples"),
+    ]
+    landing = ask(app, "/", headers={"Accept": "application/json"}).json()
+    assert {"self", "conformance", "data", "child"} <= {link["rel"] for link in landing["links"]}
+    assert len(ask(app, "/collections").json()["collections"]) == 5
+    assert ask(app, "/conformance").json()["conformsTo"]
+    for path in (
+        "/collections/nothing",
+        "/tileMatrixSets/Nothing",
+        "/sources.json/x",
+        "/healthz/x",
+    ):
+        assert ask(app, path).status == 404
+
+
+def test_viewer_is_at_the_root(app: Any) -> None:
+    page = ask(app, "/", headers={"Accept": "text/html,*/*;q=0.8"})
+    if page.headers["content-type"] != "text/html; charset=utf-8":
+        pytest.skip("the viewer is not there")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert "accept" in page.headers["vary"]
+    again = ask(app, "/", headers={"Accept": "text/html", "If-None-Match": page.headers["etag"]})
+    assert again.status == 304
+    for path in ("/_/../making.py", "/_/..%2f..%2fetc", "/_/", "/_/nothing.js"):
+        assert ask(app, path).status == 404
+    assert ask(server.app({"a": "b"}, viewer=False), "/").headers["content-type"] == (
+        "application/json"
+    )
+
+
+def test_one_broken_source_does_not_take_away_the_others(
+    archives: dict[str, Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    sources = {"good": str(archives["dem"]), "bad": str(broken), "gone": str(tmp_path / "x.zip")}
+    app = server.app(sources, log="none")
+    listed = {one["name"]: one for one in ask(app, "/sources.json").json()["sources"]}
+    assert listed["good"]["state"] == "ready"
+    assert listed["bad"]["state"] == listed["gone"]["state"] == "error"
+    assert ask(app, "/good/0/0/0.png").status == 200
+    for name in ("bad", "gone"):
+        reply = ask(app, f"/{name}/0/0/0.png")
+        assert reply.status in {404, 500}
+        assert str(tmp_path) not in reply.body.decode()
+    assert ask(app, "/readyz").status == 200
+    assert ask(server.app({"bad": str(broken)}, log="none"), "/readyz").status == 503
+
+
+def test_names() -> None:
+    for href, name in (
+        ("/data/dem.parquet", "dem"),
+        ("s3://bucket/roads/meta.json", "roads"),
+        ("https://example.org/a b/my tiles.tacozip?x=1", "my-tiles"),
+        ("/x/metrics", "source-metrics"),
+        ("/", "source"),
+    ):
+        assert suggested_name(href) == name
+    app = server.app(["/a/dem.parquet", "/b/dem.parquet"])
+    assert list(app.slots) == ["dem", "dem-2"]
+    assert list(server.app("/a/dem.parquet").slots) == ["dem"]
+    assert list(server.app(Path("/a/dem.parquet")).slots) == ["dem"]
+    unusable: list[Any] = [
+        {"a/b": "x"},
+        {"": "x"},
+        {"..": "x"},
+        {"metrics": "x"},
+        {"a.json": "x"},
+        {},
+        [],
+    ]
+    for sources in unusable:
+        with pytest.raises(InvalidInputError):
+            server.app(sources)
+    for options in ({"missing": 500}, {"prefix": "/ä"}, {"cors": ["a\nb"]}, {"log": "some"}):
+        with pytest.raises(InvalidInputError):
+            server.app({"a": "x"}, **options)
+
+
+def test_open_readers_are_served(archives: dict[str, Path]) -> None:
+    from comal import raquet, tapalcatl
+
+    app = server.app(
+        {
+            "dem": raquet.open(archives["dem"]),
+            "scenes": taco.load(archives["scenes"]).limit(2),
+            "tiles": tapalcatl.open(archives["tiles"]),
+        }
+    )
+    assert ask(app, "/scenes").json()["count"] == 2
+    assert ask(app, "/dem/0/0/0.png").status == 200
+    assert ask(app, "/tiles/0/0/0.png").status == 200
+    wrong = ask(server.app({"a": object()}), "/a")
+    assert (wrong.status, wrong.json()["code"]) == (500, "misconfigured")
+
+
+# -- mounted ---------------------------------------------------------------------------------------
+
+
+def test_in_starlette(app: Any) -> None:
+    inner = Starlette(routes=[Mount("/maps", app=app)])
+    with TestClient(inner) as client:
+        assert client.get("/maps/tiles/1/0/1.png").content == PNG + b"1/0/1"
+        assert client.get("/maps/tiles/1/0/1.png").content == PNG + b"1/0/1"
+        document = client.get("/maps/tiles.json").json()
+        assert document["tiles"] == ["/maps/tiles/{z}/{x}/{y}.png"]
+        page = client.get("/maps/scenes/items?limit=1").json()
+        links = {link["rel"]: link["href"] for link in page["links"]}
+        assert client.get(links["next"]).json()["features"][0]["id"] == "scene 1"
+        assert client.get("/maps/scenes/items/scene%201%2Fimage.tif").json()["id"] == "image.tif"
+        assert client.get("/maps/nothing").status_code == 404
+        found = client.get("/maps", follow_redirects=False)
+        assert found.status_code in {307, 308}
+
+
+def test_in_fastapi_with_a_prefix(archives: dict[str, Path]) -> None:
+    inner = FastAPI()
+    inner.mount("/a/b", server.app({"dem": str(archives["dem"])}, prefix="/c"))
+    with TestClient(inner) as client:
+        assert client.get("/a/b/c/dem/0/0/0.png").status_code == 200
+        assert client.get("/a/b/c/dem.json").json()["tiles"] == ["/a/b/c/dem/{z}/{x}/{y}.png"]
+        assert client.get("/a/b/dem/0/0/0.png").status_code == 404
+        assert client.get("/a/b/c", follow_redirects=False).headers["location"] == "c/"
+
+
+def test_older_frameworks_cut_the_mount_off(app: Any) -> None:
+    scope = {**scope_of("/tiles.json"), "root_path": "/maps"}
+    reply = asyncio.run(reply_of(app, scope))
+    assert reply.json()["tiles"] == ["/maps/tiles/{z}/{x}/{y}.png"]
+    del scope["raw_path"]
+    assert asyncio.run(reply_of(app, {**scope, "path": "/maps/tiles.json"})).status == 200
+
+
+def test_lifespan(app: Any) -> None:
+    sent: list[str] = []
+    steps = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": next(steps)}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(app({"type": "lifespan"}, receive, send))
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert ask(app, "/readyz").status == 503
+
+
+def test_long_texts_are_compressed(app: Any) -> None:
+    plain = ask(app, "/scenes/items")
+    assert "accept-encoding" in plain.headers["vary"]
+    reply = ask(app, "/scenes/items", headers={"Accept-Encoding": "gzip"})
+    assert reply.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(reply.body) == plain.body
+    assert reply.headers["content-length"] == str(len(reply.body))
+    assert reply.headers["etag"] == "W/" + plain.headers["etag"]
+    for tag in (reply.headers["etag"], plain.headers["etag"]):
+        headers = {"Accept-Encoding": "gzip", "If-None-Match": tag}
+        assert ask(app, "/scenes/items", headers=headers).status == 304
+    short = ask(app, "/healthz", headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in short.headers
+    data = ask(app, "/scenes/data/scene%201/note.txt", headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in data.headers
+
+
+# -- cross origin ----------------------------------------------------------------------------------
+
+
+def test_origins(archives: dict[str, Path]) -> None:
+    source = {"dem": str(archives["dem"])}
+    chosen = server.app(source, cors=["https://a.example"])
+    allowed = ask(chosen, "/dem", headers={"Origin": "https://a.example"})
+    assert allowed.headers["access-control-allow-origin"] == "https://a.example"
+    other = ask(chosen, "/dem", headers={"Origin": "https://b.example"})
+    assert "access-control-allow-origin" not in other.headers
+    assert "origin" in other.headers["vary"]
+    closed = ask(server.app(source, cors=False), "/dem", headers={"Origin": "https://a.example"})
+    assert "access-control-allow-origin" not in closed.headers
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/../../etc/passwd", 404),
+        ("/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("/..%2f..%2fetc%2fpasswd", 404),
+        ("/tiles/..%5c..%5cx/0/0.png", 400),
+        ("/scenes/data/..%2F..%2Fetc%2Fpasswd", 404),
+        ("/scenes/data//etc/passwd", 404),
+        ("/scenes/data/%2Fetc%2Fpasswd", 404),
+        ("/tiles/0/0/0.png%00", 400),
+        ("/%00", 400),
+        ("/tiles%0d%0aX-Bad:%20yes", 400),
+        ("/%ff%fe", 400),
+        ("/" + "a/" * 100, 400),
+        ("//", 404),
+        ("//tiles/0/0/0.png", 404),
+        ("/tiles/", 200),
+        ("/tiles//", 404),
+        ("/http://169.254.169.254/", 404),
+        ("/scenes/data/http:%2F%2F169.254.169.254%2F", 404),
+        ("/scenes/items?bbox=%00", 400),
+        ("/scenes/items?%ff=%ff", 400),
+        ("/scenes/items?" + "a=b&" * 200, 400),
+        ("/" + "x" * 9000, 414),
+        ("/scenes/items?filter=" + "x" * 9000, 414),
+        ("/_/%2e%2e%2fregistry.py", 404),
+    ],
+)
+def test_paths_that_want_too_much(app: Any, path: str, status: int) -> None:
+    reply = ask(app, path)
+    assert reply.status == status, reply.body
+    if status >= 400:
+        document = reply.json()
+        assert {"type", "title", "status", "detail", "code", "id"} <= document.keys()
+        assert document["id"] == reply.headers["x-request-id"]
+    for _, value in reply.pairs:
+        assert "\r" not in value
+        assert "\n" not in value
+
+
+def test_huge_headers_are_431(app: Any) -> None:
+    for _ in range(2):
+        assert ask(app, "/tiles/0/0/0.png", headers={"X-Long": "x" * 20_000}).status == 431
+        many = {f"X-{number}": "y" * 40 for number in range(500)}
+        assert ask(app, "/tiles/0/0/0.png", headers=many).status == 431
+        assert ask(app, "/tiles/0/0/0.png").status == 200
+
+
+def test_hosts_of_requests_are_never_believed(app: Any) -> None:
+    headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "Forwarded": "host=evil"}
+    for path in ("/tiles.json", "/scenes/items", "/collections", "/"):
+        assert b"evil" not in ask(app, path, headers=headers).body
+
+
+def test_bugs_tell_nothing(
+    app: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from comal.server.sources.raster import RasterSource
+
+    async def bug(*_: Any) -> Any:
+        raise RuntimeError("secret /path/of/server")
+
+    monkeypatch.setattr(RasterSource, "tile", bug)
+    with caplog.at_level(logging.ERROR, "comal.server"):
+        reply = ask(app, "/dem/0/0/0.png")
+    assert (reply.status, reply.json()["code"]) == (500, "internal")
+    assert "secret" not in reply.body.decode()
+    assert "secret" in caplog.text
+    assert reply.json()["id"] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (StorageError("disk on fire", where="/data/x"), 502),
+        (ObjectChangedError("changed", where="s3://bucket/x"), 503),
+        (TimeoutError(), 504),
+        (Refusal(429, "slow-down"), 429),
+    ],
+)
+def test_failures_have_their_status(
+    app: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    from comal.server.sources.raster import RasterSource
+
+    async def fails(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(RasterSource, "tile", fails)
+    reply = ask(app, "/dem/0/0/0.png")
+    assert reply.status == status
+    assert reply.headers["cache-control"] == "no-store"
+    assert "bucket" not in reply.body.decode()
+    assert "/data" not in reply.body.decode()
+    if status == 503:
+        assert reply.headers["retry-after"] == "1"
+
+
+def test_too_many_at_once_are_503(
+    archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from comal.server.answers import json_answer
+    from comal.server.sources.raster import RasterSource
+
+    async def slow(*_: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return json_answer({})
+
+    monkeypatch.setattr(RasterSource, "tile", slow)
+    limits = server.RequestLimits(in_flight=2, queue=3)
+    app = server.app({"dem": str(archives["dem"])}, limits=limits, log="none")
+    ask(app, "/dem")
+    replies = ask_all(app, [f"/dem/0/0/0.png?x={n}" for n in range(10)])
+    statuses = [reply.status for reply in replies]
+    assert (statuses.count(200), statuses.count(503)) == (5, 5)
+    refused = next(reply for reply in replies if reply.status == 503)
+    assert refused.headers["retry-after"] == "1"
+    assert ask(app, "/dem/0/0/0.png").status == 200, "those who left made room"
+    assert app.gate.active == 0
+
+
+def test_slow_work_is_504(archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from comal.server.sources.raster import RasterSource
+
+    async def hangs(*_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(RasterSource, "tile", hangs)
+    limits = server.RequestLimits(seconds=0.05)
+    app = server.app({"dem": str(archives["dem"])}, limits=limits, log="none")
+    asyncio.run(app.slots["dem"].get())
+    reply = ask(app, "/dem/0/0/0.png")
+    assert (reply.status, reply.json()["code"]) == (504, "timeout")
+
+
+def test_gate_lets_those_in_who_wait() -> None:
+    async def main() -> None:
+        gate = Gate(1, 2)
+        order: list[int] = []
+
+        async def work(number: int) -> None:
+            async with gate:
+                order.append(number)
+                await asyncio.sleep(0)
+
+        first = asyncio.create_task(work(1))
+        await asyncio.sleep(0)
+        second, third = asyncio.create_task(work(2)), asyncio.create_task(work(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(first, second, third, return_exceptions=True)
+        assert (order[0], order[-1], gate.active, gate.waiting) == (1, 3, 0, 0)
+
+    asyncio.run(main())
+
+
+def test_flights_survive_those_who_leave() -> None:
+    async def main() -> None:
+        flights, done = Flights(), []
+
+        async def work() -> str:
+            await asyncio.sleep(0.01)
+            done.append(1)
+            return "result"
+
+        leaves = asyncio.create_task(flights.run("key", work))
+        stays = asyncio.create_task(flights.run("key", work))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        assert await stays == "result"
+        assert len(done) == 1
+        assert not flights._tasks
+
+    asyncio.run(main())
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+def test_health_and_metrics(app: Any) -> None:
+    assert ask(app, "/healthz").json() == {"status": "ok"}
+    assert ask(app, "/readyz").json()["sources"]["dem"] == "ready"
+    for _ in range(3):
+        ask(app, "/tiles/1/0/1.png")
+    ask(app, "/tiles/9/0/0.png")
+    text = ask(app, "/metrics").body.decode()
+    assert 'comal_requests_total{route="tile",source="tiles",status="200"} 3.0' in text
+    assert 'source="tiles",status="404"} 1.0' in text
+    assert 'comal_request_seconds_count{route="tile"}' in text
+    assert ask(server.app({"a": "b"}, metrics=False), "/metrics").status == 404
+
+
+def test_log_is_json_that_nobody_can_forge(
+    archives: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = server.app({"dem": str(archives["dem"])}, log="all")
+    with caplog.at_level(logging.INFO, "comal.server.requests"):
+        ask(app, "/dem/0/0/0.png")
+        ask(app, '/dem/x%22%0a{"fake": 1}')
+    first, second = (json.loads(record.getMessage()) for record in caplog.records)
+    assert (first["source"], first["route"], first["status"]) == ("dem", "tile", 200)
+    assert second["status"] == 400
+    assert "\n" not in caplog.records[1].getMessage()
+
+
+def test_cache_is_bounded() -> None:
+    from comal.server.bytecache import ByteCache
+
+    cache = ByteCache(100_000)
+    for number in range(1000):
+        cache.put(number, b"x", 1000)
+    assert cache.size <= 100_000
+    assert cache.get(999) == b"x"
+    assert cache.get(0) is None
+    cache.put("large", b"x", 50_000)
+    assert cache.get("large") is None

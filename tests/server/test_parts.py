@@ -1,0 +1,276 @@
+"""Parts that hold by law: expressions, weights of headers, ranges, rescaling, addresses."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comal.errors import InvalidInputError, QueryError
+from comal.server.addresses import parse_address
+from comal.server.conditions import is_not_modified, wanted_range
+from comal.server.cql2.masks import matching
+from comal.server.cql2.reading import parse
+from comal.server.geometry import tile_meets, tile_ranges
+from comal.server.headerplan import header_plan
+from comal.server.negotiation import best_type, encodings
+from comal.server.problems import Refusal
+from comal.server.render.expressions import parse_expression
+from comal.server.render.pictures import rescaled, terrain
+from comal.server.requests import Query, segments_of
+
+FEW = settings(max_examples=60, deadline=None)
+
+
+@contextmanager
+def refused_cleanly(*statuses: int) -> Iterator[None]:
+    """What is in here goes well, or is refused with one of these statuses."""
+    status = None
+    try:
+        yield
+    except Refusal as refusal:
+        status = refusal.status
+    assert status is None or status in statuses
+
+
+@FEW
+@given(st.text(max_size=80))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    try:
+        expression = parse_expression(text)
+    except InvalidInputError:
+        return
+    bands = {number: np.ones((2, 2)) for number in expression.bands}
+    assert expression.values(bands).shape == (len(expression.texts), 2, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "b1+b2*2",
+        "-b1**2",
+        "(b1-b2)/(b1+b2)",
+        "b1//3%2",
+        "sqrt(abs(b1))",
+        "where(b1>b2,b1,-b2)",
+        "max(b1,b2)-min(b1,b2)",
+        "~(b1>1)&(b2<5)|(b1==b2)",
+        "arctan2(b1,b2)",
+        "b1>=2",
+        "+b1",
+    ],
+)
+def test_expressions_mean_what_numpy_means(text: str) -> None:
+    rng = np.random.default_rng(1)
+    bands = {1: rng.integers(0, 9, (4, 4)), 2: rng.integers(0, 9, (4, 4))}
+    names = {"b1": bands[1].astype(float), "b2": bands[2].astype(float)}
+    functions = {name: getattr(np, name) for name in ("sqrt", "abs", "where", "arctan2")}
+    functions |= {"max": np.maximum, "min": np.minimum}
+    with np.errstate(all="ignore"):
+        if "~" in text:
+            one, two = names["b1"], names["b2"]
+            expected = (~(one > 1) & (two < 5)) | (one == two)
+        else:
+            expected = eval(text, {"__builtins__": {}}, {**names, **functions})
+    assert np.array_equal(parse_expression(text).values(bands)[0], expected, equal_nan=True)
+
+
+@FEW
+@given(st.text(alphabet=string.printable + "äé\u2603", max_size=120))
+def test_any_text_is_a_filter_or_refused(text: str) -> None:
+    with suppress(QueryError):
+        assert parse(text) is not None
+
+
+@FEW
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_as_headers(value: bytes) -> None:
+    encodings(value)
+    best_type(value, ["image/png"])
+    headers = {b"if-none-match": value, b"if-modified-since": value, b"if-range": value}
+    assert is_not_modified(headers, b'"00112233"', 0, 0x112233) in {True, False}
+    try:
+        found = wanted_range({b"range": b"bytes=" + value}, b'"x"', None, 100)
+    except ValueError:
+        return
+    assert found is None or 0 <= found[0] < found[1] <= 100
+
+
+@FEW
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_path_and_a_query_or_refused(value: bytes) -> None:
+    with refused_cleanly(400):
+        assert all("\0" not in one for one in segments_of(b"/" + value))
+    with refused_cleanly(400):
+        Query.parse(value)
+
+
+@FEW
+@given(st.lists(st.text(max_size=12), min_size=3, max_size=3))
+def test_any_texts_are_an_address_or_refused(texts: list[str]) -> None:
+    with refused_cleanly(400, 404):
+        address = parse_address(*texts)
+        assert 0 <= address.x < 1 << address.z
+        assert 0 <= address.y < 1 << address.z
+
+
+@pytest.mark.parametrize(
+    ("value", "gzip", "identity"),
+    [
+        (None, False, True),
+        (b"", False, True),
+        (b"gzip", True, True),
+        (b"GZIP;Q=0.1", True, True),
+        (b"gzip;q=0", False, True),
+        (b"*;q=0", False, False),
+        (b"*;q=0, gzip", True, False),
+        (b"identity;q=0, gzip;q=1", True, False),
+        (b"br;q=1.0, *;q=0.5", True, True),
+        (b"gzip;q=x", False, True),
+    ],
+)
+def test_accept_encoding(value: bytes | None, gzip: bool, identity: bool) -> None:
+    found = encodings(value)
+    assert (found.gzip, found.identity) == (gzip, identity)
+
+
+def test_accept() -> None:
+    offers = ["image/png", "image/webp", "text/html"]
+    for value, expected in (
+        (None, "image/png"),
+        (b"*/*", "image/png"),
+        (b"image/*;q=0.1, image/webp", "image/webp"),
+        (b"image/png;q=0, image/*", "image/webp"),
+        (b"text/*;q=0.2, */*;q=0.1", "text/html"),
+        (b"audio/ogg", None),
+        (b"nonsense", None),
+    ):
+        assert best_type(value, offers) == expected
+
+
+@FEW
+@given(
+    st.sampled_from(["uint8", "int8", "uint16", "int16", "int32", "float32"]),
+    st.floats(-1e4, 1e4),
+    st.floats(1e-3, 1e5),
+)
+def test_tables_rescale_as_arithmetic_does(kind: str, low: float, width: float) -> None:
+    high = low + width
+    if not low < high:
+        return
+    rng = np.random.default_rng(1)
+    values = (rng.random((8, 8)) * 300 - 100).astype(np.float32).astype(kind)
+    expected = (np.clip(values.astype(float), low, high) - low) / (high - low) * 255.0
+    assert np.array_equal(rescaled(values, low, high), expected.astype(np.uint8))
+
+
+@FEW
+@given(st.floats(-11_000, 9_000))
+def test_terrain_comes_back(height: float) -> None:
+    red, green, blue = terrain(np.array([[height]]), "terrarium")[:, 0, 0].astype(float)
+    assert abs(red * 256 + green + blue / 256 - 32768 - height) <= 1 / 256
+    if height >= -10_000:
+        red, green, blue = terrain(np.array([[height]]), "terrainrgb")[:, 0, 0].astype(float)
+        assert abs(-10000 + (red * 65536 + green * 256 + blue) * 0.1 - height) <= 0.0501
+
+
+@FEW
+@given(st.integers(0, 8), st.floats(-180, 180), st.floats(-85, 85))
+def test_ranges_hold_the_tiles_of_their_points(z: int, lon: float, lat: float) -> None:
+    from comal.grid import mercator
+
+    x, y = mercator.lonlat_to_xy(lon, lat, z)
+    side = (1 << z) - 1
+    tile = min(int(x), side), min(int(y), side)
+    assert tile_meets(z, *tile, (lon, lat, lon, lat))
+    every = list(tile_ranges((-180, -85.0511287798066, 180, 85.0511287798066), z))
+    assert every == [(0, 0, side + 1, side + 1)]
+    crossing = list(tile_ranges((170, -10, -170, 10), z))
+    assert len(crossing) == 2
+
+
+def test_headers_of_strangers() -> None:
+    plan = header_plan(
+        (
+            ("Content-Type", "image/png"),
+            ("content-type", "image/webp"),
+            ("X-Fine", "a"),
+            ("X-Split", "a\r\nSet-Cookie: b"),
+            ("Bad Name", "x"),
+            ("Set-Cookie", "x"),
+            ("Transfer-Encoding", "chunked"),
+            ("ETag", '"x"'),
+            ("X-Unicode", "☃"),
+        ),
+        None,
+    )
+    assert dict(plan.pairs) == {
+        b"content-type": b"image/webp",
+        b"x-content-type-options": b"nosniff",
+        b"x-fine": b"a",
+    }
+    assert header_plan((("Content-Type", "a\nb"),), None).type == b"application/octet-stream"
+
+
+# -- filters against SQL ---------------------------------------------------------------------------
+
+_COMPARED = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+_ATOMS = st.one_of(
+    st.builds("n {} {}".format, _COMPARED, st.integers(-3, 3)),
+    st.builds("x {} {}".format, _COMPARED, st.sampled_from(["-0.5", "0", "1.25", "2"])),
+    st.builds("n {} x".format, _COMPARED),
+    st.builds("t {} '{}'".format, _COMPARED, st.sampled_from(["", "a", "b'", "ü", "%"])),
+    st.builds("t LIKE '{}'".format, st.sampled_from(["%", "_", "a%", "%b%", "a_"])),
+    st.builds("n BETWEEN {} AND {}".format, st.integers(-3, 3), st.integers(-3, 3)),
+    st.builds("n NOT IN ({}, {})".format, st.integers(-3, 3), st.integers(-3, 3)),
+    st.sampled_from(["n IS NULL", "t IS NOT NULL", "c", "c = TRUE", "t IN ('a', 'ab')"]),
+).map(lambda text: text.replace("b''", "b'''"))
+_FILTERS = st.recursive(
+    _ATOMS,
+    lambda inner: st.one_of(
+        st.builds("({} AND {})".format, inner, inner),
+        st.builds("({} OR {})".format, inner, inner),
+        st.builds("NOT ({})".format, inner),
+    ),
+    max_leaves=6,
+)
+_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "n": st.none() | st.integers(-3, 3),
+            "x": st.none() | st.sampled_from([-0.5, 0.0, 1.25, 2.0]),
+            "t": st.none() | st.sampled_from(["", "a", "ab", "b'", "ü", "A", "%"]),
+            "c": st.none() | st.booleans(),
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+_SCHEMA = pa.schema({"n": pa.int64(), "x": pa.float64(), "t": pa.string(), "c": pa.bool_()})
+
+
+@pytest.fixture(scope="module")
+def sql() -> Iterator[Any]:
+    with duckdb.connect() as connection:
+        yield connection
+
+
+@given(text=_FILTERS, rows=_ROWS)
+@settings(max_examples=150, deadline=None)
+def test_any_filter_means_what_duckdb_means(
+    sql: Any, text: str, rows: list[dict[str, Any]]
+) -> None:
+    """Three-valued logic included: a row counts only where the whole is true."""
+    table = pa.Table.from_pylist(rows, _SCHEMA)
+    sql.register("rows", table)
+    found = sql.sql(f"SELECT coalesce({text}, FALSE) FROM rows").fetchall()
+    expected = [one for (one,) in found]
+    assert matching(parse(text), table).tolist() == expected

@@ -1,0 +1,357 @@
+"""Samples of TACO and Tortilla: items, filters, tables, trees, previews, bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from comal import server, taco, tortilla
+from tests.server.asking import ask
+from tests.server.making import picture, tiff
+from tests.support import SHARED, needs_shared
+
+
+def ids(app: Any, query: str = "", source: str = "scenes") -> list[str]:
+    reply = ask(app, f"/{source}/items?{query}")
+    assert reply.status == 200, reply.body
+    return [item["id"] for item in reply.json()["features"]]
+
+
+def test_items_are_features(app: Any) -> None:
+    reply = ask(app, "/scenes/items")
+    assert reply.headers["content-type"] == "application/geo+json"
+    document = reply.json()
+    assert (document["type"], document["numberMatched"], document["numberReturned"]) == (
+        "FeatureCollection",
+        6,
+        6,
+    )
+    item = document["features"][1]
+    assert item["id"] == "scene 1"
+    assert item["geometry"]["coordinates"][0][0] == [10.0, 8.0]
+    assert item["bbox"] == [10.0, 8.0, 12.0, 10.0]
+    assert item["properties"]["datetime"] == "2023-02-01T00:00:00Z"
+    assert item["properties"]["cloud_cover"] == 10.0
+    assert not [name for name in item["properties"] if name.startswith("internal:")]
+    assert item["assets"]["thumbnail"]["href"] == "/scenes/preview/scene%201?size=256"
+    assert ask(app, "/scenes/items/scene%201").json() == item
+    nested = ask(app, "/scenes/items/scene%201/image.tif").json()
+    assert nested["assets"]["data"]["href"] == "/scenes/data/scene%201/image.tif"
+    assert nested["assets"]["data"]["type"].startswith("image/tiff")
+
+
+def test_pages(app: Any) -> None:
+    first = ask(app, "/scenes/items?limit=4&sortby=-cloud_cover").json()
+    links = {link["rel"]: link["href"] for link in first["links"]}
+    assert "prev" not in links
+    second = ask(app, links["next"]).json()
+    back = {link["rel"]: link["href"] for link in second["links"]}
+    assert "next" not in back
+    every = [item["id"] for page in (first, second) for item in page["features"]]
+    assert every == ["scene 4", "scene 3", "scene 2", "scene 1", "scene 0", "scene 5"], "null last"
+    assert ask(app, back["prev"]).json()["features"] == first["features"]
+    assert ids(app, "limit=99999") == ids(app), "as many as the server gives"
+    assert ids(app, "offset=99") == []
+
+
+def test_box_and_time_as_the_reader_filters(app: Any, archives: dict[str, Path]) -> None:
+    data = taco.load(archives["scenes"])
+    for box in ((0, 0, 25, 20), (170, -90, 5, 90), (-180, -90, 180, 90), (11, 9, 11, 9)):
+        expected = data.filter_bbox(*box).data["id"].to_pylist()
+        assert ids(app, "bbox=" + ",".join(map(str, box))) == expected
+    for period in (
+        "2023-02-01/2023-04-01",
+        "../2023-02-01",
+        "2023-03-01/..",
+        "2023-01-01T00:00:00Z",
+    ):
+        expected = data.filter_datetime(period).data["id"].to_pylist()
+        assert ids(app, f"datetime={period}") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("cloud_cover < 20", "cloud_cover < 20"),
+        ("20 > cloud_cover", "20 > cloud_cover"),
+        ("cloud_cover <> 10", "cloud_cover <> 10"),
+        ("NOT cloud_cover = 10", "NOT cloud_cover = 10"),
+        ("cloud_cover IS NULL", "cloud_cover IS NULL"),
+        ("cloud_cover is not null and clear", "cloud_cover IS NOT NULL AND clear"),
+        ("split = 'train' OR cloud_cover >= 40", "split = 'train' OR cloud_cover >= 40"),
+        ("split IN ('test', 'x''y')", "split IN ('test', 'x''y')"),
+        ("split NOT IN ('test')", "split NOT IN ('test')"),
+        ("cloud_cover BETWEEN 10 AND 3.0e1", "cloud_cover BETWEEN 10 AND 30"),
+        ("cloud_cover NOT BETWEEN 10 AND 30", "cloud_cover NOT BETWEEN 10 AND 30"),
+        ("id LIKE 'scene _'", "id LIKE 'scene _'"),
+        ("id NOT LIKE '%4'", "id NOT LIKE '%4'"),
+        (
+            "\"stac:time_start\" > TIMESTAMP('2023-02-01T00:00:00Z')",
+            "\"stac:time_start\" > TIMESTAMP '2023-02-01'",
+        ),
+        ("stac:time_start >= DATE('2023-03-01')", "\"stac:time_start\" >= TIMESTAMP '2023-03-01'"),
+        ("stac:time_start = '2023-03-01'", "\"stac:time_start\" = TIMESTAMP '2023-03-01'"),
+        ("clear = FALSE", "clear = FALSE"),
+        (
+            "(clear OR split='train') AND NOT (cloud_cover < 10)",
+            "(clear OR split='train') AND NOT (cloud_cover < 10)",
+        ),
+        ("TRUE", "TRUE"),
+        ("NOT NOT clear", "clear"),
+        ("cloud_cover = cloud_cover", "cloud_cover = cloud_cover"),
+    ],
+)
+def test_filters_mean_what_sql_means(
+    app: Any, archives: dict[str, Path], text: str, condition: str
+) -> None:
+    expected = taco.load(archives["scenes"]).sql(f"SELECT * FROM data WHERE {condition}")
+    assert ids(app, f"filter={quote(text)}") == expected.data["id"].to_pylist()
+    shown = ask(app, f"/scenes/items?filter={quote(text)}").json()["python"]
+    names: dict[str, Any] = {}
+    code = shown.replace('taco.load("scenes.tacozip")', f"taco.load({str(archives['scenes'])!r})")
+    exec(code, names)  # the lines that people copy do the same
+    assert names["rows"]["id"].to_pylist() == expected.data["id"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cloud_cover <",
+        "cloud_cover < 'a'",
+        "nothing = 1",
+        "split = 1",
+        "1 = 1",
+        "cloud_cover",
+        "split LIKE 1",
+        "cloud_cover LIKE 'a'",
+        "cloud_cover IN ()",
+        "cloud_cover IN (1, 'a')",
+        "(cloud_cover < 1",
+        "cloud_cover < 1)",
+        "cloud_cover < 1; DROP TABLE data",
+        "cloud_cover < 1 -- x",
+        "id = 'a' UNION SELECT 1",
+        "read_csv('/etc/passwd')",
+        "sqrt(cloud_cover) < 1",
+        'id = "unclosed',
+        "id = 'unclosed",
+        "stac:time_start > 5",
+        "stac:time_start > 'no time'",
+        "TIMESTAMP('x') < stac:time_start",
+        "clear > 1",
+        "stac:centroid = 'x'",
+        "internal:offset = 'x'",
+        "(" * 100 + "TRUE" + ")" * 100,
+        "NOT",
+        "cloud_cover < 99999999999999999999999e999",
+        "AND AND",
+        "\u0661 < cloud_cover",
+        "cloud_cover < 1 cloud_cover",
+        "id IN (" + ",".join(["1"] * 1200) + ")",
+    ],
+)
+def test_filters_that_cannot_be_understood(app: Any, text: str) -> None:
+    reply = ask(app, f"/scenes/items?filter={quote(text)}")
+    assert reply.status == 400, reply.body
+    assert reply.json()["code"] in {"query", "bad-request"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=-1",
+        "limit=x",
+        "limit=1e3",
+        "offset=-1",
+        "bbox=1,2",
+        "bbox=0,50,0,40",
+        "bbox=nan,0,1,1",
+        "datetime=yesterday",
+        "datetime=2024-01-01/2023-01-01",
+        "datetime=..",
+        "sortby=nothing",
+        "sortby=stac:geotransform",
+        "filter-lang=cql2-json",
+        "filter-crs=EPSG:3857",
+        "filter=%00",
+        "filter=%FF",
+    ],
+)
+def test_parameters_that_make_no_sense(app: Any, query: str) -> None:
+    assert ask(app, f"/scenes/items?{query}").status == 400
+
+
+def test_table_and_columns(app: Any) -> None:
+    document = ask(
+        app, "/scenes/table?columns=cloud_cover,stac:time_start&limit=2&filter=clear"
+    ).json()
+    assert [column["name"] for column in document["columns"]] == [
+        "id",
+        "type",
+        "cloud_cover",
+        "stac:time_start",
+    ]
+    assert document["rows"][1] == ["scene 1", "FOLDER", 10.0, "2023-02-01T00:00:00Z"]
+    assert (document["matched"], document["next"]) == (2, None)
+    assert ask(app, "/scenes/table?limit=4").json()["next"] == 4
+    assert ask(app, "/scenes/table?columns=nothing").status == 404
+    numbers = ask(app, "/scenes/columns/cloud_cover?bins=4").json()
+    assert (numbers["nulls"], numbers["min"], numbers["max"]) == (1, 0.0, 40.0)
+    assert sum(numbers["histogram"]["counts"]) == 5
+    texts = ask(app, "/scenes/columns/split").json()
+    assert texts["values"] == [{"value": "test", "count": 3}, {"value": "train", "count": 3}]
+    flags = ask(app, "/scenes/columns/clear?filter=cloud_cover>5").json()
+    assert {one["value"]: one["count"] for one in flags["values"]} == {True: 1, False: 3}
+    times = ask(app, "/scenes/columns/stac:time_start?bins=1").json()
+    assert times["histogram"]["edges"] == ["2023-01-01T00:00:00Z", "2023-06-01T00:00:00Z"]
+    empty = ask(app, "/scenes/columns/cloud_cover?filter=cloud_cover>1e9").json()
+    assert (empty["rows"], empty["histogram"]) == (0, None)
+    assert ask(app, "/scenes/columns/nothing").status == 404
+    assert ask(app, "/scenes/columns/stac:geotransform").status == 400
+
+
+def test_tree(app: Any) -> None:
+    top = ask(app, "/scenes/tree?limit=2").json()
+    assert (top["total"], top["next"], top["children"][0]["has_children"]) == (6, 2, True)
+    below = ask(app, "/scenes/tree?path=scene%202").json()
+    assert [child["path"] for child in below["children"]] == [
+        "scene 2/image.tif",
+        "scene 2/note.txt",
+    ]
+    assert below["children"][1]["size"] == len("note 2")
+    for path in ("nothing", "scene 2/note.txt", "scene 2/..", "../etc", "/"):
+        expected = 200 if path == "/" else 404
+        assert ask(app, f"/scenes/tree?path={quote(path)}").status == expected
+
+
+def test_bytes(app: Any, archives: dict[str, Path]) -> None:
+    whole = ask(app, "/scenes/data/scene%202/note.txt")
+    assert (whole.status, whole.body) == (200, b"note 2")
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["accept-ranges"] == "bytes"
+    assert "sandbox" in whole.headers["content-security-policy"]
+    part = ask(app, "/scenes/data/scene%202/note.txt", headers={"Range": "bytes=1-3"})
+    assert (part.status, part.body) == (206, b"ote")
+    known = {"If-None-Match": whole.headers["etag"]}
+    assert ask(app, "/scenes/data/scene%202/note.txt", headers=known).status == 304
+    head = ask(app, "/scenes/data/scene%202/note.txt", "HEAD")
+    assert (head.body, head.headers["content-length"]) == (b"", "6")
+    data = taco.load(archives["scenes"]).data
+    image = ask(app, "/scenes/data/scene%201/image.tif").body
+    assert image == data.read_bytes("scene 1/image.tif")
+    for path in ("scene%202", "scene%202/nothing", "", "..%2F..%2Fetc%2Fpasswd", "scene%202/../x"):
+        assert ask(app, f"/scenes/data/{path}").status == 404
+
+
+def test_large_bytes_come_in_blocks(tmp_path: Path) -> None:
+    payload = np.random.default_rng(1).bytes(9 * 1024 * 1024)
+    path = tmp_path / "a.tortilla"
+    tortilla.create([tortilla.Sample(id="big", path=payload, file_format="BYTES")], path)
+    app = server.app({"a": str(path)})
+    assert ask(app, "/a/data/big").body == payload
+    part = ask(app, "/a/data/big", headers={"Range": "bytes=1048570-5242890"})
+    assert part.body == payload[1048570:5242891]
+
+
+def test_damaged_sample_is_500(tmp_path: Path, archives: dict[str, Path]) -> None:
+    data = bytearray(archives["scenes"].read_bytes())
+    data[data.index(b"note 3")] ^= 1
+    path = tmp_path / "damaged.tacozip"
+    path.write_bytes(bytes(data))
+    app = server.app({"a": str(path)}, log="none")
+    reply = ask(app, "/a/data/scene%203/note.txt")
+    assert (reply.status, reply.json()["code"]) == (500, "damaged")
+    assert ask(app, "/a/data/scene%202/note.txt").status == 200
+
+
+def test_previews(app: Any) -> None:
+    for path in ("scene%201/image.tif", "scene%201"):
+        reply = ask(app, f"/scenes/preview/{path}?size=64")
+        assert (reply.status, reply.headers["content-type"]) == (200, "image/png")
+        assert picture(reply.body).shape == (16, 16, 4)
+    assert ask(app, "/scenes/preview/scene%201/image.tif?bidx=1").status == 200
+    assert ask(app, "/scenes/preview/scene%201/note.txt").json()["code"] == "not-a-raster"
+    assert ask(app, "/scenes/preview/nothing").status == 404
+    for query in ("size=0", "size=99999", "bidx=x", "bidx=9", "bidx=1&bidx=2"):
+        assert ask(app, f"/scenes/preview/scene%201/image.tif?{query}").status == 400
+
+
+def test_documents(app: Any) -> None:
+    document = ask(app, "/scenes").json()
+    assert (document["kind"], document["count"]) == ("samples", 6)
+    assert document["levels"][1]["rows"] == 12
+    kinds = {one["name"]: one["kind"] for one in document["levels"][0]["columns"]}
+    assert kinds["cloud_cover"] == "number"
+    assert kinds["stac:time_start"] == "time"
+    assert kinds["stac:centroid"] == "geometry"
+    assert document["tree"]["root"]["type"] == "FOLDER"
+    collection = ask(app, "/scenes/collection")
+    assert collection.json()["id"] == "tiny"
+    assert b"<script>" not in collection.body, "escaped, so that no page can be broken out of"
+    assert collection.json()["description"] == "<script>alert(1)</script>"
+    assert "cloud_cover" in ask(app, "/scenes/queryables").json()["properties"]
+    assert ask(app, "/scenes/schema").json()["levels"] == document["levels"]
+    assert ask(app, "/collections/scenes").json()["extent"]["spatial"]["bbox"]
+    assert ids(app, source="collections/scenes") == ids(app)
+    assert ask(app, "/scenes/0/0/0.png").status == 404
+    assert ask(app, "/scenes/nothing").status == 404
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "name",
+    [
+        "taco/flat.tacozip",
+        "taco/nested_folder",
+        "taco/nested_padded.tacozip",
+        "taco/tacocat_binary",
+        "tortilla/flat_stac_rai.tortilla",
+        "tortilla/nested.taco",
+        "tortilla/mixed_bytes.tortilla",
+        "tortilla/legacy_df_0.1.2.tortilla",
+        "tortilla/partitioned.0000.part.tortilla",
+    ],
+)
+def test_archives_of_other_writers(name: str) -> None:
+    path = SHARED / "fixtures" / name
+    if not path.exists():
+        pytest.skip("not among the reference files")
+    app = server.app({"a": str(path)}, log="none")
+    document = ask(app, "/a").json()
+    if document.get("kind") is None:
+        pytest.skip("an index whose parts lie elsewhere")
+    page = ask(app, "/a/items?limit=3").json()
+    assert page["numberMatched"] == document["count"]
+    for item in page["features"]:
+        place = "/".join(quote(part, safe="") for part in item["comal:path"].split("/"))
+        assert ask(app, f"/a/items/{place}").json()["id"] == item["id"]
+        if item["comal:type"] == "FILE":
+            reply = ask(app, f"/a/data/{place}")
+            size = item["assets"]["data"].get("file:size")
+            assert reply.status == 200
+            assert size is None or len(reply.body) == size
+
+
+def test_tortilla(tmp_path: Path) -> None:
+    path = tmp_path / "a.tortilla"
+    samples = [
+        tortilla.Sample(
+            id=f"chip-{n}", path=tiff(np.full((1, 8, 8), n, np.uint8)), file_format="GTiff", score=n
+        )
+        for n in range(3)
+    ]
+    tortilla.create(samples, path)
+    app = server.app({"a": str(path)})
+    assert ids(app, "filter=score>0", "a") == ["chip-1", "chip-2"]
+    assert ask(app, "/a/items/chip-1").json()["id"] == "chip-1"
+    assert ask(app, "/a/data/chip-1").headers["content-type"].startswith("image/tiff")
+    assert ask(app, "/a/preview/chip-1").status == 200
+    lines = ask(app, "/a/items?filter=score>0 AND id LIKE 'chip%25'").json()["python"]
+    names: dict[str, Any] = {}
+    exec(lines.replace('"a.tortilla"', repr(str(path))), names)
+    assert names["rows"]["tortilla:id"].to_pylist() == ["chip-1", "chip-2"]

@@ -1,0 +1,136 @@
+"""``comal serve``: from words to what the server is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from comal.cli.serve import command
+from comal.errors import ComalError, ObjectNotFoundError
+from comal.server import running
+from comal.server.making import app
+from comal.server.settings import RequestLimits
+from tests.server.asking import ask
+from tests.server.making import PNG, entry
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[running.Plan]:
+    """What would have been served."""
+    found: list[running.Plan] = []
+    monkeypatch.setattr(running, "run", found.append)
+    return found
+
+
+def serve(*words: str) -> Any:
+    return CliRunner().invoke(command, list(words), catch_exceptions=True)
+
+
+def test_sources_and_options(archives: dict[str, Path], plans: list[running.Plan]) -> None:
+    result = serve(
+        str(archives["dem"]),
+        f"other={archives['scenes']}",
+        *("--port", "9000", "--workers", "2", "--prefix", "maps/", "--missing", "204"),
+        *("--cors", "https://a.example", "--log", "all", "--cache-control", ""),
+    )
+    assert result.exit_code == 0, result.output
+    (plan,) = plans
+    assert dict(plan.sources) == {"dem": str(archives["dem"]), "other": str(archives["scenes"])}
+    assert (plan.port, plan.workers, plan.server) == (9000, 2, "granian")
+    options = dict(plan.options)
+    assert options["prefix"] == "/maps"
+    assert options["public_url"] == "http://127.0.0.1:9000"
+    assert (options["missing"], options["cache_control"]) == (204, None)
+    limits = RequestLimits(**options.pop("limits"))
+    assert app(dict(plan.sources), limits=limits, **options).settings.cors == ("https://a.example",)
+    assert "http://127.0.0.1:9000/maps/dem" in result.stderr
+
+
+def test_configuration(
+    archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
+) -> None:
+    config = tmp_path / "serve.json"
+    old = {"href": str(tmp_path), "metatile": 4, "layout": "plain"}
+    config.write_text(json.dumps({"sources": {"old": old}}))
+    result = serve(str(archives["dem"]), "--config", str(config), "--host", "0.0.0.0")
+    assert result.exit_code == 0, result.output
+    assert plans[0].sources["old"] == old
+    assert plans[0].options["public_url"] is None
+    config.write_text("{}")
+    assert isinstance(serve("--config", str(config)).exception, ComalError)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"sources": []}', '{"sources": 1}', "\xff"])
+def test_broken_configuration_is_an_error_of_ours(
+    plans: list[running.Plan], tmp_path: Path, text: str
+) -> None:
+    config = tmp_path / "serve.json"
+    config.write_text(text, "latin-1")
+    assert isinstance(serve("--config", str(config)).exception, ComalError)
+    assert plans == []
+
+
+def served(plan: running.Plan) -> Any:
+    """The application as a worker makes it."""
+    options = dict(plan.options)
+    limits = RequestLimits(**options.pop("limits"))
+    return app(json.loads(json.dumps(dict(plan.sources))), limits=limits, **options)
+
+
+def test_folder_with_a_document(
+    archives: dict[str, Path], plans: list[running.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = archives["tiles"]
+    for place in (folder, folder / "meta.json", folder / "0/0/0.zip"):
+        assert serve(f"a={place}").exit_code == 0
+        assert ask(served(plans[-1]), "/a/1/0/1.png").body == PNG + b"1/0/1"
+    monkeypatch.chdir(folder)
+    assert serve(".").exit_code == 0
+    assert list(plans[-1].sources) == [folder.name]
+    assert ask(served(plans[-1]), f"/{folder.name}/1/0/1.png").body == PNG + b"1/0/1"
+
+
+def test_tapalcatl_1_as_the_help_says(plans: list[running.Plan], tmp_path: Path) -> None:
+    text = str(command.help)
+    example = json.loads(text[text.index('{"sources"') : text.index("}}}") + 3])
+    (old,) = example["sources"].values()
+    place = tmp_path / hashlib.md5(b"/all/0/0/0.zip").hexdigest()[:5] / "all/0/0"
+    place.mkdir(parents=True)
+    with zipfile.ZipFile(place / "0.zip", "w") as archive:
+        entry(archive, "2/1/2.mvt", b"a tile", deflate=True)
+    config = tmp_path / "serve.json"
+    hashed = {**old, "href": str(tmp_path), "layout": "{hash}/{layer}/{z}/{x}/{y}.zip"}
+    for layout in (old["layout"], hashed["layout"]):
+        config.write_text(json.dumps({"sources": {"old": {**hashed, "layout": layout}}}))
+        assert serve("--config", str(config)).exit_code == 0, layout
+    assert ask(served(plans[-1]), "/old/2/1/2.mvt").body == b"a tile"
+
+
+def test_operations(archives: dict[str, Path], plans: list[running.Plan]) -> None:
+    more = ("--idle-timeout", "75", "--max-memory", "500")
+    assert serve(str(archives["dem"]), *more).exit_code == 0
+    assert (plans[0].idle_seconds, plans[0].max_memory) == (75, 500)
+    assert serve(str(archives["dem"]), "--max-memory", "1").exit_code == 2
+    assert serve(str(archives["dem"]), "--idle-timeout", "0").exit_code == 2
+
+
+def test_equal_names_are_numbered(archives: dict[str, Path], plans: list[running.Plan]) -> None:
+    assert serve(str(archives["dem"]), str(archives["dem"])).exit_code == 0
+    assert list(plans[0].sources) == ["dem", "dem-2"]
+
+
+def test_what_is_not_there_is_said_at_once(
+    archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "nothing.parquet")
+    assert isinstance(serve(missing).exception, ObjectNotFoundError)
+    assert serve(missing, "--lazy").exit_code == 0
+    assert isinstance(serve().exception, ComalError)
+    printed = serve(str(archives["dem"]), "--lazy", "--json")
+    assert json.loads(printed.stdout) == {"url": "http://127.0.0.1:8000/", "sources": ["dem"]}

@@ -1,0 +1,398 @@
+"""Tiles of Tapalcatl: codings, validators, ranges, headers, what is absent or damaged."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import server, tapalcatl
+from tests.server.asking import ask, ask_all
+from tests.server.making import GZIPPED, HTTP_TIME, PNG, VECTOR, crc, entry, tileset
+
+
+def test_stored_tile_is_sent_as_it_is(app: Any) -> None:
+    reply = ask(app, "/tiles/1/0/1.png")
+    expected = PNG + b"1/0/1"
+    assert (reply.status, reply.body) == (200, expected)
+    assert reply.headers["content-type"] == "image/png"
+    assert reply.headers["content-length"] == str(len(expected))
+    assert reply.headers["etag"] == crc(expected)
+    assert reply.headers["last-modified"] == HTTP_TIME
+    assert reply.headers["cache-control"] == "public, max-age=3600"
+    assert reply.headers["access-control-allow-origin"] == "*"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "vary" not in reply.headers, "nothing was chosen"
+    assert "content-encoding" not in reply.headers
+
+
+def test_both_ways_give_the_same_answer(app: Any) -> None:
+    paths = ["/tiles/1/0/1.png", "/tiles/1/1/1.mvt", "/tiles/1/1/0.txt", "/tiles/0/0/0@2x.png"]
+    first = [ask(app, path) for path in paths]  # opens the source, so these take the long way
+    quick = [app._quick(_scope(path)) for path in paths]
+    assert [one.body for one in first] == [one.body for one in quick]
+    assert [sorted(one.pairs) for one in first] == [
+        sorted((n.decode(), v.decode()) for n, v in one.headers) for one in quick
+    ]
+
+
+def _scope(path: str) -> dict[str, Any]:
+    from tests.server.asking import scope_of
+
+    return scope_of(path)
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "br, gzip;q=0.5", "*", "x-gzip"])
+def test_gzip_bytes_pass_through(app: Any, accepted: str) -> None:
+    reply = ask(app, "/tiles/0/0/0.mvt", headers={"Accept-Encoding": accepted})
+    assert reply.body == GZIPPED
+    assert reply.headers["content-encoding"] == "gzip"
+    assert reply.headers["vary"] == "accept-encoding"
+    assert reply.headers["etag"] == crc(GZIPPED)
+
+
+@pytest.mark.parametrize("accepted", [None, "identity", "br", "gzip;q=0", "deflate, gzip;q=0, *"])
+def test_gzip_bytes_are_inflated_for_others(app: Any, accepted: str | None) -> None:
+    headers = {} if accepted is None else {"Accept-Encoding": accepted}
+    reply = ask(app, "/tiles/0/0/0.mvt", headers=headers)
+    assert (reply.status, reply.body) == (200, VECTOR)
+    assert "content-encoding" not in reply.headers
+    assert reply.headers["vary"] == "accept-encoding"
+    assert reply.headers["content-length"] == str(len(VECTOR))
+
+
+def test_deflated_entry_becomes_gzip_without_compressing_again(
+    app: Any, archives: dict[str, Path]
+) -> None:
+    reply = ask(app, "/tiles/1/0/0.txt", headers={"Accept-Encoding": "gzip"})
+    stored = tapalcatl.open(archives["tiles"]).stored_tile(1, 0, 0, ext="txt")
+    assert stored is not None
+    assert reply.body[10:-8] == stored.payload, "the bits of the archive"
+    assert gzip.decompress(reply.body) == VECTOR + b"1/0/0"
+    assert reply.headers["content-encoding"] == "gzip"
+    assert reply.headers["etag"] == crc(VECTOR + b"1/0/0"), "of the tile, not of the wrapping"
+    assert reply.headers["content-length"] == str(len(reply.body))
+    plain = ask(app, "/tiles/1/0/0.txt", headers={"Accept-Encoding": "identity"})
+    assert plain.body == VECTOR + b"1/0/0"
+    assert "content-encoding" not in plain.headers
+
+
+def test_no_coding_that_fits_is_406(app: Any) -> None:
+    headers = {"Accept-Encoding": "gzip;q=0, identity;q=0"}
+    reply = ask(app, "/tiles/0/0/0.mvt", headers=headers)
+    assert (reply.status, reply.json()["code"]) == (406, "not-acceptable")
+
+
+PLAIN = PNG + b"1/0/1"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        crc(PLAIN),
+        "W/" + crc(PLAIN),
+        f'"nothing", {crc(PLAIN)}',
+        f'W/"a",W/{crc(PLAIN)}',
+        "*",
+        " * ",
+        f'"{zlib.crc32(PLAIN)}"',
+        str(zlib.crc32(PLAIN)),
+    ],
+)
+def test_known_tile_is_304(app: Any, condition: str) -> None:
+    reply = ask(app, "/tiles/1/0/1.png", headers={"If-None-Match": condition})
+    assert (reply.status, reply.body) == (304, b"")
+    for name in ("etag", "last-modified", "cache-control", "access-control-allow-origin"):
+        assert name in reply.headers
+    assert "content-length" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    "condition", ['"00000000"', "", '"', "W/", ",,,", '""', "☃".encode().decode("latin-1")]
+)
+def test_other_tags_get_the_tile(app: Any, condition: str) -> None:
+    headers = {"If-None-Match": condition, "If-Modified-Since": HTTP_TIME}
+    assert ask(app, "/tiles/1/0/1.png", headers=headers).status == 200, "tags win over times"
+
+
+@pytest.mark.parametrize(
+    ("since", "status"),
+    [
+        (HTTP_TIME, 304),
+        ("Wed, 31 Oct 2018 19:10:27 GMT", 304),
+        ("Wed, 31 Oct 2018 19:10:25 GMT", 200),
+        ("nonsense", 200),
+        ("", 200),
+        ("Wed, 99 Oct 99999 19:10:25 GMT", 200),
+    ],
+)
+def test_if_modified_since(app: Any, since: str, status: int) -> None:
+    assert ask(app, "/tiles/1/0/1.png", headers={"If-Modified-Since": since}).status == status
+    mvt = ask(app, "/tiles/1/0/1.mvt", headers={"If-Modified-Since": since})
+    assert mvt.status == status
+
+
+@pytest.mark.parametrize(
+    ("wanted", "first", "last"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=5-", 5, None),
+        ("bytes=-7", -7, None),
+        ("bytes=3-99999", 3, None),
+    ],
+)
+def test_range_is_206(app: Any, wanted: str, first: int, last: int | None) -> None:
+    reply = ask(app, "/tiles/1/0/1.png", headers={"Range": wanted})
+    assert (reply.status, reply.body) == (206, PLAIN[first:last])
+    start = first % len(PLAIN)
+    expected = f"bytes {start}-{start + len(reply.body) - 1}/{len(PLAIN)}"
+    assert reply.headers["content-range"] == expected
+    assert reply.headers["content-length"] == str(len(reply.body))
+
+
+@pytest.mark.parametrize("wanted", ["bytes=999999-", "bytes=-0"])
+def test_range_outside_is_416(app: Any, wanted: str) -> None:
+    reply = ask(app, "/tiles/1/0/1.png", headers={"Range": wanted})
+    assert reply.status == 416
+    assert reply.headers["content-range"] == f"bytes */{len(PLAIN)}"
+
+
+@pytest.mark.parametrize(
+    "wanted", ["bytes=5-2", "bytes=-", "lines=1-2", "bytes=0-1,3-4", "x", "bytes=a-b"]
+)
+def test_what_is_no_range_is_ignored(app: Any, wanted: str) -> None:
+    assert ask(app, "/tiles/1/0/1.png", headers={"Range": wanted}).status == 200
+
+
+def test_if_range(app: Any) -> None:
+    for condition, status in (
+        (crc(PLAIN), 206),
+        ("W/" + crc(PLAIN), 200),
+        ('"x"', 200),
+        (HTTP_TIME, 206),
+    ):
+        headers = {"Range": "bytes=0-1", "If-Range": condition}
+        assert ask(app, "/tiles/1/0/1.png", headers=headers).status == status
+
+
+def test_head_and_options(app: Any) -> None:
+    whole, head = ask(app, "/tiles/1/0/1.png"), ask(app, "/tiles/1/0/1.png", "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert sorted(head.pairs) == sorted(whole.pairs)
+    plain = ask(app, "/tiles/1/0/1.png", "OPTIONS")
+    assert (plain.status, plain.headers["allow"]) == (204, "GET, HEAD, OPTIONS")
+    headers = {"Origin": "https://example.org", "Access-Control-Request-Method": "GET"}
+    preflight = ask(app, "/tiles/1/0/1.png", "OPTIONS", headers)
+    assert preflight.status == 204
+    assert "range" in preflight.headers["access-control-allow-headers"]
+    assert "GET" in preflight.headers["access-control-allow-methods"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "NONSENSE"])
+def test_other_methods_are_405(app: Any, method: str) -> None:
+    reply = ask(app, "/tiles/1/0/1.png", method)
+    assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/tiles/2/3/3.png", 404),  # absent
+        ("/tiles/3/0/0.png", 404),  # below the last zoom
+        ("/tiles/1/2/0.png", 404),  # in no matrix
+        ("/tiles/1/0/99999999999.png", 404),
+        ("/tiles/99/0/0.png", 404),
+        ("/tiles/1/0/1.gif", 404),
+        ("/tiles/1/0/1@3x.png", 404),
+        ("/tiles/1/0/1@0x.png", 404),
+        ("/tiles/1/0/1@.png", 404),
+        ("/tiles/1/0/1@2x@2x.png", 404),
+        ("/tiles/a/0/1.png", 400),
+        ("/tiles/1/b/1.png", 400),
+        ("/tiles/1/0/c.png", 400),
+        ("/tiles/-1/0/0.png", 400),
+        ("/tiles/01/0/0.png", 400),
+        ("/tiles/1/+0/0.png", 400),
+        ("/tiles/1.0/0/0.png", 400),
+        ("/tiles/1/ 0/0.png", 400),
+        ("/tiles/%D9%A1/0/0.png", 400),  # a digit, but no ASCII
+        ("/tiles/1/0/.png", 400),
+        ("/tiles/1//0.png", 400),
+        ("/tiles/256/1/0/1.png", 404),  # sizes in pixels are of Tapalcatl 1
+        ("/tiles/1/0", 404),
+        ("/tiles/1/0/1/2/3/4.png", 404),
+        ("/other/1/0/1.png", 404),
+    ],
+)
+def test_what_is_no_tile(app: Any, path: str, status: int) -> None:
+    ask(app, "/tiles")  # once closed, once open: the quick way must say the same
+    for _ in range(2):
+        reply = ask(app, path)
+        assert reply.status == status
+        assert reply.headers["content-type"] == "application/problem+json"
+        assert reply.json()["status"] == status
+
+
+def test_missing_tiles_can_be_204(archives: dict[str, Path]) -> None:
+    app = server.app({"tiles": {"href": str(archives["tiles"])}}, missing=204)
+    assert ask(app, "/tiles/2/3/3.png").status == 204
+    assert ask(app, "/tiles/2/3/3.png").body == b""
+    assert ask(app, "/tiles/5/3/3.png").status == 404, "outside of the zooms"
+    assert ask(app, "/tiles/2/3/3.gif").status == 404
+
+
+def test_damaged_tile_is_500_and_the_rest_is_served(app: Any) -> None:
+    for path in ("/tiles/2/0/0.txt", "/tiles/2/0/0.png"):
+        for accepted in ("gzip", "identity"):
+            reply = ask(app, path, headers={"Accept-Encoding": accepted})
+            assert (reply.status, reply.json()["code"]) == (500, "damaged")
+            assert reply.headers["cache-control"] == "no-store"
+    assert ask(app, "/tiles/2/0/1.txt").status == 200
+
+
+def test_headers_of_the_archive_less_those_it_may_not_set(app: Any) -> None:
+    reply = ask(app, "/tiles/0/0/0.html")
+    assert reply.headers["x-fine"] == "yes"
+    assert reply.headers["cache-control"] == "max-age=7"
+    assert "set-cookie" not in reply.headers
+    assert reply.headers["content-length"] == str(len(reply.body))
+    assert reply.headers["access-control-allow-origin"] == "*"
+    assert reply.headers["content-security-policy"] == "default-src 'none'; sandbox", (
+        "an archive cannot run scripts in the server's name"
+    )
+    assert ask(app, "/tiles/0/0/0@2x.png").headers["x-scale"] == "2"
+
+
+def test_accept_chooses_the_format(app: Any) -> None:
+    for accepted, kind in (
+        ("image/png", "image/png"),
+        (
+            "text/plain;q=0.3, application/vnd.mapbox-vector-tile",
+            "application/vnd.mapbox-vector-tile",
+        ),
+        ("text/*", "text/plain"),
+        ("*/*", "image/png"),
+    ):
+        reply = ask(app, "/tiles/0/0/0", headers={"Accept": accepted})
+        assert reply.headers["content-type"] == kind
+        assert "accept" in reply.headers["vary"]
+    assert ask(app, "/tiles/0/0/0", headers={"Accept": "audio/*"}).status == 406
+
+
+def test_ogc_address_has_the_row_before_the_column(app: Any) -> None:
+    assert ask(app, "/tiles/tiles/WebMercatorQuad/1/0/1.png").body == PNG + b"1/1/0"
+    assert ask(app, "/tiles/tiles/WebMercatorQuad/0/0/0@2x.png").body == PNG + b"twice"
+    document = ask(app, "/tiles/tiles/WebMercatorQuad").json()
+    (item, *_) = [link for link in document["links"] if link["rel"] == "item"]
+    assert item["href"].endswith("/{tileMatrix}/{tileRow}/{tileCol}.png")
+    assert ask(app, "/tiles/tiles").json()["tilesets"][0]["crs"].endswith("3857")
+    assert ask(app, "/collections/tiles/tiles").status == 200
+    assert ask(app, "/tileMatrixSets/WebMercatorQuad").json()["tileMatrices"][1]["matrixWidth"] == 2
+
+
+def test_tilejson(archives: dict[str, Path]) -> None:
+    source = {"tiles": {"href": str(archives["tiles"])}}
+    app = server.app(source, prefix="maps", public_url="https://example.org/")
+    for path in ("/maps/tiles.json", "/maps/tiles/tilejson.json"):
+        document = ask(app, path, headers={"Host": "evil.example"}).json()
+        assert document["tilejson"] == "3.0.0"
+        assert document["tiles"] == ["https://example.org/maps/tiles/{z}/{x}/{y}.png"]
+        assert (document["minzoom"], document["maxzoom"]) == (0, 2)
+    assert ask(app, "/maps/tiles.json?ext=mvt").json()["tiles"][0].endswith(".mvt")
+    assert ask(app, "/maps/tiles.json?ext=exe").status == 404
+
+
+def test_tapalcatl_1(tmp_path: Path) -> None:
+    import zipfile
+
+    place = tmp_path / "all" / "0" / "0"
+    place.mkdir(parents=True)
+    with zipfile.ZipFile(place / "0.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for dz in range(2):
+            for x in range(1 << dz):
+                for y in range(1 << dz):
+                    entry(archive, f"{dz}/{x}/{y}.mvt", f"{dz}/{x}/{y}".encode() * 9, deflate=True)
+    config = {"href": str(tmp_path), "metatile": 2, "layout": "plain", "layer": "all"}
+    app = server.app({"old": config})
+    assert ask(app, "/old/1/1/0.mvt").body == b"1/1/0" * 9
+    assert ask(app, "/old/256/1/1/0.mvt").body == b"1/1/0" * 9
+    assert ask(app, "/old/512/0/0/0.mvt").body == b"0/0/0" * 9
+    for path in ("/old/300/0/0/0.mvt", "/old/0/0/0/0.mvt", "/old/4096/0/0/0.mvt"):
+        assert ask(app, path).status in {400, 404}
+    assert ask(app, "/old/x/0/0/0.mvt").status == 400
+    assert ask(app, "/old").json()["version"] == "1"
+
+
+def test_changed_tileset_is_opened_again(tmp_path: Path) -> None:
+    folder = tileset(tmp_path / "set")
+    app = server.app({"set": {"href": str(folder)}}, reload_seconds=0.01)
+    assert ask(app, "/set").json()["title"] == "set"
+    tileset(folder, name="another name")
+    for _ in range(50):
+        _wait(app)
+        if ask(app, "/set").json()["title"] == "another name":
+            break
+    else:
+        pytest.fail("the new document was not seen")
+
+
+def test_broken_change_keeps_the_old_one(tmp_path: Path) -> None:
+    folder = tileset(tmp_path / "set")
+    app = server.app({"set": {"href": str(folder)}}, reload_seconds=0.01)
+    assert ask(app, "/set/0/0/0.png").status == 200
+    (folder / "meta.json").write_text("{ no json")
+    for _ in range(10):
+        _wait(app)
+        assert ask(app, "/set/0/0/0.png").status == 200
+    assert (
+        'comal_reloads_total{outcome="failed",source="set"} 1.0'
+        in ask(app, "/metrics").body.decode()
+    )
+
+
+def _wait(app: Any) -> None:
+    import asyncio
+    import time
+
+    async def looked() -> None:
+        slot = app.slots["set"]
+        await slot.get()
+        if slot._looking is not None:
+            await slot._looking
+
+    time.sleep(0.02)
+    asyncio.run(looked())
+
+
+def test_remote_document_cannot_send_the_server_elsewhere(http_server: Any, tmp_path: Path) -> None:
+    folder = tileset(tmp_path / "set", source="http://169.254.169.254/{z}/{x}/{y}.zip")
+    for file in folder.rglob("*"):
+        if file.is_file():
+            http_server.put(file.relative_to(folder).as_posix(), file.read_bytes())
+    app = server.app({"set": {"href": http_server.url_for("meta.json")}})
+    reply = ask(app, "/set/0/0/0.png")
+    assert (reply.status, reply.json()["code"]) == (500, "damaged")
+    assert "169.254" not in reply.body.decode()
+
+
+def test_remote_tiles_and_failing_storage(http_server: Any, tmp_path: Path) -> None:
+    folder = tileset(tmp_path / "set")
+    for file in folder.rglob("*"):
+        if file.is_file():
+            http_server.put(file.relative_to(folder).as_posix(), file.read_bytes())
+    app = server.app({"set": {"href": http_server.url_for("meta.json")}})
+    assert ask(app, "/set/1/0/1.png").body == PNG + b"1/0/1"
+    assert ask(app, "/set/2/3/3.png").status == 404
+    http_server.close()
+    gone = server.app({"set": {"href": http_server.url_for("meta.json")}})
+    reply = ask(gone, "/set/1/0/1.png")
+    assert reply.status in {502, 503, 504}, "a failure is never told as absence"
+    assert "127.0.0.1" not in reply.body.decode()
+
+
+def test_many_at_once(app: Any) -> None:
+    replies = ask_all(app, ["/tiles/1/0/1.png"] * 200)
+    assert {reply.status for reply in replies} == {200}
