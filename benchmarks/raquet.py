@@ -5,8 +5,10 @@
     python benchmarks/raquet.py --size 25         a quick look: percent of the rasters' sides
 
 Conversions are whole commands: wall time, processor time and peak memory of the process and of
-what it starts. ``scripts/interop-envs`` makes the environment of the reference converter;
-``gdal_translate`` is Debian's (GDAL 3.6).
+what it starts. ``scripts/interop-envs`` makes the environment of the reference converter, which
+runs on Debian's GDAL 3.6 as `gdal_translate` does. That of rio-cogeo is made so:
+
+    python -m venv .interop/rio-cogeo && .interop/rio-cogeo/bin/pip install rio-cogeo==7.0.4
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from harness import HERE, INTEROP, Measurement, Row, Side, compare, run
 
 OURS = Side("comal", sys.executable, HERE / "cases" / "ours_raquet.py")
 PEER = Side("peer", sys.executable, HERE / "cases" / "peer_raquet.py")
-REFERENCE = INTEROP / "raquet-0.9.0" / "bin"
+REFERENCE = INTEROP / "raquet-0.9.0" / "bin" / "python"
+RIO = INTEROP / "rio-cogeo" / "bin" / "rio"
 SIDES = {"rgb": 4_096, "dem": 10_000}
 THREADS = 2
 
@@ -58,12 +62,13 @@ def _peers(source: Path, output: Path) -> dict[str, list[str]]:
     words = [str(source), str(output)]
     return {
         "raquet-io": [
-            str(REFERENCE / "raquet-io"), "convert", "raster", *words, "--resampling", "bilinear"
+            str(REFERENCE), "-I", str(HERE / "cases" / "raquet_io.py"), "convert", "raster",
+            *words, "--resampling", "bilinear",
         ],
         "gdal_translate COG": ["gdal_translate", "-q", *cog, *threads, *words],
         "rio-cogeo": [
-            str(REFERENCE / "rio"), "cogeo", "create", "--web-optimized", "-q",
-            "--resampling", "bilinear", *words,
+            str(RIO), "cogeo", "create", "--web-optimized", "-q", "--resampling", "bilinear",
+            "--overview-resampling", "bilinear", *words,
         ],
     }  # fmt: skip
 
@@ -128,12 +133,17 @@ def read(work: Path, size: int, repeats: int) -> Iterator[Row]:
             ("points_cog", "> 0.5"),
             ("window_cog", "> 0.5"),
         ]
-        if (REFERENCE / "raquet-io").exists():
+        if REFERENCE.exists():
             words = _peers(source, work / f"{name}_reference.parquet")["raquet-io"]
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            cases += [("points_duckdb", "ahead"), ("points_pyarrow", "ahead")]
+            cases += [
+                (f"{what}_{peer}", "ahead")
+                for what in ("points", "window")
+                for peer in ("duckdb", "pyarrow", "reference")
+            ]
         for case, target in cases:
-            yield compare(case, OURS, PEER, [str(work), name], repeats=repeats, target=target)
+            row = compare(case, OURS, PEER, [str(work), name], repeats=repeats, target=target)
+            yield replace(row, case=f"{name}: {case}")
 
 
 if __name__ == "__main__":

@@ -121,3 +121,13 @@ def test_twins_agree_with_a_dictionary(rows: list[tuple[str, int]]) -> None:
         np.array([parent for _, parent in rows], dtype=np.int64),
     )
     assert found == sorted(expected)
+
+
+@given(st.lists(st.text(max_size=14), max_size=30), st.integers(0, 3))
+def test_whether_names_are_all_distinct(texts: list[str], skipped: int) -> None:
+    """However many parts they are looked at in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(names, "_PART", 4)
+        for kind in (pa.string(), pa.large_string()):
+            column = pa.array(texts, kind)[skipped:]
+            assert names.all_distinct(column) == (len(set(texts[skipped:])) == len(column))

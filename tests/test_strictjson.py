@@ -79,3 +79,16 @@ def test_any_bytes_give_a_document_or_our_error(data: bytes) -> None:
     except ComalError:
         return
     assert isinstance(document, dict)
+
+
+def test_half_a_character_is_no_text() -> None:
+    assert strictjson.loads(b'{"a": "\\ud83d\\ude00"}', "x") == {"a": "\U0001f600"}
+    for text in (b'{"a": ["\\ud83d"]}', b'{"\\uDE00": 1}', b'{"a": "\\ude00\\ud83d"}'):
+        with pytest.raises(InvalidMetadataError, match="half a character"):
+            strictjson.loads(text, "x")
+
+
+def test_depth_is_counted_no_further_than_the_limit() -> None:
+    with pytest.raises(LimitExceededError) as caught:
+        strictjson.loads(b'{"a":' + b"[" * 16_000_000, "x")
+    assert caught.value.found == 65

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_raquet import PLACES, POINTS, READS, WINDOW, _checksum, _places, cells_of
+from peer_raquet import POINTS, READS, _checksum, cells_of, places, window_of
 
 from comal import raquet
-from comal.grid import quadbin
+from comal.grid import lonlat_to_xy, quadbin
 from harness import main_of_case
 
 for _name in raquet.__all__:  # imports are not what is measured, on either side
@@ -42,40 +42,56 @@ def tiles_sqlite(directory: str, name: str) -> dict[str, Any]:
     return _tiles(directory, name, READS)
 
 
-def points_cog(directory: str, name: str) -> dict[str, Any]:
+def _points(directory: str, name: str, file_name: str, count: int = POINTS) -> dict[str, Any]:
     """Each point by a file opened for it."""
-    longitudes, latitudes = _places(*PLACES[name])
+    longitudes, latitudes = places(directory, name)
+    path = Path(directory) / file_name
     started = time.perf_counter()
-    for longitude, latitude in zip(longitudes, latitudes, strict=True):
-        with raquet.open(Path(directory) / f"{name}.parquet") as file:
-            file.point(longitude, latitude, bands=[file.metadata.bands[0].name])
-    return {"seconds": (time.perf_counter() - started) / POINTS}
+    for longitude, latitude in zip(longitudes[:count], latitudes[:count], strict=True):
+        with raquet.open(path) as file:
+            file.point(longitude, latitude, bands=[1])
+    return {"seconds": (time.perf_counter() - started) / count}
 
 
-def _points_reference(directory: str, name: str) -> dict[str, Any]:
-    """The same on the file of the reference converter."""
-    longitudes, latitudes = _places(*PLACES[name])
-    started = time.perf_counter()
-    for longitude, latitude in zip(longitudes[:20], latitudes[:20], strict=True):
-        with raquet.open(Path(directory) / f"{name}_reference.parquet") as file:
-            file.point(longitude, latitude, bands=["band_1"])
-    return {"seconds": (time.perf_counter() - started) / 20}
+def points_cog(directory: str, name: str) -> dict[str, Any]:
+    return _points(directory, name, f"{name}.parquet")
 
 
-points_duckdb = points_pyarrow = _points_reference
+points_duckdb = points_pyarrow = points_cog
 
 
-def window_cog(directory: str, name: str) -> dict[str, Any]:
+def points_reference(directory: str, name: str) -> dict[str, Any]:
+    """On the file of the reference converter."""
+    return _points(directory, name, f"{name}_reference.parquet", 20)
+
+
+def _window(directory: str, file_name: str) -> dict[str, Any]:
     times = []
     for _ in range(20):
         started = time.perf_counter()
-        with raquet.open(Path(directory) / f"{name}.parquet") as file:
-            side = file.metadata.width // 3, file.metadata.height // 3
-            band = file.metadata.bands[0].name
-            data = file.window(*side, WINDOW, WINDOW, bands=[band]).data
+        with raquet.open(Path(directory) / file_name) as file:
+            metadata = file.metadata
+            west, _, _, north = metadata.bounds
+            x, y = lonlat_to_xy(west, north, metadata.max_zoom)
+            column, row, side = window_of(metadata.width, metadata.height)
+            left = round(x) * metadata.block_width + column
+            top = round(y) * metadata.block_height + row
+            data = file.window(metadata.max_zoom, left, top, side, side, bands=[1]).data
         times.append(time.perf_counter() - started)
-    assert data.shape[-2:] == (WINDOW, WINDOW)
+    assert data.shape == (1, side, side)
     return {"seconds": float(np.median(times))}
+
+
+def window_cog(directory: str, name: str) -> dict[str, Any]:
+    return _window(directory, f"{name}.parquet")
+
+
+window_duckdb = window_pyarrow = window_cog
+
+
+def window_reference(directory: str, name: str) -> dict[str, Any]:
+    """On the file of the reference converter."""
+    return _window(directory, f"{name}_reference.parquet")
 
 
 if __name__ == "__main__":

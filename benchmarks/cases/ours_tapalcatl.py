@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ours_remote import served
-from peer_tapalcatl import _checksum
+from peer_tapalcatl import NEW, OPENINGS, UPDATES, Seen, repeated
 from tiles import MATERIALIZED, METATILE, chosen
 
-from comal import storage, tapalcatl
+from comal import tapalcatl
 from harness import main_of_case
 
 for _name in tapalcatl.__all__:  # imports are not what is measured, on either side
     getattr(tapalcatl, _name)
+
+
+def _warm() -> None:
+    """Load what is loaded when first used: drivers of sources and the reader's own parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        tapalcatl.build([(0, 0, 0, b"tile")], Path(folder) / "tiles")
+        with tapalcatl.open(Path(folder) / "tiles") as tiles:
+            tiles.tile(0, 0, 0)
+
+
+_warm()
 
 
 def _build(directory: str, name: str, **options: Any) -> float:
@@ -29,53 +42,77 @@ def _build(directory: str, name: str, **options: Any) -> float:
 
 def prepare(directory: str, count: str) -> dict[str, Any]:
     """The tile set, and one archive that holds all of it."""
-    _build(directory, "tiles", metatile=METATILE, materialized_zooms=MATERIALIZED)
-    _build(directory, "one", metatile=1, materialized_zooms=(0,))
+    _build(directory, "tiles", metatile=METATILE, materialized_zooms=MATERIALIZED, durable=False)
+    _build(directory, "one", metatile=1, materialized_zooms=(0,), durable=False)
     (Path(directory) / "one" / "0" / "0" / "0.zip").rename(Path(directory) / "large.zip")
     return {"seconds": 0.0}
 
 
-def _reads(directory: str, count: str) -> dict[str, Any]:
+def _reads(directory: str, count: str, name: str) -> dict[str, Any]:
     wanted = chosen(int(count))
+    seen = Seen()
     started = time.perf_counter()
-    with tapalcatl.open(Path(directory) / "tiles") as tiles:
-        found = [tiles.stored_tile(*tile, verify=False).data for tile in wanted]
-    seconds = time.perf_counter() - started
-    return {"seconds": seconds, "check": _checksum(found)}
+    with tapalcatl.open(Path(directory) / name) as tiles:
+        opened = time.perf_counter()
+        for tile in wanted:
+            seen.add(tiles.tile(*tile, verify=False).data)
+        done = time.perf_counter()
+    return seen.answer(started, opened, done)
 
 
-reads_zipfile = reads_sqlite = reads_by_hand = _reads
+def reads_zipfile(directory: str, count: str) -> dict[str, Any]:
+    return _reads(directory, count, "large.zip")
+
+
+def many_zipfile(directory: str, count: str) -> dict[str, Any]:
+    return _reads(directory, count, "tiles")
+
+
+reads_sqlite = reads_by_hand = reads_zipfile
 
 
 def open_large(directory: str, count: str) -> dict[str, Any]:
-    started = time.perf_counter()
-    with tapalcatl.open(Path(directory) / "large.zip") as archive:
-        data = archive.stored_tile(3, 5, 2, verify=False).data
-    return {"seconds": time.perf_counter() - started, "check": zlib.crc32(data)}
+    def once() -> int:
+        with tapalcatl.open(Path(directory) / "large.zip") as archive:
+            return zlib.crc32(archive.tile(3, 5, 2, verify=False).data)
+
+    return repeated(once, OPENINGS)
 
 
 def build(directory: str, count: str) -> dict[str, Any]:
-    seconds = _build(directory, "ours_tiles", metatile=METATILE, materialized_zooms=MATERIALIZED)
+    """As the other side, without waiting for the disk."""
+    seconds = _build(
+        directory,
+        "ours_tiles",
+        metatile=METATILE,
+        materialized_zooms=MATERIALIZED,
+        durable=False,
+        resume=False,
+    )
     archives = sum(1 for _ in (Path(directory) / "ours_tiles").rglob("*.zip"))
+    shutil.rmtree(Path(directory) / "ours_tiles")
     return {"seconds": seconds, "check": archives}
 
 
 def update(directory: str, archive: str) -> dict[str, Any]:
     copy = shutil.copy(archive, Path(directory) / "updated.zip")
-    z, x, y = tapalcatl.open(copy).keys()[0]
-    started = time.perf_counter()
-    tapalcatl.put(copy, [(z, x, y, b"new" * 4_000)])
-    return {"seconds": time.perf_counter() - started}
+    z, x, y = tapalcatl.open(copy).keys()[0].tolist()
+    put = partial(tapalcatl.put, copy, [(z, x, y, NEW)], durable=False)
+    put()
+    answer = repeated(put, UPDATES)
+    with tapalcatl.open(copy) as tiles:
+        return {**answer, "check": zlib.crc32(tiles.tile(z, x, y).data)}
 
 
 def cold_pmtiles(directory: str, z: str, x: str, y: str) -> dict[str, Any]:
     """A tile of a set that nothing is known of, over a server that waits before each answer."""
-    with served(Path(directory)) as (url, _):
-        source = storage.CountingSource(storage.open_source(f"{url}/tiles/meta.json"))
+    with served(Path(directory)) as (url, log):
         started = time.perf_counter()
-        tile = tapalcatl.open(source).stored_tile(int(z), int(x), int(y))
+        tile = tapalcatl.open(f"{url}/tiles/meta.json").tile(int(z), int(x), int(y))
         seconds = time.perf_counter() - started
-    note = {"requests": source.requests, "bytes": source.bytes, "tile": len(tile.data)}
+    spans = [tuple(map(int, span.split("-"))) for span in log]
+    sent = sum(last - first + 1 for first, last in spans)
+    note = {"requests": len(spans), "bytes": sent, "tile": len(tile.data)}
     return {"seconds": seconds, "check": zlib.crc32(tile.data), "note": note}
 
 

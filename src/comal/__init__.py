@@ -13,7 +13,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOMES = {"ComalError": "comal.errors", "Limits": "comal.limits"}
-_ROOMS = ("demo", "errors", "formats", "geo", "raster", "storage", "taco", "tortilla")
+_ROOMS = (
+    "demo",
+    "errors",
+    "formats",
+    "geo",
+    "grid",
+    "raquet",
+    "raster",
+    "server",
+    "site",
+    "storage",
+    "taco",
+    "tapalcatl",
+    "tortilla",
+)
 
 __all__ = ["ComalError", "Limits", "__version__", "open"]
 
@@ -33,6 +47,10 @@ def open(href: str | os.PathLike[str]) -> Any:  # noqa: A001 - the name users ex
         For TACO 2.0 in any of its containers.
     comal.tortilla.TortillaFrame
         For Tortilla and TACO 1.
+    comal.raquet.RaquetFile
+        For RaQuet.
+    comal.tapalcatl.TileSet
+        For Tapalcatl 1 and 2.
 
     Raises
     ------

@@ -156,3 +156,32 @@ def test_split_and_join(run: Run, file: Path, tmp_path: Path) -> None:
     Path(parts[0]).unlink()
     run("tortilla", "join", parts[1], "-o", tmp_path / "x.tortilla", code=3)
     run("tortilla", "join", parts[1], file, "-o", tmp_path / "x.tortilla", code=6)
+
+
+def test_columns_and_ids(run: Run, file: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("id,cloud\nr0.tif,5\nsub,7\n")
+    before = read(file).tree()
+    said = run("tortilla", "set-columns", file, table)
+    assert said.stdout == f"{file}: set cloud\n"
+    assert read(file).column("cloud") == [None, 5, None, 7]
+    table.write_text("cloud\n1\n2\n3\n4\n")
+    run("tortilla", "set-columns", file, table, code=2)
+    again = run("tortilla", "set-columns", file, table, "--replace", "--json")
+    assert json.loads(again.stdout) == {"output": str(file), "columns": ["cloud"]}
+    assert read(file).column("cloud") == [1, 2, 3, 4]
+    table.write_text("id,cloud\nnobody,5\n")
+    run("tortilla", "set-columns", file, table, "--replace", code=3)
+    run("tortilla", "set-columns", file, tmp_path / "missing.csv", code=3)
+
+    assert run("tortilla", "drop-columns", file, "cloud").stdout == f"{file}: dropped cloud\n"
+    assert "cloud" not in read(file).table.column_names
+    run("tortilla", "drop-columns", file, "cloud", code=2)
+    run("tortilla", "drop-columns", file, "tortilla:id", code=2)
+
+    said = run("tortilla", "rename", file, "note.txt=a.txt", "sub=below")
+    assert said.stdout == f"{file}: renamed 2\n"
+    renamed = {"note.txt": "a.txt", "sub": "below"}
+    assert read(file).tree() == {renamed.get(name, name): data for name, data in before.items()}
+    for wrong, code in (("a.txt", 2), ("a.txt=", 2), ("nobody=x", 3), ("a.txt=r0.tif", 2)):
+        run("tortilla", "rename", file, wrong, code=code)

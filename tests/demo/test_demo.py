@@ -32,8 +32,10 @@ def test_what_it_leaves(made: demo.Result) -> None:
     assert sorted(path.name for path in made.folder.iterdir()) == [
         "contact-sheet.png",
         "pictures",
+        "raster.parquet",
         "scenes",
         "scenes.tacozip",
+        "tiles",
     ]
     assert len(made.pictures) == len(scenes.PLACES)
     for path in [*made.pictures, made.sheet]:
@@ -41,7 +43,24 @@ def test_what_it_leaves(made: demo.Result) -> None:
             assert picture.driver == "PNG"
             assert picture.read().std() > 20
     titles = [step.title for step in made.steps]
-    assert titles == ["Rasters", "Pack", "SQL", "Box", "Time", "Read", "Check", "Pictures"]
+    assert titles == [
+        *("Rasters", "Pack", "SQL", "Box", "Time", "Read", "Check", "Pictures"),
+        *("RaQuet", "Tapalcatl"),
+    ]
+
+
+def test_the_map_is_of_the_scene(made: demo.Result) -> None:
+    with open_raster(made.folder / "scenes" / "cusco" / "image.tif") as image:
+        scene = image.read()
+    with comal.open(made.folder / "raster.parquet") as raster:
+        assert [band.description for band in raster.bands] == ["B02", "B03", "B04", "B08"]
+        for band, pixels in zip(raster.bands, scene, strict=True):
+            assert band.statistics is not None
+            assert band.statistics.mean == pytest.approx(pixels.mean(), rel=0.02)
+    with comal.open(made.folder / "tiles") as tiles:
+        keys = tiles.keys().tolist()
+        assert keys
+        assert all(tiles.tile(*key).content_type == "image/png" for key in keys)
 
 
 def test_steps_name_the_folder_that_stays(made: demo.Result) -> None:

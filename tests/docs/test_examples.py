@@ -10,9 +10,12 @@ from click.testing import CliRunner
 
 from comal.cli import root
 from comal.cli.failures import EXIT_CODES
+from comal.cli.raquet import COMMANDS as RAQUET_COMMANDS
 from comal.cli.root import COMMANDS as ROOT_COMMANDS
 from comal.cli.taco import COMMANDS as TACO_COMMANDS
+from comal.cli.tapalcatl import COMMANDS as TAPALCATL_COMMANDS
 from comal.cli.tortilla import COMMANDS as TORTILLA_COMMANDS
+from comal.server import running
 from tests.docs.examples import blocks, run_python
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
@@ -20,25 +23,67 @@ from tests.support import REPOSITORY
 README = REPOSITORY / "README.md"
 GUIDE = REPOSITORY / "docs" / "guide.md"
 REMOTE = REPOSITORY / "docs" / "remote.md"
-TORTILLA = REPOSITORY / "docs" / "tortilla.md"
-GROUPS = {"taco": TACO_COMMANDS, "tortilla": TORTILLA_COMMANDS}
+GROUPS = {
+    "taco": TACO_COMMANDS,
+    "tortilla": TORTILLA_COMMANDS,
+    "raquet": RAQUET_COMMANDS,
+    "tapalcatl": TAPALCATL_COMMANDS,
+}
+# What the examples of a document leave behind.
+MADE = {
+    "tortilla": ("chips.tortilla",),
+    "raquet": ("cusco.parquet", "series.parquet", "cusco.tif", "parts", "mended.parquet"),
+    "tapalcatl": ("cusco-tiles/meta.json", "cusco.mbtiles", "cusco.pmtiles", "t1"),
+    "serve": ("cusco-tiles/meta.json",),
+    "site": ("public/index.html", "public/site.json"),
+}
 
 
-def test_readme_python(workplace: Path) -> None:
+def test_readme(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[running.Plan] = []
+    monkeypatch.setattr(running, "run", served.append)
     run_python(README)
     assert (workplace / "scenes.tacozip").is_file()
-    assert (workplace / "chips.tacozip").is_file()
+    lines = [
+        line
+        for block in blocks(README, "sh")
+        if block.startswith("comal ")
+        for line in block.splitlines()
+    ]
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        result = CliRunner().invoke(root, arguments)
+        assert (program, result.exit_code) == ("comal", 0), f"{line}\n{result.output}"
+    (plan,) = served
+    assert list(plan.sources) == ["scenes", "cusco", "cusco-tiles"]
 
 
 def test_guide_python(workplace: Path) -> None:
     run_python(GUIDE)
     assert (workplace / "europe-again.tacozip").is_file()
+    assert (workplace / "chips.tacozip").is_file()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_python(name: str, workplace: Path) -> None:
+    run_python(REPOSITORY / "docs" / f"{name}.md")
+    for made in MADE[name]:
+        assert (workplace / made).exists(), made
 
 
 @pytest.mark.usefixtures("workplace")
-def test_tortilla_python() -> None:
-    run_python(TORTILLA)
-    assert Path("chips.tortilla").is_file()
+def test_examples_of_serving_name_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option and the configuration in docs/serve.md are known to the command."""
+    served: list[running.Plan] = []
+    monkeypatch.setattr(running, "run", served.append)
+    document = REPOSITORY / "docs" / "serve.md"
+    (config,) = blocks(document, "json")
+    Path("sources.json").write_text(config)
+    lines = [*blocks(document, "sh"), "comal serve --config sources.json"]
+    for line in lines:
+        result = CliRunner().invoke(root, [*shlex.split(line)[1:], "--lazy"])
+        assert result.exit_code == 0, f"{line}\n{result.output}"
+    assert len(served) == len(lines)
 
 
 def test_remote_python(demo_folder: Path, http_server: HttpServer) -> None:
@@ -46,15 +91,6 @@ def test_remote_python(demo_folder: Path, http_server: HttpServer) -> None:
     origin = http_server.url_for("")
     run_python(REMOTE, {"https://example.org/": origin.rstrip("/") + "/"})
     assert http_server.requests
-
-
-@pytest.mark.usefixtures("workplace")
-def test_readme_commands() -> None:
-    (lines,) = [block for block in blocks(README, "sh") if block.startswith("comal ")]
-    for line in lines.splitlines():
-        program, *arguments = shlex.split(line)
-        result = CliRunner().invoke(root, arguments)
-        assert (program, result.exit_code) == ("comal", 0), f"{line}\n{result.output}"
 
 
 def test_readme_has_the_two_commands() -> None:

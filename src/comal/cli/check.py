@@ -60,16 +60,20 @@ def command(
         with working(f"repairing {source}", style) as progress:
             adapter.repair(source, repair, overwrite=overwrite, progress=progress)
             found = adapter.check(repair, level=level, progress=progress)
-    _print(found, style, more, repair)
+    print_findings(found, style, more, repair)
     if found.errors:
         ctx.exit(1)
 
 
-def _print(
-    found: Findings, style: options.Style, more: dict[str, Any], repaired: str | None
+def print_findings(
+    found: Findings,
+    style: options.Style,
+    more: dict[str, Any] | None = None,
+    repaired: str | None = None,
 ) -> None:
+    """Print the problems of a check, and how many there are."""
     if style.json:
-        print_json({**found.to_dict(), **more})
+        print_json({**found.to_dict(), **(more or {})})
         return
     if found.problems:
         print_rows(

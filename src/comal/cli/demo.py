@@ -19,6 +19,7 @@ from comal import demo
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import print_json, working
+from comal.demo.maps import RASTER, TILES
 
 
 @click.command(
@@ -37,8 +38,8 @@ def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwri
     """Make a small data set and show what can be done with it; needs no network.
 
     Rasters become one TACO archive, which is queried by SQL, box and time; each sample is read
-    back through GDAL by byte range and compared; the archive is checked; pictures are drawn.
-    Without RASTERS a set of scenes is made up.
+    back through GDAL by byte range and compared; the archive is checked; pictures are drawn. One
+    raster becomes RaQuet, and that map tiles in Tapalcatl. Without RASTERS scenes are made up.
     """
     console = Console(highlight=False)
     quiet = style.quiet or style.json
@@ -56,7 +57,7 @@ def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwri
 
 
 def _tell(console: Console, step: Any) -> None:
-    line = Text.assemble((f"{step.title:<9}", "bold cyan"), step.text)
+    line = Text.assemble((f"{step.title:<10}", "bold cyan"), step.text)
     console.print(line, soft_wrap=True)
     if not step.rows:
         return
@@ -65,7 +66,7 @@ def _tell(console: Console, step: Any) -> None:
         table.add_column(Text(name))
     for row in step.rows:
         table.add_row(*(Text(_cell(value)) for value in row))
-    console.print(Padding(table, (0, 0, 0, 9)))
+    console.print(Padding(table, (0, 0, 0, 10)))
 
 
 def _cell(value: Any) -> str:
@@ -78,12 +79,14 @@ def _next(console: Console, result: Any) -> None:
         shlex.quote(str(part))
         for part in (result.archive, result.keys[0], Path(result.keys[0]).name)
     )
+    raster, tiles = (shlex.quote(str(result.folder / name)) for name in (RASTER, TILES))
     lines = (
         f"{comal} info {archive}",
         f"{comal} ls {archive} | head",
         f"{comal} taco sql {archive} 'SELECT id FROM data LIMIT 3'",  # noqa: S608 - shown, not run
         f"{comal} get {archive} {key} -o {name}",
         f"{comal} check {archive}",
+        f"{comal} serve {archive} {raster} {tiles}",
     )
     console.print()
     console.print(Text.assemble(("Look at   ", "bold green"), str(result.sheet)), soft_wrap=True)

@@ -11,7 +11,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import write_bytes
 from comal.errors import ConflictError, shown
-from comal.formats import adapter_of, sniff
+from comal.formats import adapter_of, of_band, sniff
 from comal.storage import parse_href, targets
 
 
@@ -24,18 +24,23 @@ from comal.storage import parse_href, targets
             "comal get https://example.org/scenes.tacozip cusco/image.tif | gdalinfo /vsistdin/",
             "to another program",
         ),
+        ("comal get dem.parquet 10/511/340 --band band_1 -o tile.raw", "the pixels of a tile"),
     ),
 )
 @options.source
 @click.argument("key")
+@options.band
 @options.output_file
 @options.overwrite
-def command(source: str, key: str, output: str | None, *, overwrite: bool) -> None:
+def command(
+    source: str, key: str, band: str | None, output: str | None, *, overwrite: bool
+) -> None:
     """Write the bytes of the leaf KEY of X to standard output or to a file.
 
-    'comal ls' lists the keys. A file appears complete or not at all.
+    'comal ls' lists the keys. A file appears complete or not at all. Of a RaQuet tile they are the
+    pixels of one band, row by row and little-endian.
     """
-    archive = adapter_of(sniff(source).format).archive(source)
+    archive = of_band(adapter_of(sniff(source).format).archive(source), band)
     try:
         if output is not None:
             _refuse_source(source, output)

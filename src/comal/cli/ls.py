@@ -7,7 +7,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import aligned_lines, json_lines, on_terminal, tab_lines, write_bytes
-from comal.formats import adapter_of, sniff
+from comal.formats import adapter_of, of_band, sniff
 
 
 @click.command(
@@ -21,14 +21,15 @@ from comal.formats import adapter_of, sniff
 )
 @options.source
 @click.option("-l", "--long", is_flag=True, help="Also type, object and offset.")
+@options.band
 @options.pass_style
-def command(style: options.Style, source: str, *, long: bool) -> None:
+def command(style: options.Style, source: str, band: str | None, *, long: bool) -> None:
     """List every leaf of X in a fixed order, with the byte range that holds it.
 
     Columns stand between tabs, on a terminal below one another. The size is empty where only a
     request for the leaf itself could tell it: in a folder on a server.
     """
-    archive = adapter_of(sniff(source).format).archive(source)
+    archive = of_band(adapter_of(sniff(source).format).archive(source), band)
     names = ["key", "size", "type", "href", "offset"] if long else ["key", "size"]
     try:
         for table in archive.leaves():

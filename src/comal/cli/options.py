@@ -48,6 +48,8 @@ output_file = click.option(
     "-o", "--output", metavar="FILE", help="Write here instead of to standard output."
 )
 
+band = click.option("--band", metavar="NAME", help="Of a raster with several bands, this one.")
+
 overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace the target when it is there already."
 )

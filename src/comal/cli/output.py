@@ -63,11 +63,19 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def json_lines(table: Any) -> bytes:
-    """A table of texts and integers as JSON, one object a line, without an object per row."""
+    """A table of texts and integers as JSON, one object a line, without an object per row.
+
+    Lists are written as they are, each by itself.
+    """
     parts: list[Any] = []
     for number, name in enumerate(table.column_names):
         parts.append(("{" if number == 0 else ", ") + json.dumps(name) + ": ")
-        parts.append(_json_values(_text(table.column(name)), table.schema.field(name).type))
+        column = table.column(name)
+        if pa.types.is_nested(column.type):
+            texts = [json.dumps(value) for value in column.to_pylist()]
+            parts.append(pa.array(texts, pa.large_string()))
+            continue
+        parts.append(_json_values(_text(column), column.type))
     return _joined([*parts, "}\n"])
 
 

@@ -15,9 +15,12 @@ COMMANDS = {
     "ls": ("comal.cli.ls", "Every leaf of an archive, with its byte range."),
     "get": ("comal.cli.get", "The bytes of one leaf."),
     "check": ("comal.cli.check", "Every problem of an archive; --repair writes a mended copy."),
-    "convert": ("comal.cli.convert", "An archive or a folder of rasters into another container."),
+    "convert": ("comal.cli.convert", "Anything into what it can become."),
+    "serve": ("comal.cli.serve", "Archives on a map, and to any client, over HTTP."),
     "taco": ("comal.cli.taco", "What only TACO can do: create, query, export, join."),
     "tortilla": ("comal.cli.tortilla", "Make, change, cut and join Tortilla files."),
+    "raquet": ("comal.cli.raquet", "Make, query, export, cut and join RaQuet files."),
+    "tapalcatl": ("comal.cli.tapalcatl", "Make, change, extract and join Tapalcatl tilesets."),
 }
 
 
@@ -31,6 +34,9 @@ COMMANDS = {
         ("comal taco create rasters/ scenes.tacozip", "pack a folder of GeoTIFFs into one file"),
         ("comal info https://example.org/scenes.tacozip", "look at an archive on a server"),
         ("comal taco sql scenes.tacozip 'SELECT id FROM data LIMIT 5'", "query it"),
+        ("comal convert dem.tif dem.parquet", "a raster as RaQuet"),
+        ("comal convert tiles.pmtiles tiles/", "map tiles as Tapalcatl"),
+        ("comal serve dem.parquet tiles/ scenes.tacozip", "look at all three on a map"),
     ),
 )
 @click.version_option(__version__, "-V", "--version", prog_name="comal")

@@ -1,4 +1,4 @@
-"""The main job: rasters become one archive that is queried, read, checked and looked at."""
+"""The main job: rasters become archives that are queried, read, checked and looked at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from comal import formats, taco
-from comal.demo import pictures, rasters, scenes
+from comal.demo import maps, pictures, rasters, scenes
 from comal.demo.pictures import Picture
 from comal.demo.rasters import IMAGE, MASK, Material
 from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError
@@ -20,6 +20,8 @@ from comal.storage import targets
 ARCHIVE = "scenes.tacozip"
 SHEET = "contact-sheet.png"
 SEED = 20250101
+MAPPED = f"cusco/{IMAGE}"
+"""Of the made-up scenes the one that becomes a map."""
 _ROWS = 6
 
 
@@ -96,6 +98,7 @@ def run(
             work.read(dataset, material)
             work.check()
             drawn = work.draw(dataset, material)
+        work.map(material)
     return Result(
         target,
         target / ARCHIVE,
@@ -226,6 +229,30 @@ class _Run:
         (self.folder / SHEET).write_bytes(sheet)
         self.step("Pictures", f"{len(drawn)} in {folder}, all together in {self.folder / SHEET}")
         return drawn
+
+    def map(self, material: Material) -> None:
+        """One of the rasters as a table that SQL reads, and as tiles that maps show."""
+        key = MAPPED if MAPPED in material.originals else next(iter(material.originals))
+        source = material.originals[key]
+        try:
+            made = maps.as_raquet(Path(source), self.folder)
+            built = maps.as_tiles(made.path, self.folder)
+        except InvalidInputError as error:
+            self.step("Map", f"{key} is not for maps: {error.what}")
+            return
+        low, high = made.zooms
+        longitude, latitude = made.place
+        self.step(
+            "RaQuet",
+            f"{key} as {made.tiles} tiles of zoom {low} to {high}, one for each "
+            f"Parquet page; at {longitude:.3f},{latitude:.3f} it is {made.values}: {made.path}",
+        )
+        self.step(
+            "Tapalcatl",
+            f"{built.tiles} PNG tiles in {built.archives} ZIP "
+            f"{'archive' if built.archives == 1 else 'archives'}, each found by meta.json alone: "
+            f"{self.folder / maps.TILES}",
+        )
 
 
 def leaf_paths(dataset: Any) -> list[tuple[str, str]]:

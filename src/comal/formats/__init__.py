@@ -9,6 +9,7 @@ import os
 from importlib import import_module
 from typing import Any, cast
 
+from comal.errors import InvalidInputError, shown
 from comal.formats.base import CHECK_LEVELS, LEAF_COLUMNS, Adapter, Archive, Findings, Leaf
 from comal.formats.sniff import FORMATS, Evidence, Format, Found, recognise
 from comal.storage import open_source
@@ -25,6 +26,7 @@ __all__ = [
     "Found",
     "Leaf",
     "adapter_of",
+    "of_band",
     "open_any",
     "recognise",
     "sniff",
@@ -42,6 +44,23 @@ def adapter_of(found: Format) -> Adapter:
     if found.adapter is None:
         raise AssertionError(f"{found.name} is refused before its adapter is asked for")
     return cast("Adapter", import_module(found.adapter))
+
+
+def of_band(archive: Archive, band: str | None) -> Archive:
+    """The archive with one band alone, where its format has bands.
+
+    Raises
+    ------
+    InvalidInputError
+        It has none, or none of that name.
+    """
+    if band is None:
+        return archive
+    with_band = getattr(archive, "with_band", None)
+    if with_band is None:
+        archive.close()
+        raise InvalidInputError("the leaves of this format have no bands", found=shown(band))
+    return cast("Archive", with_band(band))
 
 
 def open_any(href: str | os.PathLike[str]) -> Any:

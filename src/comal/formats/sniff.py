@@ -17,16 +17,23 @@ from comal.errors import (
     shown,
 )
 from comal.limits import KIB
-from comal.plan import Head, Tail
+from comal.plan import ByteRange, Head, Piece, Tail
 from comal.storage import Source
 
 _HEAD = 4 * KIB
 _TAIL = 16 * KIB
+_FOOTER = 256 * KIB
+_PARQUET = b"PAR1"
 _LOCAL_FILE = b"PK\x03\x04"
 _COLLECTION = "COLLECTION.json"
 _TACOCAT_FOLDER = ".tacocat/"
 _TACOCAT = "__TACOCAT__"
-_TILE_NAME = re.compile(rb"[0-9]+/[0-9]+/[0-9]+(@[0-9]x)?\.[a-z]+")
+_META = "meta.json"
+_NUMBER = rb"(0|[1-9][0-9]{0,9})"
+_TILE_NAME = re.compile(
+    _NUMBER + rb"/" + _NUMBER + rb"/" + _NUMBER + rb"(@[0-9]+x)?(\.[0-9A-Za-z_+-]{1,32})?"
+)
+_TILESET_KEYS = (b'"source"', b'"formats"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Evidence:
     head: bytes = b""
     tail: bytes = b""
     names: frozenset[str] = frozenset()
+    footer: bytes = b""
+    """Of a Parquet file the start of its footer, which holds the schema."""
 
     @property
     def first_entry(self) -> bytes | None:
@@ -111,7 +120,22 @@ def gather(source: Source) -> Evidence:
         if not names:
             raise error from None
         return Evidence(source.href, names=names)
-    return Evidence(source.href, head.data, tail.data)
+    return Evidence(source.href, head.data, tail.data, footer=_footer(source, tail))
+
+
+def _footer(source: Source, tail: Piece) -> bytes:
+    """The start of the footer of a Parquet file: with the tail, or by one more request."""
+    if not tail.data.endswith(_PARQUET) or len(tail.data) < 12:
+        return b""
+    size = int.from_bytes(tail.data[-8:-4], "little")
+    start = tail.total - 8 - size
+    if start < len(_PARQUET):
+        return b""
+    wanted = min(size, _FOOTER)
+    if tail.holds(start, wanted):
+        return tail.slice(start, wanted)
+    (piece,) = source.fetch([ByteRange(start, wanted)])
+    return piece.data
 
 
 def _names(source: Source) -> frozenset[str]:
@@ -120,7 +144,11 @@ def _names(source: Source) -> frozenset[str]:
     except ObjectNotFoundError:
         return frozenset()
     except StorageError:
-        places = {_COLLECTION: _COLLECTION, _TACOCAT_FOLDER: _TACOCAT_FOLDER + _COLLECTION}
+        places = {
+            _COLLECTION: _COLLECTION,
+            _TACOCAT_FOLDER: _TACOCAT_FOLDER + _COLLECTION,
+            _META: _META,
+        }
         return frozenset(name for name, href in places.items() if _is_there(source, href))
 
 
@@ -170,22 +198,33 @@ def _taco_v1(evidence: Evidence) -> str | None:
 
 
 def _raquet(evidence: Evidence) -> str | None:
-    """A Parquet file with the columns of RaQuet; their names stand in the footer as they are."""
-    footer = evidence.tail
-    if not footer.endswith(b"PAR1") or not {b"block", b"metadata"} <= set(
-        re.findall(rb"block|metadata", footer)
-    ):
+    """RaQuet 0.1.0: columns block and metadata, and one or more of bytes."""
+    if not evidence.footer:
         return None
-    return "Parquet with the columns block and metadata"
+    # Only Parquet files need a reader of their schema.
+    from comal.formats.parquetschema import columns  # noqa: PLC0415
+
+    found = columns(evidence.footer)
+    if found.get("block") != "int64" or found.get("metadata") != "bytes":
+        return None
+    if "bytes" not in {kind for name, kind in found.items() if name not in {"block", "metadata"}}:
+        return None
+    return "Parquet with the columns block, metadata and bands"
 
 
 def _tapalcatl(evidence: Evidence) -> str | None:
-    if evidence.first_entry is not None and b'"tapalcatl"' in evidence.tail:
+    if _META in evidence.names:
+        return "folder that holds meta.json"
+    if b"PK\x05\x06" in evidence.tail and b'"tapalcatl"' in evidence.tail:
         return "ZIP whose comment names tapalcatl"
     if evidence.first_entry is not None and _TILE_NAME.fullmatch(evidence.first_entry):
         return "ZIP whose first entry is a tile"
-    if evidence.head.lstrip()[:1] == b"{" and b'"tapalcatl"' in evidence.head:
+    text = evidence.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{") and b'"tapalcatl"' in text:
         return "JSON that names tapalcatl"
+    # Documents of 2018 have no version; the template of the archives tells them.
+    if text.startswith(b"{") and b"{z}" in text and all(key in text for key in _TILESET_KEYS):
+        return "JSON with formats and a template of archives"
     return None
 
 
@@ -194,7 +233,7 @@ FORMATS: tuple[Format, ...] = (
     Format("taco-v3", "TACO 3", _taco3),
     Format("taco-v1", "TACO 1", _taco_v1, "comal.formats.tortilla"),
     Format("tortilla", "Tortilla", _tortilla, "comal.formats.tortilla"),
-    Format("raquet", "RaQuet", _raquet),
-    Format("tapalcatl", "Tapalcatl", _tapalcatl),
+    Format("raquet", "RaQuet", _raquet, "comal.formats.raquet"),
+    Format("tapalcatl", "Tapalcatl", _tapalcatl, "comal.formats.tapalcatl"),
 )
 """Every format that comal can name, in the order in which they are tried."""

@@ -15,7 +15,7 @@ from comal.cli.convert.samples import refuse
 from comal.cli.output import done
 from comal.cli.taco.collection import collection_options
 
-_FAMILIES: tuple[str, ...] = ()
+_FAMILIES = ("comal.cli.convert.raquet", "comal.cli.convert.drawn", "comal.cli.convert.tiles")
 """Modules that are asked in turn whether a conversion is theirs; what none takes is of samples."""
 
 
@@ -53,6 +53,10 @@ def _family(source: str, output: str | None) -> _Family | None:
             "comal convert x.tortilla y.tacozip --collection about.yaml",
             "a Tortilla, which says nothing of itself, into TACO 2.0",
         ),
+        ("comal convert dem.tif dem.parquet", "a raster into RaQuet; the other way gives a COG"),
+        ("comal convert tiles.pmtiles tiles/", "PMTiles, MBTiles or loose tiles into Tapalcatl"),
+        ("comal convert tiles/ tiles.mbtiles", "and back"),
+        ("comal convert dem.parquet dem-tiles/", "RaQuet drawn as PNG tiles"),
     ),
 )
 @click.argument("source", metavar="SRC")

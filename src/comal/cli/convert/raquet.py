@@ -1,0 +1,46 @@
+"""``comal convert`` from rasters to RaQuet and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from comal import raquet
+from comal.cli.options import Style
+from comal.cli.output import working
+
+_RASTERS = {
+    ".tif",
+    ".tiff",
+    ".vrt",
+    ".jp2",
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".webp",
+    ".nc",
+    ".img",
+    ".grib",
+    ".grb2",
+    ".asc",
+    ".hgt",
+}
+_TIFF = {".tif", ".tiff"}
+_TABLE = ".parquet"
+
+
+def handles(source: str, output: str) -> bool:
+    """Whether a raster becomes RaQuet, or a RaQuet file a GeoTIFF; told by their names."""
+    before, after = Path(source).suffix.lower(), Path(output).suffix.lower()
+    return (before in _RASTERS and after == _TABLE) or (before == _TABLE and after in _TIFF)
+
+
+def run(source: str, output: str, style: Style, *, overwrite: bool) -> Mapping[str, Any]:
+    """Convert, and tell what was written."""
+    with working(f"converting {source}", style) as progress:
+        if Path(output).suffix.lower() == _TABLE:
+            made = raquet.write(source, output, overwrite=overwrite, progress=progress)
+            return {"from": "raster", "to": "raquet", **made.to_dict()}
+        exported = raquet.to_cog(source, output, overwrite=overwrite, progress=progress)
+        return {"from": "raquet", "to": "cog", **exported.to_dict()}

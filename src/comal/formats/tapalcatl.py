@@ -1,0 +1,134 @@
+"""Tapalcatl 1 and 2 behind the generic commands: an `Archive` over a tileset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal import tapalcatl
+from comal.errors import NotInContainerError, StorageError, shown
+from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.progress import Progress
+from comal.tapalcatl import TileSet
+from comal.tapalcatl.reading.describing import summary
+from comal.tapalcatl.reading.places import OneArchive
+from comal.tapalcatl.wire import parse_name, split_suffix
+
+_COUNTED = 100_000
+"""Archives whose directories are read to count tiles; of more the count is not told."""
+
+
+def reader(href: str | os.PathLike[str]) -> TileSet:
+    """A `comal.tapalcatl.TileSet`."""
+    return tapalcatl.open(href)
+
+
+def archive(href: str) -> TapalcatlArchive:
+    """The tileset or the single archive at `href`."""
+    return TapalcatlArchive(tapalcatl.open(href))
+
+
+def check(href: str, *, level: str, progress: Progress) -> Findings:
+    """Every problem of a tileset."""
+    return tapalcatl.check(href, level=level, progress=progress)
+
+
+def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+    """Write all tiles that can be read into a new tileset: no dead bytes, names once, in order."""
+    with tapalcatl.open(href) as tileset:
+        return tapalcatl.build(
+            tileset, output, times="source", overwrite=overwrite, progress=progress
+        )
+
+
+class TapalcatlArchive:
+    """A tileset, as the generic commands see it. A leaf is a tile, its key the entry's name."""
+
+    def __init__(self, tileset: TileSet) -> None:
+        self.tileset = tileset
+
+    def describe(self) -> dict[str, Any]:
+        """What the document says, and what is counted where archives can be listed."""
+        tileset, metadata = self.tileset, self.tileset.metadata
+        counted = self._counted()
+        return {
+            "version": "1" if tileset.version == 1 else metadata.version,
+            "container": "archive" if isinstance(tileset.places, OneArchive) else "tree",
+            "name": metadata.name,
+            "description": metadata.description,
+            **counted,
+            "bounds": list(tileset.bounds),
+            "minzoom": tileset.min_zoom,
+            "maxzoom": metadata.max_zoom,
+            "formats": {ext: dict(tileset.headers(ext)) for ext in tileset.formats},
+            "scales": sorted({metadata.min_scale, metadata.max_scale}),
+            "metatile": metadata.metatile,
+            "materialized_zooms": list(metadata.materialized_zooms),
+        }
+
+    def leaves(self) -> Iterator[Any]:
+        """Tiles archive by archive, in the order of their bytes."""
+        for table in self.tileset.entries():
+            codes = table["suffix"].combine_chunks().dictionary_encode()
+            types = pa.array([self._type(suffix.as_py()) for suffix in codes.dictionary])
+            columns = [table["key"], table["href"], table["offset"], table["size"]]
+            columns.append(types.take(codes.indices))
+            yield pa.table(columns, list(LEAF_COLUMNS))
+
+    def leaf(self, key: str) -> Leaf:
+        """The tile called `key`; without an extension the first format that is there."""
+        found = self.tileset.entry(*self._place(key))
+        if found is None:
+            raise _absent(key, self.tileset)
+        kind = self._type(found.suffix)
+        return Leaf(key, found.href, found.payload_offset, found.record.csize, kind)
+
+    def blocks(self, key: str) -> Iterator[bytes]:
+        """The bytes of a tile, out of the archive, its checksum compared."""
+        z, x, y, scale, ext = self._place(key)
+        tile = self.tileset.tile(z, x, y, scale=scale, ext=ext)
+        if tile is None:
+            raise _absent(key, self.tileset)
+        yield tile.data
+
+    def close(self) -> None:
+        """Let go of the archives."""
+        self.tileset.close()
+
+    def _type(self, suffix: str) -> str:
+        folded = {name.lower(): v for name, v in self.tileset.headers(split_suffix(suffix)[1])}
+        return folded.get("content-type", "application/octet-stream")
+
+    def _place(self, key: str) -> tuple[int, int, int, float | None, str | None]:
+        found = parse_name(key)
+        if found is None:
+            raise _absent(key, self.tileset)
+        (z, x, y), suffix = found
+        scale, ext = split_suffix(suffix)
+        return z, x, y, (scale if suffix.startswith("@") else None), (ext or None)
+
+    def _counted(self) -> dict[str, Any]:
+        unknown = dict.fromkeys(("count", "archives", "size", "dead_space"))
+        places = self.tileset.places
+        if isinstance(places, OneArchive):
+            return summary(self.tileset.archives.get((0, 0, 0)))
+        try:
+            there = list(places.listed())
+        except StorageError:
+            return unknown
+        if len(there) > _COUNTED:
+            return {**unknown, "archives": len(there)}
+        sums = [summary(self.tileset.archives.get(tile)) for tile in there]
+        return {key: int(np.sum([one[key] for one in sums])) for key in unknown}
+
+
+def _absent(key: str, tileset: TileSet) -> NotInContainerError:
+    return NotInContainerError(
+        "no such tile",
+        where=f"{shown(key)} in {shown(tileset.href, 120)[1:-1]}",
+        hint="'comal ls' lists the tiles",
+    )

@@ -1,0 +1,275 @@
+"""Broken and hostile RaQuet files through every door: right pixels or an error of ours."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from comal import raquet
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    LimitExceededError,
+    UnsupportedVersionError,
+)
+from comal.raquet import CODES
+from tests.attacks.tilereading import Key, commands, held, read_raquet
+from tests.raquet.build import cell
+from tests.raquet.checking.damage import TILES, File, nested, packed, pixels, row_of, sound
+from tests.raquet.checking.test_check import ERRORS, FINE, NESTED, WARNINGS
+
+TRUTH: dict[Key, dict[str, Any]] = {
+    tile: {"band_1": pixels(number)} for number, tile in enumerate(TILES)
+}
+MIDDLE = (3, 5, 2)
+
+
+def bomb(size: int) -> bytes:
+    """A gzip member that grows a thousand times."""
+    return gzip.compress(bytes(size), 9, mtime=0)
+
+
+def with_blob(blob: bytes, **document: Any) -> Callable[[File], None]:
+    def damage(file: File) -> None:
+        row_of(file, MIDDLE)["band_1"] = blob
+        file.document |= document
+
+    return damage
+
+
+def with_rows(count: int) -> Callable[[File], None]:
+    """Many rows with the same small blob in them, by a dictionary."""
+
+    def damage(file: File) -> None:
+        blob = packed(pixels(0))
+        file.rows += [{"block": cell(MIDDLE), "band_1": blob} for _ in range(count)]
+        file.rows.sort(key=lambda row: row["block"])
+        file.settings |= {"use_dictionary": ["band_1"], "max_rows_per_page": 20_000}
+
+    return damage
+
+
+def text(value: Any) -> Callable[[File], None]:
+    def damage(file: File) -> None:
+        file.text = value if isinstance(value, str) else json.dumps(value)
+
+    return damage
+
+
+def document(**change: Any) -> Callable[[File], None]:
+    def damage(file: File) -> None:
+        file.document |= change
+
+    return damage
+
+
+def band(**change: Any) -> Callable[[File], None]:
+    def damage(file: File) -> None:
+        file.document["bands"][0].update(change)
+
+    return damage
+
+
+def nested_column(file: File) -> None:
+    kind = pa.int8()
+    for _ in range(20):
+        kind = pa.list_(kind)
+    file.schema = file.schema.append(pa.field("deep", kind))
+
+
+def many_columns(file: File) -> None:
+    for number in range(2_100):
+        file.schema = file.schema.append(pa.field(f"c{number}", pa.int8()))
+
+
+def many_bands(file: File) -> None:
+    band = file.document["bands"][0]
+    file.document["bands"] = [{**band, "name": f"b{number}"} for number in range(5_000)]
+
+
+def long_json(file: File) -> None:
+    file.document["custom"] = {"text": "x" * (17 << 20)}
+    file.settings["compression"] = "zstd"
+
+
+def footer_of(length: int) -> Callable[[File], None]:
+    """The length of the footer is another one."""
+
+    def damage(file: File) -> None:
+        file.after = lambda data: data[:-8] + struct.pack("<I", length & 0xFFFFFFFF) + b"PAR1"
+
+    return damage
+
+
+def encrypted(file: File) -> None:
+    file.after = lambda data: b"PARE" + data[4:-4] + b"PARE"
+
+
+def huge_tiles(file: File) -> None:
+    """Tiles of 8192 x 8192 pixels of eight bytes, which is over the limit of one."""
+    file.document |= {"block_width": 8192, "block_height": 8192, "width": 16384, "height": 16384}
+    file.document["bands"][0]["type"] = "float64"
+
+
+def huge_window(file: File) -> None:
+    """A file of five small tiles whose document promises the whole world at zoom 26."""
+    file.document |= {
+        "maxresolution": 26,
+        "block_resolution": 26,
+        "bounds": [-180.0, -85.0511287798066, 180.0, 85.0511287798066],
+        "width": 1 << 30,
+        "height": 1 << 30,
+    }
+
+
+def header_of_gzip(file: File) -> None:
+    """A member whose header has no end: the name goes on and on."""
+    row_of(file, MIDDLE)["band_1"] = b"\x1f\x8b\x08\x08" + bytes(6) + b"x" * 100_000
+
+
+def members(file: File) -> None:
+    row_of(file, MIDDLE)["band_1"] = gzip.compress(b"", mtime=0) * 20_000
+
+
+TOO_MUCH = (LimitExceededError, InvalidMetadataError)
+
+BOMBS: dict[str, tuple[Callable[[File], None], bool]] = {
+    "a gzip bomb in a tile": (with_blob(bomb(256 << 20)), True),
+    "a zlib bomb in a tile": (with_blob(zlib.compress(bytes(64 << 20), 9)), True),
+    "a hybrid bomb in a tile": (
+        with_blob(bytes.fromhex("1f8b0800000000000003") + zlib.compress(bytes(64 << 20), 9)),
+        True,
+    ),
+    "twenty thousand empty members": (members, True),
+    "a gzip header without end": (header_of_gzip, True),
+    "a tile that stands there eight thousand times": (with_rows(8_000), True),
+    "metadata of 17 MiB": (long_json, False),
+    "metadata that nest a million deep": (text("[" * 1_000_000), False),
+    "an integer of a million digits": (text('{"version": ' + "9" * 1_000_000 + "}"), False),
+    "five thousand bands without columns": (many_bands, False),
+    "two thousand columns more": (many_columns, False),
+    "a column nested twenty deep": (nested_column, False),
+    "tiles of half a gigabyte": (huge_tiles, True),
+    "a world of 2**60 pixels": (huge_window, True),
+}
+"""Damage, and whether the file can be opened all the same, other tiles being right."""
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_take_no_memory_and_no_time(name: str, tmp_path: Path) -> None:
+    damage, opens = BOMBS[name]
+    file = sound()
+    damage(file)
+    path = file.write(tmp_path / "bomb.parquet")
+    assert path.stat().st_size < 2 << 20
+    with held(memory=160 << 20):
+        found = read_raquet(path, TRUTH)
+    assert found.wrong == []
+    assert found.errors
+    assert all(isinstance(error, TOO_MUCH) for error in found.errors)
+    assert found.opened == opens
+    with held(memory=160 << 20):
+        try:
+            report = raquet.check(path)
+        except TOO_MUCH:
+            pass
+        else:
+            assert not report.ok
+            assert set(report.counts) <= set(CODES)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is done to a file, and what must come of it."""
+
+    damage: Callable[[File], None]
+    error: type[ComalError] | None = None
+    """What opening raises; None where it opens."""
+    code: str | None = None
+    """What a check reports; None when it raises the same."""
+
+
+ATTACKS: dict[str, Attack] = {
+    "footer longer than the file": Attack(footer_of(1 << 30), InvalidMetadataError),
+    "footer of 4 GiB": Attack(footer_of(0xFFFFFFFF), InvalidMetadataError),
+    "footer of no bytes": Attack(footer_of(0), InvalidMetadataError),
+    "encrypted footer": Attack(encrypted, ComalError),
+    "an unknown generation": Attack(document(version="2.0.0"), UnsupportedVersionError),
+    "metadata that are a list": Attack(text([1, 2]), InvalidMetadataError, "raquet-json"),
+    "half a character in the metadata": Attack(
+        band(description="\ud800"), InvalidMetadataError, "raquet-json"
+    ),
+    "a band that would paint the terminal": Attack(band(description="\x1b[31m")),
+    "a band whose name is half a character": Attack(band(name="\ud800"), InvalidMetadataError),
+    "a band whose name ends a line": Attack(band(name="a\nb"), InvalidMetadataError),
+    "NaN for a zoom": Attack(
+        text('{"version": "0.1.0", "minresolution": NaN}'), InvalidMetadataError
+    ),
+    "a float for a zoom": Attack(document(minresolution=2.5), InvalidMetadataError),
+    "a boolean for a zoom": Attack(document(maxresolution=True), InvalidMetadataError),
+    "2**63 tiles": Attack(document(num_blocks=1 << 63), None, "raquet-num-blocks"),
+    "a negative width": Attack(document(width=-32), None, "raquet-number"),
+    "bounds beyond numbers": Attack(document(bounds=[1e308, 0, 2e308, 1]), InvalidMetadataError),
+    "no compression that is known": Attack(document(compression=["gzip"]), InvalidMetadataError),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks(name: str, tmp_path: Path) -> None:
+    attack = ATTACKS[name]
+    file = sound()
+    attack.damage(file)
+    path = file.write(tmp_path / "attack.parquet")
+    with held():
+        found = read_raquet(path, TRUTH)
+    assert found.wrong == []
+    if attack.error is not None:
+        assert not found.opened
+        assert isinstance(found.errors[0], attack.error)
+    exits = commands(path)
+    assert exits["check"][0] != 0 or attack.error is None
+    assert not any("\x1b" in output for _, output in exits.values())
+    if attack.code is not None:
+        assert attack.code in exits["check"][1]
+
+
+CORPUS = {
+    **{f"error: {name}": (sound, damage) for name, (_, damage) in ERRORS.items()},
+    **{f"nested: {name}": (nested, damage) for name, (_, damage) in NESTED.items()},
+    **{f"warning: {name}": (sound, damage) for name, (_, damage) in WARNINGS.items()},
+    **{f"fine: {name}": (sound, damage) for name, damage in FINE.items()},
+    **{f"bomb: {name}": (sound, damage) for name, (damage, _) in BOMBS.items()},
+}
+OTHERS = {
+    # What these say of their pixels is legal, and something else than before.
+    "warning: all bands null",
+}
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_every_door(name: str, tmp_path: Path) -> None:
+    make, damage = CORPUS[name]
+    file = make()
+    damage(file)
+    path = file.write(tmp_path / "file.parquet")
+    with held(memory=160 << 20):
+        found = read_raquet(path, TRUTH)
+    assert found.wrong == [] or name in OTHERS
+    for error in found.errors:
+        assert len(str(error).splitlines()[0].replace(str(path), "")) <= 120
+        assert str(error).isprintable() or "\n" in str(error)
+    exits = commands(path)
+    kind = name.partition(":")[0]
+    assert (exits["check"][0] == 0) == (kind in ("warning", "fine")), exits["check"]
+    if kind == "fine":
+        assert found.errors == []
+        assert exits["info"][0] == exits["ls"][0] == 0

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import shapely
+
+from tests.cli.conftest import Run
+from tests.raquet.build import Plan, noise, stored, write
+
+TILES = [(2, 2, 1), (3, 4, 2), (3, 5, 2)]
+BANDS = (("land", "uint8", 0), ("height", "int16", -1))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    tiles: dict[Any, Any] = {
+        tile: [noise(n), noise(n + 9, "int16")] for n, tile in enumerate(TILES)
+    }
+    return write(tmp_path / "two.parquet", tiles, Plan(bands=BANDS))
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_generic_commands(run: Run, path: Path, tmp_path: Path) -> None:
+    assert json.loads(run("info", path, "--json").stdout)["format"] == "raquet"
+    assert run("ls", path).stdout.splitlines()[0].startswith("2/2/1\t")
+    found = lines(run("ls", path, "--json").stdout)
+    assert [band["name"] for band in found[0]["bands"]] == ["land", "height"]
+    (only,) = lines(run("ls", path, "--json", "--band", "land").stdout)[0]["bands"]
+    assert only == found[0]["bands"][0]
+    result = run("get", path, "3/4/2", "--band", "height")
+    assert result.stdout_bytes == stored(noise(10, "int16"))
+    run("get", path, "3/4/2", "--band", "land", "-o", tmp_path / "tile.raw")
+    assert (tmp_path / "tile.raw").read_bytes() == stored(noise(1))
+    assert "--band" in run("get", path, "3/4/2", code=2).output
+    assert "no such band" in run("ls", path, "--band", "x", code=2).output
+    assert "no such tile" in run("get", path, "3/0/0", "--band", "land", code=3).output
+
+
+def test_bands_are_of_rasters(run: Run, flat: Path) -> None:
+    assert "no bands" in run("ls", flat, "--band", "x", code=2).output
+
+
+def test_check_and_repair(run: Run, path: Path, tmp_path: Path) -> None:
+    assert json.loads(run("check", path, "--json").stdout)["ok"] is True
+    tiles = {tile: [noise(n)] for n, tile in enumerate(TILES)}
+    wrong = write(tmp_path / "wrong.parquet", tiles, Plan(change={"num_blocks": 9}, sort=False))
+    found = json.loads(run("check", wrong, "--json", code=1).stdout)
+    assert found["counts"] == {"raquet-num-blocks": 1}
+    run("check", wrong, "--repair", tmp_path / "right.parquet")
+    assert json.loads(run("check", tmp_path / "right.parquet", "--json").stdout)["total"] == 0
+
+
+def test_check_of_statistics_and_repair(run: Run, tmp_path: Path) -> None:
+    tiles = {tile: [noise(n)] for n, tile in enumerate(TILES)}
+    bands = [{"name": "band_1", "type": "uint8", "nodata": "0", "stats": {"min": 1, "max": 200}}]
+    path = write(tmp_path / "a.parquet", tiles, Plan(change={"bands": bands}))
+    found = json.loads(run("raquet", "check", path, "--json").stdout)
+    assert found["counts"] == {"raquet-statistics-differ": 1}
+    run("raquet", "repair", path, tmp_path / "b.parquet")
+    run("raquet", "repair", path, tmp_path / "b.parquet", code=10)
+    found = json.loads(run("raquet", "check", tmp_path / "b.parquet", "--json").stdout)
+    assert found["total"] == 0
+    wrong = write(tmp_path / "c.parquet", tiles, Plan(change={"num_blocks": 9}))
+    assert "raquet-num-blocks" in run("raquet", "check", wrong, path, code=1).stdout
+
+
+def test_sql(run: Run, path: Path) -> None:
+    query = "SELECT x, raquet_pixel(land, metadata, 3, 5) AS v FROM raster JOIN tiles USING (block)"
+    for more in ((), ("--untrusted",)):
+        found = lines(run("raquet", "sql", path, query, "--json", *more).stdout)
+        assert sorted(row["v"] for row in found) == sorted(float(noise(n)[5, 3]) for n in (1, 2))
+    assert run("raquet", "sql", path, "SELECT count(*) n FROM tiles").stdout == "n\n2\n"
+    run("raquet", "sql", path, "DROP VIEW raster", code=2)
+
+
+def test_stats_and_zones(run: Run, path: Path, tmp_path: Path) -> None:
+    gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
+    (land, height) = lines(run("raquet", "stats", path, "--json").stdout)
+    values = np.stack([noise(1), noise(2)])
+    assert (land["band"], land["sum"]) == ("land", values.sum())
+    assert height["count"] == 512
+    coarse = lines(run("raquet", "stats", path, "--zoom", 2, "--stat", "sum", "--json").stdout)
+    assert coarse[0] == {"band": "land", "sum": float(noise(0).sum())}
+    zones = tmp_path / "zones.parquet"
+    frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(0, 0, 90, 80)], crs=4326)
+    frame.to_parquet(zones)
+    common = ("raquet", "zonal", path, zones, "--band", "land", "--stat", "sum", "--keep", "name")
+    found = lines(run(*common, "--json").stdout)
+    assert found == [{"zone": 0, "name": "a", "land_sum": float(values.sum())}]
+    shares = lines(run(*common, "--json", "--method", "fractional").stdout)
+    assert shares[0]["land_sum"] == pytest.approx(values.sum())
+    assert run(*common).stdout.splitlines()[0] == "zone,name,land_sum"
+
+
+def test_points_and_documents(run: Run, path: Path) -> None:
+    found = json.loads(run("raquet", "point", path, "1", "66", "--json").stdout)
+    assert found.keys() == {"land", "height"}
+    assert found["land"] == noise(1)[0, 0]
+    west = run("raquet", "point", path, "-100.5", "40", "--band", "land", "--json")
+    assert json.loads(west.stdout) == {"land": None}
+    assert json.loads(run("raquet", "inspect", path).stdout)["version"] == "0.1.0"
+    assert len(run("raquet", "inspect", path, "--json").stdout.splitlines()) == 1
+    assert "raquet zonal" in run("raquet", "--help").output

@@ -1,0 +1,89 @@
+"""The commands that make RaQuet files and take them apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from click.testing import CliRunner, Result
+
+import comal.raquet
+from comal.cli.convert import raquet as converting
+from comal.cli.options import Style
+from comal.cli.raquet import command
+from comal.errors import ComalError
+from tests.raquet.writing.sources import noise, utm
+
+
+def _run(*words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return utm(tmp_path / "a.tif", noise((3, 200, 300), "uint8"), nodata=0)
+
+
+def test_create_export_partition_merge(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "a.parquet"
+    said = _run("create", source, made, "--block-size", 32, "--json").output
+    summary: dict[str, Any] = json.loads(said)
+    assert summary["bands"] == ["band_1", "band_2", "band_3"]
+    assert summary["size"] == made.stat().st_size
+    assert "tiles of zooms" in _run("create", source, made, "--overwrite").output
+    assert "pixels of zoom" in _run("export", made, tmp_path / "b.tif").output
+    with rasterio.open(tmp_path / "b.tif") as dataset:
+        assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+    _run("export", made, tmp_path / "c.tif", "--plain", "--band", "band_2", "--zoom", 11)
+    with rasterio.open(tmp_path / "c.tif") as dataset:
+        assert dataset.count == 1
+    _run("export", made, tmp_path / "d.png", "--size", 64)
+    assert (tmp_path / "d.png").read_bytes()[:4] == b"\x89PNG"
+    assert "parts" in _run("partition", made, tmp_path / "parts", "--zoom", 12).output
+    _run("merge", tmp_path / "parts", "-o", tmp_path / "e.parquet")
+    assert (tmp_path / "e.parquet").read_bytes() == made.read_bytes()
+    with pytest.raises(ComalError, match="unknown kind"):
+        _run("export", made, tmp_path / "b.gif")
+
+
+def test_bands_nodata_and_several_rasters(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "a.parquet"
+    _run("create", source, source, made, "--band", "red=1", "--band", "nir=3", "--nodata", "255")
+    with comal.raquet.open(made) as raster:
+        assert [(band.name, band.nodata) for band in raster.bands] == [("red", 255), ("nir", 255)]
+    _run("create", source, made, "--band", "2", "--overwrite", "--compression", "none")
+    with comal.raquet.open(made) as raster:
+        assert raster.metadata.compression is None
+    _run("create", source, made, "--time", "2020-01-01", "--overwrite")
+    with comal.raquet.open(made) as raster:
+        assert raster.times is not None
+    for words in (["--band", "a=1", "--band", "2"], ["--nodata", "nothing"]):
+        result = CliRunner().invoke(command, ["create", str(source), str(made), *words])
+        assert result.exit_code != 0
+        assert words[0] in result.output
+
+
+def test_add_bands(tmp_path: Path, source: Path) -> None:
+    made, other = tmp_path / "a.parquet", utm(tmp_path / "h.tif", noise((200, 300), "float32"))
+    _run("create", source, made)
+    _run("add-bands", made, other, tmp_path / "b.parquet", "--rename", "band_1=height")
+    with comal.raquet.open(tmp_path / "b.parquet") as raster:
+        assert raster.bands[-1].name == "height"
+
+
+def test_convert_knows_rasters_and_raquet_by_name(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "a.parquet"
+    assert converting.handles(str(source), str(made))
+    assert converting.handles(str(made), "b.tif")
+    assert not converting.handles("folder", str(made))
+    assert not converting.handles(str(made), "b.tacozip")
+    quiet = Style(quiet=True)
+    assert converting.run(str(source), str(made), quiet, overwrite=False)["to"] == "raquet"
+    back = converting.run(str(made), str(tmp_path / "b.tif"), quiet, overwrite=False)
+    assert back["to"] == "cog"
+    with rasterio.open(tmp_path / "b.tif") as dataset:
+        assert np.prod(dataset.shape) > 60_000

@@ -1,0 +1,142 @@
+"""Commands of the group ``comal tapalcatl`` that write."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from comal import tapalcatl
+from comal.cli.convert import tiles as family
+from comal.cli.options import Style
+from tests.cli.conftest import Run
+from tests.tapalcatl.making import (
+    PNG,
+    payload,
+    pyramid,
+    read_mbtiles,
+    read_pmtiles,
+    unzipped,
+    write_mbtiles,
+)
+
+TILES = pyramid(3)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_mbtiles(tmp_path / "a.mbtiles", TILES, [("name", "n"), ("format", "png")])
+
+
+@pytest.fixture
+def tree(run: Run, source: Path, tmp_path: Path) -> Path:
+    run("tapalcatl", "create", source, tmp_path / "set")
+    return tmp_path / "set"
+
+
+def test_create(run: Run, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    result = run("tapalcatl", "create", source, out, "--metatile", "1", "--materialized", "0,2")
+    assert result.stdout.startswith(f"{out}: 85 tiles in 17 archives, ")
+    run("tapalcatl", "create", source, out, code=10)
+    again = run("tapalcatl", "create", source, out, "--overwrite", "--json", "--name", "other")
+    found = json.loads(again.stdout)
+    assert (found["tiles"], found["min_zoom"], found["max_zoom"]) == (85, 0, 3)
+    assert json.loads((out / "meta.json").read_text())["name"] == "other"
+    run("tapalcatl", "create", source, tmp_path / "no", "--materialized", "x", code=2)
+    run("tapalcatl", "create", tmp_path / "absent", tmp_path / "no", code=3)
+
+
+def test_create_generation_1(run: Run, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "t1"
+    run("tapalcatl", "create", source, out, "--generation", "1", "--layer", "all", "-q")
+    assert (out / "all" / "1" / "0" / "1.zip").is_file()
+    assert not (out / "meta.json").exists()
+
+
+def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.png"
+    new.write_bytes(PNG + b"new")
+    result = run("tapalcatl", "put", tree, "--tile", f"3/1/1={new}", "--json")
+    assert json.loads(result.stdout)["replaced"] == 1
+    assert unzipped_tile(tree) == PNG + b"new"
+    dry = json.loads(run("tapalcatl", "compact", tree, "--dry-run", "--json").stdout)
+    assert dry["dead"] > len(TILES) * 46
+    result = run("tapalcatl", "delete", tree, "3/1/1", "3/1/1", "9/1/1")
+    assert result.stdout == f"{tree}: 1 entries deleted, 1 tiles were not there\n"
+    assert json.loads(run("tapalcatl", "compact", tree, "--json").stdout)["saved"] > dry["dead"]
+    archive = tree / "0" / "0" / "0.zip"
+    whole = archive.read_bytes()
+    archive.write_bytes(whole + b"torn")
+    result = run("tapalcatl", "recover", archive)
+    assert result.stdout == f"{archive}: 4 bytes cut off\n"
+    assert archive.read_bytes() == whole
+    run("tapalcatl", "put", tree, code=2)
+    run("tapalcatl", "put", tree, "--tile", "3/1/1", code=2)
+    run("tapalcatl", "put", tree, "--tile", f"3/1={new}", code=2)
+
+
+def unzipped_tile(tree: Path) -> bytes:
+    with tapalcatl.open(tree) as tileset:
+        tile = tileset.tile(3, 1, 1)
+    assert tile is not None
+    return tile.data
+
+
+def test_put_of_a_file(run: Run, tree: Path, tmp_path: Path) -> None:
+    more = write_mbtiles(tmp_path / "more.mbtiles", {(4, 1, 1): payload(4, 1, 1)})
+    run("tapalcatl", "put", tree, more)
+    with tapalcatl.open(tree) as tileset:
+        assert tileset.max_zoom == 4
+        assert tileset.tile(4, 1, 1) is not None
+
+
+def test_metadata(run: Run, tree: Path) -> None:
+    assert run("tapalcatl", "metadata", tree, "name").stdout == "n\n"
+    assert json.loads(run("tapalcatl", "metadata", tree).stdout)["maxzoom"] == 3
+    result = run(
+        "tapalcatl", "metadata", tree, "--set", "name=m", "--set", "x=[1]", "--set", "y=2.5"
+    )
+    assert "name, x, y changed" in result.stdout
+    meta = json.loads((tree / "meta.json").read_text())
+    assert (meta["name"], meta["x"], meta["y"]) == ("m", [1], 2.5)
+    run("tapalcatl", "metadata", tree, "--unset", "x")
+    run("tapalcatl", "metadata", tree, "x", code=2)
+    run("tapalcatl", "metadata", tree, "--set", "metatile=4", code=2)
+
+
+def test_reshaping(run: Run, tree: Path, tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    run("tapalcatl", "split", tree, parts, "--zooms", "0-1", "--zooms", "2-3")
+    assert sorted(path.name for path in parts.iterdir()) == ["z0-1", "z2-3"]
+    run("tapalcatl", "merge", parts / "z0-1", parts / "z2-3", "-o", tmp_path / "again")
+    assert unzipped(tmp_path / "again") == unzipped(tree)
+    run("tapalcatl", "remetatile", tree, tmp_path / "new", "--materialized", "0,1")
+    assert unzipped(tmp_path / "new") == unzipped(tree)
+    run("tapalcatl", "split", tree, parts, code=2)
+    run("tapalcatl", "split", tree, parts, "--zooms", "a-b", code=2)
+
+
+def test_export(run: Run, tree: Path, tmp_path: Path) -> None:
+    run("tapalcatl", "export", tree, tmp_path / "b.mbtiles")
+    run("tapalcatl", "export", tree, tmp_path / "b.pmtiles")
+    result = run("tapalcatl", "export", tree, tmp_path / "loose", "--scheme", "tms")
+    assert result.stdout == f"{tmp_path / 'loose'}: 85 tiles\n"
+    assert read_mbtiles(tmp_path / "b.mbtiles") == TILES == read_pmtiles(tmp_path / "b.pmtiles")
+    assert (tmp_path / "loose" / "3" / "0" / "7.png").read_bytes() == TILES[3, 0, 0]
+
+
+def test_convert(source: Path, tmp_path: Path) -> None:
+    quiet = Style(quiet=True)
+    steps = [source] + [
+        tmp_path / name for name in ("set", "b.pmtiles", "set2", "loose", "c.mbtiles", "set3")
+    ]
+    for before, after in pairwise(steps):
+        assert family.handles(str(before), str(after))
+        assert family.run(str(before), str(after), quiet, overwrite=False)["tiles"] == 85
+    assert unzipped(tmp_path / "set3") == unzipped(tmp_path / "set")
+    assert (tmp_path / "loose" / "3" / "0" / "0.png").is_file()
+    for other, target in (("a.tif", "b"), ("a.tacozip", "b.tacozip"), (str(tmp_path), "b")):
+        assert not family.handles(other, target)

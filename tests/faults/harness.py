@@ -1,0 +1,128 @@
+"""Run an operation with a fault at one of its calls that change files, and see what is left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import REPOSITORY
+
+COUNT, KILL, NO_SPACE, IO_ERROR, INTERRUPT, SHORT = range(6)
+KINDS = {"kill": KILL, "ENOSPC": NO_SPACE, "EIO": IO_ERROR, "EINTR": INTERRUPT, "short": SHORT}
+_WRITES = ("write", "pwrite", "pwrite64", "writev")
+_RESTARTED = (*_WRITES, "open", "open64", "openat", "openat64", "fsync", "ftruncate", "ftruncate64")
+_STRUCK = {INTERRUPT: _RESTARTED, SHORT: _WRITES}
+"""Calls that can be interrupted, and that can be short."""
+REMOVALS = ("unlink", "unlinkat", "rmdir")
+_FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an operation."""
+
+    how: str
+    """``done``, ``error`` of ours, ``foreign`` error, or ``killed``."""
+    calls: Sequence[str] = ()
+    """Names of the calls that change files, from a run without a fault."""
+    struck: str = ""
+    """The call in which the fault happened; empty when there was none."""
+    error: str = ""
+    text: str = ""
+
+
+class Faults:
+    """A process that runs operations with faults."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, operation: str, folder: Path, kind: int = COUNT, at: int = 0) -> Outcome:
+        """Run ``module:function`` on a folder; the fault comes at call `at`, counted from 1."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        job = {"operation": operation, "folder": str(folder), "kind": kind, "at": at}
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the process that runs operations has ended"
+        return Outcome(**json.loads(line))
+
+
+@contextmanager
+def faults(build: Path) -> Iterator[Faults]:
+    """Build the library in a folder and start the process; skip where there is no compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        reason = "faults are put in by a library for Linux, which needs a C compiler"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    library = build / "inject.so"
+    source = Path(__file__).with_name("inject.c")
+    subprocess.run(
+        [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"],
+        check=True,
+        capture_output=True,
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.serving"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(REPOSITORY)},
+    )
+    try:
+        yield Faults(process)
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+def chosen(calls: Sequence[str], name: str, count: int) -> Iterator[tuple[str, int, int]]:
+    """Name and number of each kind of fault with a call for it, counted from 1.
+
+    All of few calls; the first and last of many and a sample of the others.
+    """
+    for kind, number in KINDS.items():
+        hit = [at for at, call in enumerate(calls, 1) if call in _STRUCK.get(number, (call,))]
+        if not _FULL and len(hit) > count:
+            edges = hit[:1] + hit[-3:]
+            middle = hit[1:-3]
+            hit = sorted(edges + random.Random(name + kind).sample(middle, count - len(edges)))
+        for at in hit:
+            yield kind, number, at
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """All files below a folder with the digests of their bytes."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def visible(files: dict[str, Any]) -> dict[str, Any]:
+    """Those of which no part of the path is hidden."""
+    return {
+        name: value
+        for name, value in files.items()
+        if not any(part.startswith(".") for part in name.split("/"))
+    }

@@ -1,0 +1,90 @@
+"""What is done to a folder while faults happen; each is done again to see that it can be.
+
+Sources stand beside the folder, where no fault strikes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from comal import raquet, tapalcatl
+from tests.tapalcatl.making import PNG, listed, pyramid
+
+NEW = PNG + b"a new tile"
+PUT = [(0, 0, 0, NEW), (3, 2, 2, NEW), (3, 7, 7, b"{}" * 40)]
+DELETED = [(3, 2, 2), (2, 0, 0), (1, 1, 1)]
+
+
+def source_of(folder: str) -> Path:
+    """The raster that is converted."""
+    return Path(folder).parent / "source.tif"
+
+
+def write_raquet(folder: str, **options: Any) -> None:
+    source = source_of(folder)
+    raquet.write(source, Path(folder) / "out.parquet", block_size=32, row_group_size=16, **options)
+
+
+def replace_raquet(folder: str) -> None:
+    write_raquet(folder, overwrite=True, compression=None)
+
+
+def partition_raquet(folder: str) -> None:
+    raquet.partition(Path(folder).parent / "whole.parquet", Path(folder) / "parts", zoom=6)
+
+
+def export_raquet(folder: str) -> None:
+    raquet.to_geotiff(Path(folder).parent / "whole.parquet", Path(folder) / "out.tif")
+
+
+def build(folder: str, **options: Any) -> None:
+    tapalcatl.build(
+        listed(pyramid(3)),
+        Path(folder) / "out",
+        metatile=2,
+        materialized_zooms=[0, 2],
+        name="a name",
+        **options,
+    )
+
+
+def build_from_file(folder: str) -> None:
+    tapalcatl.build(
+        Path(folder).parent / "source.mbtiles",
+        Path(folder) / "out",
+        metatile=2,
+        materialized_zooms=[0, 2],
+    )
+
+
+def replace_tileset(folder: str) -> None:
+    build(folder, overwrite=True, compression="deflate")
+
+
+def put(folder: str) -> None:
+    tapalcatl.put(Path(folder) / "out", PUT)
+
+
+def put_into_archive(folder: str) -> None:
+    tapalcatl.put(Path(folder) / "out/2/0/0.zip", [(3, 2, 2, NEW), (3, 3, 3, NEW)])
+
+
+def delete(folder: str) -> None:
+    tapalcatl.delete(Path(folder) / "out", DELETED)
+
+
+def compact(folder: str) -> None:
+    tapalcatl.compact(Path(folder) / "out")
+
+
+def edit(folder: str) -> None:
+    tapalcatl.edit_metadata(Path(folder) / "out", {"name": "b"})
+
+
+def to_mbtiles(folder: str) -> None:
+    tapalcatl.to_mbtiles(Path(folder).parent / "tiles", Path(folder) / "out.mbtiles")
+
+
+def to_pmtiles(folder: str) -> None:
+    tapalcatl.to_pmtiles(Path(folder).parent / "tiles", Path(folder) / "out.pmtiles")

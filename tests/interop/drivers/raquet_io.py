@@ -1,0 +1,62 @@
+"""Run by the interpreter of raquet-io: validate and export our files, convert rasters to theirs.
+
+Standard input is a list of jobs, ``{"do": "validate" | "export" | "convert", "from": ..., "to":
+..., "options": {...}}``; standard output is an answer to each, or ``{"error": traceback}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import traceback
+from typing import Any
+
+from osgeo import gdal  # type: ignore[import-not-found]
+
+if not hasattr(gdal, "GDT_Int8"):
+    # The package wants its name, which bindings have had since 3.7; of files none has the type.
+    gdal.GDT_Int8 = 14
+
+from raquet import (  # type: ignore[import-not-found]
+    raquet2geotiff,
+    raster2raquet,
+    validate,
+)
+
+
+def convert(job: dict[str, Any]) -> None:
+    options = job.get("options", {})
+    raster2raquet.main(
+        job["from"],
+        job["to"],
+        raster2raquet.ZoomStrategy(options.get("zoom", "auto")),
+        raster2raquet.ResamplingAlgorithm("near"),
+        options["block_zoom"],
+        **options.get("more", {}),
+    )
+
+
+def answer(job: dict[str, Any]) -> Any:
+    if job["do"] == "validate":
+        found = validate.validate_raquet(job["from"])
+        return {"valid": found.is_valid, "errors": found.errors, "warnings": found.warnings}
+    if job["do"] == "export":
+        raquet2geotiff.main(job["from"], job["to"])
+    else:
+        convert(job)
+    return {}
+
+
+def main() -> None:
+    answers: list[Any] = []
+    for job in json.load(sys.stdin):
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                answers.append(answer(job))
+            except Exception:  # noqa: BLE001 - whatever the package raises is the answer
+                answers.append({"error": traceback.format_exc()})
+    json.dump(answers, sys.stdout)
+
+
+main()

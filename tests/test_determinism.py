@@ -1,0 +1,84 @@
+"""The same input gives the same bytes, whatever the surroundings of the process are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.raquet.writing.sources import noise, on_grid, utm
+from tests.support import REPOSITORY
+from tests.tapalcatl.making import sparse, write_mbtiles
+
+PROGRAM = """
+import os, sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from comal import raquet, tapalcatl
+folder, umask, workers = sys.argv[1], int(sys.argv[2], 8), int(sys.argv[3])
+os.umask(umask)
+with ThreadPoolExecutor(workers) as executor:
+    for name, options in (("grid", {}), ("utm", {"resampling": "bilinear"})):
+        for version in ("0.1.0", "0.5.0"):
+            raquet.write(
+                os.path.join("..", name + ".tif"),
+                os.path.join(folder, f"{name}-{version}.parquet"),
+                block_size=64, spec_version=version, executor=executor, **options,
+            )
+    tapalcatl.build(
+        os.path.join("..", "source.mbtiles"), os.path.join(folder, "tiles"), executor=executor
+    )
+    tapalcatl.put(os.path.join(folder, "tiles"), [(4, 3, 3, b"{}" * 90), (0, 0, 0, b"[1]")])
+    tapalcatl.to_pmtiles(os.path.join(folder, "tiles"), os.path.join(folder, "a.pmtiles"))
+"""
+SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
+    ({"TZ": "UTC", "LANG": "C", "PYTHONHASHSEED": "0"}, "022", 1),
+    ({"TZ": "Pacific/Kiritimati", "LANG": "C.UTF-8", "PYTHONHASHSEED": "1"}, "077", 3),
+    ({"TZ": "America/St_Johns", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "random"}, "000", 8),
+    ({"GDAL_NUM_THREADS": "ALL_CPUS", "OMP_NUM_THREADS": "1", "HOME": "/nowhere"}, "027", 2),
+]
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """One SHA-256 for each file that was written."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sources")
+    on_grid(root / "grid.tif", noise((2, 300, 420), "uint16"), nodata=0)
+    utm(root / "utm.tif", noise((1, 300, 300), "float32"))
+    write_mbtiles(root / "source.mbtiles", sparse(400, 7, kind="json"), [("name", "Łódź")])
+    return root
+
+
+def test_one_digest_in_all_surroundings(sources: Path) -> None:
+    found = []
+    for number, (variables, umask, workers) in enumerate(SURROUNDINGS):
+        # Each from a folder of its own, with modification times of its own.
+        home = sources / f"cwd {number}"
+        home.mkdir()
+        for path in sources.glob("*.*"):
+            os.utime(path, (number * 10**8, number * 10**8))
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(home), umask, str(workers)],
+            cwd=home,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **variables},
+            check=True,
+            timeout=120,
+        )
+        found.append(digest(home))
+    assert len(found[0]) > 10
+    assert {"grid-0.1.0.parquet", "utm-0.5.0.parquet", "tiles/meta.json", "a.pmtiles"} <= set(
+        found[0]
+    )
+    assert all(one == found[0] for one in found)
