@@ -155,7 +155,7 @@ def all_distinct(keys: Any) -> bool:
     if parts == 1:
         return bool(pc.count_distinct(keys).as_py() == len(keys))
     wide = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
-    ends = np.frombuffer(keys.buffers()[1], np.int64 if wide else np.int32)
+    ends: Any = np.frombuffer(keys.buffers()[1], np.int64 if wide else np.int32)
     ends = ends[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"\0", np.uint8)
     # The bytes at the end differ most; whatever they are, equal keys fall into one part.

@@ -240,24 +240,24 @@ def test_batches_of_an_iterator_can_be_read_once(tmp_path: Path) -> None:
         create(taco, tmp_path / "c")
 
 
-@pytest.mark.parametrize("what", ["sample", "meta", "table", "collection", "more"])
-def test_a_folder_that_is_not_what_was_written_is_not_published(tmp_path: Path, what: str) -> None:
-    def spoil(done: int, total: int | None, step: str) -> None:
-        if step != "verify":
+@pytest.mark.parametrize("part", ["sample", "meta", "table", "collection", "more"])
+def test_a_folder_that_is_not_what_was_written_is_not_published(tmp_path: Path, part: str) -> None:
+    def spoil(done: int, total: int | None, what: str) -> None:
+        if what != "verify":
             return
         (root,) = (path for path in tmp_path.iterdir() if path.is_dir())
-        if what == "sample":
+        if part == "sample":
             next(
                 path
                 for path in (root / "DATA").rglob("*")
                 if path.is_file() and path.name != "__meta__"
             ).unlink()
-        elif what == "meta":
+        elif part == "meta":
             next((root / "DATA").rglob("__meta__")).unlink()
-        elif what == "table":
+        elif part == "table":
             table = root / "METADATA" / "level1.parquet"
             table.write_bytes((root / "METADATA" / "level0.parquet").read_bytes())
-        elif what == "collection":
+        elif part == "collection":
             path = root / "COLLECTION.json"
             path.write_bytes(path.read_bytes().replace(b'"id"', b'"ID"', 1))
         else:
