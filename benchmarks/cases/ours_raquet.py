@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_raquet import POINTS, READS, _checksum, cells_of, places, window_of
+from peer_raquet import END, POINTS, READS, _checksum, cells_of, places, window_of
 
 from comal import raquet
 from comal.grid import lonlat_to_xy, quadbin
@@ -30,7 +30,7 @@ def _tiles(directory: str, name: str, count: int) -> dict[str, Any]:
     started = time.perf_counter()
     with raquet.open(path) as file:
         band = file.metadata.bands[0].name
-        found = [file.raw_blob(z, x, y, band) for z, x, y in wanted]
+        found = [(file.raw_blob(z, x, y, band) or b"")[-END:] for z, x, y in wanted]
     return {"seconds": (time.perf_counter() - started) / count, "check": _checksum(found)}
 
 

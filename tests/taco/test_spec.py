@@ -143,3 +143,9 @@ def test_field_schema_has_three_values_per_stored_column() -> None:
 )
 def test_versions(version: object, readable: bool) -> None:
     assert spec.version_is_readable(version) is readable
+
+
+def test_tasks_that_are_no_list_are_one_problem() -> None:
+    for tasks in (True, 7, {"classification": 1}):
+        found = [one for one in collection_problems({"tasks": tasks}) if "tasks" in one.place]
+        assert [one.severity for one in found] == ["error"]

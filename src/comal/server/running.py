@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ SERVERS = ("granian", "uvicorn")
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
 """Drivers of GDAL that follow references to other files and hosts: no worker has them."""
 _STOP_SECONDS = 30
-_LOOKED_AT = 5
+_LOOKED_AT = 2
 """Seconds between two looks at how much memory workers take."""
 _SPARE = 512
 """MiB of address space that stacks and buffers of threads take and do not fill."""
@@ -130,14 +130,15 @@ def run(plan: Plan) -> None:
         raise InvalidInputError("no such server", found=plan.server, expected=", ".join(SERVERS))
     check_address(plan.host, plan.port)
     os.environ.setdefault("GDAL_SKIP", _SKIPPED)
-    with tempfile.TemporaryDirectory(prefix="comal-serve-") as board:
-        alone = plan.workers == 1 and plan.max_memory is None
+    alone = plan.workers == 1 and plan.max_memory is None
+    shared = nullcontext() if alone else tempfile.TemporaryDirectory(prefix="comal-serve-")
+    with shared as board:
         os.environ[VARIABLE] = json.dumps(
             {
                 "sources": dict(plan.sources),
                 "options": dict(plan.options),
                 "max_memory": plan.max_memory,
-                "board": None if alone else board,
+                "board": board,
             }
         )
         (_run_granian if plan.server == "granian" else _run_uvicorn)(plan)

@@ -110,12 +110,11 @@ class Decoder:
     def _columns(self) -> dict[str, Any]:
         ways = self._ways
         fast = [*ways.whole, *ways.dictionaries]
+        jobs = [partial(self._by_batches, name) for name in ways.slow]
+        if fast or not self._names:
+            jobs.insert(0, partial(self._at_once, fast))
         rows = int(self._footer.layout.rows[np.array(self._groups, np.int64)].sum())
-        side_by_side = rows >= _PARALLEL and len(self._names) > 1
-        shares = [fast[first::_THREADS] for first in range(_THREADS)] if side_by_side else [fast]
-        jobs = [partial(self._at_once, share) for share in shares if share or not self._names]
-        jobs += [partial(self._by_batches, name) for name in ways.slow]
-        if not side_by_side:
+        if len(jobs) == 1 or rows < _PARALLEL:
             return dict(pair for job in jobs for pair in job())
         with ThreadPoolExecutor(_THREADS, "comal-decode") as pool:
             futures = [pool.submit(job) for job in jobs]
@@ -183,9 +182,6 @@ class Decoder:
         return max(1, min(rows, self._limits.leaf_bytes // _SHARE // self._ways.widest))
 
     # -- decoding ----------------------------------------------------------------------------------
-    #
-    # Arrow decodes in the thread that asks: its own pool has brought the process down when one
-    # column of a broken file failed while others were still being decoded.
 
     def _reader(self, dictionaries: Sequence[str]) -> Any:
         file = SpanFile(self._source, self._footer.span, [self._footer.tail, *self._pieces])
@@ -201,9 +197,7 @@ class Decoder:
     def _at_once(self, names: Sequence[str]) -> Columns:
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(self._ways.dictionaries)
-            table = reader.read_row_groups(
-                self._groups, columns=list(names), use_threads=False
-            ).select(list(names))
+            table = reader.read_row_groups(self._groups, columns=list(names)).select(list(names))
             self._check_rows(table.num_rows)
         size = table.nbytes + sum(spread_bytes(batch) for batch in table.to_batches())
         self._take(size)
@@ -233,9 +227,7 @@ class Decoder:
         found = 0
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(dictionaries)
-            batches = reader.iter_batches(
-                rows, row_groups=self._groups, columns=list(names), use_threads=False
-            )
+            batches = reader.iter_batches(rows, row_groups=self._groups, columns=list(names))
         while True:
             with translated(BROKEN, "Parquet file is broken", where=self._where):
                 batch = next(batches, None)

@@ -175,7 +175,8 @@ def collection_problems(document: Mapping[str, Any], *, where: str = COLLECTION)
     for key in ("licenses", "tasks"):
         _check_texts(document.get(key), key, report, required=True)
     _check_texts(document.get("keywords"), "keywords", report, required=False)
-    for name in document.get("tasks") or ():
+    tasks = document.get("tasks")
+    for name in tasks if isinstance(tasks, list | tuple) else ():
         if isinstance(name, str) and name and name not in TASKS:
             report("tasks", f"{name!r} is a name that other tools do not know", "warning")
     _check_contacts(document.get("providers"), "providers", report, required=True)
