@@ -147,5 +147,5 @@ def test_versions(version: object, readable: bool) -> None:
 
 def test_tasks_that_are_no_list_are_one_problem() -> None:
     for tasks in (True, 7, {"classification": 1}):
-        found = [one for one in collection_problems({"tasks": tasks}) if "tasks" in one.place]
+        found = [one for one in spec.collection_problems({"tasks": tasks}) if "tasks" in one.place]
         assert [one.severity for one in found] == ["error"]
