@@ -24,9 +24,13 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Debian's chromium, without a window."""
+    """Debian's chromium, without a window.
+
+    Only for one module: while it is there an event loop runs in this thread, and the tests of
+    other modules start loops of their own.
+    """
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         reason = "no chromium is installed; apt-get install chromium, or sh scripts/system-packages"

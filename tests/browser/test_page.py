@@ -148,7 +148,10 @@ def test_the_first_source_lies_above_the_others(show: Any, sources: Path, tmp_pa
 def test_a_raster_is_drawn_hovered_and_restyled(show: Any, sources: Path) -> None:
     page = show(sources / "ramp.parquet", at="1/0/0")
     dark, bright = (68, 1, 84), (253, 231, 37)
-    left, right = settles(page, (420, 360), lambda c: c[2] > 80), pixel(page, (1000, 360))
+    left, right = (
+        settles(page, (420, 360), lambda c: c[2] > 80 and c[2] > c[1]),
+        pixel(page, (1000, 360)),
+    )
     assert left[2] > left[1]
     page.mouse.move(550, 360)
     page.locator("#readout", has_text=re.compile(r"ramp \d+\.?\d* m")).wait_for()
@@ -399,7 +402,7 @@ def test_dark_and_light(show: Any, sources: Path, page: Page) -> None:
     page.emulate_media(color_scheme="dark")
     show(sources / "halves", at="4/0/0")
     surface = "getComputedStyle(document.querySelector('.panel')).backgroundColor"
-    assert page.evaluate(surface) == "rgb(23, 34, 42)"
+    assert page.evaluate(surface) == "rgb(38, 33, 29)"
     page.get_by_role("button", name="Dark colours").click()
     assert page.evaluate(surface) == "rgb(255, 255, 255)"
     page.reload()
