@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from pathlib import Path
@@ -169,6 +170,7 @@ def test_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_descriptor_stays(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
+    gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     source = storage.open_source(tmp_path)
     source.fetch([Head(1, "a")] * 5)
@@ -177,7 +179,8 @@ def test_no_descriptor_stays(tmp_path: Path) -> None:
             source.fetch([Head(1, name)])
     with pytest.raises(ShortReadError):
         source.fetch([ByteRange(5, 50, "a")])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # Others in this process may let go of theirs meanwhile.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_a_sparse_file_beyond_four_gigabytes(tmp_path: Path) -> None:

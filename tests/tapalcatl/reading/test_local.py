@@ -45,6 +45,7 @@ def data_of(tileset: TileSet, *place: int) -> bytes | None:
 
 
 def descriptors() -> int:
+    gc.collect()  # what earlier tests have left behind is none of ours
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -128,7 +129,7 @@ def test_files_close_without_a_word(tmp_path: Path) -> None:
         assert data_of(tileset, 0, 0, 0) is not None
         del tileset
         gc.collect()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def _in_child(tileset: TileSet, queue: multiprocessing.Queue[bytes | None]) -> None:
