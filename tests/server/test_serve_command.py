@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from comal.cli.serve import command
-from comal.errors import ComalError, ObjectNotFoundError
+from comal.errors import ComalError, MissingExtraError, ObjectNotFoundError
 from comal.server import running
 from comal.server.making import app
 from comal.server.settings import RequestLimits
@@ -134,3 +134,13 @@ def test_what_is_not_there_is_said_at_once(
     assert isinstance(serve().exception, ComalError)
     printed = serve(str(archives["dem"]), "--lazy", "--json")
     assert json.loads(printed.stdout) == {"url": "http://127.0.0.1:8000/", "sources": ["dem"]}
+
+
+def test_nothing_is_announced_without_a_server(
+    archives: dict[str, Path], plans: list[running.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "find_spec", lambda _: None)
+    result = serve(str(archives["dem"]))
+    assert isinstance(result.exception, MissingExtraError)
+    assert "serving" not in result.output
+    assert plans == []

@@ -125,6 +125,7 @@ def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> 
     """Serve until told to stop."""
     from comal.server import opening, running, slots  # noqa: PLC0415 - brings the formats
 
+    running.check_server(given["server"])
     named = _named(sources, given.pop("config"))
     found = slots.places(named)
     if not given.pop("lazy"):

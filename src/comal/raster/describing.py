@@ -172,7 +172,7 @@ def open_origin(origin: FileOrigin, where: str, limits: Limits = DEFAULT_LIMITS)
         dataset = DatasetReader(origin.path, driver=drivers, sharing=False, **extra)
         try:
             _check_blocks(dataset, limits, where)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else would close the dataset
             dataset.close()
             raise
     return dataset

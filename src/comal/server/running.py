@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,7 @@ def run(plan: Plan) -> None:
     MissingExtraError
         The server is not installed.
     """
-    if plan.server not in SERVERS:
-        raise InvalidInputError("no such server", found=plan.server, expected=", ".join(SERVERS))
+    check_server(plan.server)
     check_address(plan.host, plan.port)
     os.environ.setdefault("GDAL_SKIP", _SKIPPED)
     alone = plan.workers == 1 and plan.max_memory is None
@@ -142,6 +142,22 @@ def run(plan: Plan) -> None:
             }
         )
         (_run_granian if plan.server == "granian" else _run_uvicorn)(plan)
+
+
+def check_server(name: str) -> None:
+    """Refuse a server that is not installed, before anything is told or opened.
+
+    Raises
+    ------
+    InvalidInputError
+        A server that is not known.
+    MissingExtraError
+        The server is not installed.
+    """
+    if name not in SERVERS:
+        raise InvalidInputError("no such server", found=name, expected=", ".join(SERVERS))
+    if find_spec(name) is None:
+        raise MissingExtraError.of(name, "server", f"comal serve --server {name}")
 
 
 def check_address(host: str, port: int) -> None:

@@ -206,7 +206,7 @@ def connect(
         for name, one in wanted.items():
             files[name] = opened(one, config, limits)
         return RaquetConnection(files, threads=threads, memory_limit=memory_limit, limits=limits)
-    except BaseException:
+    except BaseException:  # also on Ctrl-C: the files must not stay open
         for file in files.values():
             file.close()
         raise
