@@ -53,6 +53,8 @@ def test_the_map_is_of_the_scene(made: demo.Result) -> None:
     with open_raster(made.folder / "scenes" / "cusco" / "image.tif") as image:
         scene = image.read()
     with comal.open(made.folder / "raster.parquet") as raster:
+        assert {band.nodata for band in raster.bands} == {0}
+        assert scene.min() > 0
         assert [band.description for band in raster.bands] == ["B02", "B03", "B04", "B08"]
         for band, pixels in zip(raster.bands, scene, strict=True):
             assert band.statistics is not None

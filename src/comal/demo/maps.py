@@ -30,10 +30,10 @@ class Converted:
     mean: float
 
 
-def as_raquet(source: Path, folder: Path) -> Converted:
-    """Convert a raster, check the file, and ask it for a value and a mean by SQL."""
+def as_raquet(source: Path, folder: Path, nodata: int | None = None) -> Converted:
+    """Convert a raster, check the file, and ask it for a value and a mean."""
     path = folder / RASTER
-    made = raquet.write(source, path, resampling="bilinear")
+    made = raquet.write(source, path, resampling="bilinear", nodata=nodata)
     report = raquet.check(path, level="full", statistics=True)
     if report.errors:
         raise InvalidMetadataError("the RaQuet file has errors", problems=report.problems)

@@ -235,7 +235,9 @@ class _Run:
         key = MAPPED if MAPPED in material.originals else next(iter(material.originals))
         source = material.originals[key]
         try:
-            made = maps.as_raquet(Path(source), self.folder)
+            # No pixel of the made-up scenes is 0; of the rasters of others nobody knows.
+            nodata = 0 if key == MAPPED else None
+            made = maps.as_raquet(Path(source), self.folder, nodata)
             built = maps.as_tiles(made.path, self.folder)
         except InvalidInputError as error:
             self.step("Map", f"{key} is not for maps: {error.what}")
