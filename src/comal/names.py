@@ -19,22 +19,38 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.integer[Any]]
 
 PADDING = re.compile(r"__TACOPAD__[0-9]+")
 MAX_BYTES = 255
 
-# RE2 syntax. Control, format (bidirectional, zero width) and surrogate characters, separators of
-# any system, the names of folders themselves, and the prefix that TACO 2.0, 5.6 reserves.
-_ILLEGAL = r"^$|^\.\.?$|[/\\:\p{Cc}\p{Cf}\p{Cs}]|^__"
 _DEVICES = r"(?i:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])"
-_RISKY = rf'[. ]$|^{_DEVICES}(\.|$)|[<>"|?*,%]|^[-~]'
 _PART = 1 << 16
 """Names that are compared with each other at once."""
 _HASHED = 12
 """Bytes at the end of a name that decide about its part."""
-_NOT_ASCII = r"[^\x00-\x7f]"
+_POOL = pa.system_memory_pool()
+"""For arrays that live shortly: the default pool takes megabytes for the first of each size."""
+
+
+def _bytes_among(wanted: bytes) -> npt.NDArray[np.bool_]:
+    found = np.zeros(256, bool)
+    found[np.frombuffer(wanted, np.uint8)] = True
+    return found
+
+
+# Bytes that may make a name illegal or risky: what follows them in UTF-8 is looked at as text.
+_ODD = _bytes_among(bytes(range(32)) + b'/\\:<>"|?*,%' + bytes(range(127, 256)))
+_ODD_FIRST = _bytes_among(b"-~")
+_ODD_LAST = _bytes_among(b". ")
+_DEVICE_BEGINNINGS = [
+    np.frombuffer(text, np.uint8) for text in (b"con", b"prn", b"aux", b"nul", b"com", b"lpt")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,7 @@ def illegal(name: str) -> str | None:
     for character in "/\\:":
         if character in name:
             return f"holds {character!r}"
-    for character in name:
+    for character in name if not name.isprintable() else "":
         if unicodedata.category(character) in {"Cc", "Cf", "Cs"}:
             return f"holds the invisible character U+{ord(character):04X}"
     return "begins with '__', which is reserved" if name.startswith("__") else None
@@ -83,28 +99,44 @@ def risky(name: str) -> str | None:
 def bad_names(names: Any, *, tier: int = 2) -> Iterator[BadName]:
     """The names of an Arrow string column that break a rule of `tier` or a lower one.
 
-    The column is searched as a whole; only rows that break a rule become Python objects. Nulls
-    are reported as empty.
+    The column is searched as a whole, by its bytes; only rows that may break a rule become
+    Python objects. Nulls are reported as empty.
     """
-    column = pc.fill_null(_flat(names), "")
-    for row in _rows(pc.match_substring_regex(column, _ILLEGAL)):
-        name = column[row].as_py()
+    column = _without_nulls(_flat(names))
+    rows = _suspects(column)
+    if not len(rows):
+        return
+    texts = column.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+    suspects = list(zip(rows.tolist(), texts.to_pylist(), strict=True))
+    for row, name in suspects:
         reason = illegal(name)
         if reason is not None:
             yield BadName(row, name, 1, reason)
     if tier < 2:
         return
-    odd = pc.or_(
-        pc.or_(
-            pc.match_substring_regex(column, _RISKY), pc.match_substring_regex(column, _NOT_ASCII)
-        ),
-        pc.greater(pc.binary_length(column), MAX_BYTES),
-    )
-    for row in _rows(odd):
-        name = column[row].as_py()
+    for row, name in suspects:
         reason = risky(name)
         if reason is not None and illegal(name) is None:
             yield BadName(row, name, 2, reason)
+
+
+def _suspects(column: Any) -> npt.NDArray[np.int64]:
+    """Rows that may break a rule, ascending; all that do are among them."""
+    if not len(column):
+        return np.zeros(0, np.int64)
+    data, starts, ends = _spans(column)
+    # Zeros at the end stand in for what the last name has not.
+    data = np.concatenate([data, np.zeros(3, np.uint8)])
+    sizes = ends - starts
+    first, second, third = (data[starts + place] for place in range(3))
+    found = (sizes == 0) | (sizes > MAX_BYTES)
+    found |= _ODD_FIRST[first] | _ODD_LAST[data[ends - 1]]
+    found |= (first == ord("_")) & (second == ord("_"))
+    for one, two, three in _DEVICE_BEGINNINGS:
+        found |= (first | 32 == one) & (second | 32 == two) & (third | 32 == three)
+    odd = np.flatnonzero(_ODD[data[: ends[-1]]])
+    found[np.searchsorted(ends, odd, side="right")] = True
+    return np.flatnonzero(found)
 
 
 def twins(
@@ -126,7 +158,7 @@ def twins(
     list of (int, int)
         The first row of each group with each later row of it, ascending.
     """
-    column = pc.fill_null(_flat(names), "")
+    column = _without_nulls(_flat(names))
     keys = folded(column) if fold else column
     if all_distinct(keys):
         return []
@@ -153,7 +185,7 @@ def all_distinct(keys: Any) -> bool:
     """
     parts = len(keys) // _PART + 1
     if parts == 1:
-        return bool(pc.count_distinct(keys).as_py() == len(keys))
+        return bool(pc.count_distinct(keys, memory_pool=_POOL).as_py() == len(keys))
     wide = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
     ends: Any = np.frombuffer(keys.buffers()[1], np.int64 if wide else np.int32)
     ends = ends[keys.offset : keys.offset + len(keys) + 1]
@@ -166,7 +198,7 @@ def all_distinct(keys: Any) -> bool:
     code = (code % np.uint32(parts)).astype(np.uint16)
     for part in range(parts):
         own = keys.filter(pa.array(code == part))
-        if pc.count_distinct(own).as_py() != len(own):
+        if pc.count_distinct(own, memory_pool=_POOL).as_py() != len(own):
             return False
     return True
 
@@ -174,21 +206,33 @@ def all_distinct(keys: Any) -> bool:
 def folded(names: Any) -> Any:
     """The column as a file system without case and compatibility forms sees it."""
     column = _flat(names)
-    lowered = pc.ascii_lower(column)
-    odd = _rows(pc.match_substring_regex(column, _NOT_ASCII))
+    lowered = pc.ascii_lower(column, memory_pool=_POOL)
+    data, _, ends = _spans(column)
+    mask = np.zeros(len(column), dtype=bool)
+    mask[np.searchsorted(ends, np.flatnonzero(data > 127), side="right")] = True
+    odd = np.flatnonzero(mask).tolist()
     if not odd:
         return lowered
-    mask = np.zeros(len(column), dtype=bool)
-    mask[odd] = True
     replacements = [unicodedata.normalize("NFKC", column[row].as_py()).casefold() for row in odd]
     return pc.replace_with_mask(lowered, pa.array(mask), pa.array(replacements, column.type))
 
 
 def _flat(names: Any) -> Any:
-    column = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    column = names
+    if isinstance(names, pa.ChunkedArray):
+        column = names.chunk(0) if names.num_chunks == 1 else names.combine_chunks()
     return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())
 
 
-def _rows(mask: Any) -> list[int]:
-    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
-    return rows
+def _spans(column: Any) -> tuple[Bytes, Ints, Ints]:
+    """The bytes of all names of a string array, and where in them each begins and ends."""
+    offsets = np.zeros(1, np.int32)
+    if len(column):
+        offsets = np.frombuffer(column.buffers()[1], np.int32)
+        offsets = offsets[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    return data, offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+
+
+def _without_nulls(column: Any) -> Any:
+    return pc.fill_null(column, "") if column.null_count else column

@@ -27,9 +27,10 @@ def session(**changes: Any) -> Session:
             "total": Function(total, None, "BIGINT"),
             "fail": Function(fail, None, "BIGINT"),
         },
-        statements=[
-            "CREATE VIEW odd AS SELECT n FROM numbers WHERE n % 2 = 1",
+        statements=["CREATE VIEW odd AS SELECT n FROM numbers WHERE n % 2 = 1"],
+        macros=[
             "CREATE MACRO twice(a) AS total(a, a), (a, b) AS total(a, a, b, b)",
+            "CREATE MACRO four_times (a) AS twice(Twice(a))",
         ],
         failures=failures,
         hint="the tables are numbers and odd",
@@ -45,6 +46,35 @@ def test_views_macros_and_functions_of_any_number_of_arguments() -> None:
         assert found.to_pylist() == [{"a": 2, "b": 12, "c": 1}, {"a": 6, "b": 16, "c": 3}]
         with pytest.raises(LimitExceededError):
             held.query("FROM numbers", max_rows=2)
+    finally:
+        held.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT "FOUR_times"(n) AS a FROM odd',
+        "SELECT a FROM query('SELECT four_times(n) a FROM odd')",
+        "SELECT a FROM query('SELECT four' || '_times(n) a FROM odd')",
+    ],
+)
+def test_macros_are_made_when_they_are_named(query: str) -> None:
+    held = session()
+    try:
+        for _ in range(2):
+            assert held.query(query)["a"].to_pylist() == [4, 12]
+        assert held.query("SELECT total(n) AS a FROM odd")["a"].to_pylist() == [1, 3]
+    finally:
+        held.close()
+
+
+def test_a_list_of_functions_is_whole() -> None:
+    held = session()
+    listed = "SELECT function_name AS f FROM duckdb_functions() WHERE f IN ('four_times', 'fail')"
+    try:
+        assert sorted(set(held.query(listed)["f"].to_pylist())) == ["fail", "four_times"]
+        with pytest.raises(QueryError, match="no_function"):
+            held.query("SELECT no_function(1)")
     finally:
         held.close()
 

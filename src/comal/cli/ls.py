@@ -6,7 +6,8 @@ import click
 
 from comal.cli import options
 from comal.cli.base import Command
-from comal.cli.output import aligned_lines, json_lines, on_terminal, tab_lines, write_bytes
+from comal.cli.output import on_terminal, write_bytes
+from comal.cli.tablelines import aligned_lines, json_lines, tab_lines
 from comal.formats import adapter_of, of_band, sniff
 
 

@@ -6,22 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
-import pyarrow.compute as pc
-from rich import progress as bars
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from comal.cli.options import Style
 from comal.progress import Progress, silent
 
-# What JSON has to escape, and what a terminal might not show.
-_ESCAPED = r'["\\\x00-\x1f\x7f]|[^\x00-\x7f]'
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def on_terminal() -> bool:
@@ -43,61 +36,28 @@ def print_fields(fields: Mapping[str, Any], style: Style) -> None:
     width = max(map(len, known), default=0)
     for name, value in known.items():
         label = click.style(name.ljust(width), bold=True)
-        click.echo(f"{label}  {_plain(value)}")
+        click.echo(f"{label}  {plain_text(value)}")
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Rows as a table on a terminal, as tab-separated lines elsewhere."""
     if not on_terminal():
         for row in rows:
-            click.echo("\t".join(_plain(value) for value in row))
+            click.echo("\t".join(plain_text(value) for value in row))
         return
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - only a terminal needs it
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table(header_style="bold", box=SIMPLE_HEAD)
     for number, name in enumerate(columns):
         # The first of several columns names the row and keeps its width.
         keeps = number == 0 and len(columns) > 1
         table.add_column(Text(name), no_wrap=keeps, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_plain(value)) for value in row))
+        table.add_row(*(Text(plain_text(value)) for value in row))
     Console().print(table)
-
-
-def json_lines(table: Any) -> bytes:
-    """A table of texts and integers as JSON, one object a line, without an object per row.
-
-    Lists are written as they are, each by itself.
-    """
-    parts: list[Any] = []
-    for number, name in enumerate(table.column_names):
-        parts.append(("{" if number == 0 else ", ") + json.dumps(name) + ": ")
-        column = table.column(name)
-        if pa.types.is_nested(column.type):
-            texts = [json.dumps(value) for value in column.to_pylist()]
-            parts.append(pa.array(texts, pa.large_string()))
-            continue
-        parts.append(_json_values(_text(column), column.type))
-    return _joined([*parts, "}\n"])
-
-
-def tab_lines(table: Any) -> bytes:
-    """A table of texts and integers as lines of values between tabs."""
-    parts = []
-    for name in table.column_names:
-        text = pc.fill_null(_text(table.column(name)), "")
-        parts += [_replaced(text, _plain), "\t"]
-    return _joined([*parts[:-1], "\n"])
-
-
-def aligned_lines(table: Any) -> bytes:
-    """A table of texts and integers as lines whose columns stand below one another."""
-    parts = []
-    for name in table.column_names:
-        column = table.column(name)
-        pad = pc.utf8_lpad if pa.types.is_integer(column.type) else pc.utf8_rpad
-        text = _replaced(pc.fill_null(_text(column), ""), _plain)
-        width = pc.max(pc.utf8_length(text)).as_py() or 0
-        parts += [pad(text, width), "  "]
-    return _joined([*parts[:-1], "\n"])
 
 
 def write_bytes(data: bytes) -> None:
@@ -116,6 +76,9 @@ def working(what: str, style: Style, console: Console | None = None) -> Iterator
     if style.quiet or style.json or not sys.stderr.isatty():
         yield silent
         return
+    from rich import progress as bars  # noqa: PLC0415 - only a terminal needs it
+    from rich.console import Console  # noqa: PLC0415
+
     with bars.Progress(console=console or Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=None)
 
@@ -143,50 +106,15 @@ def human_size(size: int) -> str:
     return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
 
 
-def _plain(value: Any) -> str:
+def plain_text(value: Any) -> str:
     """A value as text of one line that no terminal takes for a command."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return ", ".join(_plain(part) for part in value)
+        return ", ".join(plain_text(part) for part in value)
     if isinstance(value, dict):
         return json.dumps(value, default=str)
     text = str(value)
     return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def _text(column: Any) -> Any:
-    return column.combine_chunks().cast(pa.large_string())
-
-
-def _json_values(text: Any, kind: Any) -> Any:
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        escaped = _replaced(text, lambda value: json.dumps(value)[1:-1])
-        text = pc.binary_join_element_wise(_wide('"'), escaped, _wide('"'), _wide(""))
-    return pc.fill_null(text, "null")
-
-
-def _replaced(text: Any, escape: Any) -> Any:
-    """The column with `escape` applied to the few values that need it."""
-    odd = pc.fill_null(pc.match_substring_regex(text, _ESCAPED), False)
-    if not pc.any(odd).as_py():
-        return text
-    values = [escape(value) for value in text.filter(odd).to_pylist()]
-    return pc.replace_with_mask(text, odd, pa.array(values, pa.large_string()))
-
-
-def _joined(parts: Sequence[Any]) -> bytes:
-    """The parts of each row, texts and columns, as one run of bytes."""
-    wide = [_wide(part) if isinstance(part, str) else part for part in parts]
-    lines = pc.binary_join_element_wise(*wide, _wide(""))
-    if len(lines) == 0:
-        return b""
-    _, offsets, data = lines.buffers()
-    ends = memoryview(offsets).cast("q")
-    return bytes(memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]])
-
-
-def _wide(text: str) -> Any:
-    return pa.scalar(text, pa.large_string())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 import click
@@ -44,7 +45,25 @@ def root() -> None:
     """Earth-observation archives in cheap storage, read by byte range."""
 
 
+_UNUSED = frozenset({"boto3", "pandas"})
+
+
+class _WithoutUnused:
+    """Says of some libraries that they are not installed.
+
+    No command gives data frames, and none signs requests by boto3; but pyarrow and rasterio import
+    both where they are there, which takes half a second of processor time and 50 MB.
+    """
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        """Refuse them, and leave all others to the finders behind."""
+        if name in _UNUSED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
+    sys.meta_path.insert(0, _WithoutUnused)
     root.main(prog_name="comal")
     raise AssertionError("unreachable: the group ends the process")

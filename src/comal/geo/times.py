@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, translated
 
@@ -110,7 +109,7 @@ def _arrow_timestamps(values: Any, where: str) -> Any:
     with translated({pa.ArrowException: InvalidInputError}, f"{where} cannot be read as times"):
         if pa.types.is_timestamp(kind):
             # A zone only says how to print: the stored number is UTC either way.
-            return pc.cast(values, pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
+            return values.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
         if pa.types.is_integer(kind):
             return values.cast(pa.int64()).cast(pa.timestamp("us"))
         if pa.types.is_date(kind):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
@@ -47,6 +46,8 @@ class LocatedSource(ABC):
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
         # Neither files nor urllib3 have an async interface of their own: a thread waits for them.
+        import asyncio  # noqa: PLC0415 - whoever calls this has loaded it
+
         return await asyncio.to_thread(self.fetch, wanted)
 
     @abstractmethod

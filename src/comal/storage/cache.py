@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import OrderedDict
@@ -187,6 +186,8 @@ class CachedSource(WrappedSource):
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
         # Waiting for a block that another thread fetches would block the loop.
+        import asyncio  # noqa: PLC0415 - whoever calls this has loaded it
+
         return await asyncio.to_thread(self.fetch, wanted)
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:

@@ -97,9 +97,11 @@ class LocalSource(LocatedSource):
     def open_descriptor(self) -> tuple[int, ObjectInfo]:
         """A descriptor of the file itself, which the caller closes, and what was opened."""
         location = self.location
-        with _translated("cannot open", location):
-            descriptor, info = self._open(location)
-        return descriptor, info
+        try:
+            return self._open(location)
+        except OSError:
+            with _translated("cannot open", location):
+                raise
 
     def info_of(self, status: os.stat_result) -> ObjectInfo:
         """What a status says of the file itself."""
@@ -142,9 +144,12 @@ class LocalSource(LocatedSource):
     def _check_inside(self, location: Location, path: str) -> None:
         if self.config.follow_symlinks or location.path == self.root:
             return
+        real = _real_path(path, location.path)
+        if real == location.path and real.startswith(self.root.rstrip("/") + "/"):
+            return  # no link on the whole way
         if self._real_root is None:
             self._real_root = os.path.realpath(self.root).rstrip("/") + "/"
-        if not _real_path(path, location.path).startswith(self._real_root):
+        if not real.startswith(self._real_root):
             raise UnsafeContentError(
                 "a symbolic link that leads out of the folder",
                 where=location.label,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote, urlsplit
 
 from comal.errors import InvalidInputError, UnsafeContentError, shown
+from comal.storage import hub
 
 FILE = "file"
 HTTP_SCHEMES = ("http", "https")
@@ -135,7 +136,8 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
     ----------
     href
         A local path, or a URL with one of the schemes ``file``, ``http``, ``https``, ``s3``,
-        ``gs``, ``az`` (also ``abfs``) and ``memory``. Local paths are made absolute.
+        ``gs``, ``az`` (also ``abfs``), ``hf`` and ``memory``. Local paths are made absolute, and
+        ``hf://datasets/owner/name@revision/path`` is the HTTPS URL of that file.
 
     Raises
     ------
@@ -156,11 +158,13 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
         return _http_url(scheme, text)
     if scheme in STORE_SCHEMES:
         return _store_url(scheme, rest, text)
+    if scheme == hub.SCHEME:
+        return parse_href(hub.hub_url(rest))
     raise InvalidInputError(
         "unknown scheme",
         where=shown(text),
         found=scheme,
-        expected="a path, file://, http(s)://, s3://, gs://, az:// or memory://",
+        expected="a path, file://, http(s)://, s3://, gs://, az://, hf:// or memory://",
     )
 
 

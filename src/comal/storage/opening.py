@@ -17,7 +17,8 @@ def open_source(href: str | os.PathLike[str], *, config: StorageConfig | None = 
     ----------
     href
         A local path, or a URL: ``file://``, ``http(s)://``, ``s3://bucket/key``,
-        ``gs://bucket/key``, ``az://container/key`` or ``memory://name/key``.
+        ``gs://bucket/key``, ``az://container/key``, ``hf://datasets/owner/name/path`` or
+        ``memory://name/key``.
     config
         How to speak to it.
 

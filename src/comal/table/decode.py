@@ -92,6 +92,7 @@ class Decoder:
         self._limits = limits
         self._where = where_of(footer.span)
         self._schema = pa.schema([footer.schema.field(name) for name in names])
+        self._rows = int(footer.layout.rows[np.array(self._groups, np.int64)].sum())
         self._ways = self._find_ways()
         self._lock = threading.Lock()
         self._taken = 0
@@ -107,14 +108,18 @@ class Decoder:
             self._limits.check("leaf_bytes", table.nbytes, self._where)
         return table
 
+    @property
+    def _is_large(self) -> bool:
+        """Whether threads pay; each takes memory of its own, whatever it decodes."""
+        return self._rows >= _PARALLEL
+
     def _columns(self) -> dict[str, Any]:
         ways = self._ways
         fast = [*ways.whole, *ways.dictionaries]
         jobs = [partial(self._by_batches, name) for name in ways.slow]
         if fast or not self._names:
             jobs.insert(0, partial(self._at_once, fast))
-        rows = int(self._footer.layout.rows[np.array(self._groups, np.int64)].sum())
-        if len(jobs) == 1 or rows < _PARALLEL:
+        if len(jobs) == 1 or not self._is_large:
             return dict(pair for job in jobs for pair in job())
         with ThreadPoolExecutor(_THREADS, "comal-decode") as pool:
             futures = [pool.submit(job) for job in jobs]
@@ -197,7 +202,9 @@ class Decoder:
     def _at_once(self, names: Sequence[str]) -> Columns:
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(self._ways.dictionaries)
-            table = reader.read_row_groups(self._groups, columns=list(names)).select(list(names))
+            table = reader.read_row_groups(
+                self._groups, columns=list(names), use_threads=self._is_large
+            ).select(list(names))
             self._check_rows(table.num_rows)
         size = table.nbytes + sum(spread_bytes(batch) for batch in table.to_batches())
         self._take(size)
@@ -227,7 +234,9 @@ class Decoder:
         found = 0
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             reader = self._reader(dictionaries)
-            batches = reader.iter_batches(rows, row_groups=self._groups, columns=list(names))
+            batches = reader.iter_batches(
+                rows, row_groups=self._groups, columns=list(names), use_threads=self._is_large
+            )
         while True:
             with translated(BROKEN, "Parquet file is broken", where=self._where):
                 batch = next(batches, None)
@@ -239,12 +248,11 @@ class Decoder:
         self._check_rows(found)
 
     def _check_rows(self, found: int) -> None:
-        expected = int(self._footer.layout.rows[np.array(self._groups, np.int64)].sum())
-        if found != expected:
+        if found != self._rows:
             raise InvalidMetadataError(
                 "Parquet file holds another number of rows than its footer says",
                 where=self._where,
-                found=f"{found - expected:+d} rows",
+                found=f"{found - self._rows:+d} rows",
             )
 
     def _plain(self, rows: Any) -> Any:

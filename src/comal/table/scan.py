@@ -8,6 +8,7 @@ that call back into Python after the query is over. Here an engine's scan become
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -97,11 +98,11 @@ class Batches:
         raise NotImplementedError
 
 
-def columns_of(condition: Any, schema: Any, names: Sequence[str]) -> list[str]:
-    """The columns that a filter names, without those in `names`."""
+def columns_of(condition: Any, schema: Any, without: Sequence[str] = ()) -> list[str]:
+    """The columns that a filter names, but for those of `without`."""
     if condition is None:
         return []
-    others = [name for name in schema.names if name not in names]
+    others = [name for name in schema.names if name not in without]
     return [name for name in others if not _binds_without(condition, schema, name)]
 
 
@@ -136,7 +137,8 @@ class Scanned(Batches):
         limits = self._table.limits
         where = self._table.where
         decoded = kept = 0
-        for rows in self._reads([*self._names, *self._filtered_by()]):
+        others = [name for name in self._filtered_by if name not in self._names]
+        for rows in self._reads([*self._names, *others]):
             decoded += rows.nbytes
             if decoded > _PASSED * limits.leaf_bytes:
                 raise LimitExceededError(
@@ -164,15 +166,16 @@ class Scanned(Batches):
         with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
             # Arrow's scanner would filter batch by batch and column by column, which takes three
             # times as long; it is only asked which rows match.
-            memory = ds.InMemoryDataset(rows)
+            memory = ds.InMemoryDataset(rows.select(self._filtered_by or self._names[:1]))
             mask = memory.scanner(columns={"matches": self._condition}).to_table().column(0)
             found = chosen.take(pc.indices_nonzero(mask.combine_chunks()))
         for batch in found.to_batches():
             if batch.num_rows:
                 yield batch
 
+    @cached_property
     def _filtered_by(self) -> list[str]:
-        return columns_of(self._condition, self._table.schema, self._names)
+        return columns_of(self._condition, self._table.schema)
 
     def _groups(self) -> list[int]:
         """The row groups that statistics do not rule out."""

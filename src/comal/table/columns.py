@@ -1,0 +1,159 @@
+"""Arrow columns out of numpy arrays, texts and bytes, straight from their buffers.
+
+`pyarrow.array`, `pyarrow.scalar` and `Array.to_numpy` look whether what they are given is of
+pandas, and import pandas for that where it is installed: a third of a second of processor time and
+40 MB. What every write and every short command does builds its columns here instead. Values beside
+a column in `pyarrow.compute` cost the same; ``texts_column(["x"])[0]`` is a scalar without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal.errors import LimitExceededError
+
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.integer[Any]]
+
+_MOST = (1 << 31) - 1
+
+
+def numbers_column(values: npt.NDArray[Any], kind: Any = None, valid: Mask | None = None) -> Any:
+    """Numbers as an Arrow array, without a copy where they are contiguous.
+
+    Parameters
+    ----------
+    values
+        Integers, floats, booleans or times of numpy; one dimension.
+    kind
+        Arrow type whose values look the same in memory, such as a timestamp for int64; by default
+        that of `values`.
+    valid
+        Which values are not null; all by default.
+    """
+    kind = pa.from_numpy_dtype(values.dtype) if kind is None else kind
+    data = _bits(values) if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [_validity(valid), pa.py_buffer(data)])
+
+
+def texts_column(texts: Sequence[str | None], kind: Any = None) -> Any:
+    """Texts as an Arrow array of strings, or of `kind`; None becomes null."""
+    joined = "".join(text for text in texts if text)
+    data = joined.encode()
+    # Encoding each text beside would hold all of them as objects once more.
+    size = len if len(data) == len(joined) else _utf8_size
+    sizes = np.fromiter((size(text or "") for text in texts), np.int64, len(texts))
+    valid = np.fromiter((text is not None for text in texts), bool, len(texts))
+    return spans_column(data, sizes, pa.string() if kind is None else kind, valid)
+
+
+def blobs_column(blobs: Sequence[bytes | None], kind: Any = None) -> Any:
+    """Bytes as an Arrow array of binary values, or of `kind`; None becomes null."""
+    sizes = np.fromiter((len(blob or b"") for blob in blobs), np.int64, len(blobs))
+    valid = np.fromiter((blob is not None for blob in blobs), bool, len(blobs))
+    return spans_column(b"".join(blob for blob in blobs if blob), sizes, kind, valid)
+
+
+def spans_column(data: Any, sizes: Ints, kind: Any = None, valid: Mask | None = None) -> Any:
+    """Bytes that follow one another as an Arrow array, without a copy.
+
+    Parameters
+    ----------
+    data
+        All values; any buffer.
+    sizes
+        Bytes of each value, 0 of a null.
+    kind
+        Arrow type; by default binary.
+    valid
+        Which values are not null; all by default.
+
+    Raises
+    ------
+    LimitExceededError
+        More than 2 GiB in a type with offsets of 32 bits.
+    """
+    kind = pa.binary() if kind is None else kind
+    is_wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    if not is_wide:
+        if ends[-1] > _MOST:
+            raise LimitExceededError(
+                "too many bytes for one column", found=int(ends[-1]), expected=f"{_MOST} in {kind}"
+            )
+        ends = ends.astype(np.int32)
+    buffers = [_validity(valid), pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(sizes), buffers)
+
+
+def numbers_of(column: Any) -> npt.NDArray[Any]:
+    """The numbers of an Arrow array without nulls as numpy sees them, without a copy."""
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    data = column.buffers()[1]
+    if data is None or not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+
+
+def _utf8_size(text: str) -> int:
+    return len(text.encode())
+
+
+def _validity(valid: Mask | None) -> Any:
+    return None if valid is None or valid.all() else pa.py_buffer(_bits(valid))
+
+
+def _bits(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.packbits(values.astype(bool), bitorder="little")
+
+
+def rows_where(mask: Any) -> npt.NDArray[np.int64]:
+    """The rows where an Arrow column of booleans, chunked or not, is true; a null is not."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - its import takes longer than all of this
+
+    return numbers_of(pc.indices_nonzero(mask)).astype(np.int64)
+
+
+def flags_of(mask: Any) -> Mask:
+    """An Arrow column of booleans, chunked or not, as numpy has it; a null is False."""
+    flags = np.zeros(len(mask), bool)
+    flags[rows_where(mask)] = True
+    return flags
+
+
+def values_column(values: Sequence[Any]) -> Any:
+    """A list of Python values as `pyarrow.array` makes an array of it, of the type that they have.
+
+    Raises
+    ------
+    pyarrow.ArrowException, TypeError, ValueError, OverflowError
+        As `pyarrow.array`: values that do not go together, or that no type holds.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {str}:
+        return texts_column(values)
+    if kinds == {bytes}:
+        return blobs_column(values)
+    if kinds in ({int}, {float}, {bool}):
+        valid = np.fromiter((value is not None for value in values), bool, len(values))
+        filled = (0 if value is None else value for value in values)
+        try:
+            return numbers_column(np.fromiter(filled, kinds.pop(), len(values)), valid=valid)
+        except OverflowError:  # a whole number that only an unsigned type holds
+            return pa.array(values)
+    return pa.array(values)
+
+
+def one_array(column: Any) -> Any:
+    """A column as one array, without a copy where it is one already."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
