@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.tapalcatl import Generation1, Layout, Template
-from comal.tapalcatl.addressing import archive_bounds, tile_bounds, tile_hash, tile_range
+from comal.tapalcatl.addressing import (
+    archive_bounds,
+    column_ranges,
+    tile_bounds,
+    tile_hash,
+    tile_range,
+)
 from comal.tapalcatl.generation1 import TILEJSON_NAMES, metatile_hash, tilejson_key
 from comal.tapalcatl.spec import WORLD
 
@@ -122,8 +128,27 @@ def test_boxes_at_the_ends_of_the_world() -> None:
     assert tile_range(WORLD, 3) == (range(8), range(8))
     assert tile_range((170, -10, -170, 10), 3)[0] == range(8)
     assert tile_range((-500, -90, 500, 90), 2) == (range(4), range(4))
+    assert tile_range((-20_037_508, -90, 20_037_508, 90), 2)[0] == range(4)
     assert tile_range((180, 90, 180, 90), 2) == (range(3, 4), range(1))
     assert math.isclose(tile_bounds(2, 0, 1)[1], 0, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(170, -10, -170, 10), (170, -10, 190, 10), (-190, -10, -170, 10), (530, 0, -530, 1)]
+)
+def test_columns_across_the_antimeridian(bounds: tuple[float, float, float, float]) -> None:
+    assert column_ranges(bounds, 0) == (range(1),)
+    assert column_ranges(bounds, 1) == (range(2),)
+    assert column_ranges(bounds, 4) == (range(1), range(15, 16))
+    assert tile_range(bounds, 4)[0] == range(16)
+
+
+def test_columns_of_other_boxes() -> None:
+    assert column_ranges(WORLD, 3) == (range(8),)
+    # What is beyond the edge by a rounding does not go round the world.
+    assert column_ranges((170, -10, 180.0000001, 10), 4) == (range(15, 16),)
+    assert column_ranges((200, -10, 210, 10), 4) == (range(2),)
+    assert column_ranges((10, -10, 5, 10), 2) == (range(4),)
 
 
 # -- Tapalcatl 1 ----------------------------------------------------------------------------------

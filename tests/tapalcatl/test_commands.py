@@ -17,7 +17,8 @@ from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import FOLDER
-from tests.tapalcatl.odd import Entry, archive, tiles
+from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
+from tests.tapalcatl.reading.test_remote import tree
 
 PNG, MVT, FIRST = FOLDER / "t2/landcover-png", FOLDER / "t2/mvt-js", FOLDER / "t1/m4_nohash"
 
@@ -41,7 +42,16 @@ def test_plan() -> None:
     assert boxed["entries"] < 65_536
     text = run("tapalcatl", "plan", "0-12", "--materialized-zooms", "0", "--metatile", "8")
     assert "over 64 KiB" in text.stderr
-    for wrong in (["x"], ["0-x"], ["0-4", "--bbox", "1,2"], ["0-4", "--materialized-zooms", "a"]):
+    wrongs = [
+        ["x"],
+        ["0-x"],
+        ["0-4", "--bbox", "1,2"],
+        ["0-4", "--bbox", "0,95,1,99"],
+        ["0-4", "--materialized-zooms", "a"],
+        ["0-4", "--materialized-zooms", "2"],
+        ["0-4", "--suffix", "no/"],
+    ]
+    for wrong in wrongs:
         run("tapalcatl", "plan", *wrong, code=2)
 
 
@@ -117,6 +127,43 @@ def test_leaves_are_where_they_say() -> None:
         with pytest.raises(NotInContainerError):
             archive_of.leaf("9/9/9.mvt")
         archive_of.close()
+
+
+@needs_shared
+def test_info_with_options() -> None:
+    told = answer("tapalcatl", "info", FIRST, "--t1-metatile", "4", "--t1-layer", "all")
+    assert (told["version"], told["archives"], told["count"]) == ("1", 21, 1323)
+    assert list(told["formats"]) == ["json", "topojson", "mvt"]
+    assert answer("tapalcatl", "info", MVT).items() <= answer("info", MVT).items()
+    assert "dead_space" in run("tapalcatl", "info", MVT).stdout
+
+
+def test_info_of_a_tree_with_a_broken_archive(tmp_path: Path) -> None:
+    for name, data in tree().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    whole = answer("info", tmp_path)
+    (tmp_path / "2/0/2.zip").write_bytes(b"no archive")
+    told = answer("info", tmp_path)
+    assert (told["archives"], told["broken_archives"]) == (whole["archives"] - 1, 1)
+    assert told["count"] == whole["count"] - 20
+    assert "broken_archives" not in whole
+
+
+def test_dead_space_of_an_archive_that_holds_other_files(tmp_path: Path) -> None:
+    entries = [*tiles(), Entry(b"README.md", b"x" * 500), Entry(b"../../a", b"y" * 500)]
+    (tmp_path / "a.zip").write_bytes(archive(entries))
+    assert answer("info", tmp_path / "a.zip")["dead_space"] == 0
+    (tmp_path / "a.zip").write_bytes(archive(entries, gap=bytes(77)))
+    assert answer("info", tmp_path / "a.zip")["dead_space"] == 77
+
+
+def test_versions_at_the_command_line(tmp_path: Path) -> None:
+    data = archive(tiles(), METADATA.replace(b'"2.0.0"', b'"3.0.0"'))
+    (tmp_path / "a.zip").write_bytes(data)
+    told = json.loads(run("info", tmp_path / "a.zip", "--json", code=5).stderr)
+    assert told["code"] == "unsupported-version"
+    assert answer("check", tmp_path / "a.zip", code=1)["counts"] == {"comment-version": 1}
 
 
 def test_what_is_recognised(tmp_path: Path, http_server: HttpServer) -> None:

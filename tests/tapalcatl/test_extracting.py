@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,12 @@ import shapely
 
 from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from comal.tapalcatl import extracting
 from comal.tapalcatl.addressing import tile_bounds
+from comal.tapalcatl.extracting import Area, Part
+from comal.tapalcatl.reading.keptruns import KeptRuns
+from comal.tapalcatl.sources.base import Square
+from comal.ziparchive import runs
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import FOLDER
@@ -77,6 +84,69 @@ def test_an_outline(tmp_path: Path, form: str) -> None:
     assert found == inside(keys, forms["shapely"], range(6))
 
 
+RING = [[-100, -60], [100, -60], [100, 60], [-100, 60], [-100, -60]]
+HOLE = [[-80, -50], [80, -50], [80, 50], [-80, 50], [-80, -50]]
+ISLAND = [[150, 10], [179, 10], [179, 30], [150, 10]]
+LINE = {"type": "LineString", "coordinates": [[-170, -80], [-100, 20]]}
+POLYGONS = {"type": "MultiPolygon", "coordinates": [[RING, HOLE], [ISLAND]]}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"type": "Polygon", "coordinates": [RING, HOLE]},
+        {"type": "Polygon", "coordinates": [RING[::-1]]},
+        POLYGONS,
+        LINE,
+        {"type": "GeometryCollection", "geometries": [LINE, POLYGONS]},
+    ],
+)
+def test_holes_and_several_parts(tmp_path: Path, shape: dict[str, Any]) -> None:
+    tapalcatl.extract(PNG, tmp_path / "x", geometry=shape)
+    keys = tapalcatl.open(PNG).keys().tolist()
+    expected = inside(keys, shapely.from_geojson(json.dumps(shape)), range(6))
+    assert tapalcatl.open(tmp_path / "x").keys().tolist() == expected
+    assert tapalcatl.check(tmp_path / "x").ok
+
+
+def test_features_without_a_place(tmp_path: Path) -> None:
+    features = [
+        {"type": "Feature", "properties": None, "geometry": None},
+        {"type": "Feature", "properties": {}, "geometry": TRIANGLE},
+    ]
+    collection = {"type": "FeatureCollection", "features": features}
+    whole = tapalcatl.extract(PNG, geometry=TRIANGLE, dry_run=True)
+    assert tapalcatl.extract(PNG, geometry=collection, dry_run=True) == whole
+    (tmp_path / "a.geojson").write_bytes(b"\xef\xbb\xbf" + json.dumps(collection).encode())
+    assert tapalcatl.extract(PNG, geometry=tmp_path / "a.geojson", dry_run=True) == whole
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        # As RFC 7946 has it, and beyond 180 degrees.
+        {
+            "type": "MultiPolygon",
+            "coordinates": [
+                [[[170, -10], [180, -10], [180, 10], [170, 10], [170, -10]]],
+                [[[-180, -10], [-170, -10], [-170, 10], [-180, 10], [-180, -10]]],
+            ],
+        },
+        {
+            "type": "Polygon",
+            "coordinates": [[[170, -10], [190, -10], [190, 10], [170, 10], [170, -10]]],
+        },
+    ],
+)
+def test_an_outline_across_the_antimeridian(tmp_path: Path, shape: dict[str, Any]) -> None:
+    tapalcatl.extract(PNG, tmp_path / "x", geometry=shape)
+    tapalcatl.extract(PNG, tmp_path / "y", bbox=(170, -10, -170, 10))
+    keys = tapalcatl.open(tmp_path / "x").keys().tolist()
+    assert keys == tapalcatl.open(tmp_path / "y").keys().tolist()
+    assert len(keys) == 21
+    assert tapalcatl.check(tmp_path / "x").ok
+
+
 def test_a_background(tmp_path: Path) -> None:
     made = tapalcatl.extract(PNG, tmp_path / "x", bbox=(5, 45, 6, 46), overview_zoom=2)
     keys = tapalcatl.open(tmp_path / "x").keys().tolist()
@@ -113,7 +183,55 @@ def test_from_a_server(tmp_path: Path, http_server: HttpServer) -> None:
         (tmp_path / "x" / name).read_bytes() == (tmp_path / "y" / name).read_bytes()
         for name in files
     )
-    assert len(http_server.requests) < 40
+    assert len(http_server.requests) == 1 + told.directories + told.requests == 5
+
+
+def span(seen: Any, size: int) -> int:
+    first, _, last = seen.range.removeprefix("bytes=").partition("-")
+    return min(int(last), size) if first == "" else int(last) - int(first) + 1
+
+
+@pytest.mark.parametrize(
+    "bbox", [(5, 45, 30, 60), (-179, -80, 179, 80), (170, -10, -170, 10), (-180, -85, 180, 85)]
+)
+def test_it_costs_what_was_told(
+    tmp_path: Path, http_server: HttpServer, bbox: tuple[float, float, float, float]
+) -> None:
+    url = http_server.serve_folder(PNG, "t") + "/meta.json"
+    told = tapalcatl.extract(url, bbox=bbox, dry_run=True)
+    http_server.reset()
+    made = tapalcatl.extract(url, tmp_path / "x", bbox=bbox)
+    assert made.requests == told.requests
+    asked = [seen for seen in http_server.requests if seen.path.endswith(".zip")]
+    sizes = {seen.path: (PNG / seen.path.removeprefix("t/")).stat().st_size for seen in asked}
+    tails = [seen for seen in asked if seen.range and seen.range.startswith("bytes=-")]
+    others = [seen for seen in asked if seen not in tails]
+    assert (len(tails), len(others)) == (told.directories, told.requests)
+    assert sum(span(seen, sizes[seen.path]) for seen in tails) == told.directory_bytes
+    assert sum(span(seen, sizes[seen.path]) for seen in others) == told.transferred
+
+
+def test_parts_go_to_other_processes(http_server: HttpServer) -> None:
+    url = http_server.serve_folder(PNG, "t") + "/meta.json"
+    part = Part(tapalcatl.open(url), Area(bbox=(5, 45, 30, 60)))
+    square = Square(5, 16, 8, 8)
+    here, there = part.read(square), pickle.loads(pickle.dumps(part)).read(square)
+    assert len(here) > 1
+    assert here.payloads == there.payloads
+
+
+def test_large_archives_are_read_in_parts(
+    tmp_path: Path, http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "SIZE", 2_000)
+    monkeypatch.setattr(extracting, "KeptRuns", partial(KeptRuns, 5_000))
+    url = http_server.serve_folder(PNG, "t") + "/meta.json"
+    told = tapalcatl.extract(url, bbox=(-179, -80, 179, 80), dry_run=True)
+    assert told.requests > 60
+    tapalcatl.extract(url, tmp_path / "x", bbox=(-179, -80, 179, 80))
+    whole, part = tapalcatl.open(PNG), tapalcatl.open(tmp_path / "x")
+    assert len(part.keys()) == told.tiles
+    assert all(part.tile(*key) == whole.tile(*key) for key in part.keys().tolist())
 
 
 def test_from_the_first_generation(tmp_path: Path) -> None:
@@ -146,14 +264,21 @@ def test_another_layout(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    for options in (
+    wrongs: tuple[dict[str, Any], ...] = (
         {"bbox": (0, 0, 1, 1), "geometry": TRIANGLE},
         {"min_zoom": 5, "max_zoom": 4},
         {"max_zoom": 40},
         {"bbox": (0, 0, 1)},
         {"geometry": {"type": "Nonsense"}},
+        {"geometry": '{"type": '},
+        {"geometry": b"\xff{}"},
+        {"geometry": 5},
+        {"geometry": [TRIANGLE]},
+        {"geometry": {"type": "Feature", "properties": {}, "geometry": None}},
+        {"geometry": {"type": "FeatureCollection", "features": []}},
         {"geometry": {"type": "GeometryCollection", "geometries": []}},
-    ):
+    )
+    for options in wrongs:
         with pytest.raises(InvalidInputError):
             tapalcatl.extract(PNG, tmp_path / "x", **options)
     with pytest.raises(InvalidInputError, match="target"):

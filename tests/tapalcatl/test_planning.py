@@ -22,7 +22,14 @@ from comal.tapalcatl.spec import WORLD
     st.integers(0, 3),
     st.sampled_from([1, 2, 4]),
     st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True),
-    st.sampled_from([None, (5.0, 45.0, 30.0, 60.0), (-180.0, -80.0, -100.0, -1.0)]),
+    st.sampled_from(
+        [
+            None,
+            (5.0, 45.0, 30.0, 60.0),
+            (-180.0, -80.0, -100.0, -1.0),
+            (130.0, -20.0, -130.0, 20.0),
+        ]
+    ),
 )
 def test_counts_are_those_of_enumeration(
     min_zoom: int,
@@ -36,9 +43,11 @@ def test_counts_are_those_of_enumeration(
     planned = plan(min_zoom, max_zoom, bounds=bounds, metatile=metatile, materialized_zooms=zooms)
     archives: dict[tuple[int, int, int], int] = {}
     for z in range(min_zoom, max_zoom + 1):
-        columns, rows = tile_range(bounds or WORLD, z)
+        west, south, east, north = bounds or WORLD
+        parts = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+        columns = {x for a, b in parts for x in tile_range((a, south, b, north), z)[0]}
         for x in columns:
-            for y in rows:
+            for y in tile_range(bounds or WORLD, z)[1]:
                 archive = planned.layout.archive(z, x, y)
                 assert archive is not None
                 archives[archive] = archives.get(archive, 0) + 1
@@ -88,6 +97,14 @@ def test_directories_are_as_long_as_zipfile_writes_them() -> None:
     assert directory_bytes(layout, 3, 6) >= len(file.getvalue()) - start
     assert directory_bytes(layout, 3, 6) <= DIRECTORY_LIMIT
     assert plan(3, 6).to_dict()["entries"] == 64 + 256 + 1024 + 4096
+
+
+def test_layouts_and_boxes_that_cannot_be() -> None:
+    with pytest.raises(InvalidInputError, match="no archives for the first zooms"):
+        plan(0, 6, materialized_zooms=[2, 4])
+    for bounds in ((0, 95, 1, 99), (0, 20, 1, 10)):
+        with pytest.raises(InvalidInputError, match="latitudes"):
+            plan(0, 6, bounds=bounds)
 
 
 @pytest.mark.parametrize("zooms", [(-1, 3), (4, 3), (0, 31)])

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from comal import tapalcatl
 from comal.errors import NotInContainerError, StorageError, shown
+from comal.findings import OF_CONTENT
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
@@ -122,8 +123,14 @@ class TapalcatlArchive:
             return unknown
         if len(there) > _COUNTED:
             return {**unknown, "archives": len(there)}
-        sums = [summary(self.tileset.archives.get(tile)) for tile in there]
-        return {key: int(np.sum([one[key] for one in sums])) for key in unknown}
+        sums, broken = [], 0
+        for tile in there:
+            try:
+                sums.append(summary(self.tileset.archives.get(tile)))
+            except OF_CONTENT:  # the other archives can be read
+                broken += 1
+        counted = {key: int(np.sum([one[key] for one in sums])) for key in unknown}
+        return {**counted, "broken_archives": broken} if broken else counted
 
 
 def _absent(key: str, tileset: TileSet) -> NotInContainerError:

@@ -26,6 +26,8 @@ HASHES: Final = ("name", "file", "layer")
 ``/{layer}/z/x/y.zip``, each cut to five hex digits."""
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
+_ROUNDING: Final = 1e-6
+"""Degrees; a tenth of a metre."""
 
 
 def tile_hash(tile: Tile, kind: str = "name", layer: str = "all") -> str:
@@ -67,10 +69,11 @@ class Template:
 
     def address(self, tile: Tile) -> str:
         """The address of one archive, relative where the template is."""
-        values = dict(zip("zxy", map(str, tile), strict=True))
+        z, x, y = tile
+        text = self.text.replace("{z}", str(z)).replace("{x}", str(x)).replace("{y}", str(y))
         if self.hashed:
-            values["h"] = tile_hash(tile, self.hash, self.layer)
-        return _FIELD.sub(lambda match: values[match[1]], self.text)
+            text = text.replace("{h}", tile_hash(tile, self.hash, self.layer))
+        return text
 
 
 @dataclass(frozen=True)
@@ -146,16 +149,40 @@ def tile_bounds(z: int, x: int, y: int) -> Bounds:
 def tile_range(bounds: Bounds, z: int) -> tuple[range, range]:
     """Columns and rows of the tiles of a zoom that a box touches with more than an edge.
 
-    A box across the antimeridian (west > east) is taken as the whole circle. Rounding never makes
-    the ranges too narrow.
+    A box across the antimeridian is taken as the whole circle; `column_ranges` tells its two
+    parts. Rounding never makes the ranges too narrow.
     """
-    west, south, east, north = bounds
-    if west > east:
-        west, east = -180.0, 180.0
+    columns = column_ranges(bounds, z)
     count = 1 << z
-    columns = [_column(west) * count, _column(east) * count]
-    rows = [_row(north) * count, _row(south) * count]
-    return _outward(columns, count), _outward(rows, count)
+    rows = [_row(bounds[3]) * count, _row(bounds[1]) * count]
+    return range(columns[0].start, columns[-1].stop), _outward(rows, count)
+
+
+def column_ranges(bounds: Bounds, z: int) -> tuple[range, ...]:
+    """Columns of the tiles of a zoom that a box touches, from the west: one range or two.
+
+    A box crosses the antimeridian when its west is greater than its east, or when it reaches
+    beyond 180 degrees, as TileJSON is often written there.
+    """
+    west, east = _turned(bounds[0], bounds[2])
+    count = 1 << z
+    if west <= east:
+        return (_outward([_column(west) * count, _column(east) * count], count),)
+    first = _outward([0, _column(east) * count], count)
+    last = _outward([_column(west) * count, count], count)
+    if first.stop >= last.start:
+        return (range(count),)
+    return first, last
+
+
+def _turned(west: float, east: float) -> tuple[float, float]:
+    """West and east of a box between -180 and 180; west > east across the antimeridian."""
+    if east - west >= 360:
+        return -180.0, 180.0
+    # What is beyond by a rounding is meant to be the edge.
+    if west >= -180 - _ROUNDING and east <= 180 + _ROUNDING:
+        return west, east
+    return (west + 180) % 360 - 180, (east + 180) % 360 - 180
 
 
 def _column(longitude: float) -> float:

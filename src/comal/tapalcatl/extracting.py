@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +24,11 @@ from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cell
 from comal.grid.quadbin import cells, tiles
 from comal.progress import Progress, silent
 from comal.storage import DEFAULT_CONFIG, Source
-from comal.storage.coalesce import coalesce
+from comal.storage.local import LocalSource
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys, key_tiles
+from comal.tapalcatl.reading.index import TAIL
+from comal.tapalcatl.reading.keptruns import KeptRuns, Reads
 from comal.tapalcatl.reading.loading import open as open_tileset
 from comal.tapalcatl.reading.locating import InMetatiles, InTree
 from comal.tapalcatl.reading.tileset import TileSet
@@ -40,6 +43,10 @@ Int64s = npt.NDArray[np.int64]
 
 _ENUMERATED: Final = 1 << 16
 """Up to so many archives are looked for by arithmetic; beyond that the storage is asked."""
+_KNOWN: Final = 256
+"""Archives of which is remembered what is wanted of them."""
+_AT_ONCE: Final = 16
+"""Directories that are fetched at the same time."""
 _DEEPEST: Final = 26
 """Zoom to which parts of the world can be told apart."""
 
@@ -55,11 +62,13 @@ class Extracted:
     archives: int
     """Archives of the source that hold any of them."""
     requests: int
-    """Requests that reading their bytes takes, directories not counted."""
+    """Requests that reading their bytes takes from a server, directories not counted."""
     transferred: int
     """Bytes of these requests, with what lies between the tiles."""
     directories: int
-    """Archives whose directories had to be read."""
+    """Archives whose directories had to be read, a request each."""
+    directory_bytes: int = 0
+    """Bytes of these requests: the last 64 KiB of each archive, or more where that is short."""
     built: Built | None = None
     """What was written; None of a dry run."""
 
@@ -206,6 +215,12 @@ class Part(OfTileSet):
         self.tileset = tileset
         self.area = area
         self._ranges: dict[int, Int64s] = {}
+        self._kept = KeptRuns()
+        self._numbers: dict[Tile, tuple[OpenArchive, Int64s, Reads]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Open archives stay here; another process opens its own.
+        return {**self.__dict__, "_numbers": {}}
 
     @property
     def metadata(self) -> TileSetMetadata:
@@ -232,24 +247,26 @@ class Part(OfTileSet):
         sums = Extracted(0, 0, 0, 0, 0, 0)
         config = getattr(self.tileset.source, "config", DEFAULT_CONFIG)
         for archive, opened in self._archives():
-            sums = replace(sums, directories=sums.directories + 1)
+            index = opened.index
+            sums = replace(
+                sums,
+                directories=sums.directories + 1,
+                directory_bytes=sums.directory_bytes
+                + max(min(index.total, TAIL), index.total - index.end),
+            )
             progress(sums.directories, None, "directories")
-            table = opened.index.table[self.numbers(archive, opened)]
+            numbers, reads = self._wanted(archive, opened)
+            table = index.table[numbers]
             if not len(table):
                 continue
-            merged = coalesce(
-                table["offset"].astype(np.int64),
-                table["span"].astype(np.int64),
-                config.coalesce_gap,
-                config.max_request,
-            )
+            sizes = reads.stops - reads.starts
             sums = replace(
                 sums,
                 tiles=sums.tiles + len(table),
                 bytes=sums.bytes + int(table["csize"].sum(dtype=np.int64)),
                 archives=sums.archives + 1,
-                requests=sums.requests + len(merged.starts),
-                transferred=sums.transferred + int(merged.sizes.sum()),
+                requests=sums.requests + int((-(-sizes // config.max_request)).sum()),
+                transferred=sums.transferred + int(sizes.sum()),
             )
         return sums
 
@@ -262,6 +279,18 @@ class Part(OfTileSet):
             z, x, y = z + archive[0], x + (archive[1] << z), y + (archive[2] << z)
             return np.flatnonzero(kept & self.mask(z, x, y))
         return np.flatnonzero(self.mask(z, x, y))
+
+    def _wanted(self, archive: Tile, opened: OpenArchive) -> tuple[Int64s, Reads]:
+        """As `numbers`, and the reads that bring them; kept for the squares that follow."""
+        known = self._numbers.get(archive)
+        if known is not None and known[0].index is opened.index:
+            return known[1], known[2]
+        numbers = self.numbers(archive, opened)
+        reads = Reads.of(opened.index.table[numbers])
+        if len(self._numbers) >= _KNOWN:
+            self._numbers = {}
+        self._numbers[archive] = opened, numbers, reads
+        return numbers, reads
 
     def mask(self, z: Int64s, x: Int64s, y: Int64s) -> Bools:
         """Which tiles are in the area."""
@@ -288,18 +317,28 @@ class Part(OfTileSet):
         if self._single:
             yield from super()._archives()
             return
-        wanted = self._candidates()
-        if wanted is None:
+        if self._wanted_archives is None:
             for archive, opened in super()._archives():
                 if len(self.numbers(archive, opened)):
                     yield archive, opened
             return
-        for archive in wanted:
-            found = self.tileset.archives.get(archive)
+        for archive, found in self._directories(list(self._wanted_archives)):
             if found is not None:
                 yield archive, found
 
-    def _candidates(self) -> list[Tile] | None:
+    def _directories(self, wanted: Sequence[Tile]) -> Iterator[tuple[Tile, OpenArchive | None]]:
+        """Some archives; from elsewhere side by side, few at a time, for a budget holds them."""
+        get = self.tileset.archives.get
+        if isinstance(self.tileset.places.root, LocalSource):
+            yield from ((archive, get(archive)) for archive in wanted)
+            return
+        with ThreadPoolExecutor(_AT_ONCE, "comal-directories") as pool:
+            for first in range(0, len(wanted), _AT_ONCE):
+                some = wanted[first : first + _AT_ONCE]
+                yield from zip(some, pool.map(get, some), strict=True)
+
+    @cached_property
+    def _wanted_archives(self) -> dict[Tile, None] | None:
         """Archives that may hold tiles of the part, or None when these are too many to try."""
         area, locator = self.area, self.tileset.locator
         low = max(area.min_zoom, self.tileset.min_zoom)
@@ -319,19 +358,45 @@ class Part(OfTileSet):
             side = locator.layout.metatile if isinstance(locator, InTree) else 1
             pairs = zip((x & -side).tolist(), (y & -side).tolist(), strict=True)
             found |= {(root, column, row) for column, row in pairs}
-        return sorted(found)
+        return dict.fromkeys(sorted(found))
 
     def _read(self, archive: Tile, square: Square) -> Tiles:
+        wanted = None if self._single else self._wanted_archives
+        if wanted is not None and archive not in wanted:
+            return empty_tiles()
         opened = self.tileset.archives.get(archive)
         if opened is None:
             return empty_tiles()
-        numbers = self.numbers(archive, opened)
+        numbers, _ = self._wanted(archive, opened)
         keys, codes = all_keys(opened)
         z, x, y = self._absolute(archive, *key_tiles(keys[numbers]))
         inside = (z == square.z) & (x >= square.x) & (x < square.x + square.side)
         inside &= (y >= square.y) & (y < square.y + square.side)
         rows = numbers[inside]
         return self._tiles(archive, opened, rows, codes[rows]) if len(rows) else empty_tiles()
+
+    def _payloads(
+        self, opened: OpenArchive, table: Any, keys: list[int], codes: list[int]
+    ) -> list[bytes]:
+        """Stored bytes of some tiles out of reads that bring all of an archive's at once."""
+        if isinstance(opened.source, LocalSource):
+            return super()._payloads(opened, table, keys, codes)  # the system keeps what was read
+        archive, values = opened.tile, [b""] * len(table)
+        _, reads = self._wanted(archive, opened)
+        which = reads.which(table["offset"])
+        for read in np.unique(which).tolist():
+            rows = np.flatnonzero(which == read).tolist()
+            start, stop = int(reads.starts[read]), int(reads.stops[read])
+            source = self._kept.source(opened.source, archive, start, stop)
+            found = super()._payloads(
+                replace(opened, source=source),
+                table[rows],
+                [keys[row] for row in rows],
+                [codes[row] for row in rows],
+            )
+            for row, value in zip(rows, found, strict=True):
+                values[row] = value
+        return values
 
 
 def _root_zoom(locator: Any, zoom: int) -> int | None:
@@ -377,12 +442,34 @@ def shape_of(geometry: Any) -> Any:
 
 
 def _geojson_text(geometry: Any) -> str:
-    if isinstance(geometry, Mapping):
-        return json.dumps(geometry)
+    """GeoJSON as GEOS takes it: without features that have no geometry (RFC 7946, 3.2)."""
+    document = geometry
+    if not isinstance(geometry, Mapping):
+        data = _geojson_bytes(geometry)
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(
+                "not JSON", where="geometry", found=shown(str(error), 120)
+            ) from error
+    features = document.get("features") if isinstance(document, Mapping) else None
+    if isinstance(features, list):
+        placed = [one for one in features if not isinstance(one, Mapping) or one.get("geometry")]
+        document = {**document, "features": placed}
+    return json.dumps(document)
+
+
+def _geojson_bytes(geometry: Any) -> bytes:
+    if not isinstance(geometry, str | bytes | os.PathLike):
+        raise InvalidInputError(
+            "not GeoJSON", where="geometry", found=shown(type(geometry).__name__)
+        )
     text = os.fspath(geometry)
-    if isinstance(text, bytes) or text.lstrip().startswith("{"):
-        return text if isinstance(text, str) else text.decode()
+    if isinstance(text, bytes):
+        return text
+    if text.lstrip().startswith("{"):
+        return text.encode("utf-8", "surrogatepass")
     path = Path(text)
     if not path.is_file():
         raise ObjectNotFoundError("no such file", where=shown(text))
-    return path.read_text("utf-8")
+    return path.read_bytes()

@@ -68,6 +68,7 @@ class Generation1:
     prefix: str = ""
     layer: str = ""
     formats: Mapping[str, Headers] = field(default_factory=lambda: dict(FORMATS))
+    """Headers of each extension; none stand for the usual ones."""
     min_zoom: int = 0
     max_zoom: int = 20
 

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from comal.errors import InvalidInputError
+from comal.geo.boxes import validate_bbox
 from comal.limits import KIB
-from comal.tapalcatl.addressing import Layout, tile_range
+from comal.tapalcatl.addressing import Layout, column_ranges, tile_range
 from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds
 from comal.ziparchive import wire
 
@@ -137,7 +138,8 @@ def plan(
     Raises
     ------
     InvalidInputError
-        Zooms that are none, or a layout that cannot be.
+        Zooms that are none, a box that is none, or a layout that cannot be, such as one that has
+        no archive for the first zooms.
     """
     _check_zooms(min_zoom, max_zoom)
     size = EntrySize(per_tile, suffix, entry_extra, comment)
@@ -151,7 +153,13 @@ def plan(
         entry_extra=entry_extra,
         comment=comment,
     )
-    box = WORLD if bounds is None else bounds
+    if layout.root_zoom(min_zoom) is None:
+        raise InvalidInputError(
+            "no archives for the first zooms",
+            where="materialized zooms",
+            found=f"archives from zoom {layout.materialized_zooms[0]}, tiles from {min_zoom}",
+        )
+    box = WORLD if bounds is None else validate_bbox(bounds)
     zooms = [
         _zoom_plan(layout, zoom, (min_zoom, max_zoom), box, size)
         for zoom in layout.materialized_zooms
@@ -243,14 +251,14 @@ def _zoom_plan(
     first, last = max(zoom, zooms[0]), layout.last_zoom(zoom, zooms[1])
     entries = 0
     for z in range(first, last + 1):
-        columns, rows = tile_range(bounds, z)
-        entries += len(columns) * len(rows)
-    columns, rows = tile_range(bounds, first)
-    side, depth = layout.metatile, first - zoom
-    archives = 1
-    for span in (columns, rows):
-        low, high = span[0] >> depth, span[-1] >> depth
-        archives *= high // side - low // side + 1
+        columns = sum(map(len, column_ranges(bounds, z)))
+        entries += columns * len(tile_range(bounds, z)[1])
+    side = layout.metatile << (first - zoom)
+    spans = column_ranges(bounds, first)
+    across = sum(_squares(span, side) for span in spans)
+    if len(spans) > 1 and spans[0][-1] // side == spans[1][0] // side:
+        across -= 1
+    archives = across * _squares(tile_range(bounds, first)[1], side)
     full = full_entries(layout, zoom, first, last)
     return ZoomPlan(
         zoom,
@@ -260,6 +268,11 @@ def _zoom_plan(
         full * size.per_tile,
         directory_bytes(layout, zoom, zooms[1], size),
     )
+
+
+def _squares(span: range, side: int) -> int:
+    """How many squares of so many tiles per side a span touches."""
+    return span[-1] // side - span[0] // side + 1
 
 
 def _check_zooms(min_zoom: int, max_zoom: int) -> None:

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from comal import strictjson
-from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, Problem, shown
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    Problem,
+    UnsupportedVersionError,
+    shown,
+)
 from comal.limits import DEFAULT_LIMITS, Limits
 
 VERSION: Final = "2.0.0"
@@ -77,6 +84,7 @@ DENIED: Final = frozenset(
 )
 """Headers that a tile may not set: they are about a connection, a length or a user."""
 
+_VERSION = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?(?:\.\d{1,9})?(?:[-+][0-9A-Za-z.+-]*)?", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 _KNOWN = frozenset(
@@ -154,6 +162,8 @@ def parse_tileset(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> T
     ------
     InvalidMetadataError
         No JSON object, or a field that has another type or cannot be meant.
+    UnsupportedVersionError
+        Another version than 2.
     LimitExceededError
         Over the limits of JSON.
     """
@@ -170,7 +180,7 @@ def parse_archive(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> A
 
     Raises
     ------
-    InvalidMetadataError, LimitExceededError
+    InvalidMetadataError, UnsupportedVersionError, LimitExceededError
         As `parse_tileset`. The tiles of such an archive can still be read.
     """
     document = strictjson.loads(data, where, limits)
@@ -191,7 +201,8 @@ def read_comment(
         return parse_archive(data, where, limits), []
     except ComalError as error:
         found = "" if error.found is None else f": {error.found}"
-        return None, [Problem("comment-json", error.where or where, f"{error.what}{found}")]
+        code = "comment-version" if isinstance(error, UnsupportedVersionError) else "comment-json"
+        return None, [Problem(code, error.where or where, f"{error.what}{found}")]
 
 
 def parse_headers(value: Any, where: str) -> Headers:
@@ -207,6 +218,13 @@ def parse_headers(value: Any, where: str) -> Headers:
             )
         found += [(name, _header_value(name, text, where)) for name, text in item.items()]
     return tuple(found)
+
+
+def is_old_shape(value: Any) -> bool:
+    """Whether headers are no text and no list of objects with one key: existing readers fail."""
+    if isinstance(value, list):
+        return not all(isinstance(item, dict) and len(item) == 1 for item in value)
+    return not isinstance(value, str)
 
 
 def parse_entry_comment(data: bytes) -> Headers | None:
@@ -243,6 +261,33 @@ def folded(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return dict(last.values())
 
 
+def is_newer(version: str) -> bool:
+    """Whether a version that can be read may say more than is understood here."""
+    match = _VERSION.fullmatch(version)
+    return match is not None and int(match[2] or 0) > 0
+
+
+def _version(document: Mapping[str, Any], where: str) -> str:
+    """The version of a document: absent in the oldest, a number where a writer was careless."""
+    value = document.get("tapalcatl")
+    if value is None:
+        return VERSION
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = str(value) if number else _text(document, "tapalcatl", where)
+    match = _VERSION.fullmatch(text or "")
+    if match is None or int(match[1]) != 2:
+        raise UnsupportedVersionError(
+            "version of Tapalcatl that is not known",
+            where=f"{where}, tapalcatl",
+            found=shown(text),
+            expected="2.x",
+            hint="Tapalcatl 1 has no document: pass version=1 and how its keys are built"
+            if match is not None and int(match[1]) < 2
+            else None,
+        )
+    return str(text)
+
+
 def _header_value(name: str, value: Any, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InvalidMetadataError(
@@ -253,7 +298,7 @@ def _header_value(name: str, value: Any, where: str) -> str:
 
 def _shared(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {
-        "version": _text(document, "tapalcatl", where) or VERSION,
+        "version": _version(document, where),
         "name": _text(document, "name", where),
         "description": _text(document, "description", where),
         "min_zoom": _zoom(document.get("minzoom"), f"{where}, minzoom"),

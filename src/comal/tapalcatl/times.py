@@ -33,7 +33,7 @@ def dos_seconds(dates: Any, times: Any) -> npt.NDArray[np.int64]:
         return np.zeros(0, np.int64)
     both = np.asarray(dates).astype(np.uint32) << np.uint32(16) | np.asarray(times)
     if (both == both[0]).all():
-        return np.full(len(both), _one(int(both[0])), np.int64)
+        return np.full(len(both), dos_moment(int(dates[0]), int(times[0])), np.int64)
     distinct, which = np.unique(both, return_inverse=True)
     seconds: npt.NDArray[np.int64] = _all(distinct)[which]
     return seconds
@@ -52,8 +52,9 @@ def _all(both: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 
 
 @lru_cache(maxsize=256)
-def _one(both: int) -> int:
-    return int(_all(np.array([both], np.uint32))[0])
+def dos_moment(date: int, time: int) -> int:
+    """As `dos_seconds`, for one entry."""
+    return int(_all(np.array([date << 16 | time], np.uint32))[0])
 
 
 def ut_seconds(extra: bytes) -> int | None:

@@ -8,7 +8,12 @@ lists everything that is wrong.
 from comal.ziparchive.append import StoredDirectory, stored_directory_plan
 from comal.ziparchive.blocks import Details
 from comal.ziparchive.check import check_plan, content_plan, dead_bytes, local_plan, problems
-from comal.ziparchive.directory import Directory, directory_plan
+from comal.ziparchive.directory import (
+    Directory,
+    directory_bytes_plan,
+    directory_plan,
+    parse_directory,
+)
 from comal.ziparchive.local import (
     LocalHeader,
     check_local,
@@ -36,11 +41,13 @@ __all__ = [
     "check_plan",
     "content_plan",
     "dead_bytes",
+    "directory_bytes_plan",
     "directory_plan",
     "extracted",
     "local_before",
     "local_plan",
     "packed_archives",
+    "parse_directory",
     "parse_local",
     "prefix_size",
     "problems",

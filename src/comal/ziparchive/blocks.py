@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +20,8 @@ from comal.ziparchive import wire
 BLOCK_BYTES = 8 << 20
 BLOCK_ROWS = 65_536
 CHUNK = 4 << 20
+_VECTOR = 1_024
+"""Pieces that one system call takes, at most."""
 _BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 DISK: dict[type[BaseException], type[StorageError]] = {OSError: StorageError}
 
@@ -177,14 +180,14 @@ def payload_sizes(payloads: Any) -> wire.Int64s:
     return sizes
 
 
-def interleaved(heads: Any, payloads: list[bytes]) -> bytes:
-    """What stands before each payload, a binary array, and the payloads as one run of bytes."""
+def interleaved(heads: Any, payloads: list[bytes]) -> list[Any]:
+    """What stands before each payload, a binary array, and the payloads in turns."""
     bounds = value_offsets(heads).tolist()
     data = memoryview(heads.buffers()[2])
     parts: list[Any] = [None] * (2 * len(payloads))
     parts[0::2] = [data[start:stop] for start, stop in pairwise(bounds)]
     parts[1::2] = payloads
-    return b"".join(parts)
+    return parts
 
 
 def checksums(payloads: Any) -> npt.NDArray[np.uint32]:
@@ -281,3 +284,19 @@ def write_all(file: BinaryIO, data: Any) -> None:
         left = memoryview(data).cast("B")
         while left:
             left = left[file.write(left) :]
+
+
+def write_pieces(descriptor: int, pieces: list[Any]) -> int:
+    """Write pieces one behind the other without joining them; how many bytes they are."""
+    size = at = 0
+    while at < len(pieces):
+        block = pieces[at : at + _VECTOR]
+        wanted = sum(map(len, block))
+        done = os.writev(descriptor, block)
+        size += wanted
+        at += len(block)
+        if done < wanted:  # a system call may take less than it is given
+            left = memoryview(b"".join(block))[done:]
+            while left:
+                left = left[os.write(descriptor, left) :]
+    return size

@@ -159,13 +159,26 @@ def directory_plan(
         A directory over the limits.
     """
     where = where or href or "archive"
+    data, end = yield from directory_bytes_plan(href, tail, limits, known, where=where)
+    return parse_directory(data, end, where, lenient=lenient)
+
+
+def directory_bytes_plan(
+    href: str = "",
+    tail: int = TAIL,
+    limits: Limits = DEFAULT_LIMITS,
+    known: Sequence[Piece] = (),
+    *,
+    where: str,
+) -> Plan[tuple[bytes, End]]:
+    """As `directory_plan`, without the parsing: the directory as it stands, and the end's words."""
     end, pieces = yield from find_end(href, tail, known, where)
     limits.check("table_rows", end.count, where)
     limits.check("table_bytes", end.size, where)
     data = b""
     if end.size:
         data = yield from read_span(pieces, end.start, end.size, href)
-    return parse_directory(data, end, where, lenient=lenient)
+    return data, end
 
 
 def parse_directory(

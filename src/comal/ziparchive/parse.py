@@ -19,6 +19,7 @@ from comal.errors import InvalidMetadataError, Problem, shown
 from comal.ziparchive import wire
 
 MAX_PROBLEMS = 1_000
+_MARK = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
 
 
 def headers(data: bytes, where: str) -> tuple[wire.Int64s, wire.Records]:
@@ -34,14 +35,22 @@ def headers(data: bytes, where: str) -> tuple[wire.Int64s, wire.Records]:
     InvalidMetadataError
         The headers do not fill `data` exactly.
     """
+    found = chain(data)
+    if found is not None:
+        return found
+    starts = _walk(data, where)
+    return starts, records_at(data, starts)
+
+
+def chain(data: bytes) -> tuple[wire.Int64s, wire.Records] | None:
+    """All headers as `headers` has them, where their signature stands nowhere else; else None."""
     starts = _candidates(data)
     if len(starts) and starts[-1] + wire.CENTRAL_SIZE <= len(data):
         records = records_at(data, starts)
         ends = starts + _lengths(records)
         if starts[0] == 0 and ends[-1] == len(data) and (ends[:-1] == starts[1:]).all():
             return starts, records
-    starts = _walk(data, where)
-    return starts, records_at(data, starts)
+    return None
 
 
 def whole_size(data: bytes, where: str) -> int:
@@ -71,12 +80,14 @@ def _walked(data: bytes, where: str) -> int:
 
 
 def _candidates(data: bytes) -> wire.Int64s:
-    found = []
-    for shift in range(4):
-        words = np.frombuffer(data, "<u4", max(0, (len(data) - shift) // 4), min(shift, len(data)))
-        found.append(np.flatnonzero(words == wire.CENTRAL_SIGNATURE) * 4 + shift)
-    joined: wire.Int64s = np.sort(np.concatenate(found), kind="stable")
-    return joined
+    values = np.frombuffer(data, np.uint8)
+    if len(values) < len(_MARK):
+        return np.zeros(0, np.int64)
+    first, *others = _MARK
+    found: wire.Int64s = np.flatnonzero(values[: 1 - len(_MARK)] == first)
+    for shift, byte in enumerate(others, 1):
+        found = found[values[found + shift] == byte]
+    return found
 
 
 def _lengths(records: wire.Records) -> wire.Int64s:

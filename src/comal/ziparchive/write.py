@@ -6,6 +6,7 @@ ZIP64) with fixed times, so that the same input gives the same bytes.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -39,12 +40,15 @@ from comal.ziparchive.blocks import (
     payload_sizes,
     value_bytes,
     write_all,
+    write_pieces,
     zeros,
 )
 from comal.ziparchive.entries import FEW, Entries, joined, joined_bytes, record_array
 from comal.ziparchive.paths import PathCopier
 
 _LARGEST = 1 << 30
+_JOINED = 2_048
+"""Bytes of a piece, on average, up to which joining pieces costs less than writing each."""
 
 
 class Span(NamedTuple):
@@ -164,7 +168,7 @@ class ZipWriter:
         Parameters
         ----------
         names
-            Arrow string array (or chunked array), without nulls.
+            Arrow string array (or chunked array), without nulls, or a list of str.
         payloads
             Arrow binary array of the same length, or a list of bytes.
         details
@@ -176,8 +180,11 @@ class ZipWriter:
         numpy.ndarray
             Offset of each payload, int64, shape (n,).
         """
-        names = flat(names, "names")
         listed = isinstance(payloads, list)
+        if not isinstance(names, list):
+            names = flat(names, "names")
+        elif len(names) > FEW or not listed:
+            names = pa.array(names, pa.string())
         payloads = payloads if listed else flat(payloads, "payloads")
         if len(names) != len(payloads):
             raise InvalidInputError(
@@ -186,7 +193,9 @@ class ZipWriter:
         details.check(len(names))
         sizes = payload_sizes(payloads)
         if listed and len(names) <= FEW:
-            return self._add_few(names.cast(pa.binary()).to_pylist(), payloads, details)
+            values = names if isinstance(names, list) else names.to_pylist()
+            encoded = [encoded_name(one) if isinstance(one, str) else one for one in values]
+            return self._add_few(encoded, payloads, details)
         names = checked_names(names)
         if not details.plain and sizes.max(initial=0) > _LARGEST:
             raise InvalidInputError(
@@ -491,7 +500,7 @@ class ZipWriter:
             entry_records(starts, sizes, crcs, flags, name_sizes, csizes, methods), names, details
         )
         if isinstance(payloads, list):
-            self._write(interleaved(joined(columns), payloads))
+            self._write_pieces(interleaved(joined(columns), payloads), int(csizes.sum()))
         else:
             self._write(joined_bytes([*columns, as_binary(payloads)]))
         offsets: wire.Int64s = starts + before
@@ -517,6 +526,15 @@ class ZipWriter:
     def _write(self, data: Any) -> None:
         write_all(self._file, data)
         self._position += memoryview(data).nbytes
+
+    def _write_pieces(self, pieces: list[Any], size: int) -> None:
+        """Write a block of so many bytes of payloads, without joining them where they are large."""
+        # A subclass may do more than to write.
+        if type(self._file) is io.FileIO and size >= _JOINED * len(pieces):
+            with translated(DISK, "target cannot be written"):
+                self._position += write_pieces(self._file.fileno(), pieces)
+        else:
+            self._write(b"".join(pieces))
 
     def _patch(self, offset: int, data: bytes) -> None:
         with translated(DISK, "target cannot be written"):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import sys
+import zipfile
 import zlib
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from comal.findings import Report
 from comal.limits import Limits
 from comal.raster.tilecodec import encode_picture
 from comal.tapalcatl import CODES
+from comal.tapalcatl.addressing import HASHES, archive_bounds, tile_hash
 from comal.tapalcatl.checking.vectortiles import vector_fault
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
@@ -27,6 +32,16 @@ from tests.tapalcatl.odd import METADATA, Entry, appended, archive
 PNG = encode_picture(np.zeros((3, 4, 4), np.uint8), "png")
 JPEG = encode_picture(np.zeros((3, 16, 16), np.uint8), "jpeg")
 WEBP = encode_picture(np.zeros((3, 4, 4), np.uint8), "webp")
+
+
+def picture(kind: str, side: int) -> bytes:
+    file = BytesIO()
+    pixels = np.random.default_rng(1).integers(0, 255, (side, side, 3), np.uint8)
+    import_module("PIL.Image").fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+AVIF = picture("AVIF", 16)
 LAYER = b"\x0a\x05water\x78\x02"
 MVT = b"\x1a" + bytes([len(LAYER)]) + LAYER
 
@@ -60,6 +75,26 @@ LONG = struct.pack("<HH", 0xD935, 196) + bytes(196)
 BOMB = zlib.compressobj(9, zlib.DEFLATED, -15)
 BOMBED = BOMB.compress(bytes(8 << 20)) + BOMB.flush()
 
+
+def with_zip64() -> bytes:
+    """Sizes in ZIP64 fields of local headers, and an end record of ZIP64, by hand and zipfile."""
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        for entry in tiles():
+            with made.open(zipfile.ZipInfo(entry.name.decode()), "w", force_zip64=True) as target:
+                target.write(entry.data)
+        made.comment = METADATA
+    data = file.getvalue()
+    at = data.rindex(b"PK\5\6")
+    count, size, offset = struct.unpack_from("<HII", data, at + 10)
+    end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, offset)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+    plain = struct.pack(
+        "<4sHHHHIIH", b"PK\5\6", 0, 0, 65535, 65535, *[0xFFFFFFFF] * 2, len(METADATA)
+    )
+    return data[:at] + end64 + locator + plain + METADATA
+
+
 SOUND: dict[str, bytes] = {
     "plain": archive(tiles()),
     "deflated": archive(tiles(deflate=True)),
@@ -67,6 +102,24 @@ SOUND: dict[str, bytes] = {
     "longer local extra": archive(tiles(local_extra=LONG)),
     "date 0": archive(tiles(date=0, time=0)),
     "headers of entries": archive(tiles(comment=b'[{"X-A":"1"}]')),
+    "empty extension": archive(
+        [Entry(entry.name.removesuffix(b".png"), PNG) for entry in tiles()],
+        METADATA.replace(b'"png":', b'"":'),
+    ),
+    "gzip in DEFLATE": archive(
+        [
+            Entry(entry.name.replace(b"png", b"mvt"), gzip.compress(MVT, mtime=0), deflate=True)
+            for entry in tiles()
+        ],
+        METADATA.replace(
+            b'"png":"image/png"',
+            b'"mvt":[{"Content-Type":"application/x-protobuf"},{"Content-Encoding":"gzip"}]',
+        ),
+    ),
+    "ZIP64": with_zip64(),
+    "a list of headers": archive(
+        tiles(), METADATA.replace(b'"image/png"', b'[{"Content-Type":"image/png"},{"X-A":"1"}]')
+    ),
 }
 
 ODD: dict[str, tuple[bytes, set[str]]] = {
@@ -138,6 +191,28 @@ ODD: dict[str, tuple[bytes, set[str]]] = {
         archive(tiles(), b'{"minzoom":0,"maxzoom":1,"formats":{"png":"image/png"},"root":"0/0/0"}'),
         {"comment-cut"},
     ),
+    "comment of an unknown version": (
+        archive(tiles(), METADATA.replace(b'"2.0.0"', b'"3.0.0"')),
+        {"comment-version"},
+    ),
+    "comment of a newer version": (
+        archive(tiles(), METADATA.replace(b'"2.0.0"', b'"2.7.0"')),
+        {"newer-version"},
+    ),
+    "formats as objects": (
+        archive(tiles(), METADATA.replace(b'"image/png"', b'{"Content-Type":"image/png"}')),
+        {"formats-shape"},
+    ),
+    "formats as a list with an object of two keys": (
+        archive(
+            tiles(), METADATA.replace(b'"image/png"', b'[{"Content-Type":"image/png","X-A":"1"}]')
+        ),
+        {"formats-shape"},
+    ),
+    "entry comment with an object of two keys": (
+        archive(tiles(comment=b'[{"X-A":"1","X-B":"2"}]')),
+        {"entry-comment"},
+    ),
     "entry comment as object": (archive(tiles(comment=b'{"X-A":"1"}')), {"entry-comment"}),
     "entry comment that is no JSON": (archive(tiles(comment=b"hello")), {"entry-comment"}),
     "entry comment with a cookie": (
@@ -208,6 +283,8 @@ TYPES = {
     "br": [{"Content-Type": "application/json"}, {"Content-Encoding": "br"}],
     "bin": "application/octet-stream",
     "avif": "image/avif",
+    "gif": "image/gif",
+    "jxl": "image/jxl",
 }
 COMMENT = json.dumps(
     {
@@ -232,7 +309,15 @@ COMMENT = json.dumps(
         ("json", b'{"a": 1}', set()),
         ("br", b"whatever", set()),
         ("bin", b"whatever", set()),
-        ("avif", b"\0\0\0\x1cftypavif", {"tile-not-decoded"}),
+        ("avif", AVIF, set()),
+        ("avif", AVIF[:-20], {"tile-image"}),
+        ("avif", b"\0\0\0\x1cftypavif", {"tile-image"}),
+        ("avif", PNG, {"tile-type"}),
+        ("avif", picture("AVIF", 1024), {"limit-exceeded"}),
+        ("gif", picture("GIF", 4), set()),
+        ("gif", picture("GIF", 64)[:200], {"tile-image"}),
+        ("gif", AVIF, {"tile-image"}),
+        ("jxl", b"\xff\x0a", {"tile-not-decoded"}),
         ("png", PNG[:40], {"tile-image"}),
         ("png", b"no picture", {"tile-image"}),
         ("jpg", JPEG[:100], {"tile-image"}),
@@ -268,6 +353,12 @@ def test_a_picture_that_is_too_large(tmp_path: Path) -> None:
         "limit-exceeded",
         "tile-image",
     }
+
+
+def test_pictures_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    found = codes(tmp_path, archive([Entry(b"0/0/0.avif", AVIF)], COMMENT))
+    assert found == {"tile-not-decoded"}
 
 
 @pytest.mark.parametrize(
@@ -342,18 +433,18 @@ def tree(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def write(folder: Path, root: tuple[int, int, int], entries: list[Entry], last: int) -> None:
-    from comal.tapalcatl.addressing import archive_bounds
-
+def write(
+    folder: Path, root: tuple[int, int, int], entries: list[Entry], last: int, metatile: int = 2
+) -> None:
     comment = json.dumps(
         {
             "tapalcatl": "2.0.0",
             "name": "odd",
             "minzoom": root[0],
             "maxzoom": last,
-            "bounds": archive_bounds(root, 2),
+            "bounds": archive_bounds(root, metatile),
             "formats": {"png": "image/png"},
-            "metatile": 2,
+            "metatile": metatile,
             "root": "/".join(map(str, root)),
         }
     ).encode()
@@ -378,6 +469,7 @@ def test_a_sound_tree(tmp_path: Path) -> None:
         ({"bounds": [-180, 0, 0, 85]}, {"document-bounds"}),
         ({"formats": {"webp": "image/webp"}}, {"document-formats"}),
         ({"formats": None}, {"document-formats"}),
+        ({"formats": {"png": {"Content-Type": "image/png"}}}, {"formats-shape"}),
         ({"bounds": None}, {"document-field"}),
         ({"metatile": 1}, {"tile-place", "archive-document"}),
         ({"materializedZooms": [0]}, {"archive-stray", "tile-place"}),
@@ -394,6 +486,98 @@ def test_documents_that_disagree(
 ) -> None:
     found = set(tapalcatl.check(tree(tmp_path / "t", **changes)).counts)
     assert found - {"archive-missing"} == expected
+
+
+@pytest.mark.parametrize("version", ["3.0.0", "1.0.0", "20.0", "hello", ""])
+def test_versions_that_are_not_known(tmp_path: Path, version: str) -> None:
+    folder = tree(tmp_path / "t", tapalcatl=version)
+    report = tapalcatl.check(folder)
+    assert report.counts == {"document-version": 1}
+    assert report.container == "tree"
+    assert repr(version) in report.problems[0].message
+
+
+@pytest.mark.parametrize("version", ["2", "2.0", "2.0.9", "2.0.0-rc.1", 2, 2.0, None])
+def test_versions_that_are_the_same(tmp_path: Path, version: Any) -> None:
+    report = tapalcatl.check(tree(tmp_path / "t", tapalcatl=version))
+    assert report.counts == {"archive-missing": 1}
+
+
+def test_a_newer_version_is_told(tmp_path: Path) -> None:
+    report = tapalcatl.check(tree(tmp_path / "t", tapalcatl="2.1.0"))
+    assert report.counts == {"archive-missing": 1, "newer-version": 1}
+
+
+def test_an_archive_of_another_version_in_a_tree(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "t")
+    path = folder / "2/0/0.zip"
+    path.write_bytes(path.read_bytes().replace(b'"2.0.0"', b'"3.0.0"'))
+    report = tapalcatl.check(folder)
+    assert report.counts == {"archive-missing": 1, "comment-version": 1}
+    tile = tapalcatl.open(folder).tile(2, 0, 0)
+    assert tile is not None
+    assert tile.data == PNG
+
+
+@pytest.mark.parametrize("bounds", [[90, -85, -90, 85], [90, -85, 270, 85], [-270, -85, -90, 85]])
+def test_bounds_across_the_antimeridian(
+    tmp_path: Path, bounds: list[float], http_server: HttpServer
+) -> None:
+    folder = tree(tmp_path / "t", bounds=bounds, metatile=1, materializedZooms=[2], minzoom=2)
+    for path in folder.rglob("*.zip"):
+        path.unlink()
+    for x in (0, 3):
+        for y in range(4):
+            write(folder, (2, x, y), [Entry(f"2/{x}/{y}.png".encode(), PNG)], 2, metatile=1)
+    assert tapalcatl.check(folder).counts == {}
+    (folder / "2/3/1.zip").unlink()
+    report = tapalcatl.check(folder)
+    assert [problem.place for problem in report.problems] == ["2/3/1.zip"]
+    # Where nothing is listed, nobody asks for those in between.
+    http_server.serve_folder(folder, "t")
+    assert len(tapalcatl.open(http_server.url_for("t/meta.json")).keys()) == 7
+    assert not any("/2/1/" in seen.path or "/2/2/" in seen.path for seen in http_server.requests)
+    write(folder, (2, 1, 1), [Entry(b"2/1/1.png", PNG)], 2, metatile=1)
+    assert tapalcatl.check(folder).counts == {"archive-missing": 1, "document-bounds": 1}
+
+
+@pytest.mark.parametrize(
+    "source", ["x/{z}/{x}/{y}.zip", "{z}/{y}/{x}/{z}.zip", "/none/{z}/{x}/{y}"]
+)
+def test_a_template_that_leads_nowhere(tmp_path: Path, source: str) -> None:
+    report = tapalcatl.check(tree(tmp_path / "t", source=source))
+    assert report.counts == {"document-source": 1}
+    assert not report.ok
+
+
+def test_a_configuration_that_leads_nowhere(tmp_path: Path) -> None:
+    report = tapalcatl.check(tree(tmp_path / "t"), metatile=4, layer="all")
+    assert report.counts == {"document-source": 1}
+
+
+@pytest.mark.parametrize("kind", HASHES)
+@pytest.mark.parametrize("told", [True, False])
+def test_each_hash_is_followed(tmp_path: Path, kind: str, *, told: bool) -> None:
+    folder = tree(tmp_path / "t", source="{h}/{z}/{x}/{y}.zip")
+    for z, x, y in ((0, 0, 0), (2, 0, 0), (2, 0, 2), (2, 2, 0)):
+        name = f"{z}/{x}/{y}.zip"
+        path = folder / tile_hash((z, x, y), kind) / name
+        path.parent.mkdir(parents=True)
+        (folder / name).rename(path)
+    assert tapalcatl.check(folder, hash=kind if told else None).counts == {"archive-missing": 1}
+    path.write_bytes(path.read_bytes()[:-30])
+    assert "zip-directory" in tapalcatl.check(folder, hash=kind if told else None).counts
+
+
+def test_one_of_several_variants(tmp_path: Path) -> None:
+    dark = [Entry(b"dark/" + entry.name, PNG) for entry in tiles()]
+    bad = [Entry(b"light/" + entry.name, PNG, crc=1) for entry in tiles()]
+    data = archive([*dark, *bad, Entry(b"dark/README", b"x")])
+    assert checked(tmp_path, data).counts == {"entry-name": 11, "zip-crc": 5}
+    report = checked(tmp_path, data, variant="dark")
+    # The bytes of all entries are compared, whatever they are.
+    assert report.counts == {"entry-name": 1, "zip-crc": 5}
+    assert "README" in report.problems[-1].place
 
 
 def test_archives_that_are_wrong(tmp_path: Path) -> None:

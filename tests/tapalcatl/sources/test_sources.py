@@ -8,6 +8,7 @@ import os
 import pickle
 import sqlite3
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +33,7 @@ from comal.errors import (
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
 from comal.tapalcatl.sources.base import Square, TileSource
+from comal.tapalcatl.sources.content import KINDS, kinds_of
 from comal.tapalcatl.sources.folder import Folder
 from comal.tapalcatl.sources.given import Given
 from comal.tapalcatl.sources.hilbert import tile_ids, tiles_of
@@ -253,6 +255,68 @@ def test_a_database_that_changes(tmp_path: Path) -> None:
         with pytest.raises(ObjectChangedError):
             tapalcatl.build(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_database_that_is_cut_short(tmp_path: Path) -> None:
+    tiles = {(8, x, y): bytes([x, y]) * 2_000 for x in range(16) for y in range(16)}
+    path = write_mbtiles(tmp_path / "a.mbtiles", tiles)
+    with closing(MBTiles(path)) as source:
+        assert len(source.read(Square(8, 0, 0, 1))) == 1
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+        # Mapped, it would end the process.
+        with pytest.raises((InvalidMetadataError, ObjectChangedError)):
+            tapalcatl.build(source, tmp_path / "out")
+    with pytest.raises((InvalidMetadataError, NotThisFormatError)):
+        tapalcatl.build(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_connections_are_used_again(tmp_path: Path) -> None:
+    path = write_mbtiles(tmp_path / "a.mbtiles", TILES)
+    before = descriptors()
+    with closing(MBTiles(path)) as source:
+        for _ in range(5):
+            with ThreadPoolExecutor(1) as pool:
+                assert len(pool.submit(source.read, Square(0, 0, 0, 1)).result()) == 1
+        # Blocks may be asked for while tiles are read.
+        for _ in source.keys():  # noqa: SIM118 - no mapping
+            source.read(Square(0, 0, 0, 1))
+            assert descriptors() - before <= 2
+    assert descriptors() == before
+
+
+HEADS = [
+    b"\x89PNG\r\n\x1a\n\0\0\0\r", b"\x89PNG----", b"\xff\xd8\xff\xe0", b"RIFF....WEBPVP8 ",
+    b"RIFF....WAVE", b"\0\0\0\x1cftypavif", b"\0\0\0\x1cftypheic", b"GIF89a", b"\x1f\x8b\x08",
+    b"\x28\xb5\x2f\xfd", b"{}", b"[1]", b"II*\0", b"MM\0*", b"\x1a\x05", b"", b"RIF",
+]  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=16),
+            st.tuples(st.sampled_from(HEADS), st.binary(max_size=4)).map(b"".join),
+        ),
+        max_size=30,
+    )
+)
+def test_kinds_of_many_are_those_of_each(payloads: list[bytes]) -> None:
+    each = [int(kinds_of([payload])[0]) for payload in payloads]
+    assert kinds_of(payloads).tolist() == each
+    assert each == [int(kinds_of([payload[:12]])[0]) for payload in payloads]
+
+
+def test_kinds_by_first_bytes() -> None:
+    assert [KINDS[code].name for code in kinds_of(HEADS).tolist()] == [
+        "png", "unknown", "jpeg", "webp", "unknown", "avif", "unknown", "gif", "gzip", "zstd",
+        "json", "json", "tiff", "tiff", "pbf", "unknown", "unknown",
+    ]  # fmt: skip
 
 
 def test_files_that_vanish(tmp_path: Path) -> None:

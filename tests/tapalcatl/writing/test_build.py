@@ -19,9 +19,12 @@ from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectChangedError
 from comal.grid.morton import interleave
 from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
+from comal.tapalcatl.addressing import Layout, Template
+from comal.tapalcatl.sources.ahead import read_ahead
 from comal.tapalcatl.sources.base import Square, Tiles
 from comal.tapalcatl.sources.given import Given
-from comal.tapalcatl.writing import archives
+from comal.tapalcatl.spec import TileSetMetadata
+from comal.tapalcatl.writing import archives, arranging
 from tests.tapalcatl.making import listed, payload, pyramid, sparse, unzipped, write_mbtiles
 
 
@@ -144,7 +147,6 @@ def test_large_groups_are_streamed_to_the_same_bytes(
         tapalcatl.build(listed(chosen), out / "a")
         with monkeypatch.context() as patch:
             patch.setattr(archives, "HELD", 100)
-            patch.setattr(archives.ArchiveWriter, "held", 100, raising=False)
             tapalcatl.build(listed(chosen), out / "b")
         made = [
             {
@@ -420,3 +422,90 @@ def test_iterables_are_read_once(tmp_path: Path) -> None:
         "0/0/0.png": payload(0, 0, 0),
         "1/1/1.png": payload(1, 1, 1),
     }
+
+
+ODD_NAMES = ["plain", '"bounds":[1,2,3,4]', "\0bounds", '","root":"9/9/9', "\0root", "é\u007f%d%"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_comments_of_many_archives_are_those_of_each(name: str) -> None:
+    layout = Layout((0, 3), 2)
+    whole = TileSetMetadata(
+        name=name,
+        description=name,
+        formats={"bounds": (("Content-Type", "a/b"), ("Content-Encoding", "gzip"))},
+        min_zoom=1,
+        max_zoom=5,
+        bounds=(-180.0, -85.0, 180.0, 85.0),
+        extra={"root": name, "bounds": [name], "vector_layers": [{"id": name}]},
+    )
+    second = arranging.Second(layout, Template("{z}/{x}/{y}.zip"), whole)
+    for roots in ([(0, 0, 0)], [(3, x, y) for x in (0, 2, 4, 6) for y in (0, 6)]):
+        each = [second.comment(root, whole.formats) for root in roots]
+        assert list(second.comments(roots, whole.formats)) == each
+        assert all(json.loads(comment)["name"] == name for comment, _ in each)
+
+
+@pytest.mark.parametrize(
+    "text", ["{z}/{x}/{y}.zip", "a%d/{y}/{x}-{z}/{z}%%.zip", "{h}/{z}/{x}/{y}"]
+)
+def test_paths_are_what_the_template_says(text: str) -> None:
+    second = arranging.Second(Layout((0, 4), 1), Template(text), TileSetMetadata())
+    assert second.path((4, 11, 7)) == Template(text).address((4, 11, 7))
+
+
+def test_one_large_archive_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Above what is held at once, an archive goes out block by block while the next one is read.
+    streamed = []
+    real = archives.ArchiveWriter._one
+
+    def one(writer: Any, owner: int, squares: Any) -> Any:
+        streamed.append(owner)
+        return real(writer, owner, squares)
+
+    monkeypatch.setattr(archives.ArchiveWriter, "_one", one)
+    monkeypatch.setattr(archives, "HELD", 2_000)
+    monkeypatch.setattr(archives, "_BLOCK", 1_000)
+    tiles = pyramid(5)
+    write_mbtiles(tmp_path / "a.mbtiles", tiles)
+    for zooms in ([0], [0, 3]):
+        out = tmp_path / f"out{len(zooms)}"
+        tapalcatl.build(tmp_path / "a.mbtiles", out, metatile=1, materialized_zooms=zooms)
+        assert unzipped(out) == {f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()}
+        assert streamed
+
+
+def test_read_ahead_keeps_the_order_and_stops_at_an_error() -> None:
+    squares = [Square(4, x, 0, 1) for x in range(9)]
+    asked: list[int] = []
+
+    def read(square: Square) -> Tiles:
+        asked.append(square.x)
+        if square.x == 5:
+            raise ObjectChangedError("gone")
+        return square  # type: ignore[return-value]
+
+    found: list[object] = []
+    with pytest.raises(ObjectChangedError):
+        found.extend(read_ahead(read, squares))
+    # What was read before the error was given out; not all was asked for behind it.
+    assert found == squares[:5]
+    assert len(asked) <= 8
+
+
+def test_a_half_archive_is_written_again(tmp_path: Path) -> None:
+    tiles = pyramid(3)
+    write_mbtiles(tmp_path / "a.mbtiles", tiles)
+
+    def stop(done: int, total: int | None, what: str) -> None:
+        raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 2]}
+    with pytest.raises(KeyboardInterrupt):
+        tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", progress=stop, **options)
+    written = sorted((tmp_path / ".out.build").rglob("*.zip"))
+    # As a kill leaves it: an archive has its name before all of its bytes.
+    written[0].write_bytes(written[0].read_bytes()[:-30])
+    made = tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", **options)
+    assert made.kept == len(written) - 1
+    assert unzipped(tmp_path / "out") == {f"{z}/{x}/{y}.png": d for (z, x, y), d in tiles.items()}

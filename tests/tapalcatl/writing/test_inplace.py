@@ -140,7 +140,7 @@ def test_tiles_of_another_archive_are_refused(archive: Path) -> None:
         tapalcatl.put(archive.with_name("99.zip"), [(3, 0, 0, NEW)])
 
 
-def test_the_first_generation_is_refused_by_name(tmp_path: Path) -> None:
+def test_the_first_generation_needs_its_settings(tmp_path: Path) -> None:
     tapalcatl.build(
         listed(pyramid(3)),
         tmp_path / "out",
@@ -149,11 +149,47 @@ def test_the_first_generation_is_refused_by_name(tmp_path: Path) -> None:
     )
     path = next(path for path in (tmp_path / "out").rglob("*.zip") if path.parts[-3] == "2")
     before = path.read_bytes()
-    with pytest.raises(InvalidInputError, match="Tapalcatl 1 are not changed in place"):
+    with pytest.raises(InvalidInputError, match="nothing tells how") as refused:
         tapalcatl.put(path, [(2, 0, 0, NEW)])
-    with pytest.raises(InvalidInputError, match="Tapalcatl 1 are not changed in place"):
+    assert "generation1=" in str(refused.value.hint)
+    with pytest.raises(InvalidInputError, match="nothing tells how"):
         tapalcatl.delete(path, [(2, 0, 0)])
+    with pytest.raises(ObjectNotFoundError, match="how it is laid out"):
+        tapalcatl.put(tmp_path / "out", [(2, 0, 0, NEW)])
     assert path.read_bytes() == before
+
+
+def test_tiles_above_the_first_archives(tmp_path: Path) -> None:
+    tiles = {key: data for key, data in pyramid(3).items() if key[0] >= 2}
+    tapalcatl.build(listed(tiles), tmp_path / "out", metatile=1, materialized_zooms=[2])
+    with pytest.raises(InvalidInputError, match="above the first") as refused:
+        tapalcatl.put(tmp_path / "out", [(1, 0, 0, NEW)])
+    # Nobody can begin the zooms of a tileset elsewhere by putting a tile into it.
+    assert "remetatile" in str(refused.value.hint)
+    assert tapalcatl.delete(tmp_path / "out", [(1, 0, 0), (2, 0, 0)]).to_dict() == {
+        "archives": 1, "created": 0, "added": 0, "replaced": 0, "deleted": 1, "absent": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("tile", [(2, 4, 0), (2, 0, -1), (2, 21, 0), (31, 0, 0), (-1, 0, 0)])
+def test_what_cannot_be_a_tile_deletes_none(tree: Path, tile: tuple[int, int, int]) -> None:
+    before = unzipped(tree)
+    for target in (tree, tree / "2" / "1" / "1.zip", tree / "0" / "0" / "0.zip"):
+        with pytest.raises(InvalidInputError, match="no such tile"):
+            tapalcatl.delete(target, [tile])
+    assert unzipped(tree) == before
+
+
+def test_many_tiles_into_one_archive(tmp_path: Path) -> None:
+    # More than are looked at together, in several squares: each block is a change of its own.
+    tapalcatl.build(listed(pyramid(0)), tmp_path / "out", metatile=1, materialized_zooms=[0])
+    path = tmp_path / "out" / "0" / "0" / "0.zip"
+    tiles = pyramid(5)
+    changed = tapalcatl.put(path, listed(tiles), durable=False)
+    assert (changed.added, changed.replaced) == (len(tiles) - 1, 1)
+    assert content(path) == {f"{z}/{x}/{y}.png": data for (z, x, y), data in tiles.items()}
+    with zipfile.ZipFile(path) as opened:
+        assert json.loads(opened.comment)["maxzoom"] == 5
 
 
 def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:

@@ -6,8 +6,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from comal import tapalcatl
+from comal.cli import root
 from comal.errors import InvalidInputError
 from comal.tapalcatl import NewTile
 from tests.tapalcatl.making import PNG, listed, payload, pyramid, sparse, unzipped
@@ -111,3 +113,47 @@ def test_merging_different_formats(tmp_path: Path) -> None:
     assert vector.content_encoding == "gzip"
     assert vector.data == payload(2, 1, 1, "mvt")
     assert picture.data == payload(2, 1, 1)
+
+
+@pytest.mark.parametrize("deep_first", [False, True])
+def test_the_layout_of_a_merged_tileset(tmp_path: Path, deep_first: bool) -> None:
+    tiles = pyramid(4)
+    upper = listed({key: data for key, data in tiles.items() if key[0] < 3})
+    lower = listed({key: data for key, data in tiles.items() if key[0] >= 3})
+    tapalcatl.build(upper, tmp_path / "upper", metatile=1, materialized_zooms=[0, 2])
+    tapalcatl.build(lower, tmp_path / "lower", metatile=4, materialized_zooms=[3])
+    parts = [tmp_path / "upper", tmp_path / "lower"]
+    made = tapalcatl.merge(parts[::-1] if deep_first else parts, tmp_path / "out")
+    # The layout that begins at zoom 3 has no archive for the tiles above.
+    assert (made.metatile, made.materialized_zooms) == (1, (0, 2))
+    assert made.tiles == len(tiles)
+    own = tapalcatl.merge([parts[1], listed(tiles)], tmp_path / "own")
+    assert (own.metatile, own.materialized_zooms) == (2, (0,))
+    said = tapalcatl.merge(parts, tmp_path / "said", metatile=4, materialized_zooms=[0, 4])
+    assert (said.metatile, said.materialized_zooms) == (4, (0, 4))
+
+
+def test_a_layout_whose_directories_would_grow_is_not_taken(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(1)), tmp_path / "a", metatile=1, materialized_zooms=[0])
+    made = tapalcatl.merge([tmp_path / "a", [(9, 0, 0, b"{}")]], tmp_path / "out")
+    assert made.materialized_zooms == tapalcatl.choose_layout(0, 9).materialized_zooms
+
+
+def test_commands_say_which_layout(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(3)), tmp_path / "a", metatile=1, materialized_zooms=[0, 2])
+
+    def told(*words: str) -> str:
+        done = CliRunner().invoke(root, ["tapalcatl", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    source = str(tmp_path / "a")
+    text = told("merge", source, source, "-o", str(tmp_path / "b"))
+    assert "archives at zooms 0, 2 under 1 x 1 tiles" in text
+    told("split", source, str(tmp_path / "c"), "--zooms", "0-1", "--zooms", "2-3")
+    with tapalcatl.open(tmp_path / "c" / "z2-3") as part:
+        assert part.metadata.materialized_zooms == (0, 2)
+    options = ["--metatile", "2", "--materialized", "1", "--overwrite"]
+    told("split", source, str(tmp_path / "c"), "--zooms", "2-3", *options)
+    with tapalcatl.open(tmp_path / "c" / "z2-3") as part:
+        assert (part.metadata.materialized_zooms, part.metadata.metatile) == ((1,), 2)

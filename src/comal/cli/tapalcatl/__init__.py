@@ -19,6 +19,7 @@ COMMANDS = {
     "export": ("comal.cli.tapalcatl.export", "Tiles as MBTiles, PMTiles or loose files."),
     "plan": ("comal.cli.tapalcatl.plan", "Archives, entries and directories of a layout."),
     "extract": ("comal.cli.tapalcatl.extract", "A part of a tileset as a tileset of its own."),
+    "info": ("comal.cli.tapalcatl.info", "What a tileset is, also of Tapalcatl 1."),
     "tile": ("comal.cli.tapalcatl.tile", "One tile, or what is said of it."),
     "check": ("comal.cli.tapalcatl.check", "Every problem, also of Tapalcatl 1."),
     "site": ("comal.cli.tapalcatl.site", "A web page that reads tilesets without a server."),

@@ -104,9 +104,17 @@ def report(made: Built, style: Style) -> None:
     kept = f", {made.kept} of them kept" if made.kept else ""
     text = (
         f"{made.output}: {made.tiles} tiles in {made.archives} archives{kept}, "
-        f"{human_size(made.size)}"
+        f"{human_size(made.size)}{_layout(made)}"
     )
     done(made.to_dict(), style, text)
+
+
+def _layout(made: Built) -> str:
+    """Which layout was given, taken over or chosen; nothing for Tapalcatl 1."""
+    if not made.materialized_zooms:
+        return ""
+    zooms = ", ".join(map(str, made.materialized_zooms))
+    return f"; archives at zooms {zooms} under {made.metatile} x {made.metatile} tiles"
 
 
 def _decorated(function: Callable[..., Any], options: Any) -> Callable[..., Any]:

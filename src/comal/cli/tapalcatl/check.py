@@ -8,7 +8,8 @@ import click
 
 from comal.cli import options
 from comal.cli.base import Command
-from comal.cli.output import print_json, print_rows, working
+from comal.cli.check import print_findings
+from comal.cli.output import working
 from comal.cli.tapalcatl.opening import open_options, opening_of
 from comal.tapalcatl import check
 
@@ -42,15 +43,6 @@ def command(
     """
     with working(f"checking {source}", style) as progress:
         found = check(source, level=level, progress=progress, **opening_of(opening))
-    if style.json:
-        print_json(found.to_dict())
-    else:
-        if found.problems:
-            print_rows(
-                ("severity", "code", "place", "message"),
-                [(p.severity, p.code, p.place, p.message) for p in found.problems],
-            )
-        if not style.quiet:
-            click.echo(f"{found.errors} errors, {found.warnings} warnings", err=True)
+    print_findings(found, style)
     if found.errors:
         ctx.exit(1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
+from comal.cli.tapalcatl.opening import generation1_of, generation1_options
 from comal.tapalcatl import compact, space
 
 
@@ -22,12 +25,16 @@ from comal.tapalcatl import compact, space
 @click.argument("target", metavar="X")
 @click.option("--dry-run", is_flag=True, help="Write nothing; tell the dead bytes.")
 @click.option("--all", "force", is_flag=True, help="Write every archive anew.")
+@generation1_options
 @options.pass_style
-def command(style: options.Style, target: str, *, dry_run: bool, force: bool) -> None:
+def command(
+    style: options.Style, /, target: str, *, dry_run: bool, force: bool, **more: Any
+) -> None:
     """Write archives of the tileset or archive X anew, in order and without dead bytes."""
+    first = generation1_of(more)
     if dry_run:
         with working(f"looking at {target}", style) as progress:
-            found = space(target, progress=progress)
+            found = space(target, generation1=first, progress=progress)
         text = (
             f"{target}: {human_size(found.dead)} of {human_size(found.size)} are dead, "
             f"{found.entries} entries in {found.archives} archives"
@@ -35,5 +42,5 @@ def command(style: options.Style, target: str, *, dry_run: bool, force: bool) ->
         done({"output": target, **found.to_dict()}, style, text)
         return
     with working(f"compacting {target}", style) as progress:
-        freed = compact(target, force=force, progress=progress)
+        freed = compact(target, force=force, generation1=first, progress=progress)
     done({"output": target, "saved": freed}, style, f"{target}: {human_size(freed)} freed")

@@ -18,7 +18,8 @@ from comal.cli.tapalcatl.building import (
     layout_options,
     report,
 )
-from comal.tapalcatl import Generation1, build, open_tiles
+from comal.cli.tapalcatl.opening import generation1_options, tiles_of
+from comal.tapalcatl import Generation1, build
 
 
 @click.command(
@@ -36,6 +37,7 @@ from comal.tapalcatl import Generation1, build, open_tiles
             "comal tapalcatl create a.mbtiles t1/ --generation 1 --metatile 8 --layer all",
             "Tapalcatl 1",
         ),
+        ("comal tapalcatl create t1/ t2/ --t1-metatile 8 --t1-layer all", "out of Tapalcatl 1"),
     ),
 )
 @click.argument("source", metavar="SRC")
@@ -55,10 +57,23 @@ from comal.tapalcatl import Generation1, build, open_tiles
     help="Keys of Tapalcatl 1: plain, prefix-hash, hash-prefix, or a pattern.",
 )
 @click.option("--prefix", default="", help="Prefix of keys of Tapalcatl 1.")
+@click.option(
+    "--tile-size",
+    type=click.IntRange(1),
+    default=256,
+    metavar="PIXELS",
+    help="Pixels of the tiles, for Tapalcatl 1: 256 if absent.",
+)
+@click.option(
+    "--tilejson",
+    metavar="URL",
+    help="Write TileJSON for Tapalcatl 1; the address of tiles, with {z}, {x}, {y} and {fmt}.",
+)
 @click.option("--no-resume", is_flag=True, help="Start anew and keep nothing after an error.")
 @layout_options
 @entry_options
 @described_options
+@generation1_options
 @options.overwrite
 @options.pass_style
 def command(
@@ -72,6 +87,7 @@ def command(
     layer: str,
     keys: str,
     prefix: str,
+    tile_size: int,
     no_resume: bool,
     metatile: int | None,
     materialized: str | None,
@@ -83,15 +99,17 @@ def command(
     """Write the tiles of SRC as a tileset below DIR, which appears when it is complete.
 
     SRC is an MBTiles or PMTiles file, a folder of tiles, or a tileset. A build that was broken off
-    is gone on with: finished archives are kept beside DIR.
+    is gone on with: finished archives are kept beside DIR. What --t1 options say is said of SRC.
     """
     if generation == "1":
-        settings = Generation1(metatile=metatile or 4, layer=layer, layout=keys, prefix=prefix)
+        settings = Generation1(
+            metatile=metatile or 4, tile_size=tile_size, layer=layer, layout=keys, prefix=prefix
+        )
         chosen: dict[str, Any] = {"version": 1, "generation1": settings}
     else:
         chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
-        tiles = open_tiles(source, scheme=scheme, scope=scope)
+        tiles = tiles_of(source, more, scope, scheme=scheme)
         made = build(
             tiles,
             output,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
 
 import click
 
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
-from comal.tapalcatl import open_tiles, to_directory, to_mbtiles, to_pmtiles
+from comal.cli.tapalcatl.opening import generation1_options, tiles_of
+from comal.tapalcatl import to_directory, to_mbtiles, to_pmtiles
 
 
 @click.command(
@@ -20,6 +22,7 @@ from comal.tapalcatl import open_tiles, to_directory, to_mbtiles, to_pmtiles
         ("comal tapalcatl export tiles/ tiles.pmtiles", "as PMTiles"),
         ("comal tapalcatl export tiles/ loose/ --scheme tms", "as loose files"),
         ("comal tapalcatl export tiles/ a.mbtiles --ext png --scale 2", "one of several formats"),
+        ("comal tapalcatl export t1/ a.mbtiles --t1-layer all --ext mvt", "out of Tapalcatl 1"),
     ),
 )
 @click.argument("source", metavar="SRC")
@@ -32,10 +35,12 @@ from comal.tapalcatl import open_tiles, to_directory, to_mbtiles, to_pmtiles
     default="xyz",
     help="How loose files are named.",
 )
+@generation1_options
 @options.overwrite
 @options.pass_style
 def command(
     style: options.Style,
+    /,
     source: str,
     output: str,
     ext: str | None,
@@ -43,10 +48,11 @@ def command(
     scheme: str,
     *,
     overwrite: bool,
+    **more: Any,
 ) -> None:
     """Write the tiles of SRC to DST, byte for byte: .mbtiles, .pmtiles, or a folder of files."""
     with ExitStack() as scope, working(f"writing {output}", style) as progress:
-        tiles = open_tiles(source, scope=scope)
+        tiles = tiles_of(source, more, scope)
         if output.lower().endswith(".mbtiles"):
             made = to_mbtiles(
                 tiles, output, ext=ext, scale=scale, overwrite=overwrite, progress=progress

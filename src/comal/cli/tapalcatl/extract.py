@@ -9,7 +9,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
-from comal.cli.tapalcatl.opening import box_of, numbers_of, open_options, opening_of
+from comal.cli.tapalcatl.opening import box_of, counted, numbers_of, open_options, opening_of
 from comal.errors import InvalidInputError
 from comal.tapalcatl.extracting import extract
 
@@ -91,8 +91,9 @@ def command(
             **opening_of(opening),
         )
     text = (
-        f"{found.tiles:,} tiles of {human_size(found.bytes)} in {found.archives:,} archives: "
-        f"{found.requests:,} requests for {human_size(found.transferred)}, "
-        f"and {found.directories:,} for directories"
+        f"{counted(found.tiles, 'tile')} of {human_size(found.bytes)} "
+        f"in {counted(found.archives, 'archive')}: "
+        f"{counted(found.requests, 'request')} for {human_size(found.transferred)}, "
+        f"and {found.directories:,} for {human_size(found.directory_bytes)} with directories"
     )
     done(found.to_dict(), style, text if output is None or dry_run else f"{output}: {text}")

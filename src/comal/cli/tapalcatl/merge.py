@@ -18,6 +18,7 @@ from comal.tapalcatl import merge
         ("comal tapalcatl merge north/ south/ -o both/", "two tilesets"),
         ("comal tapalcatl merge base/ new.mbtiles -o both/", "the later source counts"),
         ("comal tapalcatl merge a/ b/ -o both/ --conflict error", "refuse different tiles"),
+        ("comal tapalcatl merge a/ b/ -o both/ --materialized 0,4,8 --metatile 2", "a layout"),
     ),
 )
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True)
@@ -43,7 +44,11 @@ def command(
     hash_in_path: bool,
     overwrite: bool,
 ) -> None:
-    """Write the tiles of all SRC as one tileset; stored bytes are copied as they are."""
+    """Write the tiles of all SRC as one tileset; stored bytes are copied as they are.
+
+    The layout is that of the first SRC whose archives can hold all tiles with directories of at
+    most 64 KiB, unless it is given; where there is none, one is chosen. The report says which.
+    """
     chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with working(f"merging into {output}", style) as progress:
         made = merge(

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import click
 
 from comal.errors import InvalidInputError
+from comal.tapalcatl import Generation1, open_tiles
+from comal.tapalcatl import open as open_tileset
 
 _FIRST = ("metatile", "tile_size", "max_detail_zoom", "layout", "prefix", "layer")
 
 
-def open_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What nothing in a tileset tells: all of Tapalcatl 1, and hashes and variants."""
+def generation1_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All that must be told of Tapalcatl 1."""
     options = (
         click.option(
-            "--t1", "first", is_flag=True, help="X is Tapalcatl 1; so do --t1-... options say."
+            "--t1",
+            "first",
+            is_flag=True,
+            help="What is opened is Tapalcatl 1; so do --t1-... options say.",
         ),
         click.option(
             "--t1-metatile", type=int, metavar="N", help="Tiles of 256 pixels per side: 4."
@@ -32,6 +38,13 @@ def open_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--t1-prefix", metavar="TEXT", help="Prefix in keys, such as 20171221."),
         click.option("--t1-layer", metavar="TEXT", help="Layer in keys, such as all."),
+    )
+    return _decorated(function, options)
+
+
+def open_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What nothing in a tileset tells: all of Tapalcatl 1, and hashes and variants."""
+    options = (
         click.option(
             "--hash",
             "hash_kind",
@@ -41,9 +54,29 @@ def open_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--variant", metavar="NAME", help="Only tiles below this name."),
         click.option("--template", metavar="TEXT", help="Where archives are: '{z}/{x}/{y}.zip'."),
     )
+    return generation1_options(_decorated(function, options))
+
+
+def _decorated(function: Callable[..., Any], options: Any) -> Callable[..., Any]:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def generation1_of(options: dict[str, Any]) -> Generation1 | None:
+    """The settings that the options of Tapalcatl 1 stand for; they are taken out."""
+    opening = opening_of(options)
+    if opening.pop("version", None) is None:
+        return None
+    return Generation1(**opening)
+
+
+def tiles_of(source: str, options: dict[str, Any], scope: ExitStack, **more: Any) -> Any:
+    """A source of tiles, which the options may tell to be Tapalcatl 1; they are taken out."""
+    opening = opening_of(options)
+    if opening:
+        return scope.enter_context(open_tileset(source, **opening))
+    return open_tiles(source, scope=scope, **more)
 
 
 def opening_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +90,11 @@ def opening_of(options: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             opening[name] = value
     return opening
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def box_of(text: str | None) -> tuple[float, ...] | None:

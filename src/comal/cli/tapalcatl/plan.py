@@ -7,8 +7,9 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import human_size, print_json, print_rows
-from comal.cli.tapalcatl.opening import box_of, numbers_of, zooms_of
+from comal.cli.tapalcatl.opening import box_of, counted, numbers_of, zooms_of
 from comal.tapalcatl import plan
+from comal.tapalcatl.wire import split_suffix
 
 
 @click.command(
@@ -45,6 +46,7 @@ def command(
     not given is chosen so that all do.
     """
     low, high = zooms_of(zooms, "ZOOMS")
+    split_suffix(suffix)
     planned = plan(
         low,
         high,
@@ -71,7 +73,7 @@ def command(
     if not style.quiet:
         chosen = ",".join(map(str, planned.materialized_zooms))
         click.echo(
-            f"{planned.archives:,} archives, {planned.entries:,} entries: "
+            f"{counted(planned.archives, 'archive')}, {planned.entries:,} entries: "
             f"--materialized-zooms {chosen} --metatile {planned.metatile}",
             err=True,
         )

@@ -12,6 +12,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.tapalcatl.building import entry_options, tile_of
+from comal.cli.tapalcatl.opening import generation1_of, generation1_options
 from comal.errors import InvalidInputError
 from comal.tapalcatl import open_tiles, put
 
@@ -23,12 +24,14 @@ from comal.tapalcatl import open_tiles, put
         ("comal tapalcatl put tiles/ --tile 5/10/23=new.png", "one tile"),
         ("comal tapalcatl put tiles/ changed.mbtiles", "all tiles of a file"),
         ("comal tapalcatl put tiles/4/0/4.zip --tile 5/10/23=new.png", "into one archive"),
+        ("comal tapalcatl put t1/ new.mbtiles --t1-metatile 8 --t1-layer all", "Tapalcatl 1"),
     ),
 )
 @click.argument("target", metavar="X")
 @click.argument("source", metavar="SRC", required=False)
 @click.option("--tile", "tiles", multiple=True, metavar="Z/X/Y=FILE", help="A tile; repeatable.")
 @entry_options
+@generation1_options
 @options.pass_style
 def command(
     style: options.Style,
@@ -42,13 +45,14 @@ def command(
     """Add or replace tiles of the tileset or archive X, without rewriting what is there.
 
     Tiles come from SRC, which is all that 'create' takes, or from --tile. New bytes are appended:
-    'compact' frees the old ones.
+    'compact' frees the old ones. Of Tapalcatl 1, X is the folder that keys are relative to.
     """
     if (source is None) == (not tiles):
         raise click.UsageError("Give either SRC or --tile.")
     with ExitStack() as scope, working(f"putting tiles into {target}", style) as progress:
         given = _tiles(tiles) if source is None else open_tiles(source, scope=scope)
-        changed = put(target, given, progress=progress, **more)
+        first = generation1_of(more)
+        changed = put(target, given, generation1=first, progress=progress, **more)
     text = (
         f"{target}: {changed.added} tiles added, {changed.replaced} replaced "
         f"in {changed.archives} archives"

@@ -7,6 +7,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
+from comal.cli.tapalcatl.building import layout_of, layout_options
 from comal.tapalcatl import split
 
 
@@ -22,23 +23,32 @@ from comal.tapalcatl import split
 @click.argument("output", metavar="DIR")
 @click.option("--zooms", multiple=True, metavar="A-B", help="A part for these zooms; repeatable.")
 @click.option("--at", type=click.IntRange(0, 30), help="A part for each tile of this zoom.")
+@layout_options
 @options.overwrite
 @options.pass_style
 def command(
     style: options.Style,
+    /,
     source: str,
     output: str,
     zooms: tuple[str, ...],
     at: int | None,
+    metatile: int | None,
+    materialized: str | None,
     *,
+    hash_in_path: bool,
     overwrite: bool,
 ) -> None:
-    """Write the tiles of SRC as several tilesets, each in a folder below DIR."""
+    """Write the tiles of SRC as several tilesets, each in a folder below DIR.
+
+    Parts have the layout of SRC unless another one is given.
+    """
     if (at is None) == (not zooms):
         raise click.UsageError("Give either --zooms or --at.")
     pairs = [_pair(text) for text in zooms] or None
+    more = layout_of(metatile, materialized, hash_in_path=hash_in_path, overwrite=overwrite)
     with working(f"splitting {source}", style) as progress:
-        parts = split(source, output, zooms=pairs, at=at, overwrite=overwrite, progress=progress)
+        parts = split(source, output, zooms=pairs, at=at, progress=progress, **more)
     lines = [f"{part.output}: {part.tiles} tiles" for part in parts.values()]
     found = {name: part.to_dict() for name, part in parts.items()}
     done({"output": output, "parts": found}, style, "\n".join(lines))

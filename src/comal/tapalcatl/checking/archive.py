@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.compute as pc
 
-from comal import ziparchive
+from comal import strictjson, ziparchive
 from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.findings import Findings
 from comal.limits import Limits
@@ -24,6 +26,7 @@ from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.parse import label
 from comal.ziparchive.runs import runs
 
+OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
 LEVELS: Final = ("structure", "sample", "full")
 _ONE_OF = 20
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
@@ -94,7 +97,7 @@ def _checked(
     if size > DIRECTORY_LIMIT:
         told.add("archive-directory", f"directory, end record and comment take {size} bytes")
     names = parse_names(directory.raw_names, rules.prefix)
-    _check_names(directory, names, told)
+    _check_names(directory, names, rules.prefix, told)
     metadata = _check_comment(directory, told, rules)
     _check_entry_comments(directory, told)
     if rules.level != "structure":
@@ -123,10 +126,13 @@ class _Told:
             self.findings.take([replace(problem, place=place)])
 
 
-def _check_names(directory: Directory, names: TileNames, told: _Told) -> None:
-    tiles = np.zeros(len(directory), bool)
-    tiles[names.rows] = True
-    told.rows("entry-name", np.flatnonzero(~tiles), directory, "is no tile, and is ignored")
+def _check_names(directory: Directory, names: TileNames, prefix: bytes, told: _Told) -> None:
+    odd = np.ones(len(directory), bool)
+    odd[names.rows] = False
+    if prefix:  # what is not below it are tiles of other variants, or of none
+        below = pc.starts_with(directory.raw_names, pattern=prefix)
+        odd &= below.to_numpy(zero_copy_only=False)
+    told.rows("entry-name", np.flatnonzero(odd), directory, "is no tile, and is ignored")
 
 
 def _check_comment(directory: Directory, told: _Told, rules: Rules) -> ArchiveMetadata | None:
@@ -150,7 +156,18 @@ def _check_comment(directory: Directory, told: _Told, rules: Rules) -> ArchiveMe
         missing = [key for key in _WANTED if not known.get(key) and known.get(key) != 0]
         if missing:
             told.add("comment-cut", f"lacks {', '.join(missing)}", "comment")
+        document = strictjson.loads(comment, told.place, rules.limits)
+        for ext in old_shapes(document):
+            told.add("formats-shape", f"{shown(ext)}: {OLD_SHAPE}", "comment, formats")
+        if spec.is_newer(metadata.version):
+            told.add("newer-version", f"is of version {shown(metadata.version)}", "comment")
     return metadata
+
+
+def old_shapes(document: Mapping[str, Any]) -> list[str]:
+    """Formats of a document whose headers have a shape that existing readers fail at."""
+    formats = document.get("formats") or {}
+    return [ext for ext, headers in formats.items() if spec.is_old_shape(headers)]
 
 
 def _check_entry_comments(directory: Directory, told: _Told) -> None:
@@ -164,8 +181,8 @@ def _check_entry_comments(directory: Directory, told: _Told) -> None:
         if headers is None:
             told.add("entry-comment", "is no JSON list of headers, and is ignored", place)
             continue
-        if comment[:1] == b"{":
-            told.add("entry-comment", "is an object, which existing readers do not take", place)
+        if comment[:1] == b"{" or spec.is_old_shape(json.loads(comment)):
+            told.add("entry-comment", OLD_SHAPE, place)
         for name, _ in set(headers) - set(spec.safe_headers(headers)):
             told.add("entry-header", f"{shown(name)} is not passed on", place)
 

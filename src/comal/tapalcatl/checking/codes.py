@@ -31,6 +31,7 @@ _ERRORS = {
     "zip-crc": "the bytes of an entry do not match its checksum",
     # The comment of an archive
     "comment-json": "the comment is no JSON object that describes an archive",
+    "comment-version": "the comment is of a version of Tapalcatl that is not known",
     "comment-ascii": "the comment is not one line of printable ASCII",
     "comment-end-record": "the comment holds the signature of an end record",
     # What an archive says of itself
@@ -40,7 +41,8 @@ _ERRORS = {
     "archive-formats": "tiles have a format that the comment does not know",
     # The tileset's document
     "document": "the document cannot be read",
-    "document-source": "the document does not say where the archives are",
+    "document-version": "the document is of a version of Tapalcatl that is not known",
+    "document-source": "no archive is where the document or the configuration leads to",
     "document-formats": "the document has no formats, or tiles have one that it does not know",
     "document-zooms": "tiles lie outside of the zooms of the document",
     "document-bounds": "tiles lie outside of the bounds of the document",
@@ -61,6 +63,7 @@ _WARNINGS = {
     "zip-local-note": "fields that no reader needs differ in the two headers of an entry",
     "comment-missing": "the archive has no comment",
     "comment-cut": "the comment lacks a field that existing readers want",
+    "formats-shape": "headers of a format are no list of objects with one key each",
     "entry-name": "an entry is no tile",
     "entry-comment": "the comment of an entry is no list of headers",
     "entry-header": "a tile sets a header that no tile may set",
@@ -69,6 +72,7 @@ _WARNINGS = {
     "archive-missing": "an archive inside zooms and bounds is not there",
     "archive-directory": "a directory does not fit into the first request of 64 KiB",
     "dead-space": "bytes belong to no tile any more",
+    "newer-version": "a document or comment may say more than this version of comal understands",
     "document-field": "the document lacks a field that existing readers want",
     "tile-type": "the bytes of a tile are another kind than its headers say",
     "tile-empty": "a tile has no bytes",

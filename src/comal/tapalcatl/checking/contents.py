@@ -6,6 +6,7 @@ import json
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.limits import Limits
+from comal.tapalcatl.checking.pictures import decoding_fault, is_decodable
 from comal.tapalcatl.checking.vectortiles import vector_fault
 from comal.tapalcatl.reading.tile import gunzipped
 
@@ -19,6 +20,7 @@ _IMAGES = {
     "image/jpg": "jpeg",
     "image/webp": "webp",
 }
+_SIGNS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 _VECTORS = frozenset(
     {
         "application/vnd.mapbox-vector-tile",
@@ -53,7 +55,7 @@ def fault_of(
         message = vector_fault(plain)
         return None if message is None else ("tile-vector", message)
     if kind.startswith("image/"):
-        return "tile-not-decoded", f"is {kind}, which is not decoded here"
+        return _other_image_fault(plain, kind, where, limits)
     if kind == "application/json" or kind.endswith("+json"):
         return _json_fault(plain)
     return fault
@@ -96,6 +98,19 @@ def _image_fault(data: bytes, kind: str, where: str, limits: Limits) -> Fault | 
     if found != kind:
         return "tile-type", f"is {found}, the headers say {kind}"
     return None
+
+
+def _other_image_fault(data: bytes, kind: str, where: str, limits: Limits) -> Fault | None:
+    for sign, found in _SIGNS.items():
+        if data.startswith(sign):
+            return "tile-type", f"is {found}, the headers say {kind}"
+    if not is_decodable(kind):
+        return "tile-not-decoded", f"is {kind}, which is not decoded here"
+    try:
+        message = decoding_fault(data, kind, where, limits)
+    except LimitExceededError as error:
+        return "limit-exceeded", error.what
+    return None if message is None else ("tile-image", message)
 
 
 def _json_fault(data: bytes) -> Fault | None:

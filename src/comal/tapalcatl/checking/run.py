@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
+    UnsupportedVersionError,
     shown,
 )
 from comal.findings import OF_CONTENT, Findings, Report
@@ -22,8 +24,15 @@ from comal.plan import Head, Whole
 from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, open_source
 from comal.tapalcatl import spec
-from comal.tapalcatl.addressing import archive_bounds, tile_range
-from comal.tapalcatl.checking.archive import LEVELS, CheckedArchive, Rules, check_archive
+from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
+from comal.tapalcatl.checking.archive import (
+    LEVELS,
+    OLD_SHAPE,
+    CheckedArchive,
+    Rules,
+    check_archive,
+    old_shapes,
+)
 from comal.tapalcatl.checking.codes import CODES, MILDER
 from comal.tapalcatl.reading.entries import candidates
 from comal.tapalcatl.reading.loading import open as open_tileset
@@ -31,7 +40,8 @@ from comal.tapalcatl.reading.locating import InMetatiles, InTree
 from comal.tapalcatl.reading.places import OneArchive, fresh
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, Tile, TileSetMetadata
-from comal.tapalcatl.wire import TileNames, split_suffix
+from comal.tapalcatl.warning import TapalcatlWarning
+from comal.tapalcatl.wire import TileNames, split_suffix, variant_prefix
 
 _NEEDED = ("minzoom", "maxzoom", "bounds", "formats", "materializedZooms")
 
@@ -83,9 +93,16 @@ def check(
     findings = Findings(CODES, milder=MILDER)
     container = "tree"
     try:
-        tileset = open_tileset(source, limits=limits, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TapalcatlWarning)  # the report tells
+            tileset = open_tileset(source, limits=limits, **options)
     except ObjectNotFoundError:
         raise
+    except UnsupportedVersionError as error:
+        container = _container_of(source)
+        code = "comment-version" if container == "archive" else "document-version"
+        findings.take_error(error, code, "")
+        return findings.report(source.href, container, level)
     except NotThisFormatError as error:
         container = _container_of(source)
         if container != "archive":
@@ -96,11 +113,12 @@ def check(
         container = _container_of(source)
         findings.take_error(error, "zip-directory" if container == "archive" else "document", "")
         return findings.report(source.href, container, level)
+    rules = _rules(tileset, level, limits, options.get("variant"))
     if isinstance(tileset.places, OneArchive):
         container = "archive"
-        _check_single(tileset, level, limits, findings)
+        _check_single(tileset, rules, findings)
     else:
-        _check_tree(tileset, level, limits, findings, progress or silent)
+        _check_tree(tileset, rules, findings, progress or silent)
     return findings.report(tileset.href, container, level)
 
 
@@ -115,22 +133,22 @@ def _container_of(source: Source) -> str:
 # -- one archive ----------------------------------------------------------------------------------
 
 
-def _check_single(tileset: TileSet, level: str, limits: Limits, findings: Findings) -> None:
-    rules = _rules(tileset, level, limits)
+def _check_single(tileset: TileSet, rules: Rules, findings: Findings) -> None:
     place = tileset.href.rpartition("/")[2]
     found = check_archive(fresh(tileset.source), shown(place, 120)[1:-1], rules, findings)
     if found is not None and found.metadata is not None:
         _check_own(found, found.metadata, None, findings)
 
 
-def _rules(tileset: TileSet, level: str, limits: Limits) -> Rules:
+def _rules(tileset: TileSet, level: str, limits: Limits, variant: str | None) -> Rules:
     def headers(own: ArchiveMetadata | None, ext: str) -> Headers:
         known = tileset.metadata.formats.get(ext)
         if known is None and own is not None:
             known = own.formats.get(ext)
         return known or spec.content_headers(ext)
 
-    return Rules(level, limits, headers, commented=tileset.version != 1)
+    prefix = variant_prefix(variant)
+    return Rules(level, limits, headers, commented=tileset.version != 1, prefix=prefix)
 
 
 def _check_own(
@@ -189,27 +207,45 @@ def _narrower(bounds: spec.Bounds, whole: spec.Bounds) -> bool:
 # -- a tree ---------------------------------------------------------------------------------------
 
 
-def _check_tree(
-    tileset: TileSet, level: str, limits: Limits, findings: Findings, progress: Progress
-) -> None:
+def _check_tree(tileset: TileSet, rules: Rules, findings: Findings, progress: Progress) -> None:
     if tileset.version != 1:
         _check_document(tileset, findings)
-    rules = _rules(tileset, level, limits)
     listed, there = _archives(tileset, findings)
-    total = len(listed)
+    total, there_are = len(listed), False
     for number, tile in enumerate(listed):
         progress(number, total, "archives")
-        source = tileset.places.candidates(tile)[0]
         place = f"{_text(tile)}.zip"
         try:
-            found = check_archive(source, place, rules, findings)
+            found = _check_listed(tile, tileset, place, rules, findings)
         except ObjectNotFoundError:
             there.discard(tile)
             continue
+        there_are = True
         if found is not None:
             _check_placed(found, tile, tileset, findings)
     progress(total, total, "archives")
+    if not there_are:
+        where = tileset.metadata.source or tileset.places.root.href
+        findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive at all")
+        return
     _check_missing(tileset, there, findings)
+
+
+def _check_listed(
+    tile: Tile, tileset: TileSet, place: str, rules: Rules, findings: Findings
+) -> CheckedArchive | None:
+    """One archive, at the first of its possible places (of each hash) that has one."""
+    sources = tileset.places.candidates(tile)
+    for number, source in enumerate(sources):
+        try:
+            found = check_archive(source, place, rules, findings)
+        except ObjectNotFoundError:
+            if number == len(sources) - 1:
+                raise
+            continue
+        tileset.places.chosen(number)
+        return found
+    return None
 
 
 def _archives(tileset: TileSet, findings: Findings) -> tuple[list[Tile], set[Tile]]:
@@ -237,6 +273,10 @@ def _check_document(tileset: TileSet, findings: Findings) -> None:
         if missing:
             code = "document-formats" if "formats" in missing else "document-field"
             findings.add(code, where, f"lacks {', '.join(missing)}")
+        for ext in old_shapes(document):
+            findings.add("formats-shape", f"{where}, formats", f"{shown(ext)}: {OLD_SHAPE}")
+    if spec.is_newer(tileset.metadata.version):
+        findings.add("newer-version", where, f"is of version {shown(tileset.metadata.version)}")
 
 
 def _check_placed(found: CheckedArchive, tile: Tile, tileset: TileSet, findings: Findings) -> None:
@@ -263,10 +303,12 @@ def _check_placed(found: CheckedArchive, tile: Tile, tileset: TileSet, findings:
     if metadata.bounds is not None:
         outside = np.zeros(len(names), bool)
         for zoom in np.unique(names.z).tolist():
-            columns, rows = tile_range(metadata.bounds, zoom)
-            beside = (names.x < columns.start) | (names.x >= columns.stop)
-            beside |= (names.y < rows.start) | (names.y >= rows.stop)
-            outside |= beside & (names.z == zoom)
+            rows = tile_range(metadata.bounds, zoom)[1]
+            beside = (names.y < rows.start) | (names.y >= rows.stop)
+            across = np.zeros(len(names), bool)
+            for columns in column_ranges(metadata.bounds, zoom):
+                across |= (names.x >= columns.start) & (names.x < columns.stop)
+            outside |= (beside | ~across) & (names.z == zoom)
         _rows(findings, "document-bounds", outside, found, "outside the bounds of the document")
     if metadata.formats:
         known = [split_suffix(suffix)[1] in metadata.formats for suffix in names.suffixes]

@@ -20,11 +20,11 @@ from comal.storage.held import HeldFile, held
 from comal.storage.local import LocalSource
 from comal.storage.pins import same_version
 from comal.storage.source import ObjectInfo
-from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan
+from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.spec import Headers, Tile
 
 BUDGET = 64 * MIB
-"""Bytes of directories that are kept; about 1.8 million entries."""
+"""Bytes of directories that are kept; a million entries and more."""
 HELD_FILES = 400
 """Local archives that stay open at most; a process may commonly open 1 024 files."""
 LOCAL_RECHECK = 1.0
@@ -96,12 +96,15 @@ class _Absent:
     checked: float
 
 
-class _Flight(Future[Any]):
-    """A directory that is on its way, and who fetches it."""
+class _Flight:
+    """A directory that is on its way, who fetches it, and what others wait for."""
+
+    __slots__ = ("landing", "thread")
 
     def __init__(self) -> None:
-        super().__init__()
         self.thread = threading.get_ident()
+        self.landing: Future[Any] | None = None
+        """Made by the first who waits."""
 
 
 class Archives:
@@ -157,13 +160,13 @@ class Archives:
             return kept  # nothing is touched on this, the hot, path
         found = self._ready(tile)
         while found is None:
-            flight, mine = self._claim(tile)
-            if mine:
+            flight, landing = self._claim(tile)
+            if landing is None:
                 return self._settle(tile, flight, self._load(tile, flight))
             if flight.thread == threading.get_ident():
                 # A coroutine of this very thread is at it and could not go on while we wait.
                 return self._opened(tile)
-            found = _landed(flight.result())
+            found = _landed(landing.result())
         return found if isinstance(found, OpenArchive) else None
 
     async def get_async(self, tile: Tile) -> OpenArchive | None:
@@ -173,10 +176,10 @@ class Archives:
             return kept
         found = self._ready(tile)
         while found is None:
-            flight, mine = self._claim(tile)
-            if mine:
+            flight, landing = self._claim(tile)
+            if landing is None:
                 return self._settle(tile, flight, await self._load_async(tile, flight))
-            found = _landed(await asyncio.shield(asyncio.wrap_future(flight)))
+            found = _landed(await asyncio.shield(asyncio.wrap_future(landing)))
         return found if isinstance(found, OpenArchive) else None
 
     def drop(self, tile: Tile, archive: OpenArchive | _Absent | None = None) -> None:
@@ -244,13 +247,16 @@ class Archives:
             return self._recheck
         return LOCAL_RECHECK if local else REMOTE_RECHECK
 
-    def _claim(self, tile: Tile) -> tuple[_Flight, bool]:
+    def _claim(self, tile: Tile) -> tuple[_Flight, Future[Any] | None]:
+        """A new flight, or that of somebody else and what it will end with."""
         with self._lock:
             flight = self._coming.get(tile)
-            if flight is not None:
-                return flight, False
-            flight = self._coming[tile] = _Flight()
-            return flight, True
+            if flight is None:
+                flight = self._coming[tile] = _Flight()
+                return flight, None
+            if flight.landing is None:
+                flight.landing = Future()
+            return flight, flight.landing
 
     def _load(self, tile: Tile, flight: _Flight) -> OpenArchive | None:
         try:
@@ -270,10 +276,12 @@ class Archives:
         """Who waits gets the same error; after one that is about us alone they try themselves."""
         with self._lock:
             self._coming.pop(tile, None)
+        if flight.landing is None:
+            return
         if isinstance(error, ComalError):
-            flight.set_exception(error)
+            flight.landing.set_exception(error)
         else:
-            flight.set_result(None)
+            flight.landing.set_result(None)
 
     def _settle(
         self, tile: Tile, flight: _Flight, archive: OpenArchive | None
@@ -286,7 +294,8 @@ class Archives:
             self._count(kept, 1)
             while len(self._kept) > 1 and (self._weight > self._budget or self._files > HELD_FILES):
                 self._forget(next(iter(self._kept)))
-        flight.set_result(kept)
+        if flight.landing is not None:
+            flight.landing.set_result(kept)
         return archive
 
     def _forget(self, tile: Tile) -> None:
@@ -324,28 +333,38 @@ class Archives:
     def _open(self, tile: Tile, source: Source, number: int) -> OpenArchive | None:
         try:
             file = held(source)
+            label = _label(source)
             try:
-                index = run(self._plan(source), source.fetch if file is None else file.fetch)
+                index = None if file is None else self._near(label, file)
+                if index is None:
+                    index = run(self._plan(label), source.fetch if file is None else file.fetch)
             except ObjectChangedError:
                 # Replaced between two requests of the opening: once more, from the beginning.
                 source = self._places.candidates(tile)[number]
-                index = run(self._plan(source), source.fetch)
+                index = run(self._plan(label), source.fetch)
         except ObjectNotFoundError:
             return None
         self._places.chosen(number)
-        return OpenArchive(tile, index, source, file, monotonic(), 0.0, number, _label(source))
+        return OpenArchive(tile, index, source, file, monotonic(), 0.0, number, label)
+
+    def _near(self, label: str, file: HeldFile) -> ArchiveIndex | None:
+        """The directory of a file, where it is found by its last few bytes."""
+        if self._tail < TAIL:
+            return None
+        return near_index(file.fetch, label, self._limits, self._prefix)
 
     async def _open_async(self, tile: Tile, source: Source, number: int) -> OpenArchive | None:
+        label = _label(source)
         try:
             try:
-                index = await run_async(self._plan(source), source.fetch_async)
+                index = await run_async(self._plan(label), source.fetch_async)
             except ObjectChangedError:
                 source = self._places.candidates(tile)[number]
-                index = await run_async(self._plan(source), source.fetch_async)
+                index = await run_async(self._plan(label), source.fetch_async)
         except ObjectNotFoundError:
             return None
         self._places.chosen(number)
-        return OpenArchive(tile, index, source, None, monotonic(), 0.0, number, _label(source))
+        return OpenArchive(tile, index, source, None, monotonic(), 0.0, number, label)
 
     def _fresh(self, archive: OpenArchive) -> Source:
         return next(
@@ -354,8 +373,8 @@ class Archives:
             if source.href == archive.source.href
         )
 
-    def _plan(self, source: Source) -> Any:
-        return index_plan(_label(source), self._tail, self._limits, self._prefix)
+    def _plan(self, label: str) -> Any:
+        return index_plan(label, self._tail, self._limits, self._prefix)
 
     def __getstate__(self) -> dict[str, Any]:
         return {

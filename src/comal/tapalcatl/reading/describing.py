@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from comal.plan import run
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, union_of
-from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.generation1 import FORMATS, Generation1
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import ArchiveIndex
-from comal.tapalcatl.spec import ArchiveMetadata, TileSetMetadata
+from comal.tapalcatl.spec import ArchiveMetadata, Headers, TileSetMetadata
 from comal.tapalcatl.wire import BASES, key_tile, split_suffix
+from comal.ziparchive import dead_bytes, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
 
 TILEJSON: Final = "3.0.0"
@@ -52,13 +54,25 @@ def of_archive(index: ArchiveIndex) -> TileSetMetadata:
 def of_generation1(config: Generation1) -> TileSetMetadata:
     """What the configuration of Tapalcatl 1 says."""
     return TileSetMetadata(
-        formats=dict(config.formats),
+        formats={ext: headers or _usual(ext) for ext, headers in config.formats.items()},
         min_zoom=config.min_zoom,
         max_zoom=config.max_zoom,
         bounds=spec.WORLD,
         metatile=config.metatile,
-        version="1.0.0",
     )
+
+
+def with_formats(known: Mapping[str, Headers], found: Iterable[str]) -> dict[str, Headers]:
+    """Formats of Tapalcatl 1 as its archives show them: those of Tilezen first, in its order."""
+    every = {*known, *found}
+    names = [name for name in FORMATS if name in every]
+    names += [name for name in known if name not in FORMATS]
+    names += sorted(every - {*names})
+    return {name: known.get(name) or _usual(name) for name in names}
+
+
+def _usual(ext: str) -> Headers:
+    return FORMATS.get(ext) or spec.content_headers(ext)
 
 
 def renamed(metadata: TileSetMetadata, source: str | None) -> TileSetMetadata:
@@ -92,6 +106,13 @@ def summary(archive: OpenArchive | None) -> dict[str, int]:
     if archive is None:
         return dict.fromkeys(("count", "archives", "size", "dead_space"), 0)
     index = archive.index
+    if index.count != len(index):
+        return {
+            "count": len(index),
+            "archives": 1,
+            "size": index.total,
+            "dead_space": _dead(archive),
+        }
     table = index.table
     order = np.argsort(table["offset"], kind="stable")
     starts = table["offset"][order].astype(np.int64)
@@ -104,6 +125,14 @@ def summary(archive: OpenArchive | None) -> dict[str, int]:
         "size": index.total,
         "dead_space": int(gaps[gaps >= _GAP].sum()),
     }
+
+
+def _dead(archive: OpenArchive) -> int:
+    """Dead bytes of an archive that holds other things than tiles, each counted by itself."""
+    fetch = archive.source.fetch
+    directory = run(directory_plan("", where=archive.label, lenient=True), fetch)
+    offsets, _ = run(local_plan(directory), fetch)
+    return dead_bytes(directory, offsets)
 
 
 def _bounds_of(index: ArchiveIndex) -> spec.Bounds:

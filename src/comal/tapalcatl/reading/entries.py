@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, StorageError
-from comal.tapalcatl.addressing import Layout, tile_range
+from comal.tapalcatl.addressing import Layout, column_ranges, tile_range
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
 from comal.tapalcatl.reading.locating import InMetatiles, InTree, Locator
 from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
@@ -68,12 +68,12 @@ def candidates(locator: Locator, metadata: TileSetMetadata) -> Iterator[Tile]:
     """
     ranges: list[tuple[int, range, range]] = []
     for zoom, depth, side in _levels(locator, metadata):
-        columns, rows = tile_range(metadata.bounds or WORLD, zoom + depth)
-        across, down = (
-            range((span[0] >> depth) & -side, (span[-1] >> depth) + 1, side)
-            for span in (columns, rows)
-        )
-        ranges.append((zoom, across, down))
+        bounds = metadata.bounds or WORLD
+        down = _roots(tile_range(bounds, zoom + depth)[1], depth, side)
+        across = [_roots(span, depth, side) for span in column_ranges(bounds, zoom + depth)]
+        if len(across) > 1 and across[0].stop > across[1].start:
+            across = [range(across[0].start, across[1].stop, side)]
+        ranges += [(zoom, columns, down) for columns in across]
     total = sum(len(columns) * len(rows) for _, columns, rows in ranges)
     if total > _MOST_LOOKED_FOR:
         raise InvalidInputError(
@@ -84,6 +84,11 @@ def candidates(locator: Locator, metadata: TileSetMetadata) -> Iterator[Tile]:
         )
     for zoom, columns, rows in ranges:
         yield from ((zoom, x, y) for x in columns for y in rows)
+
+
+def _roots(span: range, depth: int, side: int) -> range:
+    """Columns or rows of the archives that hold tiles so many zooms below them."""
+    return range((span[0] >> depth) & -side, (span[-1] >> depth) + 1, side)
 
 
 def entry_tables(tiles: Iterable[Tile], archives: Archives, version: int) -> Iterator[Any]:

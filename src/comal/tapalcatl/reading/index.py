@@ -1,8 +1,11 @@
-"""The directory of an archive as a reader keeps it: 36 bytes an entry, found by bisection.
+"""The directory of an archive as a reader keeps it.
 
-The entries that are tiles are sorted by suffix and tile. A record says where the tile's bytes are,
-up to the beginning of the next record in the file, so that one read brings local header and payload
-however long the header's extra field is.
+The first tiles are found by name in the directory as it stands, where there is nothing unusual in
+it: whoever reads one tile of an archive does not wait until all others have been sorted. After
+some tiles it becomes columns, 36 bytes an entry, found by bisection: the entries that are tiles are
+sorted by suffix and tile. A record says where the tile's bytes are, up to the beginning of the next
+record in the file, so that one read brings local header and payload however long the header's extra
+field is.
 """
 
 from __future__ import annotations
@@ -18,20 +21,32 @@ import numpy as np
 
 from comal.errors import Problem
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import Plan
+from comal.plan import ByteRange, Fetch, Plan, Tail
 from comal.tapalcatl.spec import ArchiveMetadata, read_comment
-from comal.tapalcatl.times import modified_times
-from comal.tapalcatl.wire import TileNames, parse_names
-from comal.ziparchive import Directory, directory_plan
+from comal.tapalcatl.times import dos_moment, modified_times, ut_seconds
+from comal.tapalcatl.wire import TileNames, is_suffix, key_tile, parse_name, parse_names
+from comal.ziparchive import Directory, directory_bytes_plan, parse_directory
 from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.end import End
+from comal.ziparchive.regular import RegularDirectory, regular, regular_end
 
 TAIL: Final = 65_536
+_NEAR: Final = 4_096
+"""Bytes of a file's end that hold some sixty entries and a comment."""
 SLACK: Final = 1_024
 """Bytes beyond name and payload that are read for an extra field at most, should a gap follow."""
 BAD: Final = 0x8000
 ENCRYPTED: Final = 0x4000
 """Marks in the method of a record."""
 _MOST = 0xFFFFFFFF
+_BY_NAME: Final = 4
+_BY_NAME_IN_FEW: Final = 64
+_FEW: Final = 1_024
+"""So many tiles are looked up by name before columns are made, which costs as much as some of
+them; in an archive of few entries that is half a millisecond."""
+
+Fields = tuple[int, int, int, int, int, int, int, int]
+"""A `Record` before it has names, as the hot path takes it."""
 
 
 def _dtype(wide: str) -> np.dtype[np.void]:
@@ -61,70 +76,192 @@ class Record(NamedTuple):
     name_size: int
 
 
-@dataclass(frozen=True)
 class ArchiveIndex:
-    """The tiles of one archive."""
+    """The tiles of one archive.
 
-    keys: Mapping[str, tuple[Sequence[int], int]]
-    """For each suffix its sorted `tile_keys`, and the number of the first one's record."""
-    records: memoryview
-    unpack: Any
-    """``unpack_from`` of a record."""
-    record_size: int
-    comments: Mapping[int, bytes]
-    """Comments of entries by number of the record."""
-    metadata: ArchiveMetadata | None
-    problems: tuple[Problem, ...]
-    total: int
-    """Bytes of the archive."""
-    end: int
-    """Where the entries' part of it ends."""
-    count: int
-    """Entries of the directory, tiles or not."""
-    lowest: int | None = None
-    highest: int | None = None
-    """First and last zoom that occur."""
+    Parameters
+    ----------
+    directory
+        As it stands where it is regular, else parsed.
+    end
+        What the end of the archive says.
+    where
+        What errors call the archive.
+    prefix
+        Only entries below it are tiles.
+    limits
+        Those of the archive's comment.
+    """
+
+    def __init__(
+        self,
+        directory: RegularDirectory | Directory,
+        end: End,
+        where: str,
+        prefix: bytes = b"",
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.total = end.total
+        """Bytes of the archive."""
+        self.end = end.start
+        """Where the entries' part of it ends."""
+        self.comment = end.comment
+        """The comment of the archive, as it stands."""
+        self._where, self._prefix, self._limits = where, prefix, limits
+        self._columns: _Columns | None = None
+        self._regular: RegularDirectory | None = None
+        if isinstance(directory, RegularDirectory):
+            self._regular = directory
+            # Columns are smaller, but for comments of entries, of which nothing is known yet.
+            few = end.count <= _FEW
+            weight = len(directory.data) + (40 if few else 8) * end.count + 3_000
+            self._left = _BY_NAME_IN_FEW if few else _BY_NAME
+        else:
+            self._columns = _columns(directory, prefix)
+            weight = self._columns.weight
+        self.weight = weight + len(end.comment)
+        """Bytes that this takes in memory, about."""
+
+    @property
+    def count(self) -> int:
+        """Entries of the directory, tiles or not."""
+        directory = self._regular
+        return self._made().count if directory is None else directory.end.count
 
     def __len__(self) -> int:
         return len(self.records) // self.record_size
 
+    def lookup(self, suffix: str, key: int) -> tuple[Fields, bytes | None] | None:
+        """The record of a tile and the comment of its entry, or None."""
+        columns = self._columns
+        if columns is None:
+            return self._by_name(suffix, key)
+        entry = columns.keys.get(suffix)
+        if entry is None:
+            return None
+        keys, first = entry
+        # Where no tile is missing before it, a tile is as far from the first as its key; else
+        # it is nearer.
+        count = len(keys)
+        at = key - keys[0]
+        if at < 0:
+            return None
+        if at >= count or keys[at] != key:
+            at = bisect_left(keys, key, 0, min(at, count))
+            if at == count or keys[at] != key:
+                return None
+        number = first + at
+        fields = columns.unpack(columns.records, number * columns.record_size)
+        return fields, columns.comments.get(number) if columns.comments else None
+
+    def _by_name(self, suffix: str, key: int) -> tuple[Fields, bytes | None] | None:
+        self._left -= 1
+        directory = self._regular
+        if self._left < 0 or directory is None:
+            self._made()
+            return self.lookup(suffix, key)
+        if not is_suffix(suffix):
+            return None
+        z, x, y = key_tile(key)
+        try:
+            found = directory.find(b"%b%d/%d/%d%b" % (self._prefix, z, x, y, suffix.encode()))
+        except LookupError:
+            self._made()
+            return self.lookup(suffix, key)
+        if found is None:
+            return None
+        offset, following, csize, size, crc, method, time, date, name_size, extra, comment = found
+        modified = ut_seconds(extra) if extra else None
+        if modified is None:
+            modified = dos_moment(date, time)
+        # As `_spans` has it.
+        span = min(following - offset, csize + zip_wire.LOCAL_SIZE + name_size + SLACK)
+        span = max(span, zip_wire.LOCAL_SIZE)
+        method = min(method, ENCRYPTED - 1)
+        fields = offset, span, csize, size, crc, modified, method, name_size
+        return fields, comment or None
+
+    def _made(self) -> _Columns:
+        """All entries as columns."""
+        directory = self._regular  # looked at first: it goes when columns are there
+        columns = self._columns
+        if columns is None:
+            # Two threads may do this at once, and come to the same.
+            assert directory is not None
+            whole = parse_directory(directory.data, directory.end, self._where, lenient=True)
+            columns = self._columns = _columns(whole, self._prefix)
+        self._regular = None
+        return columns
+
+    @property
+    def keys(self) -> Mapping[str, tuple[Sequence[int], int]]:
+        """For each suffix its sorted `tile_keys`, and the number of the first one's record."""
+        return self._made().keys
+
+    @property
+    def records(self) -> memoryview:
+        """All records, one behind the other, sorted by suffix and tile."""
+        return self._made().records
+
+    @property
+    def record_size(self) -> int:
+        """Bytes of a record."""
+        return self._made().record_size
+
+    @property
+    def comments(self) -> Mapping[int, bytes]:
+        """Comments of entries by number of the record."""
+        return self._made().comments
+
+    @property
+    def lowest(self) -> int | None:
+        """The first zoom that occurs."""
+        return self._made().lowest
+
+    @property
+    def highest(self) -> int | None:
+        """The last zoom that occurs."""
+        return self._made().highest
+
+    @property
+    def table(self) -> Any:
+        """The records as a NumPy array."""
+        return self._made().table
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is odd about directory and comment."""
+        return (*self._made().problems, *self.comment_problems)
+
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Every suffix that occurs."""
+        directory = self._regular
+        if self._columns is None and directory is not None:
+            only = _only_suffix(directory, self._prefix)
+            if only is not None:
+                return (only,)
         return tuple(self.keys)
 
     @property
-    def weight(self) -> int:
-        """Bytes that this takes in memory, about."""
-        comments = sum(map(len, self.comments.values())) + 200 * len(self.comments)
-        return len(self.records) + 8 * len(self) + comments + 2_000 + 300 * len(self.keys)
+    def metadata(self) -> ArchiveMetadata | None:
+        """What the comment of the archive says, if it can be understood."""
+        return self._read_comment[0]
 
-    def find(self, suffix: str, key: int) -> int:
-        """The number of a tile's record, or -1."""
-        entry = self.keys.get(suffix)
-        if entry is None:
-            return -1
-        keys, first = entry
-        at = bisect_left(keys, key)
-        if at < len(keys) and keys[at] == key:
-            return first + at
-        return -1
-
-    def record(self, number: int) -> Record:
-        """A record by its number."""
-        return Record(*self.unpack(self.records, number * self.record_size))
-
-    def fields(self, number: int) -> tuple[int, int, int, int, int, int, int, int]:
-        """As `record`, without names."""
-        found: tuple[int, int, int, int, int, int, int, int]
-        found = self.unpack(self.records, number * self.record_size)
-        return found
+    @property
+    def comment_problems(self) -> Sequence[Problem]:
+        """What is wrong with the comment of the archive."""
+        return self._read_comment[1]
 
     @cached_property
-    def table(self) -> Any:
-        """The records as a NumPy array."""
-        kind = _SMALL if self.record_size == _SMALL.itemsize else _LARGE
-        return np.frombuffer(self.records, kind)
+    def _read_comment(self) -> tuple[ArchiveMetadata | None, list[Problem]]:
+        return read_comment(self.comment, f"{self._where}, comment", self._limits)
+
+    @property
+    def may_have_headers(self) -> bool:
+        """Whether the comment may hold headers of every tile, which only the oldest ones have."""
+        # A key may be spelt with escapes.
+        return b'"headers"' in self.comment or b"\\" in self.comment
 
 
 def index_plan(
@@ -134,15 +271,70 @@ def index_plan(
     prefix: bytes = b"",
 ) -> Plan[ArchiveIndex]:
     """Fetch the directory of an archive: the last `tail` bytes, more only where it is longer."""
-    directory = yield from directory_plan("", tail, limits, where=where, lenient=True)
-    return build_index(directory, where, prefix, limits)
+    data, end = yield from directory_bytes_plan("", tail, limits, where=where)
+    directory = regular(data, end) or parse_directory(data, end, where, lenient=True)
+    return ArchiveIndex(directory, end, where, prefix, limits)
 
 
-def build_index(
-    directory: Directory, where: str, prefix: bytes = b"", limits: Limits = DEFAULT_LIMITS
-) -> ArchiveIndex:
+def near_index(
+    fetch: Fetch, where: str, limits: Limits = DEFAULT_LIMITS, prefix: bytes = b""
+) -> ArchiveIndex | None:
+    """As `index_plan`, for files: a short tail at first, as another read of one costs nothing.
+
+    None where that is too short to be sure, or anything is unusual.
+    """
+    (tail,) = fetch([Tail(_NEAR)])
+    end = regular_end(tail)
+    if end is None or end.count > limits.table_rows or end.size > limits.table_bytes:
+        return None
+    if not tail.holds(end.start, end.size):
+        (tail,) = fetch([ByteRange(end.start, end.size)])
+    data = tail.slice(end.start, end.size)
+    directory = regular(data, end)
+    return None if directory is None else ArchiveIndex(directory, end, where, prefix, limits)
+
+
+def _only_suffix(directory: RegularDirectory, prefix: bytes) -> str | None:
+    """The suffix of all tiles, where each name ends with a digit and one extension; else None."""
+    first = directory.first_name
+    parsed = parse_name(first.removeprefix(prefix).decode("latin-1"))
+    if parsed is None or not first.startswith(prefix) or not parsed[1].startswith("."):
+        return None
+    # Of a tile's name the digit is the row's: "@2x" ends with a letter.
+    return parsed[1] if directory.all_end_with(parsed[1].encode()) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """All tiles of an archive, sorted."""
+
+    keys: Mapping[str, tuple[Sequence[int], int]]
+    records: memoryview
+    unpack: Any
+    """``unpack_from`` of a record."""
+    record_size: int
+    comments: Mapping[int, bytes]
+    problems: tuple[Problem, ...]
+    count: int
+    lowest: int | None
+    highest: int | None
+
+    @property
+    def weight(self) -> int:
+        """Bytes that this takes in memory, about."""
+        comments = sum(map(len, self.comments.values())) + 200 * len(self.comments)
+        rows = len(self.records) // self.record_size
+        return len(self.records) + 8 * rows + comments + 2_000 + 300 * len(self.keys)
+
+    @property
+    def table(self) -> Any:
+        """The records as a NumPy array."""
+        kind = _SMALL if self.record_size == _SMALL.itemsize else _LARGE
+        return np.frombuffer(self.records, kind)
+
+
+def _columns(directory: Directory, prefix: bytes) -> _Columns:
     """The tiles of a parsed directory."""
-    metadata, problems = read_comment(directory.comment, f"{where}, comment", limits)
     names = parse_names(directory.raw_names, prefix)
     order, counts = _order(names)
     rows = names.rows if order is None else names.rows[order]
@@ -154,16 +346,13 @@ def build_index(
     for suffix, count in zip(names.suffixes, counts, strict=True):
         parts[suffix] = (memoryview(keys[first : first + count].data), first)
         first += count
-    return ArchiveIndex(
+    return _Columns(
         keys=parts,
         records=memoryview(records.view(np.uint8)),
         unpack=struct.Struct("<QQQQIIHH" if large else "<IIIIIIHH").unpack_from,
         record_size=records.dtype.itemsize,
         comments=_comments(directory, rows),
-        metadata=metadata,
-        problems=(*directory.problems, *problems),
-        total=directory.total,
-        end=directory.start,
+        problems=directory.problems,
         count=len(directory),
         lowest=int(names.z.min()) if len(names) else None,
         highest=int(names.z.max()) if len(names) else None,
@@ -182,6 +371,9 @@ def _order(names: TileNames) -> tuple[Any, list[int]]:
         if (keys[1:] > keys[:-1]).all():
             return None, [len(keys)]
         order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        if (ordered[1:] != ordered[:-1]).all():
+            return order, [len(keys)]
     else:
         order = np.lexsort((keys, names.suffix))
     codes, ordered = names.suffix[order], keys[order]

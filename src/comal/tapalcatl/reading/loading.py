@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -11,6 +12,7 @@ from comal.errors import (
     InvalidInputError,
     NotThisFormatError,
     ObjectNotFoundError,
+    UnsupportedVersionError,
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -21,11 +23,13 @@ from comal.tapalcatl.addressing import HASHES, Layout
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.archives import BUDGET, Archives
 from comal.tapalcatl.reading.describing import of_archive, of_generation1, renamed
-from comal.tapalcatl.reading.index import TAIL
+from comal.tapalcatl.reading.index import TAIL, ArchiveIndex
 from comal.tapalcatl.reading.locating import InArchive, InMetatiles, InTree
 from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree, tree_of
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import TileSetMetadata
+from comal.tapalcatl.warning import TapalcatlWarning
+from comal.tapalcatl.wire import variant_prefix
 
 _CONFIGURED = frozenset(field.name for field in fields(Generation1))
 
@@ -49,7 +53,7 @@ class _Settings:
             tail=self.tail,
             limits=self.limits,
             recheck=self.recheck,
-            prefix=f"{self.variant.strip('/')}/".encode() if self.variant else b"",
+            prefix=variant_prefix(self.variant),
         )
 
 
@@ -103,7 +107,8 @@ def open(  # noqa: A001 - tapalcatl.open
         ``tile_bytes``, ``table_rows`` and ``table_bytes`` cap tiles and directories.
     **generation1
         Settings of `Generation1`: ``metatile``, ``tile_size``, ``max_detail_zoom``, ``layout``,
-        ``prefix``, ``layer``, ``formats``, ``min_zoom``, ``max_zoom``.
+        ``prefix``, ``layer``, ``formats``, ``min_zoom``, ``max_zoom``. Formats that are not told
+        are those of the archives: of the first that is opened, and of others as they are met.
 
     Raises
     ------
@@ -113,6 +118,9 @@ def open(  # noqa: A001 - tapalcatl.open
         Neither a tileset's document nor a ZIP archive.
     InvalidMetadataError
         A document that cannot be used, or a broken archive.
+    UnsupportedVersionError
+        A document, or the comment of the only archive, of another version than 2. One of a newer
+        2.x is read, with a warning.
     UnsafeContentError
         A document whose archives would be where they must not be.
     """
@@ -135,7 +143,8 @@ def open(  # noqa: A001 - tapalcatl.open
             "version of Tapalcatl", found=version, expected="1, or 2 without settings of version 1"
         )
     if first or (version is None and generation1 and source is None):
-        return _open_first(where, _configured(generation1), settings)
+        told = "formats" in generation1
+        return _open_first(where, _configured(generation1), settings, told=told)
     return _open_second(where, settings)
 
 
@@ -184,7 +193,7 @@ def _configured(given: Mapping[str, Any]) -> Generation1:
     return Generation1(**given)
 
 
-def _open_first(where: Source, config: Generation1, settings: _Settings) -> TileSet:
+def _open_first(where: Source, config: Generation1, settings: _Settings, *, told: bool) -> TileSet:
     if _name(where).endswith(".zip"):
         return _single(where, settings, 1, config)
     places = Tilezen(where, config)
@@ -197,6 +206,7 @@ def _open_first(where: Source, config: Generation1, settings: _Settings) -> Tile
         version=1,
         limits=settings.limits,
         tile_sizes=tuple(256 << level for level in range(config.levels + 1)),
+        formats_told=told or settings.metadata is not None,
     )
 
 
@@ -255,6 +265,7 @@ def _tree(
 ) -> TileSet:
     where = shown(meta.href, 120)[1:-1]
     kinds: Sequence[str] = HASHES if settings.hash is None else (settings.hash,)
+    _warn_of_newer(metadata.version, where)
     metadata = renamed(metadata, settings.template)
     places = tree_of(meta, metadata.source, where, kinds, settings.layer)
     layout = Layout(metadata.materialized_zooms, metadata.metatile)
@@ -292,6 +303,7 @@ def _single(
     if opened is None:
         raise ObjectNotFoundError("no such archive", where=shown(where.href, 120)[1:-1])
     index = opened.index
+    _check_version(index, settings)
     metadata = settings.metadata or of_archive(index)
     if config is not None and settings.metadata is None:
         known = {ext: config.formats.get(ext, headers) for ext, headers in metadata.formats.items()}
@@ -304,6 +316,23 @@ def _single(
     return TileSet(
         where, metadata, InArchive(), places, archives, version=version, limits=settings.limits
     )
+
+
+def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
+    """What a single archive says of itself must be understood; in a tree the document counts."""
+    if settings.metadata is not None:
+        return
+    for problem in index.comment_problems:
+        if problem.code == "comment-version":
+            raise UnsupportedVersionError(problem.message, where=problem.place, expected="2.x")
+    if index.metadata is not None:
+        _warn_of_newer(index.metadata.version, settings.template or "comment")
+
+
+def _warn_of_newer(version: str, where: str) -> None:
+    if spec.is_newer(version):
+        text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
+        warnings.warn(TapalcatlWarning(text), stacklevel=6)
 
 
 def _zoom_of(href: str) -> int | None:

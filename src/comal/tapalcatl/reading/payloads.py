@@ -9,14 +9,12 @@ from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import Limits
 from comal.plan import ByteRange, Plan, run, run_async
 from comal.tapalcatl.reading.archives import OpenArchive
-from comal.tapalcatl.reading.index import BAD, ENCRYPTED, Record
+from comal.tapalcatl.reading.index import BAD, ENCRYPTED, Fields, Record
 from comal.tapalcatl.reading.tile import tile_label
 from comal.tapalcatl.wire import key_tile
 from comal.ziparchive import DEFLATE, STORE, extracted
 from comal.ziparchive import wire as zip_wire
 
-Fields = tuple[int, int, int, int, int, int, int, int]
-"""A `Record` before it has names, as the hot path takes it."""
 _LOCAL = struct.Struct("<I22xHH").unpack_from
 """Signature, length of the name, length of the extra field; every span holds a local header."""
 _TILE_NAME = re.compile(rb"(?<![^/])\d{1,2}/\d{1,9}/\d{1,9}(?:@[^/]*)?(?:\.[^/]*)?\Z", re.DOTALL)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from comal.errors import InvalidMetadataError, ObjectNotFoundError, UnsafeContentError, shown
 from comal.storage import Source, open_source, parse_href
+from comal.storage.local import LocalSource
 from comal.storage.location import FILE
 from comal.storage.wrapping import WrappedSource
 from comal.tapalcatl.addressing import HASHES, Template
@@ -26,6 +27,8 @@ def fresh(source: Source) -> Source:
     """The same source without what it remembers of its objects, wrapped the same way."""
     if isinstance(source, WrappedSource):
         return source.rewrap(fresh(source.source))
+    if type(source) is LocalSource:
+        return LocalSource(source.location, source.config)
     return open_source(source.href, config=getattr(source, "config", None))
 
 
@@ -76,7 +79,10 @@ class Tree:
     def address(self, tile: Tile, kind: str | None = None) -> str:
         """The address of an archive relative to the base."""
         chosen = self.kinds[0] if kind is None else kind
-        return Template(self.template.text, chosen, self.template.layer).address(tile)
+        template = self.template
+        if template.hashed and chosen != template.hash:
+            template = Template(template.text, chosen, template.layer)
+        return template.address(tile)
 
     def candidates(self, tile: Tile) -> Sequence[Source]:
         """The archive's place for each definition of the hash that may hold."""

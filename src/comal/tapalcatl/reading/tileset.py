@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Self
 
 from isal.isal_zlib import crc32
 
-from comal.errors import ComalError, shown
+from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
 from comal.storage import Source
@@ -23,12 +25,11 @@ from comal.storage.local import LocalSource
 from comal.storage.pins import same_version
 from comal.tapalcatl import spec
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
-from comal.tapalcatl.reading.describing import tilejson
+from comal.tapalcatl.reading.describing import tilejson, with_formats
 from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
-from comal.tapalcatl.reading.index import Record
+from comal.tapalcatl.reading.index import Fields, Record
 from comal.tapalcatl.reading.locating import Locator
 from comal.tapalcatl.reading.payloads import (
-    Fields,
     check_local_name,
     entry_name,
     inflated,
@@ -49,8 +50,8 @@ _KEPT_COMMENTS: Final = 4_096
 _LOCAL_SIZE: Final = zip_wire.LOCAL_SIZE
 _AT_ONCE: Final = 16
 """Archives of which the directories are fetched at the same time."""
-Found = tuple[OpenArchive, int, str, int]
-"""An archive, the number of a record, its suffix and its key."""
+Found = tuple[OpenArchive, Fields, bytes | None, str, int]
+"""An archive, a record, the comment of its entry, its suffix and its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class TileSet:
         version: int,
         limits: Limits = DEFAULT_LIMITS,
         tile_sizes: tuple[int, ...] = (),
+        formats_told: bool = True,
         reopen: Callable[[Source], TileSet] | None = None,
     ) -> None:
         self.source = source
@@ -109,6 +111,8 @@ class TileSet:
         self.limits = limits
         self.tile_sizes = tile_sizes
         """Pixels of tiles that can be asked for; Tapalcatl 1 only."""
+        self._formats_told = formats_told
+        self._formats_seen = False
         self._reopen = reopen
         self._suffixes: dict[tuple[float | None, str | None], tuple[str, ...]] = {}
         self._comments: dict[bytes, Headers] = {}
@@ -232,8 +236,8 @@ class TileSet:
         found = self._find(z, x, y, scale, ext, size)
         if found is None:
             return None
-        archive, number, suffix, key = found
-        return Entry(archive.href, key_tile(key), suffix, archive.index.record(number))
+        archive, fields, _, suffix, key = found
+        return Entry(archive.href, key_tile(key), suffix, Record(*fields))
 
     # -- many tiles -------------------------------------------------------------------------------
 
@@ -318,8 +322,27 @@ class TileSet:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Extensions of the tiles, the first of which is taken where none is asked for."""
+        """Extensions of the tiles, the first of which is taken where none is asked for.
+
+        Where Tapalcatl 1 is opened without formats: those of Tilezen, until an archive is open.
+        """
         return tuple(self.metadata.formats)
+
+    def learn_formats(self) -> tuple[str, ...]:
+        """The formats, where nobody has told them: those of the root's archive, or of another.
+
+        Only Tapalcatl 1 can be opened without formats; elsewhere nothing is read.
+        """
+        if not self._formats_told and not self._formats_seen:
+            archive = self.archives.get((0, 0, 0))
+            if archive is None:
+                # Over HTTP nothing is listed, and there are too many archives to try each.
+                with suppress(StorageError, InvalidInputError):
+                    first = next(self.archive_tiles(), None)
+                    archive = None if first is None else self.archives.get(first)
+            if archive is not None:
+                self._learned(archive)
+        return self.formats
 
     @property
     def bounds(self) -> spec.Bounds:
@@ -402,9 +425,11 @@ class TileSet:
         if archive is None:
             return None
         for suffix in self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive):
-            number = archive.index.find(suffix, key)
-            if number >= 0:
-                return archive, number, suffix, key
+            record = archive.index.lookup(suffix, key)
+            if record is not None:
+                return archive, *record, suffix, key
+        if self._learned(archive):
+            return self._find(z, x, y, scale, ext, size)
         if not self.archives.has_grown(archive):
             return None
         self.archives.drop(address, archive)
@@ -421,9 +446,11 @@ class TileSet:
         if archive is None:
             return None
         for suffix in self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive):
-            number = archive.index.find(suffix, key)
-            if number >= 0:
-                return archive, number, suffix, key
+            record = archive.index.lookup(suffix, key)
+            if record is not None:
+                return archive, *record, suffix, key
+        if self._learned(archive):
+            return await self._find_async(z, x, y, scale, ext, size)
         if self.archives.is_fresh(archive) or not await asyncio.to_thread(
             self.archives.has_grown, archive
         ):
@@ -438,10 +465,25 @@ class TileSet:
             raise error
         self.archives.drop(archive.tile, archive)
 
+    def _learned(self, archive: OpenArchive) -> bool:
+        """Take formats that nobody has told from an archive; whether any of them is new."""
+        if self._formats_told:
+            return False
+        known = self.metadata.formats if self._formats_seen else {}
+        found = {split_suffix(suffix)[1] for suffix in archive.index.suffixes}
+        if found <= known.keys():
+            return False
+        formats = with_formats(known, found)
+        self.metadata = replace(self.metadata, formats=formats)
+        self._suffixes, self._formats_seen = {}, True
+        return True
+
     def _chosen(
         self, scale: float | None, ext: str | None, archive: OpenArchive
     ) -> tuple[str, ...]:
         """The suffixes that may be meant; known once and for all where formats are told."""
+        if not self._formats_seen:
+            self._learned(archive)
         formats = self.metadata.formats
         if ext is not None or formats:
             if scale is None:
@@ -460,14 +502,12 @@ class TileSet:
         return exact if exact or scale is not None else archive.index.suffixes
 
     def _decoded(self, found: Found, verify: bool) -> Tile:  # noqa: FBT001 - private and hot
-        archive, number, suffix, key = found
-        index = archive.index
-        fields = index.unpack(index.records, number * index.record_size)
+        archive, fields, comment, suffix, key = found
         offset, span, csize, size, crc, modified, method, name_size = fields
         file = archive.file
         known = archive.described.get(suffix)
-        if known is None or index.comments:
-            known = self._described(archive, number, suffix)
+        if known is None or comment is not None:
+            known = self._described(archive, comment, suffix)
         if (
             file is not None
             and method == STORE
@@ -491,40 +531,37 @@ class TileSet:
         return Tile(data, known[0], crc, modified or None, known[1], known[2])
 
     def _stored(self, found: Found) -> StoredTile:
-        archive, number, suffix, key = found
-        fields = archive.index.fields(number)
+        archive, fields, _, suffix, key = found
         payload = read_payload(archive, fields, self.limits, key, suffix)
-        return self._as_stored(found, fields, payload)
+        return self._as_stored(found, payload)
 
     async def _stored_async(self, found: Found) -> StoredTile:
-        archive, number, suffix, key = found
-        fields = archive.index.fields(number)
+        archive, fields, _, suffix, key = found
         payload = await read_payload_async(archive, fields, self.limits, key, suffix)
-        return self._as_stored(found, fields, payload)
+        return self._as_stored(found, payload)
 
-    def _as_stored(self, found: Found, fields: Fields, payload: bytes) -> StoredTile:
-        archive, number, suffix, key = found
+    def _as_stored(self, found: Found, payload: bytes) -> StoredTile:
+        archive, fields, comment, suffix, key = found
         _, _, _, size, crc, modified, method, _ = fields
-        headers, ext, scale = self._described(archive, number, suffix)
+        headers, ext, scale = self._described(archive, comment, suffix)
         label = archive.label
         return StoredTile(
             payload, method, crc, size, headers, modified or None, ext, scale, label, key
         )
 
     def _described(
-        self, archive: OpenArchive, number: int, suffix: str
+        self, archive: OpenArchive, comment: bytes | None, suffix: str
     ) -> tuple[Headers, str, float]:
         """Headers, extension and scale of a tile."""
         known = archive.described.get(suffix)
         if known is None:
             scale, ext = split_suffix(suffix)
-            own = archive.index.metadata
             headers = self.metadata.formats.get(ext)
-            if own is not None:
-                headers = own.headers + (headers or own.formats.get(ext, ()))
-            safe = spec.safe_headers(headers or spec.content_headers(ext))
-            known = archive.described[suffix] = safe, ext, scale
-        comment = archive.index.comments.get(number)
+            if headers is None or archive.index.may_have_headers:
+                own = archive.index.metadata
+                if own is not None:
+                    headers = own.headers + (headers or own.formats.get(ext, ()))
+            known = archive.described[suffix] = _safe(headers, ext), ext, scale
         return known if comment is None else (known[0] + self._of_comment(comment), *known[1:])
 
     def _of_comment(self, comment: bytes) -> Headers:
@@ -546,11 +583,13 @@ class TileSet:
         """Some tiles that are all in one archive."""
         found = [self._find(*tile, scale, ext, size) for tile in wanted]
         there = [one for one in found if one is not None]
-        if len({id(one[0]) for one in there}) != 1 or there[0][0].file is not None:
+        if len({id(one[0]) for one in there}) != 1:
             return [
                 self.tile(*tile, scale=scale, ext=ext, size=size, verify=verify) for tile in wanted
             ]
         try:
+            if there[0][0].file is not None:
+                return [None if one is None else self._decoded(one, verify) for one in found]
             tiles = iter(self._fetched(there, verify))
         except ComalError as error:
             self._renew(there[0], error)
@@ -559,16 +598,22 @@ class TileSet:
 
     def _fetched(self, found: Sequence[Found], verify: bool) -> list[Tile]:  # noqa: FBT001
         archive = found[0][0]
-        records = [archive.index.record(number) for _, number, _, _ in found]
-        wheres = [tile_label(archive.label, key, suffix) for _, _, suffix, key in found]
+        records = [Record(*one[1]) for one in found]
+        wheres = [tile_label(archive.label, one[4], one[3]) for one in found]
         for record, where in zip(records, wheres, strict=True):
             refuse(record, self.limits, where)
         source = archive.source
         pieces = source.fetch([ByteRange(record.offset, record.span) for record in records])
         tiles = []
         for one, record, where, piece in zip(found, records, wheres, pieces, strict=True):
-            check_local_name(archive, record.offset, piece.data, one[3], one[2])
+            check_local_name(archive, record.offset, piece.data, one[4], one[3])
             payload = run(payload_plan(archive, record, piece.data, where), source.fetch)
-            stored = self._as_stored(one, record, payload)
+            stored = self._as_stored(one, payload)
             tiles.append(stored.tile(verify=verify, limits=self.limits))
         return tiles
+
+
+@lru_cache(maxsize=256)
+def _safe(headers: Headers | None, ext: str) -> Headers:
+    """Headers that may be passed on, of an extension of which these are told."""
+    return spec.safe_headers(headers or spec.content_headers(ext))

@@ -10,6 +10,7 @@ import numpy as np
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
+from comal.tapalcatl.sources.ahead import read_ahead
 from comal.tapalcatl.sources.base import SIDE, Int64s, Keys, Square, Tiles, TileSource
 from comal.tapalcatl.sources.content import extension, gzipped, kinds_of
 from comal.tapalcatl.spec import Bounds, TileSetMetadata
@@ -111,19 +112,20 @@ def plain_tiles(
     if order is not None:
         # Squares are stretches of the curve: any of its tiles tells where one stands.
         squares = squares[np.argsort(order(tiles_in(squares)), kind="stable")]
+    keys = zip(*(column.tolist() for column in tiles_in(squares)), strict=True)
+    wanted = [Square(z, x, y, min(SIDE, 1 << z)) for z, x, y in keys]
     done = 0
-    for z, x, y in zip(*(column.tolist() for column in tiles_in(squares)), strict=True):
-        tiles = found.source.read(Square(z, x, y, min(SIDE, 1 << z)))
+    for square, tiles in zip(wanted, read_ahead(found.source.read, wanted), strict=True):
         if not len(tiles):
             raise ObjectChangedError(
                 "tiles are gone that were there a moment ago",
-                where=f"{found.source.label}, {z}/{x}/{y}",
+                where=f"{found.source.label}, {square.z}/{square.x}/{square.y}",
             )
         done += len(tiles)
-        tiles = _decoded(choice.of(tiles, found.source.hint), found.source.label, limits)
+        chosen = _decoded(choice.of(tiles, found.source.hint), found.source.label, limits)
         if order is not None:
-            tiles = tiles.take(np.argsort(order((tiles.z, tiles.x, tiles.y)), kind="stable"))
-        yield tiles
+            chosen = chosen.take(np.argsort(order((chosen.z, chosen.x, chosen.y)), kind="stable"))
+        yield chosen
         progress(min(done, found.tiles), found.tiles, what)
     found.source.verify()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -72,8 +71,7 @@ class MBTiles:
     def __init__(self, path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> None:
         self._path = parse_href(path).path
         self._limits = limits
-        self._local = threading.local()
-        self._opened: list[sqlite3.Connection] = []
+        self._idle: list[tuple[int, sqlite3.Connection]] = []
         with translated({FileNotFoundError: ObjectNotFoundError}, "no such file", where=self.label):
             self._seen = _version(self._path)
         self._table = self._find_table()
@@ -146,26 +144,27 @@ class MBTiles:
             raise ObjectChangedError("the file was changed while it was read", where=self.label)
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        self._local = threading.local()
-        while self._opened:
-            self._opened.pop().close()
+        """Close the connections."""
+        while self._idle:
+            self._idle.pop()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_local": None, "_opened": []}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _local=threading.local())
+        return {**self.__dict__, "_idle": []}
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses meanwhile."""
         with translated(_ERRORS, "database cannot be read", where=self.label):
-            process, database = getattr(self._local, "opened", (None, None))
-            if database is None or process != os.getpid():
+            try:
+                process, database = self._idle.pop()
+            except IndexError:
+                process = -1
+            if process != os.getpid():  # a process that was forked opens its own
                 database = _connect(self._path, self._limits)
-                self._local.opened = (os.getpid(), database)
-                self._opened.append(database)
-            yield database
+            try:
+                yield database
+            finally:
+                self._idle.append((os.getpid(), database))
 
     def _find_table(self) -> str:
         query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
@@ -240,5 +239,6 @@ def _connect(path: str, limits: Limits) -> sqlite3.Connection:
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.tile_bytes)
     database.execute("PRAGMA trusted_schema = OFF")
     database.execute("PRAGMA query_only = ON")
-    database.execute("PRAGMA mmap_size = 268435456")
+    # Read, not mapped: of a mapped file that is cut short meanwhile the process would die.
+    database.execute("PRAGMA mmap_size = 0")
     return database

@@ -68,6 +68,7 @@ class OfTileSet:
 
     def __init__(self, tileset: TileSet) -> None:
         self._tileset = tileset
+        tileset.learn_formats()
         locator = tileset.locator
         self._single = isinstance(locator, InArchive)
         self._depths = _depths(locator.config) if isinstance(locator, InMetatiles) else None

@@ -1,7 +1,7 @@
 """Archives written whole, a group of neighbours at a time; a task is a handful of groups.
 
-An archive gets its name when it is complete. What a name shows can be trusted after a kill; after a
-power cut its checksums tell.
+Whoever goes on with a build that was broken off compares the checksums of every archive that is
+there, so that a half one is written again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from comal.errors import ComalError, ObjectChangedError
 from comal.plan import run
 from comal.storage import open_source
 from comal.storage.targetlock import write_errors
+from comal.tapalcatl.sources.ahead import read_ahead
 from comal.tapalcatl.sources.base import Int64s, Square, Tiles, TileSource, concatenated
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.writing.arranging import Arrangement, order_of, tiles_in
-from comal.tapalcatl.writing.entries import Prepared, Rules, prepared
+from comal.tapalcatl.writing.entries import Prepared, Rules, names_of, prepared
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
+from comal.ziparchive.blocks import write_pieces
 
-HELD: Final = 64 << 20
+HELD = 64 << 20
 """Bytes of tiles that are held for a group; larger ones are written archive by archive."""
 _BLOCK: Final = 8 << 20
-_VECTOR: Final = 1_024
-"""Pieces that one system call takes, at most."""
 
 
 class GroupTask(NamedTuple):
@@ -77,7 +77,6 @@ class ArchiveWriter:
     rules: Rules
     formats: Mapping[str, Headers]
     tree: str
-    held: int = HELD
 
     def write(self, tasks: Sequence[GroupTask]) -> Written:
         """Write some groups."""
@@ -93,7 +92,7 @@ class ArchiveWriter:
         for square in task.squares:
             parts.append(self._read(square))
             held += sum(map(len, parts[-1].payloads))
-            if held > self.held:
+            if held > HELD:
                 del parts
                 return self._streamed(task)
         tiles = concatenated(parts)
@@ -114,8 +113,8 @@ class ArchiveWriter:
         folders: set[str],
     ) -> Written:
         archives = archives_at(owners[bounds[:-1]])
-        names = self.arrangement.names(entries.tiles, owners)
-        described = [self.arrangement.comment(archive, entries.formats) for archive in archives]
+        names = self._names(entries.tiles, owners)
+        described = self.arrangement.comments(archives, entries.formats)
         comments = [comment for comment, _ in described]
         size = done = count = 0
         pieces = packed_archives(names, entries.payloads, bounds, comments, entries.details)
@@ -129,6 +128,9 @@ class ArchiveWriter:
         cut = next((cut for _, cut in described if cut), ())
         suffixes = frozenset(entries.tiles.suffixes)
         return Written(done, count, size, entries.formats, suffixes, cut)
+
+    def _names(self, tiles: Tiles, owners: Int64s) -> Any:
+        return names_of(tiles, self.arrangement.inside((tiles.z, tiles.x, tiles.y), owners))
 
     def _streamed(self, task: GroupTask) -> Written:
         """Large archives one by one; of each only a block is in memory."""
@@ -158,24 +160,24 @@ class ArchiveWriter:
                 entries = prepared(tiles, self.rules, settled)
                 settled.update(entries.formats)
                 suffixes.update(entries.tiles.suffixes)
-                names = self.arrangement.names(entries.tiles, np.full(len(tiles), owner))
+                names = self._names(entries.tiles, np.full(len(tiles), owner))
                 writer.add_many(names, entries.payloads, entries.details)
             comment, cut = self.arrangement.comment(archive, settled)
             writer.close(comment)
             return Written(1, len(writer), writer.position, settled, frozenset(suffixes), cut)
 
     def _gathered(self, owner: int, squares: Sequence[Square]) -> Iterator[Tiles]:
+        own = [square for square in squares if owner in self._owners(square)]
         parts: list[Tiles] = []
         held = 0
-        for square in squares:
-            if owner not in self._owners(square):
-                continue
-            tiles = self._read(square)
+        for tiles in read_ahead(self._read, own):
             owners = order_of(*self.arrangement.archives((tiles.z, tiles.x, tiles.y)))
-            tiles = tiles.take(np.flatnonzero(owners == owner))
-            if len(tiles):
-                parts.append(tiles)
-            held += sum(map(len, tiles.payloads))
+            mine = tiles
+            if (owners != owner).any():
+                mine = tiles.take(np.flatnonzero(owners == owner))
+            if len(mine):
+                parts.append(mine)
+            held += sum(map(len, mine.payloads))
             if held >= _BLOCK:
                 yield concatenated(parts)
                 parts, held = [], 0
@@ -198,40 +200,24 @@ def archives_at(owners: Int64s) -> list[Tile]:
 
 
 def _write_file(path: str, pieces: list[Any], folders: set[str]) -> int:
-    folder, _, name = path.rpartition("/")
-    part = f"{folder}/.{name}.part"
-    with write_errors("cannot write", path):
+    """Write a small archive.
+
+    It has its name before it is complete: whoever goes on with a build looks at every byte first
+    (`is_whole`), and the tree is not seen before it is finished.
+    """
+    try:
+        folder = path[: path.rindex("/")]
         if folder not in folders:
             Path(folder).mkdir(parents=True, exist_ok=True)
             folders.add(folder)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            try:
-                size = _write_pieces(descriptor, pieces)
-            finally:
-                os.close(descriptor)
-            os.rename(part, path)  # noqa: PTH104 - strings already
-        except BaseException:  # also on Ctrl-C: no half archive may stay
-            with suppress(OSError):
-                os.unlink(part)  # noqa: PTH108
+            return write_pieces(descriptor, pieces)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        with write_errors("cannot write", path):
             raise
-    return size
-
-
-def _write_pieces(descriptor: int, pieces: list[Any]) -> int:
-    """Write pieces one behind the other without joining them; how many bytes they are."""
-    size = at = 0
-    while at < len(pieces):
-        block = pieces[at : at + _VECTOR]
-        wanted = sum(map(len, block))
-        done = os.writev(descriptor, block)
-        size += wanted
-        at += len(block)
-        if done < wanted:  # a system call may take less than it is given
-            left = memoryview(b"".join(block))[done:]
-            while left:
-                left = left[os.write(descriptor, left) :]
-    return size
 
 
 @contextmanager

@@ -5,8 +5,9 @@ An arrangement answers for arrays of tiles, so that a pyramid is dealt out block
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from comal.errors import InvalidInputError
 from comal.grid.morton import deinterleave, interleave
 from comal.tapalcatl.addressing import Layout, Template, archive_bounds
 from comal.tapalcatl.generation1 import Generation1
-from comal.tapalcatl.sources.base import SIDE, Int64s, Keys, Square, Tiles
+from comal.tapalcatl.sources.base import SIDE, Int64s, Keys, Square
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
     ArchiveMetadata,
@@ -25,7 +26,7 @@ from comal.tapalcatl.spec import (
     archive_comment,
 )
 from comal.tapalcatl.wire import BASES
-from comal.tapalcatl.writing.entries import names_of
+from comal.tapalcatl.writing.commenting import filled
 
 GROUP: Final = 32
 """Tiles of a group per side at its deepest zoom: some 1 365 in all."""
@@ -33,12 +34,27 @@ COMMENT_ROOM: Final = 8 << 10
 """A comment stands in the tail that readers fetch for the directory: no more of it for layers."""
 _BASES = np.array(BASES, np.int64)
 
+Comment = tuple[bytes, tuple[str, ...]]
+"""The comment of an archive, and the keys that had no room in it."""
+
 
 class Arrangement(Protocol):
     """How tiles are dealt out to archives."""
 
     def archives(self, keys: Keys) -> Keys:
         """Zooms, columns and rows of the archives of some tiles."""
+        ...
+
+    def archive(self, tile: Tile) -> Tile:
+        """The archive of one tile."""
+        ...
+
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives of some tiles, -1 where there can be none."""
+        ...
+
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:
+        """Tiles as entries of archives are called; `owners` are `order_of` these."""
         ...
 
     def reach(self, root: int) -> int:
@@ -53,14 +69,14 @@ class Arrangement(Protocol):
         """Where an archive stands, relative to the tileset."""
         ...
 
-    def names(self, tiles: Tiles, owners: Int64s) -> Any:
-        """Names of entries, an Arrow string array; `owners` are `order_of` their archives."""
+    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
+        """The comment of an archive, and the keys that had no room in it."""
         ...
 
-    def comment(
-        self, archive: Tile, formats: Mapping[str, Headers]
-    ) -> tuple[bytes, tuple[str, ...]]:
-        """The comment of an archive, and the keys that had no room in it."""
+    def comments(
+        self, archives: Sequence[Tile], formats: Mapping[str, Headers]
+    ) -> Sequence[Comment]:
+        """As `comment` for several archives of one zoom."""
         ...
 
 
@@ -92,7 +108,7 @@ class Second:
             "tiles lie above the first materialized zoom",
             found=f"zoom {zoom}",
             expected=f"zoom {self.layout.materialized_zooms[0]} or deeper",
-            hint="begin the materialized zooms there",
+            hint="lay the tileset out anew with remetatile(), materialized zooms from there on",
         )
 
     def reach(self, root: int) -> int:
@@ -106,21 +122,51 @@ class Second:
 
     def path(self, archive: Tile) -> str:
         """Where an archive stands, relative to the tileset."""
-        return self.template.address(archive)
+        if self.template.hashed:
+            return self.template.address(archive)
+        return self._pattern % dict(zip("zxy", archive, strict=True))
 
-    def names(self, tiles: Tiles, owners: Int64s) -> Any:  # noqa: ARG002 - the other one needs it
-        """Names of entries: absolute."""
-        return names_of(tiles.z, tiles.x, tiles.y, tiles)
+    @cached_property
+    def _pattern(self) -> str:
+        text = self.template.text.replace("%", "%%")
+        for name in "zxy":
+            text = text.replace(f"{{{name}}}", f"%({name})d")
+        return text
 
-    def comment(
-        self, archive: Tile, formats: Mapping[str, Headers]
-    ) -> tuple[bytes, tuple[str, ...]]:
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives of some tiles, -1 above the first of them."""
+        z, x, y = self.layout.archives(*keys)
+        there = z >= 0
+        return np.where(there, order_of(*(np.where(there, part, 0) for part in (z, x, y))), -1)
+
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:  # noqa: ARG002 - the other one needs it
+        """Tiles as entries of archives are called: absolute."""
+        return keys
+
+    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
         """The tileset's document, narrowed to the archive."""
+        own = self._narrowed(archive, formats)
+        data, cut = archive_comment(own)
+        if len(data) > COMMENT_ROOM and not cut:
+            cut = tuple(own.extra)
+            data, _ = archive_comment(replace(own, extra={}))
+        return data, cut
+
+    def comments(
+        self, archives: Sequence[Tile], formats: Mapping[str, Headers]
+    ) -> Sequence[Comment]:
+        """As `comment` for several archives of one zoom."""
+        found = filled(self._narrowed(archives[0], formats), archives)
+        if found is None or max(map(len, found)) > COMMENT_ROOM:
+            return [self.comment(archive, formats) for archive in archives]
+        return [(comment, ()) for comment in found]
+
+    def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
         whole = self.metadata
         last = self.layout.last_zoom(
             archive[0], MAX_ZOOM if whole.max_zoom is None else whole.max_zoom
         )
-        own = ArchiveMetadata(
+        return ArchiveMetadata(
             formats=formats,
             min_zoom=max(archive[0], whole.min_zoom or 0),
             max_zoom=max(last, archive[0]),
@@ -133,11 +179,6 @@ class Second:
             max_scale=whole.max_scale,
             extra=whole.extra,
         )
-        data, cut = archive_comment(own)
-        if len(data) > COMMENT_ROOM and not cut:
-            cut = tuple(whole.extra)
-            data, _ = archive_comment(replace(own, extra={}))
-        return data, cut
 
 
 @dataclass(frozen=True)
@@ -164,19 +205,35 @@ class First:
         """The key of a metatile."""
         return self.settings.key(archive)
 
-    def names(self, tiles: Tiles, owners: Int64s) -> Any:
-        """Names of entries: relative to the metatile."""
+    def archive(self, tile: Tile) -> Tile:
+        """The metatile of one tile."""
+        return self.settings.place(*tile).metatile
+
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the metatiles of some tiles."""
+        return order_of(*self.archives(keys))
+
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:
+        """Tiles as entries of archives are called: relative to the metatile."""
         root, x, y = tiles_in(owners)
-        z = tiles.z - root
-        return names_of(z, tiles.x - (x << z), tiles.y - (y << z), tiles)
+        z = keys[0] - root
+        return z, keys[1] - (x << z), keys[2] - (y << z)
 
     def comment(
         self,
         archive: Tile,  # noqa: ARG002 - the other one needs it
         formats: Mapping[str, Headers],  # noqa: ARG002
-    ) -> tuple[bytes, tuple[str, ...]]:
+    ) -> Comment:
         """No comment."""
         return b"", ()
+
+    def comments(
+        self,
+        archives: Sequence[Tile],
+        formats: Mapping[str, Headers],  # noqa: ARG002 - the other one needs it
+    ) -> Sequence[Comment]:
+        """No comments."""
+        return [(b"", ())] * len(archives)
 
     def _depths(self, z: Int64s) -> Int64s:
         table = [z - self.settings.place(z, 0, 0).metatile[0] for z in range(MAX_ZOOM + 1)]

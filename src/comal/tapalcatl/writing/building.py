@@ -40,6 +40,7 @@ from comal.tapalcatl.writing.arranging import Arrangement, Dealt, First, Second,
 from comal.tapalcatl.writing.boxes import bounds_of
 from comal.tapalcatl.writing.entries import FIXED, Rules, prepared
 from comal.tapalcatl.writing.options import rules_of
+from comal.tapalcatl.writing.tilejsons import tilejson_files
 from comal.tapalcatl.writing.workplace import Workplace, workplace
 
 TEMPLATE: Final = "{z}/{x}/{y}.zip"
@@ -98,6 +99,7 @@ def build(
     times: str | int | dt.datetime = FIXED,
     exact_times: bool = False,
     hash_in_path: bool = False,
+    tilejson: str | None = None,
     executor: Executor | None = None,
     resume: bool = True,
     overwrite: bool = False,
@@ -143,6 +145,10 @@ def build(
         seconds; odd seconds of a source always do.
     hash_in_path
         Whether keys begin with five hex digits of the MD5 of ``z/x/y``, as some stores like it.
+    tilejson
+        For version 1, which describes nothing itself: where tiles will be served, such as
+        ``https://example.org/{z}/{x}/{y}.{fmt}``. Documents ``tilejson/mapbox.json`` (of mvt),
+        ``geojson`` and ``topojson`` are written beside the archives.
     executor
         Where archives are written: any `concurrent.futures.Executor`; threads if None.
     resume
@@ -196,6 +202,12 @@ def build(
             arrangement = _second(tiles, said, rules, metatile, materialized_zooms, hash_in_path)
         else:
             raise InvalidInputError("version of Tapalcatl", found=version, expected="1 or 2")
+        if tilejson is not None and version != 1:
+            raise InvalidInputError(
+                "documents of Tapalcatl 1 for version 2",
+                found=tilejson,
+                hint=f"{META} describes it; leave out tilejson",
+            )
         plan = dealt(tiles.keys(), arrangement)
         if not plan.tiles:
             raise InvalidInputError("source without tiles", where=tiles.label)
@@ -203,7 +215,10 @@ def build(
         fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
         with workplace(out, fingerprint, overwrite=overwrite, durable=durable) as place:
             job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
-            return job.run(executor, os.fspath(out))
+            made = job.run(executor, os.fspath(out))
+            if tilejson is not None:
+                _write_tilejson(place, said, made, tilejson)
+            return made
 
 
 class _Job:
@@ -350,6 +365,17 @@ class _Job:
         if scales and not self.kept:
             metadata = replace(metadata, min_scale=min(scales), max_scale=max(scales))
         return metadata
+
+
+def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, address: str) -> None:
+    found = TileSetMetadata(
+        formats=made.formats, min_zoom=made.min_zoom, max_zoom=made.max_zoom, bounds=made.bounds
+    )
+    with write_errors("cannot write", place.target):
+        for key, data in tilejson_files(said, found, address).items():
+            path = place.tree / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
 
 
 def _said(

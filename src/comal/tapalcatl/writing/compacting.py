@@ -19,6 +19,7 @@ from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.storage import Source, open_source
 from comal.storage.targets import new_file
+from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.wire import BASES, TileNames, parse_names
 from comal.tapalcatl.writing.targets import Target, changing, target_at
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
@@ -58,7 +59,12 @@ class Space:
         return {**asdict(self), "dead": self.dead}
 
 
-def space(target: Location, *, progress: Progress | None = None) -> Space:
+def space(
+    target: Location,
+    *,
+    generation1: Generation1 | None = None,
+    progress: Progress | None = None,
+) -> Space:
     """How much of an archive or a tileset is dead: left behind by updates.
 
     Local headers of every archive are read.
@@ -67,10 +73,12 @@ def space(target: Location, *, progress: Progress | None = None) -> Space:
     ----------
     target
         A local archive, or a tileset by its folder or document.
+    generation1
+        Keys of a tileset of Tapalcatl 1, as for `put`.
     progress
         Told the archives done.
     """
-    paths = target_at(target).existing()
+    paths = target_at(target, generation1).existing()
     telling = progress or silent
     found = Space()
     for number, path in enumerate(paths):
@@ -81,7 +89,13 @@ def space(target: Location, *, progress: Progress | None = None) -> Space:
     return found
 
 
-def compact(target: Location, *, force: bool = False, progress: Progress | None = None) -> int:
+def compact(
+    target: Location,
+    *,
+    force: bool = False,
+    generation1: Generation1 | None = None,
+    progress: Progress | None = None,
+) -> int:
     """Free what updates have left, and sort entries by zoom and Morton code.
 
     Archives are written anew beside their place and exchanged, payloads as they are stored. What
@@ -93,6 +107,8 @@ def compact(target: Location, *, force: bool = False, progress: Progress | None 
         A local archive, or a tileset by its folder or document.
     force
         Write all archives anew.
+    generation1
+        Keys of a tileset of Tapalcatl 1, as for `put`.
     progress
         Told the archives done.
 
@@ -106,7 +122,7 @@ def compact(target: Location, *, force: bool = False, progress: Progress | None 
     ConflictError
         Somebody else is writing the tileset or one of the archives.
     """
-    place = target_at(target)
+    place = target_at(target, generation1)
     telling = progress or silent
     freed = 0
     with changing(place):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError
-from comal.tapalcatl.sources.base import UNKNOWN_TIME, Int64s, Tiles, binary
+from comal.tapalcatl.sources.base import UNKNOWN_TIME, Int64s, Keys, Tiles, binary
 from comal.tapalcatl.sources.content import GZIP, compressed, extension, gzipped, kinds_of
 from comal.tapalcatl.spec import CONTENT_ENCODING, Headers, content_headers, entry_comment
 from comal.tapalcatl.times import dos_of, ut_field
@@ -25,7 +25,6 @@ COMPRESSION: Final = ("auto", "store", "deflate")
 FIXED: Final = "fixed"
 SOURCE: Final = "source"
 _IDENTITY: Final = "identity"
-_FEW: Final = 16
 
 
 @dataclass(frozen=True)
@@ -91,19 +90,22 @@ def prepared(tiles: Tiles, rules: Rules, formats: Mapping[str, Headers]) -> Prep
     return Prepared(tiles, payloads, details, settled)
 
 
-def names_of(z: Int64s, x: Int64s, y: Int64s, tiles: Tiles) -> Any:
-    """Names of entries, an Arrow string array."""
-    if len(z) <= _FEW:
-        assert tiles.suffix is not None
-        rows = zip(z.tolist(), x.tolist(), y.tolist(), tiles.suffix.tolist(), strict=True)
-        return pa.array([f"{a}/{b}/{c}{tiles.suffixes[d]}" for a, b, c, d in rows], pa.string())
-    columns = [pa.array(numbers).cast(pa.string()) for numbers in (z, x, y)]
+def names_of(tiles: Tiles, inside: Keys) -> Any:
+    """Names of entries, an Arrow string array; `inside` are the numbers in them."""
+    columns = [pa.array(numbers).cast(pa.string()) for numbers in inside]
     if tiles.suffixes == ("",):
         return pc.binary_join_element_wise(*columns, "/")
     suffixes = pa.array(tiles.suffixes, pa.string())
     last = suffixes.take(pa.array(tiles.suffix))
     columns[2] = pc.binary_join_element_wise(columns[2], last, "")
     return pc.binary_join_element_wise(*columns, "/")
+
+
+def few_names(tiles: Tiles, inside: Keys) -> list[str]:
+    """As `names_of`, one by one, which costs less for a handful."""
+    assert tiles.suffix is not None
+    rows = zip(*(column.tolist() for column in (*inside, tiles.suffix)), strict=True)
+    return [f"{z}/{x}/{y}{tiles.suffixes[code]}" for z, x, y, code in rows]
 
 
 def _named(tiles: Tiles, kinds: npt.NDArray[np.uint8], rules: Rules) -> Tiles:

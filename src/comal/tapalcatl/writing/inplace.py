@@ -7,8 +7,10 @@ that hold the old directory stay right, as nothing that it leads to moves.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from comal.plan import run
-from comal.storage import open_source
+from comal.errors import NotThisFormatError, shown
+from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.storage.targetlock import locked, write_errors
 from comal.tapalcatl.wire import TileNames, parse_names
 from comal.ziparchive import Details, StoredDirectory, ZipWriter, stored_directory_plan
@@ -35,21 +37,28 @@ class NewEntries:
 
     def named(self) -> list[bytes]:
         """The names as bytes."""
-        return [name.encode() for name in self.names.to_pylist()]
+        names = self.names if isinstance(self.names, list) else self.names.to_pylist()
+        return [name.encode() for name in names]
 
 
 class ArchiveEdit:
-    """An archive that is open for a change."""
+    """An archive that is open for changes, of which each is whole before the next begins."""
 
-    def __init__(
-        self, path: Path, file: BinaryIO, stored: StoredDirectory, *, durable: bool = True
-    ) -> None:
+    def __init__(self, path: Path, file: BinaryIO, *, durable: bool = True) -> None:
         self.path = path
         self._durable = durable
-        self.stored = stored
         self._file = file
-        self.done = False
-        """Whether the change counts already, whatever fails from here on."""
+        self._stored: StoredDirectory | None = None
+        self._whole = os.fstat(file.fileno()).st_size
+        """Bytes up to which the archive is whole, whatever was written behind in vain."""
+
+    @property
+    def stored(self) -> StoredDirectory:
+        """The directory as it is now."""
+        if self._stored is None:
+            with write_errors("cannot read", self.path):
+                self._stored = run(stored_directory_plan(), self._fetch)
+        return self._stored
 
     @property
     def comment(self) -> bytes:
@@ -68,18 +77,26 @@ class ArchiveEdit:
         comment: bytes | None = None,
     ) -> None:
         """Append entries and a directory without the rows of `dropped`, then switch to it."""
+        stored = self.stored
         end = self._file.seek(0, os.SEEK_END)
         writer = ZipWriter(self._file, base_offset=end)
         if entries is not None:
             writer.add_many(entries.names, entries.payloads, entries.details)
         with write_errors("cannot write", self.path):
             writer.close(
-                self.comment if comment is None else comment,
-                kept=self.stored.kept(~dropped),
+                stored.end.comment if comment is None else comment,
+                kept=stored.kept(~dropped),
                 kept_count=len(dropped) - int(np.count_nonzero(dropped)),
                 before_end=self._before_end,
             )
+            self._whole = writer.position
             self._sync()
+
+    def undo(self) -> None:
+        """Cut off what was written in vain."""
+        if self._whole >= 0:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), self._whole)
 
     def commit_comment(self, comment: bytes) -> bool:
         """Write another comment; whether that took no new directory.
@@ -95,9 +112,10 @@ class ArchiveEdit:
             return False
         if comment.rstrip() != old.rstrip():
             with write_errors("cannot write", self.path):
-                self.done = True
+                self._switch()
                 _write_all(self._file.fileno(), comment.ljust(room), total - room)
                 os.fsync(self._file.fileno())
+                self._whole = total
         return True
 
     def _sync(self) -> None:
@@ -106,8 +124,25 @@ class ArchiveEdit:
 
     def _before_end(self) -> None:
         self._sync()
-        # The end record that is written next may count, whatever fails afterwards.
-        self.done = True
+        self._switch()
+
+    def _switch(self) -> None:
+        """What is written next may count, whatever fails afterwards: nothing is cut off then."""
+        self._whole = -1
+        self._stored = None
+
+    def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        descriptor = self._file.fileno()
+        total = os.fstat(descriptor).st_size
+        pieces = []
+        for want in wanted:
+            if isinstance(want, ByteRange):
+                offset, size = want.offset, want.size
+            else:
+                assert isinstance(want, Tail)
+                offset, size = max(0, total - want.size), min(want.size, total)
+            pieces.append(Piece(_read_all(descriptor, size, offset), offset, total))
+        return pieces
 
     def _end(self) -> int:
         """Where the end record with its comment ends; the file may go on behind it."""
@@ -125,6 +160,17 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
         data, at = data[count:], at + count
 
 
+def _read_all(descriptor: int, size: int, at: int) -> bytes:
+    """Read where a system call may give less than it is asked for."""
+    data = os.pread(descriptor, size, at)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), at + len(data))
+        if not more:
+            raise OSError(errno.EIO, "the file ended while it was read")
+        data += more
+    return data
+
+
 @contextmanager
 def editing(path: Path, *, durable: bool = True) -> Iterator[ArchiveEdit]:
     """An archive to be changed, locked; what was written in vain is cut off again.
@@ -139,20 +185,18 @@ def editing(path: Path, *, durable: bool = True) -> Iterator[ArchiveEdit]:
         No archive, or one that a crash has left without a valid end: `recover` mends that.
     """
     with locked(path):
-        with open_source(path) as source:
-            stored = run(stored_directory_plan(), source.fetch)
-            size = source.stat().size
         with write_errors("cannot open for writing", path):
-            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             file = os.fdopen(os.open(path, flags), "r+b", buffering=0)
-        edit = ArchiveEdit(path, file, stored, durable=durable)
         try:
-            yield edit
-        except BaseException:  # also on Ctrl-C: nothing half done may stay
-            if not edit.done:
-                with suppress(OSError):
-                    os.ftruncate(file.fileno(), size)
-            raise
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise NotThisFormatError("not a regular file", where=shown(path.name))
+            edit = ArchiveEdit(path, file, durable=durable)
+            try:
+                yield edit
+            except BaseException:  # also on Ctrl-C: nothing half done may stay
+                edit.undo()
+                raise
         finally:
             with suppress(OSError):
                 file.close()

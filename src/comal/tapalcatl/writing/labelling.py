@@ -56,7 +56,7 @@ def metadata_at(target: Location) -> dict[str, Any]:
     """The metadata of a tileset, or of an archive, as plain data."""
     place = target_at(target)
     if place.meta is not None:
-        return tileset_document(place.arrangement.metadata)
+        return tileset_document(place.metadata)
     return archive_document(place.said or ArchiveMetadata())
 
 
@@ -113,7 +113,7 @@ def _edit_tileset(
     progress: Progress,
 ) -> Labelled:
     assert place.meta is not None
-    document = _merged(tileset_document(place.arrangement.metadata), changes)
+    document = _merged(tileset_document(place.metadata), changes)
     metadata = parse_tileset(ascii_line(document), place.meta.name)
     if {"bounds", "minzoom", "maxzoom"} & changes.keys():
         metadata = _covering(place.meta, metadata)
@@ -122,7 +122,7 @@ def _edit_tileset(
     done = appended = 0
     for number, tile in enumerate(tiles):
         # What the document says of an archive, should its comment be torn or of somebody else.
-        own, _ = place.arrangement.comment(tile, place.arrangement.metadata.formats)
+        own, _ = place.arrangement.comment(tile, place.metadata.formats)
         changed = _edit_archive(place.path(tile), shared, own)
         done += changed.archives
         appended += changed.appended

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from comal.errors import InvalidInputError
+from comal.tapalcatl import planning
+from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.sources.base import TileSource
 from comal.tapalcatl.sources.combined import Filtered, Merged
 from comal.tapalcatl.sources.opening import opened
@@ -34,8 +36,10 @@ def merge(
         Which tile counts where several sources have one: that of the ``first`` or the ``last``
         of them; ``error`` refuses that, unless the bytes are the same.
     **options
-        As for `build`. Without any the layout is that of the first source that has one, and
-        times are those of the sources.
+        As for `build`; times are those of the sources unless given. Without `metatile` and
+        `materialized_zooms` the layout is that of the first source whose archives would hold all
+        tiles with directories of at most 64 KiB, or chosen as `build` does where there is none.
+        What is returned tells which it is.
 
     Raises
     ------
@@ -71,7 +75,7 @@ def split(
         A tileset ``{z}-{x}-{y}`` for each tile of this zoom that has descendants, which holds it
         and them, and ``above`` for all zooms before.
     **options
-        As for `build`. Without any the layout is that of the source.
+        As for `build`. Without any the layout is that of the source, as for `merge`.
 
     Returns
     -------
@@ -134,9 +138,28 @@ def _parts(
 def _options(parts: Sequence[TileSource], options: Mapping[str, Any]) -> dict[str, Any]:
     """What is given, and the layout and times of the sources for the rest."""
     chosen = {"times": SOURCE, **options}
-    if not {"metatile", "materialized_zooms", "version"} & options.keys():
-        own = next((one.metadata for one in parts if one.metadata.source is not None), None)
-        if own is not None and own.materialized_zooms:
+    if {"metatile", "materialized_zooms", "version"} & options.keys():
+        return chosen
+    ends = [found for part in parts if (found := part.zooms()) is not None]
+    for part in parts if ends else ():
+        own = part.metadata
+        if own.source is None or not own.materialized_zooms:
+            continue
+        layout = Layout(own.materialized_zooms, own.metatile)
+        if _holds(layout, min(low for low, _ in ends), max(high for _, high in ends)):
             chosen["metatile"] = own.metatile
             chosen["materialized_zooms"] = own.materialized_zooms
+            break
     return chosen
+
+
+def _holds(layout: Layout, min_zoom: int, max_zoom: int) -> bool:
+    """Whether archives of a layout hold all zooms, and their directories come with one request."""
+    if layout.materialized_zooms[0] > min_zoom:
+        return False
+    longest = (
+        planning.directory_bytes(layout, zoom, max_zoom)
+        for zoom in layout.materialized_zooms
+        if zoom <= max_zoom
+    )
+    return max(longest) <= planning.DIRECTORY_LIMIT

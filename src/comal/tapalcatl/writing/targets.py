@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.plan import run
 from comal.storage import open_source
@@ -15,10 +17,12 @@ from comal.storage.location import FILE, parse_href
 from comal.storage.targetlock import locked
 from comal.storage.targets import local_path, new_file
 from comal.tapalcatl.addressing import Layout, Template
+from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.loading import open as open_tileset
 from comal.tapalcatl.reading.locating import InTree
-from comal.tapalcatl.reading.places import Tree
+from comal.tapalcatl.reading.places import Tilezen, Tree
 from comal.tapalcatl.reading.tileset import TileSet
+from comal.tapalcatl.sources.base import Int64s, Keys
 from comal.tapalcatl.spec import (
     META,
     ArchiveMetadata,
@@ -27,7 +31,8 @@ from comal.tapalcatl.spec import (
     read_comment,
     tileset_json,
 )
-from comal.tapalcatl.writing.arranging import Second
+from comal.tapalcatl.writing.arranging import First, Second, order_of
+from comal.tapalcatl.writing.inplace import ArchiveEdit, editing
 from comal.ziparchive.directory import TAIL
 from comal.ziparchive.end import find_end
 
@@ -38,52 +43,139 @@ Location = str | os.PathLike[str]
 class Target:
     """Archives that may be changed, and how tiles are dealt out to them."""
 
-    arrangement: Second
-    meta: Path | None
-    """The document; None for a single archive."""
-    single: Path | None
-    """The archive; None for a tileset."""
+    arrangement: Second | First
     tree: Path
+    meta: Path | None = None
+    """The document; None for a single archive, and for Tapalcatl 1."""
+    single: Path | None = None
+    """The archive; None for a tileset."""
+    root: Tile | None = None
+    """The only archive that a single one can be, where that is known."""
     comment: bytes = b""
     """That of a single archive when it was looked at."""
     said: ArchiveMetadata | None = None
     """What it says."""
+    edit: ArchiveEdit | None = None
+    """A single archive that is open for changes."""
+
+    @property
+    def metadata(self) -> TileSetMetadata:
+        """What the tileset says; nothing for Tapalcatl 1."""
+        if isinstance(self.arrangement, Second):
+            return self.arrangement.metadata
+        return TileSetMetadata()
 
     def path(self, archive: Tile) -> Path:
         """Where an archive stands."""
         return self.single or self.tree / self.arrangement.path(archive)
 
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives in which some tiles may be, -1 where there is none."""
+        if self.single is None:
+            return self.arrangement.owners(keys)
+        own = order_of(*(np.array([number]) for number in self.root or (0, 0, 0)))
+        if isinstance(self.arrangement, Second):
+            # Names are absolute: whatever else stands in there is found, too.
+            return np.repeat(own, len(keys[0]))
+        found = self.arrangement.owners(keys)
+        return np.where(found == own, found, -1)
+
     def existing(self) -> list[Path]:
         """All archives that are there."""
         if self.single is not None:
             return [self.single]
+        if isinstance(self.arrangement, First):
+            settings = self.arrangement.settings
+            found = Tilezen(open_source(self.tree), settings).listed()
+            return [self.path(archive) for archive in found]
         assert self.meta is not None
         with open_tileset(self.meta) as tileset:
-            found = list(tileset.archive_tiles())
-        return [self.path(archive) for archive in found]
+            return [self.path(archive) for archive in tileset.archive_tiles()]
 
 
-def target_at(path: Location) -> Target:
+def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
     """A tileset by its folder or document, or one archive.
+
+    Parameters
+    ----------
+    path
+        Where it is; for Tapalcatl 1 the folder that keys are relative to, or an archive.
+    generation1
+        How a tileset of Tapalcatl 1 is laid out, which nothing in it tells.
 
     Raises
     ------
     ObjectNotFoundError
         Nothing is there.
     InvalidInputError
-        It is not local, its archives are not below its document, or it is of Tapalcatl 1.
+        It is not local, its archives are not below its document, or it is of Tapalcatl 1 and
+        nobody says how that is laid out.
     """
-    place = local_path(path).resolve()
+    place = _place(path, generation1)
     if place.is_dir():
-        place /= META
-    if not place.is_file():
-        raise ObjectNotFoundError("no tileset and no archive", where=shown(str(place), 200))
+        return _first_tree(place, generation1)
     if place.suffix == ".json":
         return _tileset(place)
     with open_source(place) as source:
         # The end record alone tells; the directory is read when the archive is locked.
         end, _ = run(find_end("", TAIL, [], shown(place.name)), source.fetch)
-    own, _ = read_comment(end.comment, shown(place.name))
+    return _single(place, end.comment, generation1)
+
+
+@contextmanager
+def held(
+    path: Location, generation1: Generation1 | None = None, *, durable: bool = True
+) -> Iterator[Target]:
+    """As `target_at`, locked before it is looked at; a single archive is open for changes.
+
+    Raises
+    ------
+    ConflictError
+        Somebody else is writing the tileset or the archive.
+    """
+    place = _place(path, generation1)
+    if place.is_dir() or place.suffix == ".json":
+        with locked(_guard(place)):
+            yield target_at(place, generation1)
+        return
+    with editing(place, durable=durable) as edit:
+        yield replace(_single(place, edit.comment, generation1), edit=edit)
+
+
+@contextmanager
+def changing(target: Target) -> Iterator[None]:
+    """Hold the lock of a tileset; that of an archive is held while it is open."""
+    if target.single is not None:
+        yield
+        return
+    with locked(_guard(target.meta or target.tree)):
+        yield
+
+
+def _guard(place: Path) -> Path:
+    """What stands for a whole tileset when it is locked."""
+    return (place if place.is_dir() else place.parent) / f"{META}.tileset"
+
+
+def _place(path: Location, generation1: Generation1 | None) -> Path:
+    place = local_path(path).resolve()
+    if place.is_dir():
+        if generation1 is not None:
+            return place
+        place /= META
+    if not place.is_file():
+        raise ObjectNotFoundError(
+            "no tileset and no archive",
+            where=shown(str(place), 200),
+            hint="a folder of Tapalcatl 1 is one when it is said how it is laid out",
+        )
+    return place
+
+
+def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Target:
+    own, _ = read_comment(comment, shown(place.name))
+    if generation1 is not None:
+        return _first_archive(place, generation1)
     if own is None:
         _refuse_first(place)
     said = own or ArchiveMetadata()
@@ -102,7 +194,7 @@ def target_at(path: Location) -> Target:
         extra=said.extra,
     )
     arrangement = Second(Layout((root[0],), said.metatile), Template("{z}/{x}/{y}.zip"), whole)
-    return Target(arrangement, None, place, place.parent, end.comment, own)
+    return Target(arrangement, place.parent, None, place, said.root, comment, own)
 
 
 def _refuse_first(place: Path) -> None:
@@ -110,10 +202,40 @@ def _refuse_first(place: Path) -> None:
     with open_tileset(place) as archive:
         if archive.version == 1:
             raise InvalidInputError(
-                "archives of Tapalcatl 1 are not changed in place",
+                "nothing tells how this archive of Tapalcatl 1 is laid out",
                 where=shown(str(place), 200),
-                hint="merge the tileset with the new tiles into a new one",
+                hint="for its tiles pass generation1=Generation1(...), or --t1 and what belongs to"
+                " it; metadata it has none",
             )
+
+
+def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
+    assert generation1 is not None
+    if (place / META).is_file():
+        raise InvalidInputError(
+            "a tileset of Tapalcatl 2",
+            where=shown(str(place / META), 200),
+            hint="leave out the settings of Tapalcatl 1",
+        )
+    return Target(First(generation1), place)
+
+
+def _first_archive(place: Path, generation1: Generation1) -> Target:
+    """An archive of Tapalcatl 1, which is a metatile by its place alone."""
+    z, x, y = (*place.parts[-3:-1], place.stem)
+    root = (int(z), int(x), int(y)) if all(map(_is_number, (z, x, y))) else None
+    if root is None or not place.as_posix().endswith(generation1.key(root)):
+        raise InvalidInputError(
+            "the name of the archive does not tell which metatile it is",
+            where=shown(str(place), 200),
+            expected=generation1.pattern,
+            hint="name the folder that keys are relative to, or check the layout",
+        )
+    return Target(First(generation1), place.parent, single=place, root=root)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 10
 
 
 def _tileset(meta: Path) -> Target:
@@ -130,9 +252,8 @@ def _tileset(meta: Path) -> Target:
             )
         kind = _hash_of(tileset, places)
         template = replace(places.template, hash=kind)
-        return Target(
-            Second(locator.layout, template, tileset.metadata), meta, None, Path(base.path)
-        )
+        arrangement = Second(locator.layout, template, tileset.metadata)
+        return Target(arrangement, Path(base.path), meta)
 
 
 def _hash_of(tileset: TileSet, places: Tree) -> str:
@@ -142,16 +263,6 @@ def _hash_of(tileset: TileSet, places: Tree) -> str:
         if first is not None:
             tileset.archives.get(first)
     return places.kinds[0]
-
-
-@contextmanager
-def changing(target: Target) -> Iterator[None]:
-    """Hold the lock of a tileset; that of an archive is held while it is open."""
-    if target.meta is None:
-        yield
-        return
-    with locked(target.meta.with_name(f"{META}.tileset")):
-        yield
 
 
 def write_document(meta: Path, metadata: TileSetMetadata) -> None:

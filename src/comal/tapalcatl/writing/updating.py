@@ -5,20 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.storage.targets import new_file
-from comal.tapalcatl.sources.base import Tiles, TileSource, concatenated
+from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.sources.base import Int64s, Keys, Tiles, TileSource, concatenated
 from comal.tapalcatl.sources.given import Given
 from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import (
+    MAX_ZOOM,
     ArchiveMetadata,
     Headers,
     Tile,
@@ -28,13 +31,14 @@ from comal.tapalcatl.spec import (
 )
 from comal.tapalcatl.wire import split_suffix, tile_keys
 from comal.tapalcatl.writing.archives import archives_at
-from comal.tapalcatl.writing.arranging import Dealt, dealt, order_of
+from comal.tapalcatl.writing.arranging import Dealt, First, dealt, order_of
 from comal.tapalcatl.writing.boxes import bounds_of
-from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, names_of, prepared
-from comal.tapalcatl.writing.inplace import NewEntries, editing
+from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, few_names, names_of, prepared
+from comal.tapalcatl.writing.inplace import ArchiveEdit, NewEntries, editing
 from comal.tapalcatl.writing.options import rules_of
-from comal.tapalcatl.writing.targets import Target, changing, target_at, write_document
+from comal.tapalcatl.writing.targets import Target, held, write_document
 from comal.ziparchive import ZipWriter
+from comal.ziparchive.entries import FEW
 
 Location = str | os.PathLike[str]
 _FEW: Final = 256
@@ -77,6 +81,7 @@ def put(
     times: str | int | dt.datetime = FIXED,
     exact_times: bool = False,
     entry_headers: Mapping[Tile, Headers] | None = None,
+    generation1: Generation1 | None = None,
     durable: bool = True,
     progress: Progress | None = None,
 ) -> Changed:
@@ -94,6 +99,10 @@ def put(
         Anything that `build` takes.
     ext, scale, compression, level, times, exact_times, entry_headers
         As for `build`. Without `ext` a tile whose bytes do not tell gets the tileset's only one.
+    generation1
+        How a tileset of Tapalcatl 1 is laid out, which nothing in it tells: metatile and tile size,
+        layout of keys, prefix and layer as whoever wrote it had them. `target` is then the folder
+        that keys are relative to, or an archive by its key.
     durable
         Whether new bytes are on the disk before the end record that leads to them is written, and
         that one at the end. Without it a kill loses nothing, but a power cut may.
@@ -103,14 +112,15 @@ def put(
     Raises
     ------
     InvalidInputError
-        A tile that does not belong to the archive, or lies above the first materialized zoom.
+        A tile that does not belong to the archive, lies above the first materialized zoom, or,
+        of Tapalcatl 1, outside of the zooms of its settings.
     ConflictError
         Somebody else is writing the tileset or one of the archives.
     """
     with ExitStack() as scope:
-        place = target_at(target)
         source = opened(tiles, scope)
-        own = place.arrangement.metadata.formats
+        place = scope.enter_context(held(target, generation1, durable=durable))
+        own = place.metadata.formats
         rules = rules_of(
             source,
             ext=ext,
@@ -124,7 +134,6 @@ def put(
         )
         if rules.hint is None and len(own) == 1:
             rules = replace(rules, hint=next(iter(own)))
-        scope.enter_context(changing(place))
         return _put_all(place, source, rules, durable, progress or silent)
 
 
@@ -134,6 +143,8 @@ def delete(
     *,
     ext: str | None = None,
     scale: float | None = None,
+    generation1: Generation1 | None = None,
+    durable: bool = True,
     progress: Progress | None = None,
 ) -> Changed:
     """Take tiles out of an archive or a tileset: a new directory without them is appended.
@@ -148,42 +159,70 @@ def delete(
         Zooms, columns and rows.
     ext, scale
         Only entries of this extension, of this scale; all of a tile unless given.
+    generation1, durable
+        As for `put`.
     progress
         Told the archives done.
 
     Raises
     ------
+    InvalidInputError
+        Numbers that no tile can have.
     ConflictError
         Somebody else is writing the tileset or one of the archives.
     """
-    place = target_at(target)
-    wanted = np.array([tuple(map(int, tile)) for tile in tiles], np.int64).reshape(-1, 3)
+    wanted = _checked(tiles)
     telling = progress or silent
     done = Changed()
-    with changing(place):
-        z, x, y = wanted.T
-        owners = order_of(*place.arrangement.layout.archives(z, x, y)) if len(z) else z
-        groups = np.unique(owners)
-        paths = dict(zip(groups.tolist(), map(place.path, archives_at(groups)), strict=True))
-        for number, (owner, path) in enumerate(paths.items()):
+    with held(target, generation1, durable=durable) as place:
+        owners = place.owners(wanted)
+        distinct = np.unique(owners).tolist()
+        for number, owner in enumerate(distinct):
             rows = owners == owner
-            keys = np.unique(tile_keys(z[rows], x[rows], y[rows]))
-            done = done.plus(_delete(path, keys, ext, scale))
-            telling(number + 1, len(paths), "deleting tiles")
+            z, x, y = (column[rows] for column in wanted)
+            if owner < 0:
+                done = done.plus(Changed(absent=len(np.unique(tile_keys(z, x, y)))))
+                continue
+            keys = np.unique(tile_keys(*place.arrangement.inside((z, x, y), owners[rows])))
+            (archive,) = archives_at(np.array([owner]))
+            done = done.plus(_delete(place, place.path(archive), _Which(keys, ext, scale), durable))
+            telling(number + 1, len(distinct), "deleting tiles")
     return done
 
 
-def _delete(path: Path, keys: Any, ext: str | None, scale: float | None) -> Changed:
+class _Which(NamedTuple):
+    """Entries to be deleted."""
+
+    keys: Int64s
+    ext: str | None
+    scale: float | None
+
+
+def _checked(tiles: Iterable[Tile]) -> Keys:
+    found = [(int(z), int(x), int(y)) for z, x, y in tiles]
+    for z, x, y in found:
+        if not (0 <= z <= MAX_ZOOM and 0 <= x < 1 << z and 0 <= y < 1 << z):
+            raise InvalidInputError("no such tile can be", found=f"{z}/{x}/{y}")
+    columns = np.array(found, np.int64).reshape(-1, 3).T
+    return columns[0], columns[1], columns[2]
+
+
+def _delete(
+    place: Target,
+    path: Path,
+    which: _Which,
+    durable: bool,  # noqa: FBT001 - passed on
+) -> Changed:
     if not path.is_file():
-        return Changed(absent=len(keys))
-    with editing(path) as edit:
+        return Changed(absent=len(which.keys))
+    with _editing(place, path, durable=durable) as edit:
         names = edit.tiles
-        hit = np.isin(names.keys, keys)
+        hit = np.isin(names.keys, which.keys)
         for code, suffix in enumerate(names.suffixes):
-            own_scale, own_ext = split_suffix(suffix)
-            if (ext is not None and own_ext != ext) or (scale is not None and own_scale != scale):
+            scale, ext = split_suffix(suffix)
+            if which.ext not in {None, ext} or which.scale not in {None, scale}:
                 hit &= names.suffix != code
-        absent = len(keys) - len(np.unique(names.keys[hit]))
+        absent = len(which.keys) - len(np.unique(names.keys[hit]))
         if not hit.any():
             return Changed(absent=absent)
         dropped = np.zeros(len(edit.stored), np.bool_)
@@ -199,15 +238,21 @@ def _put_all(
     durable: bool,  # noqa: FBT001 - passed on
     progress: Progress,
 ) -> Changed:
-    own = place.arrangement.metadata
+    own = place.metadata
     if isinstance(source, Given) and len(source) <= _FEW:
         tiles = source.read_all()
-        extents, blocks = _extents(tiles), iter([tiles])
+        blocks = iter([tiles])
+        extents = partial(_extents, tiles)
     else:
         plan = dealt(source.keys(), place.arrangement)
-        extents, blocks = dict(plan.extents), _blocks(source, plan, place)
-    whole = _grown(own, extents)
-    place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
+        blocks = _blocks(source, plan, place)
+        extents = partial(dict, plan.extents)
+    whole = own
+    if isinstance(place.arrangement, First):
+        _check_zooms(place.arrangement.settings, extents())
+    elif place.meta is not None:
+        whole = _grown(own, extents())
+        place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
     formats = dict(own.formats)
     suffixes: set[str] = set()
     done = Changed()
@@ -276,7 +321,9 @@ def _put(
     durable: bool,  # noqa: FBT001 - passed on
 ) -> Changed:
     tiles = entries.tiles
-    names = names_of(tiles.z, tiles.x, tiles.y, tiles)
+    owners = np.repeat(order_of(*archive), len(tiles))
+    inside = place.arrangement.inside((tiles.z, tiles.x, tiles.y), owners)
+    names = few_names(tiles, inside) if len(tiles) <= FEW else names_of(tiles, inside)
     fresh = NewEntries(names, entries.payloads, entries.details)
     path = place.path(archive)
     count = len(entries.tiles)
@@ -290,29 +337,50 @@ def _put(
         return Changed(archives=1, created=1, added=count)
     if place.single is not None:
         _check_belongs(place, archive, entries.tiles)
-    with editing(path, durable=durable) as edit:
-        dropped = edit.stored.rows_named(fresh.named())
-        replaced = len({edit.stored.name(row) for row in np.flatnonzero(dropped).tolist()})
+    with _editing(place, path, durable=durable) as edit:
+        stored = edit.stored
+        dropped = stored.rows_named(fresh.named())
+        replaced = len({stored.name(row) for row in np.flatnonzero(dropped).tolist()})
         old = edit.comment
         said = place.said if old == place.comment else read_comment(old, path.name)[0]
         edit.commit(dropped, fresh, None if said is None else _comment(said, entries))
     return Changed(archives=1, added=count - replaced, replaced=replaced)
 
 
+def _editing(
+    place: Target, path: Path, *, durable: bool = True
+) -> AbstractContextManager[ArchiveEdit]:
+    """An archive of what is held, open for changes."""
+    return editing(path, durable=durable) if place.edit is None else nullcontext(place.edit)
+
+
+def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
+    """Refuse tiles that readers with these settings never ask for."""
+    for zoom in zooms:
+        if not settings.min_zoom <= zoom <= settings.max_zoom:
+            raise InvalidInputError(
+                "tile outside of the zooms of the tileset",
+                found=f"zoom {zoom}",
+                expected=f"{settings.min_zoom} to {settings.max_zoom}",
+            )
+
+
 def _check_belongs(place: Target, archive: Tile, tiles: Tiles) -> None:
     """Refuse tiles that a reader would look for in another archive."""
-    with_root = place.arrangement.metadata
     assert place.single is not None
-    said = place.said
-    if said is None or said.root is None:
-        return
-    if archive != said.root:
+    root = place.root
+    if root is not None and root != archive:
         raise InvalidInputError(
             "tile belongs to another archive",
             where=place.single.name,
-            found=f"{tiles.z[0]}/{tiles.x[0]}/{tiles.y[0]}",
-            expected=f"tiles below {'/'.join(map(str, said.root))}, metatile {with_root.metatile}",
+            found=f"{tiles.z[0]}/{tiles.x[0]}/{tiles.y[0]}, which belongs to {_text(archive)}",
+            expected=f"tiles of the archive {_text(root)}",
+            hint="put it into the tileset, by its folder or document",
         )
+
+
+def _text(tile: Tile) -> str:
+    return "/".join(map(str, tile))
 
 
 def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:

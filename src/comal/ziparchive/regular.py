@@ -1,0 +1,188 @@
+"""Directories about which there is nothing to say: entries are found by name, columns unmade.
+
+Whoever wants one entry of an archive need not take the directory apart. Where the signature of a
+header stands at the beginnings of headers and nowhere else, a name that is found behind one is the
+name of an entry. Everything else goes the long way (`directory.parse_directory`), which knows the
+rules for what is odd; this module only tells that none of them is needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from comal.plan import Piece
+from comal.ziparchive import parse, wire
+from comal.ziparchive.end import End
+
+_FEW: Final = 192
+"""Up to so many headers are gone through one by one, which is faster than passes over arrays."""
+_MOST_TRIES: Final = 64
+"""Places that hold a name without being an entry's, until that is given up."""
+_END_MARK = wire.END_SIGNATURE.to_bytes(4, "little")
+_LOCATOR_MARK = wire.LOCATOR64_SIGNATURE.to_bytes(4, "little")
+_END = struct.Struct("<4xHHHHIIH").unpack_from
+_MARK = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
+_CHAIN = struct.Struct("<I16xIIHHH8xI").unpack_from
+_HEADER = struct.Struct("<8xHHHHIIIHHH8xI").unpack_from
+_ENCRYPTED = wire.FLAG_ENCRYPTED | wire.FLAG_STRONG_ENCRYPTION | wire.FLAG_MASKED
+
+
+class Found(NamedTuple):
+    """One entry, as its header says."""
+
+    offset: int
+    """Of the local header in the object."""
+    following: int
+    """Where the next local header begins, or the directory."""
+    csize: int
+    size: int
+    crc: int
+    method: int
+    time: int
+    date: int
+    name_size: int
+    extra: bytes
+    comment: bytes
+
+
+@dataclass(slots=True, eq=False)
+class RegularDirectory:
+    """A directory in one piece whose local headers all lie in front of it."""
+
+    data: bytes
+    end: End
+    offsets: Sequence[int]
+    """Those of the local headers as they are stated, ascending."""
+
+    def find(self, name: bytes) -> Found | None:
+        """The last entry of this name, or None.
+
+        Raises
+        ------
+        LookupError
+            The directory does not tell it so simply: the long way has to be gone.
+        """
+        data = self.data
+        at = data.rfind(name)
+        for _ in range(_MOST_TRIES):
+            if at < 0:
+                return None
+            header = at - wire.CENTRAL_SIZE
+            if header >= 0 and data.startswith(_MARK, header):
+                found = _HEADER(data, header)
+                if found[7] == len(name):
+                    return self._found(found, at + len(name))
+            at = data.rfind(name, 0, at + len(name) - 1)
+        raise LookupError
+
+    @property
+    def first_name(self) -> bytes:
+        """The name of the first entry; empty where there is none."""
+        size = int.from_bytes(self.data[28:30], "little")
+        return self.data[wire.CENTRAL_SIZE : wire.CENTRAL_SIZE + size]
+
+    def all_end_with(self, ending: bytes) -> bool:
+        """Whether each name ends with a digit and then this."""
+        starts, records = parse.headers(self.data, "")
+        stops = starts + wire.CENTRAL_SIZE + records["name_size"]
+        data = np.frombuffer(self.data, np.uint8)
+        for back, byte in enumerate(reversed(ending), 1):
+            if not (data[stops - back] == byte).all():
+                return False
+        digits = data[stops - len(ending) - 1] - np.uint8(0x30)
+        return bool((digits < 10).all())
+
+    def _found(self, header: tuple[int, ...], stop: int) -> Found:
+        flags, method, time, date, crc, csize, size, name, extra, comment, offset = header
+        end = self.end
+        last = bisect_right(self.offsets, offset)
+        following = int(self.offsets[last]) if last < len(self.offsets) else end.start - end.shift
+        outside = csize > end.start - end.shift - wire.LOCAL_SIZE - offset
+        if flags & _ENCRYPTED or outside:
+            raise LookupError
+        middle = stop + extra
+        return Found(
+            offset + end.shift,
+            following + end.shift,
+            csize,
+            size,
+            crc,
+            method,
+            time,
+            date,
+            name,
+            self.data[stop:middle],
+            self.data[middle : middle + comment],
+        )
+
+
+def regular_end(tail: Piece) -> End | None:
+    """The end record of an archive, where the tail holds one only and nothing in it is unusual.
+
+    Everything else is left to `end.find_end`: several records, ZIP64, volumes, bytes before or
+    behind the archive, and no entries at all.
+    """
+    data = tail.data
+    at = data.rfind(_END_MARK)
+    if at < wire.LOCATOR64_SIZE or data.find(_END_MARK, 0, at) >= 0:
+        return None
+    if len(data) - at < wire.END_SIZE or data.startswith(_LOCATOR_MARK, at - wire.LOCATOR64_SIZE):
+        return None
+    disk, first_disk, here, count, size, start, comment = _END(data, at)
+    position = tail.offset + at
+    if (
+        disk
+        or first_disk
+        or here != count
+        or not 0 < count * wire.CENTRAL_SIZE <= size
+        or start + size != position
+        or position + wire.END_SIZE + comment != tail.total
+    ):
+        return None
+    return End(count, start, size, position, data[at + wire.END_SIZE :], tail.total)
+
+
+def regular(data: bytes, end: End) -> RegularDirectory | None:
+    """The directory as it stands; None where anything about its headers is unusual."""
+    offsets = (_few_offsets if end.count <= _FEW else _many_offsets)(data, end.count)
+    # Sizes and offsets of 4 294 967 295 stand in ZIP64 fields.
+    room = min(end.start - end.shift - wire.LOCAL_SIZE, wire.U32 - 1)
+    if offsets is None or (len(offsets) and offsets[-1] > room):
+        return None
+    return RegularDirectory(data, end, offsets)
+
+
+def _few_offsets(data: bytes, count: int) -> list[int] | None:
+    if data.count(_MARK) != count or count * wire.CENTRAL_SIZE > len(data):
+        return None
+    offsets = []
+    at, last = 0, len(data) - wire.CENTRAL_SIZE
+    for _ in range(count):
+        if at > last:
+            return None
+        mark, csize, size, name, extra, comment, offset = _CHAIN(data, at)
+        if mark != wire.CENTRAL_SIGNATURE or wire.U32 in (csize, size):
+            return None
+        offsets.append(offset)
+        at += wire.CENTRAL_SIZE + name + extra + comment
+    offsets.sort()
+    return offsets if at == len(data) else None
+
+
+def _many_offsets(data: bytes, count: int) -> Sequence[int] | None:
+    chain = parse.chain(data)
+    if chain is None or len(chain[0]) != count:
+        return None
+    records = chain[1]
+    if (records["csize"] == wire.U32).any() or (records["size"] == wire.U32).any():
+        return None
+    offsets = records["offset"].copy()
+    if not (offsets[1:] >= offsets[:-1]).all():
+        offsets.sort()
+    return memoryview(np.ascontiguousarray(offsets, np.uint32).data)

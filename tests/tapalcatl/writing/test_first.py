@@ -1,0 +1,155 @@
+"""Tapalcatl 1 changed in place: what its settings tell is enough, and nothing less."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from comal import tapalcatl
+from comal.cli import root
+from comal.errors import ConflictError, InvalidInputError
+from comal.storage.targetlock import locked
+from comal.tapalcatl import Generation1
+from tests.tapalcatl.making import PNG, listed, payload, pyramid
+
+NEW = PNG + b"another one"
+SETTINGS: dict[str, Any] = {"metatile": 2, "layer": "all", "layout": "prefix-hash", "prefix": "abc"}
+CONFIG = Generation1(**SETTINGS)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    tapalcatl.build(listed(pyramid(3)), tmp_path / "out", version=1, generation1=CONFIG)
+    return tmp_path / "out"
+
+
+def entries(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as opened:
+        assert opened.testzip() is None
+        assert opened.comment == b""
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def at(tree: Path, z: int, x: int, y: int) -> Path:
+    (found,) = tree.glob(f"abc/*/all/{z}/{x}/{y}.zip")
+    return found
+
+
+def test_a_tile_is_put_where_servers_look_for_it(tree: Path) -> None:
+    # Metatile 2: 256 pixels of 3/5/2 are level 1 of metatile 2/2/1 (format note 1.3).
+    changed = tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)
+    assert (changed.archives, changed.replaced, changed.added) == (1, 1, 0)
+    was = {"1/0/0.png": (3, 4, 2), "1/1/0.png": (3, 5, 2), "1/0/1.png": (3, 4, 3)}
+    was["1/1/1.png"] = (3, 5, 3)
+    expected = {name: payload(*key) for name, key in was.items()}
+    assert entries(at(tree, 2, 2, 1)) == {**expected, "1/1/0.png": NEW}
+    with tapalcatl.open(tree, **SETTINGS) as tileset:
+        tile = tileset.tile(3, 5, 2)
+        assert tile is not None
+        assert tile.data == NEW
+
+
+def test_an_archive_that_is_missing_is_made(tree: Path) -> None:
+    changed = tapalcatl.put(tree, [(5, 9, 7, NEW), (5, 30, 30, NEW)], generation1=CONFIG)
+    assert (changed.created, changed.added) == (2, 2)
+    assert entries(at(tree, 4, 4, 3)) == {"1/1/1.png": NEW}
+    # md5("/all/4/4/3.zip")[:5], as the layout says.
+    assert CONFIG.key((4, 4, 3)) in at(tree, 4, 4, 3).as_posix()
+
+
+def test_one_archive_by_its_key(tree: Path) -> None:
+    archive = at(tree, 2, 2, 1)
+    before = archive.read_bytes()
+    tapalcatl.put(archive, [(3, 5, 2, NEW)], generation1=CONFIG)
+    assert archive.read_bytes().startswith(before)
+    assert entries(archive)["1/1/0.png"] == NEW
+    with pytest.raises(InvalidInputError, match="belongs to another archive"):
+        tapalcatl.put(archive, [(3, 0, 0, NEW)], generation1=CONFIG)
+    gone = tapalcatl.delete(archive, [(3, 5, 2), (3, 0, 0)], generation1=CONFIG)
+    assert (gone.deleted, gone.absent) == (1, 1)
+    assert "1/1/0.png" not in entries(archive)
+    moved = archive.rename(archive.with_name("other.zip"))
+    with pytest.raises(InvalidInputError, match="does not tell which metatile"):
+        tapalcatl.put(moved, [(3, 5, 2, NEW)], generation1=CONFIG)
+
+
+def test_delete_and_compact(tree: Path) -> None:
+    tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)
+    done = tapalcatl.delete(tree, [(3, 5, 2), (3, 0, 0), (9, 1, 1)], generation1=CONFIG)
+    assert (done.archives, done.deleted, done.absent) == (2, 2, 1)
+    assert sorted(entries(at(tree, 2, 2, 1))) == ["1/0/0.png", "1/0/1.png", "1/1/1.png"]
+    dead = tapalcatl.space(tree, generation1=CONFIG).dead
+    assert dead > 0
+    assert tapalcatl.compact(tree, generation1=CONFIG) == dead
+    assert tapalcatl.space(tree, generation1=CONFIG).dead == 0
+    assert sorted(entries(at(tree, 2, 2, 1))) == ["1/0/0.png", "1/0/1.png", "1/1/1.png"]
+
+
+def test_tiles_that_no_reader_would_ask_for_are_refused(tree: Path) -> None:
+    config = Generation1(**SETTINGS, max_zoom=3)
+    with pytest.raises(InvalidInputError, match="outside of the zooms"):
+        tapalcatl.put(tree, [(4, 0, 0, NEW)], generation1=config)
+    assert not list(tree.glob("abc/*/all/3/*/*.zip"))
+
+
+def test_one_writer_at_a_time(tree: Path) -> None:
+    with locked(tree / "meta.json.tileset"), pytest.raises(ConflictError):
+        tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)
+    with locked(at(tree, 2, 2, 1)), pytest.raises(ConflictError):
+        tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)
+
+
+def test_settings_for_a_tileset_that_needs_none(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(1)), tmp_path / "t2")
+    with pytest.raises(InvalidInputError, match="a tileset of Tapalcatl 2"):
+        tapalcatl.put(tmp_path / "t2", [(1, 0, 0, NEW)], generation1=CONFIG)
+
+
+def test_tilejson_beside_the_archives(tmp_path: Path) -> None:
+    tiles = pyramid(2, kind="mvt")
+    address = "https://example.org/256/all/{z}/{x}/{y}.{fmt}"
+    tapalcatl.build(
+        listed(tiles),
+        tmp_path / "out",
+        version=1,
+        name="a name",
+        attribution="somebody",
+        metadata={"vector_layers": [{"id": "water"}]},
+        tilejson=address,
+    )
+    document = json.loads((tmp_path / "out" / "tilejson" / "mapbox.json").read_text())
+    assert document["tiles"] == [address.replace("{fmt}", "mvt")]
+    assert (document["minzoom"], document["maxzoom"]) == (0, 2)
+    assert document["name"] == "a name"
+    assert document["attribution"] == "somebody"
+    assert document["vector_layers"] == [{"id": "water"}]
+    assert [path.name for path in (tmp_path / "out" / "tilejson").iterdir()] == ["mapbox.json"]
+    with pytest.raises(InvalidInputError, match="Tapalcatl 1 for version 2"):
+        tapalcatl.build(listed(tiles), tmp_path / "t2", tilejson=address)
+
+
+def test_commands(tree: Path, tmp_path: Path) -> None:
+    told = ["--t1-metatile", "2", "--t1-layer", "all", "--t1-layout", "prefix-hash"]
+    told += ["--t1-prefix", "abc"]
+    (tmp_path / "new.png").write_bytes(NEW)
+    run = CliRunner()
+
+    def comal_tapalcatl(*words: str) -> dict[str, Any]:
+        done = run.invoke(root, ["tapalcatl", *words, *told, "--json"])
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    put = comal_tapalcatl("put", str(tree), "--tile", f"3/5/2={tmp_path / 'new.png'}")
+    assert (put["replaced"], put["added"]) == (1, 0)
+    assert comal_tapalcatl("delete", str(tree), "3/0/0")["deleted"] == 1
+    assert comal_tapalcatl("compact", str(tree))["saved"] > 0
+    made = comal_tapalcatl("create", str(tree), str(tmp_path / "t2"))
+    assert made["tiles"] == len(pyramid(3)) - 1
+    assert comal_tapalcatl("export", str(tree), str(tmp_path / "loose"))["tiles"] == made["tiles"]
+    assert (tmp_path / "loose" / "3" / "5" / "2.png").read_bytes() == NEW
