@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from comal.raquet.exporting import preview as preview
     from comal.raquet.exporting import to_cog as to_cog
     from comal.raquet.exporting import to_geotiff as to_geotiff
-    from comal.raquet.partitioning import append_bands as append_bands
+    from comal.raquet.joining import append_bands as append_bands
     from comal.raquet.partitioning import merge as merge
     from comal.raquet.partitioning import partition as partition
     from comal.raquet.querying.session import RaquetConnection as RaquetConnection
@@ -55,7 +55,7 @@ _HOMES = {
     "TimeAxis": "reading.steps",
     "Window": "reading.windows",
     "Written": "writing.creating",
-    "append_bands": "partitioning",
+    "append_bands": "joining",
     "check": "checking.run",
     "connect": "querying.session",
     "merge": "partitioning",

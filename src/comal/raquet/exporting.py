@@ -42,7 +42,7 @@ class Exported:
     width: int
     height: int
     bands: tuple[str, ...]
-    """What each band is called: of a time series, also when it was."""
+    """Names of the bands: of a time series, also when it was."""
     dtype: str
     nodata: Number | None
     size: int
@@ -90,7 +90,7 @@ def to_geotiff(
         Which zoom; the finest by default.
     bbox
         West, south, east, north in degrees: what the pixels cover that touch it; west > east
-        crosses the antimeridian. By default everything.
+        crosses the antimeridian. By default all tiles.
     bands
         Names or numbers from 1 on; all by default.
     time
@@ -165,7 +165,7 @@ def preview(
     bands: Any = None,
     time: Any = None,
 ) -> bytes:
-    """A PNG of the whole raster, from the zoom that fits; see `comal.raster.preview`.
+    """A PNG of what the source covers, from the zoom that fits; see `comal.raster.preview`.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def preview(
         if raster.times is not None and time is None:
             time = 0
         zoom = _zoom_for(raster, size)
-        plan = _plan(raster, zoom, None, bands, time, None, "none")
+        plan = _plan(raster, zoom, raster.extent, bands, time, None, "none")
         layout = plan.layout
         if layout.width * layout.height > _PICTURE**2:
             raise InvalidInputError(
@@ -190,7 +190,8 @@ def preview(
                 where=raster.href,
                 found=f"{layout.width} x {layout.height} pixels at its coarsest zoom",
             )
-        pixels = np.empty((len(layout.bands), layout.height, layout.width), layout.dtype)
+        empty: Any = np.ma.empty if layout.masked else np.empty
+        pixels = empty((len(layout.bands), layout.height, layout.width), layout.dtype)
         for column, row, block in _blocks(plan, silent):
             _, height, width = block.shape
             pixels[:, row : row + height, column : column + width] = block
@@ -257,21 +258,25 @@ def _plan(
             hint="export them one by one: bands=[...]",
         )
     value, fills = _common_nodata(chosen, dtype, nodata)
-    names = tuple(_name(raster, band, step) for step in steps for band in chosen)
+    names = tuple(_dated(raster, band.name, step) for step in steps for band in chosen)
+    texts = [
+        _dated(raster, band.description or band.name, step) for step in steps for band in chosen
+    ]
     size = CIRCUMFERENCE / (metadata.block_width << zoom)
     down = CIRCUMFERENCE / (metadata.block_height << zoom)
     infos = tuple(
         BandInfo(
             dtype=dtype.name,
-            description=name,
+            description=text,
             unit=band.unit or None,
             scale=band.scale,
             offset=band.offset,
             colorinterp=band.colorinterp,
             colortable=band.colortable,
         )
-        for name, band in zip(names, chosen * len(steps), strict=True)
+        for text, band in zip(texts, chosen * len(steps), strict=True)
     )
+    span = column, row, width, height
     layout = TiffLayout(
         width=width,
         height=height,
@@ -280,10 +285,34 @@ def _plan(
         dtype=dtype.name,
         bands=infos,
         nodata=value,
+        masked=value is None and _has_padding(raster, chosen, zoom, span),
         compression=compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
     return _Plan(raster, layout, zoom, column, row, chosen, steps, names, fills)
+
+
+def _has_padding(
+    raster: RaquetFile, bands: Sequence[Band], zoom: int, span: tuple[int, int, int, int]
+) -> bool:
+    """Whether there are pixels that the source did not cover, and no alpha band tells them."""
+    metadata = raster.metadata
+    covers = [raster.store.coverage[metadata.band_index(band.name)] for band in bands]
+    if not all(covers) or any(band.colorinterp == "alpha" for band in bands):
+        return False
+    left, top, width, height = span
+    world = metadata.block_width << zoom, metadata.block_height << zoom
+    parts = (
+        (column, row, min(_CHUNK, left + width - column), min(_CHUNK, top + height - row))
+        for row in range(top, top + height, _CHUNK)
+        for column in range(left, left + width, _CHUNK)
+    )
+    return any(
+        cover.window(part, world) is not None
+        for part in parts
+        for cover in dict.fromkeys(covers)
+        if cover is not None
+    )
 
 
 def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]]:
@@ -302,27 +331,28 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
         for step in plan.steps:
             window = plan.raster.window(
                 plan.zoom,
-                plan.column + column,
+                (plan.column + column) % (plan.raster.metadata.block_width << plan.zoom),
                 plan.row + row,
                 width,
                 height,
                 names,
                 time=step,
-                masked=plan.fills,
+                masked=plan.fills or layout.masked,
             ).data
             if plan.fills:
                 filled: Pixels = np.ma.getdata(window).astype(layout.dtype)
                 filled[np.ma.getmaskarray(window)] = layout.nodata
                 window = filled
-            found.append(np.asarray(window).astype(layout.dtype, copy=False))
-        yield column, row, np.concatenate(found)
+            found.append(window.astype(layout.dtype, copy=False))
+        together: Any = np.ma.concatenate if layout.masked else np.concatenate
+        yield column, row, together(found)
         progress(done + 1, len(places), "writing blocks")
 
 
 def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[int, int, int, int]:
     """First column and row, width and height in pixels of a zoom."""
     metadata = raster.metadata
-    box = tuple(metadata.bounds if bbox is None else bbox)
+    box = tuple(raster.everything() if bbox is None else bbox)
     if len(box) != 4 or not np.isfinite(box).all() or box[1] >= box[3] or box[0] == box[2]:
         raise InvalidInputError(
             "not a box", found=box, expected="west, south, east, north with south < north"
@@ -372,8 +402,7 @@ def _steps(raster: RaquetFile, time: Any) -> tuple[int | None, ...]:
     return (axis.index(time, raster.href),)
 
 
-def _name(raster: RaquetFile, band: Band, step: int | None) -> str:
-    name = band.description or band.name
+def _dated(raster: RaquetFile, name: str, step: int | None) -> str:
     axis = raster.times
     if step is None or axis is None:
         return name
@@ -412,12 +441,10 @@ def _method(plan: _Plan) -> str:
 
 def _zoom_for(raster: RaquetFile, size: int) -> int:
     """The coarsest zoom with `size` pixels along the longer side, or the finest."""
-    metadata = raster.metadata
-    longest = max(metadata.width, metadata.height)
     for zoom in raster.zooms:
-        if longest >> (metadata.max_zoom - zoom) >= size:
+        if max(_span(raster, zoom, raster.extent)[2:]) >= size:
             return zoom
-    return metadata.max_zoom
+    return raster.metadata.max_zoom
 
 
 def _exported(path: Path_, plan: _Plan, size: int) -> Exported:

@@ -48,10 +48,13 @@ class Fields:
         """What stands under keys that are not known."""
         return {key: value for key, value in self.values.items() if key not in known}
 
-    def whole(self, key: str, *, least: int = 0, code: str | None = None) -> int | None:
+    def whole(
+        self, key: str, *, least: int = 0, code: str | None = None, needed: bool = True
+    ) -> int | None:
         """A whole number of at least `least`, also if it is written as 256.0; None without one.
 
-        With `code`, anything else is an error; else it is a warning and counts as missing.
+        With `code`, anything else is an error that makes the document useless, if it is `needed`;
+        else it is a warning and counts as missing.
         """
         value = self.values.get(key)
         if value is None:
@@ -60,7 +63,7 @@ class Fields:
             value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and value >= least:
             return value
-        note = self.wrong if code else self.doubt
+        note = self.wrong if code and needed else self.doubt
         note(code or "raquet-number", key, f"{shown(value)} is no whole number from {least} on")
         return None
 

@@ -1,4 +1,4 @@
-"""One raster as several files, several as one, and bands of two rasters side by side.
+"""One raster as several files, and several as one.
 
 Tiles are copied as they are stored. A part holds the tiles at and below one cell of the zoom along
 which the raster is cut. A coarser overview goes to the part that holds the first of the tiles below
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +24,10 @@ from comal.progress import Progress, silent
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.pixels import fill_value
 from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
-from comal.raquet.writing.creating import Written, write
-from comal.raquet.writing.job import Coding, encoded
-from comal.raquet.writing.layout import Rows, row_groups, write_parquet
-from comal.raquet.writing.options import LEVEL
+from comal.raquet.writing.creating import Written
+from comal.raquet.writing.layout import Rows, write_parquet
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -87,7 +82,7 @@ def partition(
     ConflictError
         The folder exists and may not be replaced.
     """
-    with _opened(source) as raster:
+    with open_raquet(source) as raster:
         tiles = StoredTiles(raster)
         cut = _cut_zoom(tiles, zoom, target_size)
         owners = _owners(tiles, cut, overviews=overviews)
@@ -133,7 +128,7 @@ def merge(
     InvalidInputError
         A tile that stands in two of them with different pixels.
     """
-    with _opened(parts) as raster:
+    with open_raquet(parts) as raster:
         tiles = StoredTiles(raster)
         chosen = _without_copies(tiles)
         documents = [part.metadata for part in raster.store.parts]
@@ -156,67 +151,6 @@ def merge(
             overwrite=overwrite,
             progress=progress,
         )
-
-
-def append_bands(
-    source: Path_ | Sequence[Path_],
-    other: Any,
-    path: Path_,
-    *,
-    names: Mapping[str, str] | None = None,
-    spec_version: str | None = None,
-    overwrite: bool = False,
-    progress: Progress = silent,
-    **options: Any,
-) -> Written:
-    """Write a file with the bands of two rasters.
-
-    Parameters
-    ----------
-    source
-        A RaQuet file in the sequential layout.
-    other
-        Another one on the same grid, or a raster or array, which is put on that grid.
-    path
-        The file to write.
-    names
-        New names for bands of `other`, such as ``{"band_1": "elevation"}``.
-    spec_version, overwrite, progress
-        As for `partition`.
-    **options
-        How a raster is converted, as for `write`.
-
-    Notes
-    -----
-    A tile that only one of them has is written for both; bands without pixels hold nodata there.
-
-    Raises
-    ------
-    InvalidInputError
-        Grids, compressions, times or names that do not go together.
-    """
-    with (
-        _opened(source) as first,
-        tempfile.TemporaryDirectory(prefix=".bands.", dir=Path(path).absolute().parent) as scratch,
-        _opened(_as_raquet(other, first, scratch, options)) as second,
-    ):
-        _check_grids(first, second)
-        renamed = tuple(
-            replace(band, name=(names or {}).get(band.name, band.name))
-            for band in second.metadata.bands
-        )
-        both = (*first.metadata.bands, *renamed)
-        if len({band.name for band in both}) != len(both):
-            raise InvalidInputError(
-                "two bands of one name",
-                found=", ".join(band.name for band in both),
-                hint="give new names: names={'band_1': '...'}",
-            )
-        return _write_joined(path, first, second, both, spec_version, progress, overwrite=overwrite)
-
-
-def _opened(source: Any) -> Any:
-    return open_raquet(source)
 
 
 def _cut_zoom(tiles: StoredTiles, zoom: int | None, target: int) -> int:
@@ -284,13 +218,13 @@ def _write_copy(
         min_zoom=lowest_zoom(np.unique(zooms).tolist()),
         num_blocks=len(np.unique(tiles.cells[chosen][zooms == metadata.max_zoom])),
         bands=bands or metadata.bands,
-        **_hull(metadata),
+        **hull(metadata),
     )
     groups = tiles.groups(chosen, told=lambda done: progress(done, len(chosen), "copying tiles"))
-    return _write(path, written, groups, version, len(chosen), raster, overwrite=overwrite)
+    return write_rows(path, written, groups, version, len(chosen), raster, overwrite=overwrite)
 
 
-def _hull(metadata: Metadata) -> dict[str, Any]:
+def hull(metadata: Metadata) -> dict[str, Any]:
     """Size in pixels of the bounds, where those are of whole tiles."""
     west, south, east, north = metadata.bounds
     x, y = lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
@@ -302,7 +236,7 @@ def _hull(metadata: Metadata) -> dict[str, Any]:
     }
 
 
-def _write(
+def write_rows(
     path: Path_,
     metadata: Metadata,
     groups: Iterator[Rows],
@@ -312,6 +246,7 @@ def _write(
     *,
     overwrite: bool = False,
 ) -> Written:
+    """Write tiles that are ready as a file; `count` of them."""
     version = version_for(version, nested=metadata.nested)
     document = metadata_json(metadata, version)
     with storage.targets.new_file(path, overwrite) as file:
@@ -378,158 +313,3 @@ def _merged_statistics(every: Sequence[BandStatistics | None]) -> BandStatistics
         approximated=any(one is not None and one.approximated for one in every),
         version=next((one.version for one in every if one is not None), None),
     )
-
-
-# -- bands side by side ---------------------------------------------------------------------------
-
-
-def _as_raquet(other: Any, first: RaquetFile, scratch: str, options: dict[str, Any]) -> Any:
-    """`other` as a RaQuet file on the grid of `first`."""
-    if first.metadata.interleaved:
-        raise InvalidInputError(
-            "bands cannot be added to the interleaved layout",
-            where=first.href,
-            hint="its tiles hold all bands; export it, and convert it in the sequential layout",
-        )
-    single = isinstance(other, str | os.PathLike)
-    if single and Path(os.fspath(other)).suffix.lower() == ".parquet":
-        if options:
-            raise InvalidInputError(
-                "options are for rasters that are converted", found=list(options)
-            )
-        return other
-    metadata = first.metadata
-    grid = {
-        "zoom": metadata.max_zoom,
-        "min_zoom": metadata.min_zoom,
-        "block_size": metadata.block_width,
-        "compression": metadata.compression,
-        "spec_version": version_for(None, nested=metadata.nested),
-        "tile_statistics": bool(metadata.tile_statistics),
-    }
-    made = Path(scratch) / "other.parquet"
-    write(other, made, **{**grid, **options})
-    return made
-
-
-def _check_grids(first: RaquetFile, second: RaquetFile) -> None:
-    one, two = first.metadata, second.metadata
-    for what in ("block_width", "block_height", "max_zoom", "compression", "layout"):
-        if getattr(one, what) != getattr(two, what):
-            raise InvalidInputError(
-                f"rasters with another {what.replace('_', ' ')} cannot share a file",
-                found=getattr(two, what),
-                expected=getattr(one, what),
-            )
-    if one.tile_statistics != two.tile_statistics:
-        raise InvalidInputError("only one of the rasters has tile statistics")
-    times = [None if raster.times is None else raster.times.values for raster in (first, second)]
-    if (times[0] is None) != (times[1] is None) or (
-        times[0] is not None and not np.array_equal(times[0], times[1])  # type: ignore[arg-type]
-    ):
-        raise InvalidInputError("rasters with other steps in time cannot share a file")
-
-
-def _write_joined(
-    path: Path_,
-    first: RaquetFile,
-    second: RaquetFile,
-    bands: tuple[Band, ...],
-    version: str | None,
-    progress: Progress,
-    *,
-    overwrite: bool,
-) -> Written:
-    halves = [StoredTiles(first), StoredTiles(second)]
-    keys = np.unique(
-        np.concatenate([np.stack([one.cells, one.steps], axis=1) for one in halves]), axis=0
-    )
-    places = [_positions(one, keys) for one in halves]
-    metadata = first.metadata
-    zooms = np.asarray(quadbin.zooms(keys[:, 0]))
-    union = [
-        (min if at < 2 else max)(first.metadata.bounds[at], second.metadata.bounds[at])
-        for at in range(4)
-    ]
-    metadata = replace(
-        metadata,
-        bands=bands,
-        bounds=(union[0], union[1], union[2], union[3]),
-        min_zoom=lowest_zoom(np.unique(zooms).tolist()),
-        num_blocks=len(np.unique(keys[zooms == metadata.max_zoom, 0])),
-    )
-    metadata = replace(metadata, **_hull(metadata))
-    groups = _joined_groups(halves, places, keys, progress)
-    return _write(path, metadata, groups, version, len(keys), first, overwrite=overwrite)
-
-
-def _positions(tiles: StoredTiles, keys: Ints) -> Ints:
-    """Where tiles stand, -1 where there is none."""
-    mine = np.stack([tiles.cells, tiles.steps], axis=1)
-    every, inverse = np.unique(np.concatenate([keys, mine]), axis=0, return_inverse=True)
-    assert len(every) == len(keys), "keys are all there are"
-    found = np.full(len(keys), -1, np.int64)
-    found[inverse.ravel()[len(keys) :]] = np.arange(len(mine))
-    return found
-
-
-def _joined_groups(
-    halves: Sequence[StoredTiles], places: Sequence[Ints], keys: Ints, progress: Progress
-) -> Iterator[Rows]:
-    sizes = np.zeros(len(keys), np.int64)
-    for tiles, place in zip(halves, places, strict=True):
-        sizes += np.where(place >= 0, tiles.sizes()[np.maximum(place, 0)], 0)
-    empty = [_empty_blobs(tiles.metadata) for tiles in halves]
-    for start, stop in row_groups(keys[:, 0], sizes, quadbin.zooms):
-        columns: list[list[bytes | None]] = []
-        statistics = []
-        times: tuple[Any, Any] = (None, None)
-        for tiles, place, blank in zip(halves, places, empty, strict=True):
-            at = place[start:stop]
-            there = np.flatnonzero(at >= 0)
-            found = tiles.blobs(at[there])
-            for name, blobs in enumerate(found):
-                column: list[bytes | None] = [blank[name]] * len(at)
-                for row, blob in zip(there.tolist(), blobs, strict=True):
-                    column[row] = blob
-                columns.append(column)
-            statistics.append(_spread(tiles.statistics(at[there]), there, len(at)))
-        axis = halves[0].raster.times
-        if axis is not None:
-            steps = keys[start:stop, 1]
-            stamps = axis.stamps[steps].astype("datetime64[us]")
-            gone = np.isnat(stamps)
-            whole = stamps.astype(np.int64).tolist()
-            times = (
-                axis.values[steps].tolist(),
-                [None if no else one for no, one in zip(gone, whole, strict=True)],
-            )
-        known = [one for one in statistics if one is not None]
-        yield Rows(
-            cells=keys[start:stop, 0],
-            columns=columns,
-            time_cf=times[0],
-            time_ts=times[1],
-            statistics=np.concatenate(known, axis=1) if len(known) == len(statistics) else None,
-        )
-        progress(stop, len(keys), "copying tiles")
-
-
-def _empty_blobs(metadata: Metadata) -> list[bytes]:
-    """A tile without data, for each band."""
-    shape = (metadata.block_height, metadata.block_width)
-    coding = Coding(metadata.compression, LEVEL, metadata.quality or 85, interleaved=False)
-    return [
-        encoded([np.full(shape, fill_value(band), band.dtype)], coding)[0]
-        for band in metadata.bands
-    ]
-
-
-def _spread(
-    found: npt.NDArray[np.float64] | None, there: Ints, count: int
-) -> npt.NDArray[np.float64] | None:
-    if found is None:
-        return None
-    whole = np.full((count, *found.shape[1:]), np.nan)
-    whole[there] = found
-    return whole

@@ -256,14 +256,24 @@ def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) ->
     if dataset.count == 0:
         raise InvalidMetadataError("raster without bands", where=where)
     own = bool(dataset.crs)
+    if dataset.transform.is_identity and (dataset.gcps[0] or dataset.rpcs):
+        # Before the question for its CRS, which such rasters have elsewhere.
+        gcps = bool(dataset.gcps[0])
+        raise InvalidInputError(
+            "raster without a place on the ground",
+            where=where,
+            found="ground control points" if gcps else "rational polynomials (RPC)",
+            expected="a geotransform",
+            hint=f"rectify it first: gdalwarp {'' if gcps else '-rpc '}-t_srs EPSG:3857 IN OUT.tif",
+        )
     if not own and crs is None:
         raise no_crs(where)
     if dataset.transform.is_identity:
         raise InvalidInputError(
             "raster without a place on the ground",
             where=where,
-            found="ground control points" if dataset.gcps[0] else "no geotransform",
-            hint="georeference it first, as gdalwarp or gdal_translate -a_ullr do",
+            found="no geotransform",
+            hint="georeference it first, as gdal_translate -a_ullr does",
         )
     flags = dataset.mask_flag_enums
     masked = MaskFlags.per_dataset in flags[0] and MaskFlags.alpha not in flags[0]

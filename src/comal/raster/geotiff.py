@@ -52,6 +52,8 @@ class TiffLayout:
     """Descriptions, units, scales, offsets and colours."""
     nodata: int | float | None = None
     """Of all bands."""
+    masked: bool = False
+    """Whether it gets a mask inside; blocks are then masked arrays."""
     compression: str = "deflate"
     block: int = 256
     tags: Mapping[str, str] | None = None
@@ -94,7 +96,7 @@ def write_geotiff(
         _describe(dataset, layout)
         for column, row, pixels in blocks:
             _, height, width = pixels.shape
-            dataset.write(pixels, window=Window(column, row, width, height))
+            _write(dataset, layout, pixels, Window(column, row, width, height))
     if overviews is not None:
         add_overviews(path, overviews)
 
@@ -151,15 +153,23 @@ def picture_of(layout: TiffLayout, pixels: npt.NDArray[Any], size: int) -> bytes
     with _rules(), rasterio.MemoryFile() as memory:
         with memory.open(**_profile(layout)) as dataset:
             _describe(dataset, layout)
-            dataset.write(pixels)
+            _write(dataset, layout, pixels, Window(0, 0, layout.width, layout.height))
         with memory.open() as dataset:
             return preview(dataset, size=size)
+
+
+def _write(dataset: Any, layout: TiffLayout, pixels: npt.NDArray[Any], window: Window) -> None:
+    dataset.write(np.ma.getdata(pixels), window=window)
+    if layout.masked:
+        dataset.write_mask(~np.ma.getmaskarray(pixels).all(axis=0), window=window)
 
 
 @contextmanager
 def _rules() -> Iterator[None]:
     with (
         gdal_rules(),
+        # Else masks become files beside the one that is written.
+        rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
         translated(_WRITING, "GeoTIFF cannot be written"),
         warnings.catch_warnings(),
     ):

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pyproj import Transformer
 from rasterio.crs import CRS
 
 from comal.errors import InvalidInputError, InvalidMetadataError
@@ -111,13 +110,19 @@ class Grid:
 @lru_cache(maxsize=64)
 def to_lonlat(crs: str) -> Any:
     """Transformer from a CRS to longitude and latitude."""
-    return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    return _transformer(crs, "EPSG:4326")
 
 
 @lru_cache(maxsize=64)
 def from_lonlat(crs: str) -> Any:
     """Transformer from longitude and latitude to a CRS."""
-    return Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+    return _transformer("EPSG:4326", crs)
+
+
+def _transformer(source: str, target: str) -> Any:
+    from pyproj import Transformer  # noqa: PLC0415 - not for longitudes and latitudes or Mercator
+
+    return Transformer.from_crs(source, target, always_xy=True)
 
 
 @lru_cache(maxsize=64)

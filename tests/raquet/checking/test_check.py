@@ -250,6 +250,9 @@ ERRORS: dict[str, tuple[str, Damage]] = {
     "tile statistics without columns": ("raquet-statistics-column", tile_statistics),
     "time without a column": ("raquet-time-column", times),
     "width against the bounds": ("raquet-size", keys(width=64)),
+    "width is negative": ("raquet-size", keys(width=-32)),
+    "height is zero": ("raquet-size", keys(height=0)),
+    "height is a text": ("raquet-size", keys(height="32")),
     "number of tiles": ("raquet-num-blocks", keys(num_blocks=3)),
     "mode of the id": ("raquet-cell", block_of(cell((3, 5, 2)) ^ (1 << 59))),
     "resolution of the id": (

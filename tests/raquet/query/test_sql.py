@@ -11,6 +11,7 @@ import shapely
 
 from comal import grid, raquet
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
+from comal.raquet.querying.scanning import TilesScanned
 from comal.storage import CountingSource
 from tests.raquet.build import Plan, cell, noise, write
 from tests.support import SHARED, needs_shared
@@ -454,6 +455,34 @@ def test_files_without_pages(tmp_path: Path, plan: Plan) -> None:
         assert some.num_rows == 1
         null = opened.sql("SELECT block FROM raster WHERE height IS NULL")
         assert null.column(0).to_pylist() == [cell((5, 17, 11))]
+
+
+def test_few_tiles_of_a_file_without_pages_are_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = (64, 64)
+    tiles = {(6, x, y): [noise(8 * x + y, shape=shape)] for x in range(8) for y in range(8)}
+    plan = Plan(block=shape, dictionary=True, codec="snappy", pages=False)
+    path = write(tmp_path / "other.parquet", tiles, plan)
+    asked: list[str] = []
+    by_tile = TilesScanned._by_tile
+
+    def watched(self: TilesScanned, rows: Any) -> Iterator[Any]:
+        asked.append("by tile")
+        return by_tile(self, rows)
+
+    monkeypatch.setattr(TilesScanned, "_by_tile", watched)
+    every = "SELECT block, raquet_decode_band(band_1, metadata) p FROM raster"
+    with raquet.connect(path) as opened:
+        few = f" WHERE block IN ({cell((6, 7, 3))}, {cell((6, 0, 5))}) ORDER BY block"
+        found = opened.sql(every + few).to_pylist()
+        assert asked == ["by tile"]
+        assert opened.sql(every).num_rows == 64
+        assert asked == ["by tile"]
+    expected = sorted((cell(tile), tiles[tile][0]) for tile in [(6, 7, 3), (6, 0, 5)])
+    assert [row["block"] for row in found] == [block for block, _ in expected]
+    for row, (_, pixels) in zip(found, expected, strict=True):
+        assert row["p"] == pixels.ravel().tolist()
 
 
 def test_several_data_sets_and_parts(tmp_path: Path) -> None:

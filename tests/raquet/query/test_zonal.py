@@ -251,7 +251,7 @@ def test_floats_and_large_integers(tmp_path: Path) -> None:
 def test_what_cannot_be(path: Path, tmp_path: Path) -> None:
     whole = shapely.box(-180, -89, 180, 89)
     for options, what in (
-        ({"stats": ("median",)}, "statistic"),
+        ({"stats": ("mode",)}, "statistic"),
         ({"method": "center"}, "method"),
         ({"bands": ["x"]}, "band"),
         ({"crs": "EPSG:0"}, "CRS"),

@@ -132,6 +132,37 @@ def test_bands_that_differ(tmp_path: Path) -> None:
         comal.raquet.to_geotiff(path, tmp_path / "c.tif", zoom=26)
 
 
+def test_names_and_descriptions_of_bands_are_told_apart(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    names = ["höhe (m)", 'a"b', "select", "x;--", "a b", "'"]
+    coords = {"y": 5e6 - 100.0 * np.arange(40), "x": 6e5 + 100.0 * np.arange(40)}
+    bands = {
+        name: (("y", "x"), noise((40, 40), "uint8", at), {"long_name": f"text {at}"})
+        for at, name in enumerate(names)
+    }
+    data = xr.Dataset(bands, coords=coords, attrs={"crs": "EPSG:32632"})
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(data, path, block_size=32)
+    assert comal.raquet.check(path, level="full").ok
+    made = comal.raquet.to_geotiff(path, tmp_path / "b.tif", bands=names[::-1])
+    assert list(made.bands) == names[::-1]
+    with rasterio.open(tmp_path / "b.tif") as dataset:
+        assert dataset.descriptions[0] == "text 5"
+    table = comal.raquet.statistics(path, stats=["max"])
+    with comal.raquet.connect(path) as connection:
+        for name, row in zip(names, table.to_pylist(), strict=True):
+            quoted = '"' + name.replace('"', '""') + '"'
+            query = f"SELECT max(ST_RasterSummaryStats({quoted}, metadata).max) AS m FROM raster"
+            assert connection.sql(query).to_pylist() == [{"m": row["max"]}]
+            assert row["band"] == name
+    comal.raquet.repair(path, tmp_path / "r.parquet")
+    comal.raquet.partition(path, tmp_path / "parts", zoom=11)
+    for other in (tmp_path / "r.parquet", tmp_path / "parts"):
+        with comal.raquet.open(path) as one, comal.raquet.open(other) as two:
+            assert list(two.metadata.band_names) == names
+            np.testing.assert_array_equal(one.read().data, two.read().data)
+
+
 @needs_shared
 def test_all_steps_of_a_series_by_another_writer(tmp_path: Path) -> None:
     path = SHARED / "fixtures" / "raquet" / "raquet-io" / "v0.9.0" / "ts_sst.parquet"

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
+from rasterio.control import GroundControlPoint
+from rasterio.rpc import RPC
 
 import comal.raquet
 from comal.errors import (
@@ -196,3 +199,28 @@ def test_memory_of_warnings_is_clean(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         made = comal.raquet.write(source, tmp_path / "a.parquet")
     assert math.isfinite(made.bounds[0])
+
+
+def test_rasters_that_must_be_rectified_first(tmp_path: Path) -> None:
+    """GCPs and RPCs: their CRS is not that of a transform, and must not be asked for."""
+    corners = [(0, 0, 10.0, 50.0), (0, 40, 11.0, 50.2), (40, 0, 10.1, 49.0), (40, 40, 11.2, 49.1)]
+    points = [GroundControlPoint(row, column, x, y) for row, column, x, y in corners]
+    line = [1.0, *[0.0] * 19]
+    rational = RPC(0, 1, 50, 1, line, line, 20, 20, 10, 1, line, line, 20, 20, 0, 0)
+    kinds: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("gcp", {"gcps": points, "crs": "EPSG:4326"}, "control points"),
+        ("rpc", {"rpcs": rational}, "RPC"),
+    )
+    for name, change, told in kinds:
+        path = tmp_path / f"{name}.tif"
+        shape: dict[str, Any] = {"width": 40, "height": 40, "count": 1, "dtype": "uint8"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+            with rasterio.open(path, "w", driver="GTiff", **shape, **change) as dataset:
+                dataset.write(np.ones((1, 40, 40), "uint8"))
+        for crs in (None, "EPSG:32632"):
+            with pytest.raises(InvalidInputError, match="place on the ground") as caught:
+                comal.raquet.write(path, tmp_path / "x.parquet", crs=crs)
+            assert told in str(caught.value.found)
+            assert "gdalwarp" in str(caught.value.hint)
+    assert not (tmp_path / "x.parquet").exists()

@@ -70,15 +70,79 @@ def test_pictures_are_copied_as_they_are(tmp_path: Path, compression: str) -> No
     assert (tmp_path / "b.parquet").read_bytes() == path.read_bytes()
 
 
-def test_no_bands_are_added_to_interleaved_tiles(tmp_path: Path) -> None:
+def _joined(first: Path, second: Path, made: Path) -> None:
+    """Bands of both, whatever the layouts and compressions."""
+    assert comal.raquet.check(made, level="full", statistics=True).counts == {}
+    with (
+        comal.raquet.open(first) as one,
+        comal.raquet.open(second) as two,
+        comal.raquet.open(made) as both,
+    ):
+        for zoom in both.zooms:
+            alone = [file.read(zoom=zoom).data for file in (one, two)]
+            np.testing.assert_array_equal(both.read(zoom=zoom).data, np.concatenate(alone))
+
+
+LATER: dict[str, Any] = {"spec_version": "0.5.0"}
+
+
+@pytest.mark.parametrize("layout", [None, "sequential", "interleaved"])
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (INTERLEAVED, LATER),
+        (LATER, INTERLEAVED),
+        (INTERLEAVED, INTERLEAVED),
+        ({**INTERLEAVED, "tile_statistics": True}, {**LATER, "tile_statistics": True}),
+        ({**LATER, "compression": None}, LATER),
+        ({**INTERLEAVED, "time": ["2020-01-01"]}, {**LATER, "time": ["2020-01-01"]}),
+    ],
+)
+def test_bands_are_added_in_every_layout(
+    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], layout: str | None
+) -> None:
+    first, second = _raquet(tmp_path, **one), _raquet(tmp_path, "b", 1, **two)
+    made = tmp_path / "c.parquet"
+    comal.raquet.append_bands(first, second, made, names={"band_1": "other"}, layout=layout)
+    _joined(first, second, made)
+    metadata = comal.raquet.open(made).metadata
+    assert metadata.layout == (layout or one.get("layout", "sequential"))
+    assert metadata.compression == one.get("compression", "gzip")
+
+
+def test_a_raster_is_added_to_interleaved_tiles(tmp_path: Path) -> None:
     path = _raquet(tmp_path, **INTERLEAVED)
-    plain = _raquet(tmp_path, "b")
-    for first, second in ((path, tmp_path / "a.tif"), (path, plain), (plain, path)):
-        with pytest.raises(InvalidInputError, match="layout"):
-            comal.raquet.append_bands(
-                first, second, tmp_path / "c.parquet", names={"band_1": "other"}
-            )
-    assert not (tmp_path / "c.parquet").exists()
+    extra = utm(tmp_path / "x.tif", noise((300, 200), "uint16", 3), nodata=7)
+    made = tmp_path / "c.parquet"
+    comal.raquet.append_bands(path, extra, made, names={"band_1": "other"})
+    with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
+        assert both.metadata.interleaved
+        tile = quadbin.tiles(int(one.cells()[-1]))
+        np.testing.assert_array_equal(one.tile(*tile)[0], both.tile(*tile, "band_1")[0])
+        assert [band.nodata for band in both.bands] == [0, 7]
+
+
+def test_what_interleaved_tiles_cannot_hold_is_stored_apart(tmp_path: Path) -> None:
+    source = utm(tmp_path / "a.tif", noise((3, 200, 220), "uint8"))
+    path, made = tmp_path / "a.parquet", tmp_path / "c.parquet"
+    comal.raquet.write(source, path, block_size=32, **INTERLEAVED, compression="webp")
+    extra = utm(tmp_path / "x.tif", noise((200, 220), "int32"), nodata=7)
+    for layout in (None, "interleaved"):
+        with pytest.raises(InvalidInputError, match=r"(?s)cannot hold.*webp") as caught:
+            comal.raquet.append_bands(path, extra, made, names={"band_1": "x"}, layout=layout)
+        assert "sequential" in str(caught.value.hint)
+    with pytest.raises(InvalidInputError, match="unknown layout"):
+        comal.raquet.append_bands(path, extra, made, names={"band_1": "x"}, layout="tiled")
+    assert not made.exists()
+    comal.raquet.append_bands(path, extra, made, names={"band_1": "x"}, layout="sequential")
+    with comal.raquet.open(path) as one, comal.raquet.open(made) as both:
+        assert (both.metadata.compression, both.metadata.quality) == ("gzip", None)
+        tile = quadbin.tiles(int(one.cells()[-1]))
+        np.testing.assert_array_equal(one.tile(*tile), both.tile(*tile, [1, 2, 3]))
+    assert comal.raquet.check(made, level="full").ok
+    plain = _raquet(tmp_path, "b", **INTERLEAVED)
+    with pytest.raises(InvalidInputError, match=r"(?s)cannot hold.*int32, uint16"):
+        comal.raquet.append_bands(plain, extra, made, names={"band_1": "x"}, overwrite=True)
 
 
 @pytest.mark.parametrize(

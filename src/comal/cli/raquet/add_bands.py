@@ -27,6 +27,11 @@ from comal.cli.output import done, human_size, working
 @click.option(
     "--rename", multiple=True, metavar="OLD=NEW", help="New name for a band of OTHER; repeatable."
 )
+@click.option(
+    "--layout",
+    type=click.Choice(("sequential", "interleaved")),
+    help="How tiles are stored; as in X if absent. Bands of several types need sequential.",
+)
 @options.overwrite
 @options.pass_style
 def command(
@@ -36,6 +41,7 @@ def command(
     other: str,
     output: str,
     rename: tuple[str, ...],
+    layout: str | None,
     *,
     overwrite: bool,
 ) -> None:
@@ -48,7 +54,13 @@ def command(
         names[old] = new
     with working(f"adding bands to {source}", style) as progress:
         made = raquet.append_bands(
-            source, other, output, names=names, overwrite=overwrite, progress=progress
+            source,
+            other,
+            output,
+            names=names,
+            layout=layout,
+            overwrite=overwrite,
+            progress=progress,
         )
     bands = ", ".join(made.bands)
     done(made.to_dict(), style, f"{output}: bands {bands}, {human_size(made.size)}")

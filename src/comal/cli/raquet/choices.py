@@ -20,10 +20,12 @@ stats = click.option(
     "--stat",
     "stats",
     multiple=True,
-    type=click.Choice(
-        ("count", "sum", "mean", "min", "max", "range", "variance", "stddev", "stddev_sample")
+    metavar="NAME",
+    help=(
+        "Only this statistic; may be repeated: count, sum, mean, min, max, range, variance,"
+        " stddev (of the population), stddev_sample, median, p10 (or any percent), majority,"
+        " minority, variety."
     ),
-    help="Only this statistic; may be repeated. stddev is that of the population.",
 )
 
 STATS = ("count", "sum", "mean", "min", "max", "stddev")

@@ -18,6 +18,7 @@ from comal.cli.results import print_result
     examples=(
         ("comal raquet stats dem.parquet", "all bands at full resolution"),
         ("comal raquet stats dem.parquet --zoom 6 --stat mean --json", "of an overview"),
+        ("comal raquet stats dem.parquet --stat p2 --stat median --stat p98", "quantiles"),
     ),
 )
 @options.source
@@ -39,8 +40,8 @@ def command(
 ) -> None:
     """Compute statistics of every band of X from its pixels.
 
-    Pixels that are nodata or NaN do not count. Of a band without a nodata value nothing tells
-    pixels from the padding of tiles at the edge, and all count.
+    Pixels that are nodata or NaN do not count, nor does the padding of tiles at the edge. Of a
+    band without a nodata value only files by comal tell the latter from pixels.
     """
     with working(f"statistics of {source}", style) as progress:
         table = raquet.statistics(

@@ -22,6 +22,10 @@ from comal.cli.results import print_result
             "means with the names of the fields",
         ),
         ("comal raquet zonal rain.parquet basins.parquet --method fractional", "by exact areas"),
+        (
+            "comal raquet zonal cover.parquet fields.parquet --stat majority --stat variety",
+            "the most frequent class, and how many there are",
+        ),
     ),
 )
 @options.source

@@ -34,7 +34,7 @@ _ERRORS = {
     "raquet-statistics": "statistics that contradict themselves",
     "raquet-statistics-column": "declared tile statistics have no columns",
     "raquet-time-column": "a time series without the time of its tiles",
-    "raquet-size": "width or height contradict the bounds",
+    "raquet-size": "width or height are no sizes, or contradict the bounds",
     "raquet-num-blocks": "the number of tiles is neither theirs nor that of the grid",
     # The index
     "raquet-cell": "a block that is no QUADBIN cell",

@@ -30,6 +30,8 @@ _BYTES = 16 * MIB
 _ROW = "comal row"
 _MOST_ROWS = 2048
 """Rows of a batch; as many as DuckDB hands to a function."""
+_FEW = 4
+"""Of so many tiles in row groups at most one is wanted where they are read one by one."""
 
 
 class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
@@ -107,8 +109,8 @@ class TilesScanned(Batches):
         rows = self._rows()
         if rows is None:
             yield from self._filtered()
-        elif self._is_paged():
-            yield from self._by_pages(rows)
+        elif self._is_by_tile(rows):
+            yield from self._by_tile(rows)
         else:
             yield from self._by_groups(rows)
 
@@ -143,17 +145,33 @@ class TilesScanned(Batches):
 
     # -- their values ------------------------------------------------------------------------------
 
-    def _is_paged(self) -> bool:
-        paged = self._part.pages
-        return all(name in paged or name in self._known() for name in self._names)
+    def _is_by_tile(self, rows: Ints) -> bool:
+        """Whether tiles are read one by one: they have pages of their own, or few are wanted."""
+        read = [name for name in self._names if name not in self._known()]
+        if all(name in self._part.pages for name in read):
+            return True
+        groups = np.unique(self._groups_of(rows))
+        few = len(rows) * _FEW <= int(self._part.footer.layout.rows[groups].sum())
+        return few and all(name in self._store.columns for name in read)
 
-    def _by_pages(self, rows: Ints) -> Iterator[Any]:
+    def _groups_of(self, rows: Ints) -> Ints:
+        return np.searchsorted(self._part.row_ends, rows, side="right")
+
+    def _sizes(self, name: str, rows: Ints) -> Any:
+        """Stored bytes of tiles; about as many where several share a page."""
+        pages = self._part.pages.get(name)
+        if pages is not None:
+            return pages.size[rows]
+        layout, groups = self._part.footer.layout, self._groups_of(rows)
+        return layout.size[groups, layout.leaves[name][0]] / layout.rows[groups]
+
+    def _by_tile(self, rows: Ints) -> Iterator[Any]:
         known = self._known()
-        paged = [name for name in self._names if name not in known]
-        sizes = sum((self._part.pages[name].size[rows] for name in paged), np.zeros(len(rows)))
+        read = [name for name in self._names if name not in known]
+        sizes = sum((self._sizes(name, rows) for name in read), np.zeros(len(rows)))
         for some in _runs(rows, sizes):
             at = pa.array(some)
-            keys = [(int(row) + self._before, name) for name in paged for row in some]
+            keys = [(int(row) + self._before, name) for name in read for row in some]
             found = run(self._store.blobs_plan(keys), self._store.fetch)
             columns = [
                 known[name].take(at)
@@ -172,7 +190,7 @@ class TilesScanned(Batches):
     def _by_groups(self, rows: Ints) -> Iterator[Any]:
         table = self._table()
         ends = self._part.row_ends
-        groups = np.searchsorted(ends, rows, side="right")
+        groups = self._groups_of(rows)
         for chosen in table.runs(self._names, np.unique(groups).tolist(), stored=_BYTES):
             found = table.read(self._names, chosen)
             counts = self._part.footer.layout.rows[chosen]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -16,11 +17,13 @@ from comal import grid
 from comal.errors import ComalError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.query import Function, Session, run_isolated
+from comal.raquet.documents import metadata_json
 from comal.raquet.querying.files import Files, Location, opened
 from comal.raquet.querying.names import FUNCTIONS, MACROS
 from comal.raquet.querying.scanning import Deferred, TileScan
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import TIME_CF, Metadata
+from comal.raquet.writing.copying import version_for
 from comal.storage import StorageConfig
 
 RASTER = "raster"
@@ -57,6 +60,10 @@ class RaquetConnection:
     - ``ST_RegionStats`` counts only tiles of the finest zoom, or of the one that is asked for; its
       nodata and resolution are one for a whole query;
     - lists of band arithmetic are null where a pixel is not valid;
+    - functions that are told the block leave out the padding of tiles at the edge, where the file
+      says what its source covered; without a block nothing tells it;
+    - ``read_raster`` and ``raquet_merge_bands``, which make tables out of files, are not there:
+      `comal.raquet.write` and `comal.raquet.append_bands` do that;
     - ``ST_Point`` and ``ST_GeomFromQuadbin`` give WKB.
 
     A connection belongs to one thread.
@@ -83,7 +90,8 @@ class RaquetConnection:
         self._session = Session(
             tables=tables,
             functions={**FUNCTIONS, **_lookups(self._files)},
-            statements=[*MACROS, *statements, *_TABLE_MACROS],
+            statements=statements,
+            macros=[*MACROS, *_TABLE_MACROS],
             failures=failures,
             hint="the tables are " + ", ".join(self.tables),
             threads=threads,
@@ -293,7 +301,7 @@ def _document(files: Files) -> Any:
     one = files.metadata
     west, south, east, north = one.bounds
     row = {
-        "metadata": files.parts[0].document,
+        "metadata": _told_of_all(files),
         "version": one.version,
         "compression": one.compression,
         "band_layout": one.layout,
@@ -315,6 +323,15 @@ def _document(files: Files) -> Any:
         index = table.schema.get_field_index(field.name)
         table = table.set_column(index, field, table.column(index).cast(field.type))
     return table
+
+
+def _told_of_all(files: Files) -> str:
+    """The document of the first file; without what it says of its source, if others have others."""
+    first = files.parts[0]
+    if all(part.metadata.custom == first.metadata.custom for part in files.parts):
+        return first.document
+    metadata = replace(first.metadata, custom={})
+    return metadata_json(metadata, version_for(None, nested=metadata.nested))
 
 
 def _index_schema(files: Files) -> Any:

@@ -27,7 +27,15 @@ from comal.raquet.querying.arguments import (
     whole,
 )
 from comal.raquet.querying.moments import Moments, of_spans, of_tile
-from comal.raquet.querying.tilevalues import BandOf, Bools, Pixels, band_like, band_of, document
+from comal.raquet.querying.tilevalues import (
+    BandOf,
+    Bools,
+    Pixels,
+    Tile,
+    band_like,
+    band_of,
+    document,
+)
 
 VALUES = pa.list_(pa.float64())
 SUMMARY = pa.struct(
@@ -127,13 +135,17 @@ def value(block: Any, band: Any, point: Any, metadata: Any, name: Any) -> Any:
         height, width = of.shape
         at_row = min(int((down[row] - y[row]) * height), height - 1)
         at_column = min(int((across[row] - x[row]) * width), width - 1)
-        found.append(_pixel(decoded(blob, of), of, at_column, at_row))
+        tile = int(z[row]), int(x[row]), int(y[row])
+        found.append(_pixel(decoded(blob, of), of, at_column, at_row, tile))
     return found
 
 
-def _pixel(pixels: Pixels, of: BandOf, column: int, row: int) -> float | None:
+def _pixel(
+    pixels: Pixels, of: BandOf, column: int, row: int, tile: Tile | None = None
+) -> float | None:
     one = pixels[row : row + 1, column : column + 1]
-    return float(one[0, 0]) if one.size and of.valid(one)[0, 0] else None
+    known = one.size and of.valid(one)[0, 0] and of.is_covered(tile, column, row)
+    return float(one[0, 0]) if known else None
 
 
 def pixel(band: Any, second: Any, *more: Any) -> Any:
@@ -307,7 +319,7 @@ def _region_parts(
         if not len(spans):
             continue
         pixels = decoded(blob, of)
-        _, moments = of_spans(pixels, of.valid(pixels, nodata), spans)
+        _, moments = of_spans(pixels, of.valid(pixels, nodata, tuple(tile)), spans)
         part = {field.name: 0.0 for field in PARTIAL}
         for field in PARTIAL:
             if field.name != "block":
@@ -392,7 +404,7 @@ def _clipped(
     for tile, blob, shape, of in rows:
         areas = known.setdefault(id(shape), _areas(shape, known.get(id(shape))))
         inside = areas.on_tile(tuple(tile), of.shape).mask(*of.shape) > 0
-        yield of, of.pixels(blob), inside
+        yield of, of.pixels(blob), inside & of.covered(tuple(tile))
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

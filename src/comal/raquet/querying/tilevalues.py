@@ -13,12 +13,15 @@ from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.raquet import spec
 from comal.raquet.blobs import decode
+from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import invalid
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.wire import parse_metadata
 
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+Tile = tuple[int, int, int]
+"""Zoom, column from the west, row from the north."""
 
 GUESSED = "?"
 """Stands before a name that was not given: the column's own, which may be anything."""
@@ -36,6 +39,8 @@ class BandOf:
 
     metadata: Metadata
     index: int
+    cover: Coverage | None = None
+    """What the source of the band covers, where nodata does not tell."""
 
     @property
     def band(self) -> Band:
@@ -58,17 +63,38 @@ class BandOf:
         one: Pixels = together[self.index]
         return one
 
-    def valid(self, pixels: Pixels, nodata: Number | None = None) -> Bools:
-        """Which pixels are neither nodata nor NaN; `nodata` stands for the band's own."""
+    def valid(
+        self, pixels: Pixels, nodata: Number | None = None, tile: Tile | None = None
+    ) -> Bools:
+        """Which pixels are neither nodata nor NaN; `nodata` stands for the band's own.
+
+        Where it is said which tile it is, pixels are not padding either.
+        """
         band = self.band
         if nodata is not None:
             band = replace(band, nodata=_whole_if_possible(nodata))
-        return ~invalid(pixels, band)
+        found: Bools = ~invalid(pixels, band)
+        return found if tile is None else found & self.covered(tile)
+
+    def covered(self, tile: Tile) -> Any:
+        """Which pixels of a tile are no padding, as far as anything tells."""
+        inside = None if self.cover is None else _covered(self.cover, *tile, self.shape)
+        return True if inside is None else inside
+
+    def is_covered(self, tile: Tile | None, column: int, row: int) -> bool:
+        """Whether a pixel is no padding."""
+        inside = True if tile is None else self.covered(tile)
+        return bool(np.broadcast_to(inside, self.shape)[row, column])
 
 
 def _whole_if_possible(number: Number) -> Number:
     # SQL has doubles for -9999.0 and for -9999, of which only one is a value of an integer type.
     return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+@lru_cache(maxsize=64)
+def _covered(cover: Coverage, z: int, x: int, y: int, shape: tuple[int, int]) -> Bools | None:
+    return cover.tile(z, x, y, shape)
 
 
 @lru_cache(maxsize=256)
@@ -87,9 +113,12 @@ def band_of(text: str, name: str | None) -> BandOf:
     guessed = name is None or name.startswith(GUESSED)
     plain = "" if name is None else name.removeprefix(GUESSED)
     if plain in metadata.band_names:
-        return BandOf(metadata, metadata.band_index(plain))
+        index = metadata.band_index(plain)
+        return BandOf(metadata, index, coverages([metadata])[index])
     if guessed and (metadata.interleaved or _alike(metadata)):
-        return BandOf(metadata, 0)
+        covers = coverages([metadata])
+        # A band that may be any of them has what all of them have.
+        return BandOf(metadata, 0, covers[0] if len(set(covers)) == 1 else None)
     raise InvalidInputError(
         "it is not clear which band is meant" if guessed else "no such band",
         found=shown(plain),

@@ -22,6 +22,7 @@ from comal.raquet import spec
 from comal.raquet.querying.areas import Areas, tile_pairs
 from comal.raquet.querying.files import Files, opened
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
+from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
 from comal.raquet.querying.zones import zones_of
 from comal.raquet.reading.pixels import invalid, stored_nodata
 from comal.raquet.reading.steps import Step, time_axis
@@ -36,6 +37,7 @@ _AT_ONCE = 24 * MIB
 _WHOLE = 1e-9
 """What rounding may take from the share of a pixel that lies in a zone as a whole."""
 _WORKERS = min(4, os.cpu_count() or 1)
+_NO_ZONES = np.empty(0, np.int64)
 
 
 def zonal(
@@ -74,13 +76,18 @@ def zonal(
         Time step of a time series; see `comal.raquet.RaquetFile`.
     stats
         Of ``count``, ``sum``, ``mean``, ``min``, ``max``, ``range``, ``stddev`` and ``variance``
-        (of the population, divided by n), ``stddev_sample`` (divided by n - 1). All of stored
-        pixels that are not nodata and not NaN.
+        (of the population, divided by n), ``stddev_sample`` (divided by n - 1); ``median``, and
+        ``p10`` or ``p99.5`` for quantiles in percent; ``majority``, ``minority`` and ``variety``:
+        the most and the least frequent value (of several the lowest), and how many different
+        ones there are. All of stored pixels that are not nodata, not NaN and no padding.
     method
         Which pixels belong to a zone. ``centre``: those whose middle is inside. ``all_touched``:
         all that the zone has a part of. ``fractional``: all of these, weighted by the share of
         the pixel that is inside, which is computed exactly (by areas in the plane of the zones,
-        not by sampling); ``count`` is then the sum of the weights.
+        not by sampling); ``count`` is then the sum of the weights, ``majority`` the value with
+        the largest sum of weights, and a quantile the least value at which the weights of it and
+        all lower ones reach that part of their sum. Without weights, quantiles are those of
+        `numpy.quantile`: between two pixels in proportion.
     crs
         CRS of `zones` where they do not tell it themselves; longitude and latitude if absent.
     keep
@@ -99,7 +106,8 @@ def zonal(
     -------
     pyarrow.Table
         One row for each zone in their order: ``zone`` (its number, from 0 on), the columns `keep`,
-        and ``{band}_{statistic}``. Zones without a valid pixel have count 0 and null otherwise.
+        and ``{band}_{statistic}``. Zones without a valid pixel have count and variety 0, and null
+        otherwise.
 
     Raises
     ------
@@ -107,6 +115,10 @@ def zonal(
         Zones that are no areas or not valid, an unknown band, statistic, method, CRS or time.
     InvalidMetadataError
         A tile that cannot be decoded.
+    LimitExceededError
+        More different values than memory should hold for ``majority``, ``minority`` or
+        ``variety``. Quantiles are exact in any case; where values are that many, tiles are read
+        several times.
     """
     _check_words(stats, method)
     found = zones_of(zones, crs=crs, keep=keep, config=config, limits=limits)
@@ -114,14 +126,17 @@ def zonal(
     files = opened(href, config, limits)
     try:
         known = _known_statistics(files, trusted=tile_statistics)
-        job = _Job.of(files, areas, method, bands, zoom, time, known)
-        moments = job.run(progress or silent)
+        ranked = tuple(stat for stat in dict.fromkeys(stats) if is_ranked(stat))
+        # Statistics of tiles do not tell how their values are spread.
+        job = _Job.of(files, areas, method, bands, zoom, time, None if ranked else known)
+        moments, rankings = job.run(ranked, progress or silent)
     finally:
         files.close()
     columns: dict[str, Any] = {"zone": pa.array(np.arange(len(areas))), **found.kept}
-    for name, one in zip(job.names, moments, strict=True):
+    for name, one, ranking in zip(job.names, moments, rankings, strict=True):
         for stat in stats:
-            columns[f"{name}_{stat}"] = _column(one, stat, method)
+            values = ranking.column(stat) if stat in ranked else one.column(stat)
+            columns[f"{name}_{stat}"] = _column(values, stat, method)
     return pa.table(columns)
 
 
@@ -138,8 +153,9 @@ def statistics(
 ) -> pa.Table:
     """Statistics of whole bands, computed from their pixels.
 
-    Of a band without a nodata value nothing tells pixels from the padding of tiles at the edge,
-    and all count. Parameters and errors are those of `zonal`.
+    Of a band without a nodata value only files that say where their source lies, as those by
+    comal do, tell pixels from the padding of tiles at the edge; else all count. Parameters and
+    errors are those of `zonal`.
 
     Returns
     -------
@@ -161,19 +177,18 @@ def statistics(
 
 def _check_words(stats: Sequence[str], method: str) -> None:
     for stat in stats:
-        if stat not in STATISTICS:
-            raise InvalidInputError(
-                "unknown statistic", found=shown(stat), expected=", ".join(STATISTICS)
-            )
+        check_stat(stat, STATISTICS)
     if method not in METHODS:
         raise InvalidInputError("unknown method", found=shown(method), expected=", ".join(METHODS))
 
 
-def _column(moments: Moments, stat: str, method: Method) -> Any:
-    values = moments.column(stat)
+def _column(values: Any, stat: str, method: Method) -> Any:
     if stat == "count":
         return pa.array(values if method == "fractional" else values.astype(np.int64))
-    return pa.array(values, mask=np.isnan(values))
+    missing = np.isnan(values)
+    if stat == "variety":
+        return pa.array(np.where(missing, 0, values).astype(np.int64))
+    return pa.array(values, mask=missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,23 +246,48 @@ class _Job:
         """Of the bands."""
         return [self.files.metadata.bands[number].name for number in self.numbers]
 
-    def run(self, progress: Progress) -> list[Moments]:
-        """Moments of each band, for all zones."""
+    def run(
+        self, ranked: tuple[str, ...], progress: Progress
+    ) -> tuple[list[Moments], list[Ranking]]:
+        """Moments of each band for all zones, and what the statistics `ranked` need."""
         totals = [Moments.empty(len(self.areas)) for _ in self.numbers]
+        weighted = self.method == "fractional"
+        bands = [self.files.metadata.bands[number] for number in self.numbers]
+        rankings = [
+            Ranking(np.dtype(band.dtype), len(self.areas), ranked, weighted, band.name)
+            for band in bands
+        ]
+        self._pass(totals, rankings, progress)
+        while any(ranking.is_open for ranking in rankings):
+            self._pass(None, rankings, progress)
+        return totals, rankings
+
+    def _pass(
+        self, totals: list[Moments] | None, rankings: Sequence[Ranking], progress: Progress
+    ) -> None:
+        """Go through all tiles once."""
         done = 0
         with ThreadPoolExecutor(_WORKERS) as pool:
             for some in self._batches():
                 spans = dict(zip(some, pool.map(self._spans, some), strict=True))
                 pixels = self._pixels([at for at in some if not self._is_told(spans[at])])
                 for found in pool.map(
-                    lambda at, spans=spans, pixels=pixels: self._tile(at, spans[at], pixels), some
+                    lambda at, spans=spans, pixels=pixels: self._tile(
+                        at, spans[at], pixels, rankings, moments=totals is not None
+                    ),
+                    some,
                 ):
                     # Merged in the order of the tiles, so that threads do not show.
-                    for total, (zone, part) in zip(totals, found, strict=True):
-                        total.merge(zone, part)
+                    for n, (zone, part, counts) in enumerate(found):
+                        if totals is not None:
+                            totals[n].merge(zone, part)
+                        if counts is not None:
+                            rankings[n].add(counts)
                 done += len(some)
                 progress(done, len(self.rows), "tiles")
-        return totals
+        for ranking in rankings:
+            if ranking.is_open:
+                ranking.finish_pass()
 
     def _spans(self, at: int) -> Spans:
         """Of the zones on a tile."""
@@ -284,28 +324,47 @@ class _Job:
         return run(store.pixels_plan(keys, keep=False), store.fetch)
 
     def _tile(
-        self, at: int, spans: Spans, pixels: dict[tuple[int, str], Any]
-    ) -> list[tuple[Ints, Moments]]:
-        """For each band the zones that have pixels on a tile, and their moments."""
+        self,
+        at: int,
+        spans: Spans,
+        pixels: dict[tuple[int, str], Any],
+        rankings: Sequence[Ranking],
+        *,
+        moments: bool,
+    ) -> list[tuple[Ints, Moments, Counts | None]]:
+        """For each band the zones that have pixels on a tile, their moments and their values."""
         metadata = self.files.metadata
         told = self._is_told(spans)
-        found = []
+        found: list[tuple[Ints, Moments, Counts | None]] = []
         row = int(self.rows[at])
-        for number in self.numbers:
+        for number, ranking in zip(self.numbers, rankings, strict=True):
             band = metadata.bands[number]
             key = metadata.columns[0] if metadata.interleaved else band.name
             values = None if told else pixels[row, key]
             if told and len(spans):
                 zones = np.unique(spans.zone)
-                found.append((zones, _told(self.known[row, number], len(zones))))
+                found.append((zones, _told(self.known[row, number], len(zones)), None))
                 continue
             if values is None:
-                found.append((np.empty(0, np.int64), Moments.empty(0)))
+                found.append((_NO_ZONES, Moments.empty(0), None))
                 continue
             if metadata.interleaved:
                 values = values[number]
-            found.append(of_spans(values, ~invalid(values, band), spans))
+            valid = self._valid(values, number, at)
+            counts = ranking.count(values, valid, spans) if ranking.is_open else None
+            part = of_spans(values, valid, spans) if moments else (_NO_ZONES, Moments.empty(0))
+            found.append((*part, counts))
         return found
+
+    def _valid(self, values: Any, number: int, at: int) -> Any:
+        """Which pixels of a tile are neither nodata nor padding."""
+        valid = ~invalid(values, self.files.metadata.bands[number])
+        cover = self.files.store.coverage[number]
+        if cover is not None:
+            z, x, y = self.tiles[at].tolist()
+            inside = cover.tile(z, x, y, values.shape)
+            valid = valid if inside is None else valid & inside
+        return valid
 
 
 def _known_statistics(files: Files, *, trusted: bool | None) -> Any:

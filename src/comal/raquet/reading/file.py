@@ -12,6 +12,7 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.plan import Plan, run, run_async
+from comal.raquet.reading.coverage import Coverage, extent, with_padding
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import common_type, fill_value, finished
 from comal.raquet.reading.points import points_plan
@@ -51,7 +52,9 @@ class RaquetFile:
         In a time series, which step: an int counts from 0 on, a float is a value of ``time_cf``,
         and anything else is a point in time.
     masked
-        Give a `numpy.ma.MaskedArray`: pixels that are nodata, NaN, or in no tile are masked.
+        Give a `numpy.ma.MaskedArray`: pixels that are nodata, NaN, or in no tile are masked. Of
+        bands without a nodata value so is the padding of tiles at the edge, where the file says
+        what its source covered, as those by comal do.
         Else they hold what is stored, and those in no tile the nodata value of their band, or 0.
     scaled
         Give physical values as float64: pixel x scale + offset, NaN where a pixel is not valid.
@@ -101,6 +104,15 @@ class RaquetFile:
         return self.metadata.bounds
 
     @property
+    def extent(self) -> Bounds:
+        """West, south, east, north in degrees of what the source covers, without padding.
+
+        West > east across the antimeridian, where `bounds` go around the world. The same as
+        `bounds` where the file does not say it.
+        """
+        return extent([part.metadata for part in self._store.parts]) or self.bounds
+
+    @property
     def crs(self) -> str:
         """CRS of the pixels: EPSG:3857."""
         return CRS
@@ -109,6 +121,11 @@ class RaquetFile:
     def zooms(self) -> range:
         """The zooms that it declares."""
         return range(self.metadata.min_zoom, self.metadata.max_zoom + 1)
+
+    def everything(self) -> Bounds:
+        """The box of all tiles: `bounds`, or `extent` where that crosses the antimeridian."""
+        own = self.extent
+        return own if own[0] > own[2] else self.bounds
 
     def documents(self) -> tuple[str, ...]:
         """The metadata as they stand in each file."""
@@ -259,7 +276,8 @@ class RaquetFile:
         ----------
         bbox
             West, south, east, north in degrees of EPSG:4326; west > east crosses the
-            antimeridian. None for the bounds of the file.
+            antimeridian. None for the bounds of the file; for its `extent` where that crosses
+            the antimeridian, as bounds then go around the world.
         zoom
             Of which zoom; one that the file does not have is moved to the nearest that it has.
             None for the finest.
@@ -509,6 +527,10 @@ class RaquetFile:
             )
         return column, row, width, height
 
+    def _covers(self, bands: Sequence[Band]) -> tuple[Coverage | None, ...]:
+        every = self._store.coverage
+        return tuple(every[self.metadata.band_index(band.name)] for band in bands)
+
     def _rows_of(self, step: int) -> Any:
         lookup = self._lookup
         return lambda cells: lookup.rows(cells, step)
@@ -564,6 +586,11 @@ class RaquetFile:
             data[index] = fill_value(bands[index])
             missing = np.zeros(shape, np.bool_) if missing is None else missing
             missing[index] = True
+        covers = self._covers(bands) if row != ABSENT and (masked or scaled) else ()
+        if any(covers):
+            missing = np.zeros(shape, np.bool_) if missing is None else missing
+            z, x, y = (int(one) for one in quadbin.tiles(int(self._store.ids[row])))
+            with_padding(missing, covers, lambda cover: cover.tile(z, x, y, shape[1:]))
         return finished(data, bands, missing, masked=masked, scaled=scaled)
 
     def _read_plan(
@@ -583,7 +610,7 @@ class RaquetFile:
         if resolution is not None:
             zoom = zoom_for(resolution, self.metadata.block_width, low, high)
         zoom = high if zoom is None else max(low, min(high, zoom))
-        span = self._grid(zoom).span(self.bounds if bbox is None else bbox)
+        span = self._grid(zoom).span(self.everything() if bbox is None else bbox)
         return self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
 
     def _window_plan(
@@ -599,6 +626,9 @@ class RaquetFile:
         chosen, grid = self._bands(bands), self._grid(zoom)
         rows_of = self._rows_of(self._step(time))
         data, missing = yield from window_plan(self._store, grid, span, chosen, rows_of, self.href)
+        if masked or scaled:
+            world = grid.width, grid.height
+            with_padding(missing, self._covers(chosen), lambda cover: cover.window(span, world))
         data = finished(data, chosen, missing, masked=masked, scaled=scaled)
         column, row, _, _ = span
         return Window(data, grid.transform(column, row), zoom, column, row)
@@ -617,5 +647,8 @@ class RaquetFile:
         chosen = self._bands(bands)
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
         rows_of = self._rows_of(self._step(time))
-        data, missing = yield from points_plan(self._store, grid, lons, lats, chosen, rows_of)
+        covers = self._covers(chosen) if masked or scaled else ()
+        data, missing = yield from points_plan(
+            self._store, grid, lons, lats, chosen, rows_of, covers
+        )
         return finished(data, chosen, missing, masked=masked, scaled=scaled)

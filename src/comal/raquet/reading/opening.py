@@ -40,8 +40,9 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     """Open a RaQuet file of any version, or a partitioned set of them as one raster.
 
     The end of the file is read, and the page index where it is longer than that. After that a
-    tile of a file that comal wrote is one exact range for each band; of other files the column
-    chunk that holds it is read, and kept.
+    tile of a file that comal wrote is one exact range for each band. Of other files the column
+    chunk that holds it is read, and kept; in a local one with no codec or Snappy the tile is
+    looked for among the values of the chunk, of which only the lengths are read.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from comal.errors import InvalidInputError
 from comal.grid import mercator, quadbin
 from comal.limits import MIB
 from comal.plan import Plan
+from comal.raquet.reading.coverage import Coverage, with_padding
 from comal.raquet.reading.lookup import ABSENT
 from comal.raquet.reading.pixels import common_type, fill_value
 from comal.raquet.reading.store import TileStore
@@ -23,9 +24,18 @@ _BATCH_BYTES = 32 * MIB
 
 
 def points_plan(
-    store: TileStore, grid: Grid, lons: Any, lats: Any, bands: Sequence[Band], rows_of: Any
+    store: TileStore,
+    grid: Grid,
+    lons: Any,
+    lats: Any,
+    bands: Sequence[Band],
+    rows_of: Any,
+    covers: Sequence[Coverage | None] = (),
 ) -> Plan[tuple[Pixels, npt.NDArray[np.bool_]]]:
-    """The pixels that hold points, shape (bands, points), and which are in no tile."""
+    """The pixels that hold points, shape (bands, points), and which are in no tile.
+
+    With `covers`, one for each band, those that are padding count as in no tile.
+    """
     cells, columns, rows = pixels_of(grid, lons, lats)
     data = np.empty((len(bands), len(cells)), common_type(bands))
     for index, band in enumerate(bands):
@@ -50,6 +60,18 @@ def points_plan(
                     values = pixels if plane is None else pixels[plane]
                     data[index, points] = values[rows[points], columns[points]]
                     missing[index, points] = False
+            if any(covers):
+                place = quadbin.tiles(int(different[at]))
+                z, x, y = (int(one) for one in place)
+                shape = grid.block_height, grid.block_width
+
+                def covered(
+                    cover: Coverage, points: Any = points, at: Any = (z, x, y, shape)
+                ) -> Any:
+                    inside = cover.tile(*at)
+                    return None if inside is None else inside[rows[points], columns[points]]
+
+                missing[:, points] = with_padding(missing[:, points], covers, covered)
     return data, missing
 
 

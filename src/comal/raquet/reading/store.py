@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import EllipsisType
 from typing import Any
 
@@ -19,9 +19,11 @@ from comal.plan import ByteRange, Piece, Plan, Wanted
 from comal.raquet import blobs
 from comal.raquet.reading.cache import ByteCache
 from comal.raquet.reading.columns import chunk_ranges, columns_plan
+from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.lookup import joined
 from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
 from comal.raquet.reading.part import Part
+from comal.raquet.reading.seeking import FoundPiece, Seeker, SoughtRange
 from comal.raquet.spec import Metadata
 from comal.storage import Source
 from comal.storage.held import HeldFile, held
@@ -86,9 +88,15 @@ class TileStore:
         self._chunks: ByteCache[tuple[int, int, str], Any] = ByteCache(
             cache_bytes, keep_newest=True
         )
+        self._seeker = Seeker(cache_bytes, limits.tile_bytes + _BESIDE)
         self._decoders = {name: self._decoder(name) for name in self.columns}
         self._readers: dict[tuple[int, str], OneValueReader] = {}
         self._held: list[HeldFile | None] | None = None
+
+    @cached_property
+    def coverage(self) -> tuple[Coverage | None, ...]:
+        """Of each band what its source covers; None where its nodata value or nothing tells."""
+        return coverages([part.metadata for part in self.parts])
 
     # -- sources -----------------------------------------------------------------------------------
 
@@ -114,6 +122,11 @@ class TileStore:
         number = int(want.href or 0)
         file = self._files()[number]
         assert file is not None, "asked for before"
+        if isinstance(want, SoughtRange):
+            found = self._seeker.found(want, number, self.parts[number], file)
+            if found is not None:
+                file.check_unchanged()
+                return found
         data = file.read(want.offset, want.size)
         file.check_unchanged()
         return Piece(data, want.offset, self.parts[number].footer.tail.total)
@@ -123,6 +136,7 @@ class TileStore:
         self._held = None
         self._tiles.clear()
         self._chunks.clear()
+        self._seeker.clear()
         for source in self.sources:
             source.close()
 
@@ -229,14 +243,32 @@ class TileStore:
                 for group in run
             }
             wanted = [
-                replace(chunk, href=self._href(part))
+                SoughtRange(
+                    chunk.offset,
+                    chunk.size,
+                    self._href(part),
+                    group,
+                    column,
+                    tuple(at for key, at in groups[group] if key[1] == column),
+                )
                 for group, names in missing.items()
-                for chunk in chunk_ranges(footer, names, [group], [footer.tail])
+                for column in names
+                for chunk in chunk_ranges(footer, [column], [group], [footer.tail])
             ]
             known = (yield wanted) if wanted else []
+            sought = {
+                (want.group, want.column): piece.values
+                for want, piece in zip(wanted, known, strict=True)
+                if isinstance(piece, FoundPiece)
+            }
             for group in run:
-                arrays = yield from self._chunks_plan(part, group, missing[group], known)
+                names = [name for name in missing[group] if (group, name) not in sought]
+                arrays = yield from self._chunks_plan(part, group, names, known)
                 for key, at in groups[group]:
+                    values = sought.get((group, key[1]))
+                    if values is not None:
+                        found[key] = values[at]
+                        continue
                     array = arrays.get(key[1])
                     if array is None:
                         array = self._chunks.get((part, group, key[1]))

@@ -26,6 +26,7 @@ from comal.raquet.writing.running import run_job
 from comal.raquet.writing.spool import Sorted, Spool
 from comal.raquet.writing.times import TimeAxis
 from comal.raster.describing import crs_label
+from comal.raster.outline import outline
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
 
@@ -256,6 +257,14 @@ def _source_document(sources: Sources, planned: Plan) -> dict[str, Any]:
     first = sources.first
     a, b, c, d, e, f = first.transform
     found: dict[str, Any] = {"bounds": list(planned.grid.extent)}
+    if any(band.nodata is None for band in planned.bands):
+        # Nothing else tells readers the pixels at the edge from padding.
+        members = (member for step in planned.job.steps for member in step.members)
+        edge = outline(
+            (member.footprint for member in members), found["bounds"], planned.grid.pixel_zoom
+        )
+        if edge is not None:
+            found["footprint"] = edge
     if len(sources.every) == 1 or sources.time is not None:
         found |= {
             "crs": crs_label(first.crs),

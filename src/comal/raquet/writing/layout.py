@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
 from comal.raquet import spec
 from comal.raquet.spec import Metadata
+from comal.table.columns import blobs_column, numbers_column, texts_column
 
 ROWS = 64
 """Tiles of a row group."""
@@ -151,17 +152,20 @@ def row_groups(
 
 
 def _metadata_row(schema: Any, document: str) -> Any:
-    values = {spec.BLOCK: 0, spec.METADATA: document}
-    return pa.table(
-        [pa.array([values.get(field.name)], field.type) for field in schema], schema=schema
-    )
+    block = schema.field(spec.BLOCK)
+    found = {
+        spec.BLOCK: numbers_column(np.zeros(1, np.int64), block.type),
+        spec.METADATA: texts_column([document]),
+    }
+    rows = [found.get(field.name, pa.nulls(1, field.type)) for field in schema]
+    return pa.table(rows, schema=schema)
 
 
 def _table(schema: Any, metadata: Metadata, rows: Rows) -> Any:
     count = len(rows.cells)
     block = schema.field(spec.BLOCK).type
     found: dict[str, Any] = {
-        spec.BLOCK: pa.array(rows.cells.astype(str(block)), block),
+        spec.BLOCK: numbers_column(rows.cells, block),
         spec.METADATA: pa.nulls(count, pa.string()),
     }
     if metadata.time is not None:
@@ -169,7 +173,7 @@ def _table(schema: Any, metadata: Metadata, rows: Rows) -> Any:
         found[spec.TIME_TS] = pa.array(rows.time_ts, pa.timestamp("us"))
     for name, blobs in zip(metadata.columns, rows.columns, strict=True):
         is_arrow = isinstance(blobs, pa.Array | pa.ChunkedArray)
-        found[name] = blobs if is_arrow else pa.array(blobs, pa.binary())
+        found[name] = blobs if is_arrow else blobs_column(blobs)
     if metadata.tile_statistics and rows.statistics is not None:
         found |= _statistics_columns(metadata, rows.statistics)
     return pa.table([found[field.name] for field in schema], schema=schema)
@@ -178,12 +182,10 @@ def _table(schema: Any, metadata: Metadata, rows: Rows) -> Any:
 def _statistics_columns(metadata: Metadata, statistics: npt.NDArray[np.float64]) -> dict[str, Any]:
     found = {}
     for at, band in enumerate(metadata.band_names):
-        nothing = np.isnan(statistics[:, at, 0])
+        valid = ~np.isnan(statistics[:, at, 0])
         for kind in metadata.tile_statistics:
             values = statistics[:, at, spec.STATISTICS.index(kind)]
             if kind == "count":
-                whole = np.where(nothing, 0, values).astype(np.int64)
-                found[f"{band}_{kind}"] = pa.array(whole, pa.int64(), mask=nothing)
-            else:
-                found[f"{band}_{kind}"] = pa.array(values, pa.float64(), mask=nothing)
+                values = np.where(valid, values, 0).astype(np.int64)
+            found[f"{band}_{kind}"] = numbers_column(values, valid=valid)
     return found

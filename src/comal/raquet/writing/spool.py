@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from comal.raquet.writing.job import STATISTICS, Tiles
+from comal.table.columns import spans_column
 
 Ints = npt.NDArray[np.int64]
 
@@ -95,11 +95,11 @@ class Sorted:
         )
         columns = sizes.shape[1]
         if columns == 1:
-            return [_binary(data, sizes[:, 0])]
+            return [spans_column(data, sizes[:, 0])]
         view, ends = memoryview(data), np.cumsum(sizes.ravel()).tolist()
         starts = [0, *ends[:-1]]
         return [
-            _binary(
+            spans_column(
                 b"".join(
                     view[a:b] for a, b in zip(starts[at::columns], ends[at::columns], strict=True)
                 ),
@@ -111,14 +111,6 @@ class Sorted:
     def _read(self, offset: int, size: int) -> bytes:
         self.file.seek(offset)
         return self.file.read(size)
-
-
-def _binary(data: bytes, sizes: Ints) -> Any:
-    """Bytes that follow one another as an Arrow array, without a copy."""
-    ends = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=ends[1:])
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
 
 
 def _runs(offsets: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:

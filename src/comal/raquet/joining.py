@@ -1,0 +1,343 @@
+"""Bands of two rasters side by side in one file.
+
+Tiles are copied as they are stored, where both files store them as the new one does; else pixels
+are decoded and stored anew, which loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+from comal.grid import quadbin
+from comal.plan import run
+from comal.progress import Progress, silent
+from comal.raquet import spec
+from comal.raquet.partitioning import hull, write_rows
+from comal.raquet.reading.file import RaquetFile
+from comal.raquet.reading.opening import open as open_raquet
+from comal.raquet.reading.pixels import fill_value
+from comal.raquet.spec import Band, Metadata
+from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
+from comal.raquet.writing.creating import Written, write
+from comal.raquet.writing.job import Coding, encoded
+from comal.raquet.writing.layout import Rows, row_groups
+from comal.raquet.writing.options import LEVEL
+
+Ints = npt.NDArray[np.int64]
+Path_ = str | os.PathLike[str]
+_QUALITY = 85
+
+
+def append_bands(
+    source: Path_ | Sequence[Path_],
+    other: Any,
+    path: Path_,
+    *,
+    names: Mapping[str, str] | None = None,
+    layout: str | None = None,
+    spec_version: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+    **options: Any,
+) -> Written:
+    """Write a file with the bands of two rasters.
+
+    Parameters
+    ----------
+    source
+        A RaQuet file.
+    other
+        Another one on the same grid, or a raster or array, which is put on that grid.
+    path
+        The file to write.
+    names
+        New names for bands of `other`, such as ``{"band_1": "elevation"}``.
+    layout
+        ``sequential`` or ``interleaved``; by default that of `source`. Bands of several types
+        need the former.
+    spec_version, overwrite, progress
+        As for `partition`.
+    **options
+        How a raster is converted, as for `write`.
+
+    Notes
+    -----
+    A tile that only one of them has is written for both; bands without pixels hold nodata there.
+    Tiles of JPEG and WebP are never compressed a second time: in the sequential layout their
+    pixels are stored with gzip.
+
+    Raises
+    ------
+    InvalidInputError
+        Grids, times, types or names that do not go together.
+    """
+    with (
+        open_raquet(source) as first,
+        tempfile.TemporaryDirectory(prefix=".bands.", dir=Path(path).absolute().parent) as scratch,
+        open_raquet(_as_raquet(other, first, scratch, options)) as second,
+    ):
+        _check_grids(first, second)
+        renamed = tuple(
+            replace(band, name=(names or {}).get(band.name, band.name))
+            for band in second.metadata.bands
+        )
+        both = (*first.metadata.bands, *renamed)
+        if len({band.name for band in both}) != len(both):
+            raise InvalidInputError(
+                "two bands of one name",
+                found=", ".join(band.name for band in both),
+                hint="give new names: names={'band_1': '...'}",
+            )
+        metadata = _joined(first.metadata, second.metadata, both, layout, first.href)
+        halves = (StoredTiles(first), StoredTiles(second))
+        return _write_joined(path, halves, metadata, spec_version, progress, overwrite=overwrite)
+
+
+def _as_raquet(other: Any, first: RaquetFile, scratch: str, options: dict[str, Any]) -> Any:
+    """`other` as a RaQuet file on the grid of `first`."""
+    single = isinstance(other, str | os.PathLike)
+    if single and Path(os.fspath(other)).suffix.lower() == ".parquet":
+        if options:
+            raise InvalidInputError(
+                "options are for rasters that are converted", found=list(options)
+            )
+        return other
+    metadata = first.metadata
+    lossy = metadata.compression in spec.LOSSY_BANDS
+    grid = {
+        "zoom": metadata.max_zoom,
+        "min_zoom": metadata.min_zoom,
+        "block_size": metadata.block_width,
+        "compression": spec.GZIP if lossy else metadata.compression,
+        "spec_version": version_for(None, nested=metadata.nested),
+        "tile_statistics": bool(metadata.tile_statistics),
+    }
+    made = Path(scratch) / "other.parquet"
+    write(other, made, **{**grid, **options})
+    return made
+
+
+def _check_grids(first: RaquetFile, second: RaquetFile) -> None:
+    one, two = first.metadata, second.metadata
+    for what in ("block_width", "block_height", "max_zoom"):
+        if getattr(one, what) != getattr(two, what):
+            raise InvalidInputError(
+                f"rasters with another {what.replace('_', ' ')} cannot share a file",
+                found=getattr(two, what),
+                expected=getattr(one, what),
+            )
+    if one.tile_statistics != two.tile_statistics:
+        raise InvalidInputError("only one of the rasters has tile statistics")
+    times = [None if raster.times is None else raster.times.values for raster in (first, second)]
+    if (times[0] is None) != (times[1] is None) or (
+        times[0] is not None and not np.array_equal(times[0], times[1])  # type: ignore[arg-type]
+    ):
+        raise InvalidInputError("rasters with other steps in time cannot share a file")
+
+
+# -- what the file says ----------------------------------------------------------------------------
+
+
+def _joined(
+    one: Metadata, two: Metadata, bands: tuple[Band, ...], layout: str | None, where: str
+) -> Metadata:
+    """The metadata of both, but for what their tiles tell."""
+    layout = one.layout if layout is None else layout
+    if layout not in spec.LAYOUTS:
+        raise InvalidInputError("unknown layout", found=layout, expected=", ".join(spec.LAYOUTS))
+    lossy = one.compression in spec.LOSSY_BANDS
+    types = {band.dtype for band in bands}
+    if layout == spec.INTERLEAVED and (lossy or len(types) > 1):
+        raise InvalidInputError(
+            "bands that the interleaved layout cannot hold together",
+            where=where,
+            found=f"{one.compression} tiles" if lossy else ", ".join(sorted(types)),
+            hint="layout='sequential' (--layout sequential) stores each band by itself",
+        )
+    west, south, east, north = zip(one.bounds, two.bounds, strict=True)
+    return replace(
+        one,
+        bands=bands,
+        layout=layout,
+        compression=spec.GZIP if lossy else one.compression,
+        quality=None if lossy else one.quality,
+        bounds=(min(west), min(south), max(east), max(north)),
+        custom=_sources_of(one, two, bands[len(one.bands) :]),
+    )
+
+
+def _sources_of(one: Metadata, two: Metadata, added: Sequence[Band]) -> dict[str, Any]:
+    """Where the sources of bands lie; for those that are added under their own names."""
+    mine, others = (dict(_own(metadata)) for metadata in (one, two))
+    if mine.get("source") == others.get("source") and "sources" not in others:
+        return dict(one.custom)
+    by_band = dict(mine.get("sources") or {})
+    known = others.get("sources") or {}
+    for band, new in zip(two.bands, added, strict=True):
+        by_band[new.name] = known.get(band.name, others.get("source"))
+    return {**one.custom, "comal": {**mine, "sources": by_band}}
+
+
+def _own(metadata: Metadata) -> Mapping[str, Any]:
+    own = metadata.custom.get("comal")
+    return own if isinstance(own, Mapping) else {}
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+def _write_joined(
+    path: Path_,
+    halves: Sequence[StoredTiles],
+    metadata: Metadata,
+    version: str | None,
+    progress: Progress,
+    *,
+    overwrite: bool,
+) -> Written:
+    keys = np.unique(
+        np.concatenate([np.stack([one.cells, one.steps], axis=1) for one in halves]), axis=0
+    )
+    zooms = np.asarray(quadbin.zooms(keys[:, 0]))
+    metadata = replace(
+        metadata,
+        min_zoom=lowest_zoom(np.unique(zooms).tolist()),
+        num_blocks=len(np.unique(keys[zooms == metadata.max_zoom, 0])),
+    )
+    metadata = replace(metadata, **hull(metadata))
+    groups = _groups(halves, metadata, keys, progress)
+    first = halves[0].raster
+    return write_rows(path, metadata, groups, version, len(keys), first, overwrite=overwrite)
+
+
+def _groups(
+    halves: Sequence[StoredTiles], metadata: Metadata, keys: Ints, progress: Progress
+) -> Iterator[Rows]:
+    places = [_positions(one, keys) for one in halves]
+    sizes = np.zeros(len(keys), np.int64)
+    for tiles, place in zip(halves, places, strict=True):
+        sizes += np.where(place >= 0, tiles.sizes()[np.maximum(place, 0)], 0)
+    coding = Coding(metadata.compression, LEVEL, metadata.quality or _QUALITY, metadata.interleaved)
+    blanks = [_blank(tiles.metadata) for tiles in halves]
+    for start, stop in row_groups(keys[:, 0], sizes, quadbin.zooms):
+        at = [place[start:stop] for place in places]
+        if metadata.interleaved:
+            columns = _together(halves, at, blanks, coding)
+        else:
+            columns = [
+                column
+                for tiles, some, blank in zip(halves, at, blanks, strict=True)
+                for column in _apart(tiles, some, blank, coding)
+            ]
+        statistics = [
+            _spread(tiles.statistics(some[some >= 0]), np.flatnonzero(some >= 0), len(some))
+            for tiles, some in zip(halves, at, strict=True)
+        ]
+        known = [one for one in statistics if one is not None]
+        time_cf, time_ts = _times(halves[0], keys[start:stop, 1])
+        yield Rows(
+            cells=keys[start:stop, 0],
+            columns=columns,
+            time_cf=time_cf,
+            time_ts=time_ts,
+            statistics=np.concatenate(known, axis=1) if len(known) == len(statistics) else None,
+        )
+        progress(stop, len(keys), "copying tiles")
+
+
+def _positions(tiles: StoredTiles, keys: Ints) -> Ints:
+    """Where tiles stand, -1 where there is none."""
+    mine = np.stack([tiles.cells, tiles.steps], axis=1)
+    every, inverse = np.unique(np.concatenate([keys, mine]), axis=0, return_inverse=True)
+    assert len(every) == len(keys), "keys are all there are"
+    found = np.full(len(keys), -1, np.int64)
+    found[inverse.ravel()[len(keys) :]] = np.arange(len(mine))
+    return found
+
+
+def _apart(
+    tiles: StoredTiles, at: Ints, blank: Sequence[Any], coding: Coding
+) -> list[list[bytes | None]]:
+    """A column for each band: blobs as they are, or made from their pixels."""
+    there = np.flatnonzero(at >= 0)
+    empty = [encoded([pixels], coding)[0] for pixels in blank]
+    columns: list[list[bytes | None]] = [[one] * len(at) for one in empty]
+    stored = tiles.metadata
+    if not stored.interleaved and stored.compression == coding.compression:
+        for column, blobs in zip(columns, tiles.blobs(at[there]), strict=True):
+            for row, blob in zip(there.tolist(), blobs, strict=True):
+                column[row] = blob
+        return columns
+    for row in there.tolist():
+        for column, blob in zip(
+            columns, encoded(_pixels(tiles, int(at[row]), blank), coding), strict=True
+        ):
+            column[row] = blob
+    return columns
+
+
+def _together(
+    halves: Sequence[StoredTiles], at: Sequence[Ints], blanks: Sequence[Any], coding: Coding
+) -> list[list[bytes | None]]:
+    """The one column of the interleaved layout."""
+    column: list[bytes | None] = []
+    for row in range(len(at[0])):
+        bands = [
+            pixels
+            for tiles, some, blank in zip(halves, at, blanks, strict=True)
+            for pixels in _pixels(tiles, int(some[row]), blank)
+        ]
+        column += encoded(bands, coding)
+    return [column]
+
+
+def _pixels(tiles: StoredTiles, at: int, blank: Sequence[Any]) -> list[Any]:
+    """Each band of a tile; without data where there is none."""
+    if at < 0:
+        return list(blank)
+    store = tiles.raster.store
+    row = int(tiles.rows[at])
+    found = run(store.pixels_plan([(row, name) for name in store.columns], keep=False), store.fetch)
+    if tiles.metadata.interleaved:
+        whole = found[row, spec.PIXELS]
+        return list(blank if whole is None else whole)
+    planes = (found[row, name] for name in store.columns)
+    return [empty if one is None else one for empty, one in zip(blank, planes, strict=True)]
+
+
+def _blank(metadata: Metadata) -> list[Any]:
+    """The pixels of a tile without data, for each band."""
+    shape = (metadata.block_height, metadata.block_width)
+    return [np.full(shape, fill_value(band), band.dtype) for band in metadata.bands]
+
+
+def _times(tiles: StoredTiles, steps: Ints) -> tuple[Any, Any]:
+    axis = tiles.raster.times
+    if axis is None:
+        return None, None
+    stamps = axis.stamps[steps].astype("datetime64[us]")
+    gone = np.isnat(stamps)
+    whole = stamps.astype(np.int64).tolist()
+    return (
+        axis.values[steps].tolist(),
+        [None if no else one for no, one in zip(gone, whole, strict=True)],
+    )
+
+
+def _spread(
+    found: npt.NDArray[np.float64] | None, there: Ints, count: int
+) -> npt.NDArray[np.float64] | None:
+    if found is None:
+        return None
+    whole = np.full((count, *found.shape[1:]), np.nan)
+    whole[there] = found
+    return whole

@@ -1,0 +1,355 @@
+"""Quantiles and frequencies of pixels in areas: exact, from sorted counts of values.
+
+For each area it is counted how often each value occurs. Where there are more different values than
+memory should hold, values are counted by their leading bits at first; tiles are then gone through
+once more for the few ranges that a quantile lies in. Frequencies have no such way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, LimitExceededError, shown
+from comal.geo.scanline import Spans
+
+Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+FREQUENCIES = ("majority", "minority", "variety")
+"""The most and the least frequent value (of several the lowest), and how many there are."""
+_PERCENT = re.compile(r"p(\d{1,2}(?:\.\d{1,6})?|100)")
+_PAIRS = 1 << 21
+"""Pairs of area and value that are counted at a time; one takes some 24 bytes."""
+_STEP = 8
+"""Bits by which values are told apart less at most each time that they are too many."""
+_SURE = 1e-12
+"""Part of a sum of weights that is rounding."""
+
+
+def quantile_of(stat: str) -> float | None:
+    """The quantile that a statistic means: ``median``, or ``p10`` for that of 10 percent."""
+    if stat == "median":
+        return 0.5
+    match = _PERCENT.fullmatch(stat)
+    return None if match is None else float(match[1]) / 100
+
+
+def is_ranked(stat: str) -> bool:
+    """Whether a statistic is told by `Ranking`."""
+    return stat in FREQUENCIES or quantile_of(stat) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often values occur: pairs of area and key, ascending, each once, and their weight."""
+
+    zone: Ints
+    key: Keys
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.zone)
+
+    @classmethod
+    def of(cls, zone: Ints, key: Keys, weight: Floats) -> Counts:
+        """From pairs in any order."""
+        order = np.lexsort((key, zone))
+        zone, key, weight = zone[order], key[order], weight[order]
+        first = np.flatnonzero(_fresh(zone, key))
+        if not len(first):
+            return cls(zone, key, weight)
+        return cls(zone[first], key[first], np.add.reduceat(weight, first))
+
+    @classmethod
+    def of_pixels(cls, zone: Ints, key: Keys) -> Counts:
+        """From pixels that count as one each, whose areas and keys have at most 32 bits."""
+        both = np.sort(zone.astype(np.uint64) << np.uint64(32) | key)
+        first = np.flatnonzero(_fresh(both, both))
+        weight = np.diff(np.append(first, len(both))).astype(np.float64)
+        both = both[first]
+        low = np.uint64((1 << 32) - 1)
+        return cls((both >> np.uint64(32)).astype(np.int64), both & low, weight)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Counts]) -> Counts:
+        """All pairs of several."""
+        return cls.of(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("zone", "key", "weight")
+            )
+        )
+
+    def shifted(self, bits: int) -> Counts:
+        """With keys that tell less."""
+        return Counts.of(self.zone, self.key >> np.uint64(bits), self.weight)
+
+
+_NONE = Counts(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0))
+
+
+@dataclass(slots=True)
+class _Targets:
+    """Places in the order of values whose value is wanted, shape (n,)."""
+
+    zone: Ints
+    rest: Floats
+    """Weight from the start of the range on; see `_find`."""
+    prefix: Keys | None = None
+    """Leading bits of the range that it lies in; None while that is everything."""
+    key: Keys | None = None
+    """What was found."""
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Quantiles and frequencies of one band in n areas.
+
+    Without weights a quantile is that of `numpy.quantile`: between the two pixels around it, in
+    proportion. With weights it is the least value at which the weights of it and all lower ones
+    reach that part of their sum, as of `numpy.quantile` with ``method="inverted_cdf"``.
+    """
+
+    dtype: np.dtype[Any]
+    zones: int
+    stats: tuple[str, ...]
+    """Those of the statistics that are asked for which `is_ranked`."""
+    weighted: bool
+    name: str = ""
+    """What errors call the band."""
+    _shift: int = 0
+    _limit: int = 0
+    """What the shift may grow to."""
+    _unknown: int = 0
+    """Trailing bits that are not known of the ranges of the last time."""
+    _counts: Counts = _NONE
+    _pending: list[Counts] = field(default_factory=list)
+    _targets: _Targets | None = None
+    _total: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        bits = 8 * self.dtype.itemsize
+        self._limit = 0 if set(self.stats) & set(FREQUENCIES) else bits - 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether tiles have to be gone through (once more)."""
+        return bool(self.stats) and (self._targets is None or self._targets.key is None)
+
+    def count(self, values: Any, valid: Bools, spans: Spans) -> Counts:
+        """The pixels of a tile; changes nothing, and so may run in a thread of its own."""
+        length = spans.stop - spans.start
+        which = np.repeat(np.arange(len(spans)), length)
+        before = np.cumsum(length) - length
+        column = np.arange(len(which)) - before[which] + spans.start[which]
+        at = spans.row[which] * values.shape[1] + column
+        chosen = np.flatnonzero(valid.ravel()[at])
+        which, at = which[chosen], at[chosen]
+        zone, key = spans.zone[which], keys_of(values.ravel()[at])
+        targets = self._targets
+        if targets is not None and targets.prefix is not None:
+            inside = np.flatnonzero(self._is_wanted(zone, key))
+            which, zone, key = which[inside], zone[inside], key[inside]
+        if not self.weighted and self.dtype.itemsize <= 4:
+            return Counts.of_pixels(zone, key)
+        return Counts.of(zone, key, spans.weight[which])
+
+    def add(self, counts: Counts) -> None:
+        """Take what `count` found."""
+        shift = np.uint64(self._shift)
+        self._pending.append(
+            counts if not self._shift else Counts(counts.zone, counts.key >> shift, counts.weight)
+        )
+        if sum(map(len, self._pending)) > max(_PAIRS // 2, len(self._counts)):
+            self._settle()
+
+    def finish_pass(self) -> None:
+        """All tiles are gone through."""
+        self._settle()
+        if self._targets is None:
+            sums = np.bincount(self._counts.zone, self._counts.weight, self.zones)
+            self._total = sums.astype(np.float64)
+            self._targets = self._wanted()
+        self._find(self._targets)
+        if self._targets.key is None:
+            self._counts = _NONE
+            # Each time at least one bit more of them is known.
+            self._unknown, self._limit, self._shift = self._shift, self._shift - 1, 0
+
+    def column(self, stat: str) -> Floats:
+        """A statistic for every area; NaN where no pixel is valid."""
+        some: Any = np.flatnonzero(self._total > 0)
+        result = np.full(self.zones, np.nan)
+        if stat in FREQUENCIES:
+            result[some] = self._frequency(stat)
+            return result
+        assert self._targets is not None
+        assert self._targets.key is not None, "all passes are done"
+        number = [quantile_of(one) is not None for one in self.stats[: self.stats.index(stat)]]
+        found = values_of(self._targets.key, self.dtype).reshape(-1, 2, len(some))
+        low, high = found[sum(number)]
+        place, _ = self._places(quantile_of(stat) or 0.0, self._total[some])
+        result[some] = low if self.weighted else _between(low, high, place % 1)
+        return result
+
+    # -- the order ---------------------------------------------------------------------------------
+
+    def _places(self, quantile: float, total: Floats) -> tuple[Floats, Floats]:
+        """Where a quantile lies: between which two pixels, counted from 0, or at what weight."""
+        if self.weighted:
+            at = quantile * total * (1 - _SURE)
+            return at, at
+        at = quantile * (total - 1)
+        return at, np.minimum(np.floor(at) + 1, total - 1)
+
+    def _wanted(self) -> _Targets:
+        some = np.flatnonzero(self._total > 0)
+        quantiles = [q for q in map(quantile_of, self.stats) if q is not None]
+        places = [
+            place if self.weighted else np.floor(place)
+            for q in quantiles
+            for place in self._places(q, self._total[some])
+        ]
+        zone = np.tile(some, len(places))
+        return _Targets(zone, np.concatenate(places) if places else np.empty(0))
+
+    def _find(self, targets: _Targets) -> None:
+        """Keys of the targets, or the ranges that they lie in and what is left to go in these."""
+        counts, cumulated = self._counts, np.cumsum(self._counts.weight)
+        start, stop = self._groups(targets)
+        before = np.where(start > 0, cumulated[start - 1] if len(counts) else 0.0, 0.0)
+        # A rank is the number of pixels before; a weight is to be reached.
+        side: Any = "left" if self.weighted else "right"
+        at = np.searchsorted(cumulated, before + targets.rest, side=side)
+        at = np.clip(at, start, stop - 1)
+        key = counts.key[at]
+        if not self._shift:
+            targets.key = key
+            return
+        passed = np.where(at > 0, cumulated[at - 1], 0.0)
+        targets.rest = np.asarray(targets.rest - (passed - before))
+        targets.prefix = key << np.uint64(self._shift)
+
+    def _groups(self, targets: _Targets) -> tuple[Ints, Ints]:
+        """First pair and the one behind the last of the range that each target lies in."""
+        counts = self._counts
+        if targets.prefix is None:
+            return (
+                np.searchsorted(counts.zone, targets.zone, side="left"),
+                np.searchsorted(counts.zone, targets.zone, side="right"),
+            )
+        mask = ~np.uint64((1 << self._unknown) - 1)
+        prefix = (counts.key << np.uint64(self._shift)) & mask
+        first = np.flatnonzero(_fresh(counts.zone, prefix))
+        ends = np.append(first[1:], len(counts))
+        pairs = zip(counts.zone[first].tolist(), prefix[first].tolist(), strict=True)
+        known = {pair: number for number, pair in enumerate(pairs)}
+        wanted = zip(targets.zone.tolist(), targets.prefix.tolist(), strict=True)
+        number = np.array([known[pair] for pair in wanted], np.int64)
+        return first[number], ends[number]
+
+    def _is_wanted(self, zone: Ints, key: Keys) -> Bools:
+        """Which pixels lie in a range with a target."""
+        targets = self._targets
+        assert targets is not None
+        assert targets.prefix is not None
+        prefixes = np.unique(targets.prefix)
+        ids = np.unique(targets.zone * len(prefixes) + np.searchsorted(prefixes, targets.prefix))
+        mask = ~np.uint64((1 << self._unknown) - 1)
+        at = np.searchsorted(prefixes, key & mask)
+        at = np.minimum(at, len(prefixes) - 1)
+        found = (prefixes[at] == key & mask) & np.isin(zone * len(prefixes) + at, ids)
+        return np.asarray(found, np.bool_)
+
+    def _settle(self) -> None:
+        """Join what is pending, with keys that tell less where there are too many."""
+        self._counts = Counts.joined([self._counts, *self._pending])
+        self._pending = []
+        while len(self._counts) > _PAIRS:
+            step = min(_STEP, self._limit - self._shift)
+            if not step:
+                raise LimitExceededError(
+                    "too many different values in too many zones",
+                    where=f"band {shown(self.name)}",
+                    found=len(self._counts),
+                    expected=f"at most {_PAIRS} pairs of zone and value",
+                    hint="ask for fewer zones at once, or no majority, minority and variety",
+                )
+            self._shift += step
+            self._counts = self._counts.shifted(step)
+
+    # -- frequencies -------------------------------------------------------------------------------
+
+    def _frequency(self, stat: str) -> Any:
+        counts = self._counts
+        first = np.flatnonzero(np.diff(counts.zone, prepend=-1))
+        sizes = np.diff(np.append(first, len(counts)))
+        if stat == "variety":
+            return sizes
+        extreme = np.maximum if stat == "majority" else np.minimum
+        wanted = np.repeat(extreme.reduceat(counts.weight, first), sizes)
+        # Sums of weights that should be the same differ by rounding.
+        same = np.abs(counts.weight - wanted) <= _SURE * np.maximum(wanted, 1)
+        hits = np.flatnonzero(same)
+        lowest = hits[np.flatnonzero(np.diff(counts.zone[hits], prepend=-1))]
+        return values_of(counts.key[lowest], self.dtype)
+
+
+def keys_of(values: Any) -> Keys:
+    """Unsigned numbers in the order of the values; 0.0 and -0.0 are one."""
+    kind = values.dtype.kind
+    if kind == "u":
+        return np.asarray(values, np.uint64)
+    bits = 8 * values.dtype.itemsize
+    plain = np.dtype(f"u{values.dtype.itemsize}")
+    sign = np.uint64(1 << (bits - 1))
+    if kind == "f":
+        raw = (values + values.dtype.type(0)).view(plain).astype(np.uint64)
+        everything = np.uint64((1 << bits) - 1)
+        return np.asarray(np.where(raw & sign, raw ^ everything, raw | sign), np.uint64)
+    return np.asarray(np.ascontiguousarray(values).view(plain).astype(np.uint64) ^ sign, np.uint64)
+
+
+def values_of(keys: Keys, dtype: np.dtype[Any]) -> Floats:
+    """The values that `keys_of` was given, as float64."""
+    if dtype.kind == "u":
+        return keys.astype(np.float64)
+    bits = 8 * dtype.itemsize
+    sign, everything = np.uint64(1 << (bits - 1)), np.uint64((1 << bits) - 1)
+    raw = keys ^ sign
+    if dtype.kind == "f":
+        raw = np.where(keys & sign, raw, keys ^ everything)
+    found: Floats = (
+        raw.astype(f"u{dtype.itemsize}").view(dtype.newbyteorder("=")).astype(np.float64)
+    )
+    return found
+
+
+def check_stat(stat: str, others: Sequence[str]) -> None:
+    """Refuse a statistic that is none of `others` and none that is told here."""
+    if stat not in others and not is_ranked(stat):
+        raise InvalidInputError(
+            "unknown statistic",
+            found=shown(stat),
+            expected=", ".join((*others, "median", "p0 to p100", *FREQUENCIES)),
+        )
+
+
+def _between(low: Floats, high: Floats, part: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return np.where(part == 0, low, low + (high - low) * part)
+
+
+def _fresh(one: Any, other: Any) -> Bools:
+    """Where a pair differs from the one before it."""
+    found = np.ones(len(one), np.bool_)
+    found[1:] = (one[1:] != one[:-1]) | (other[1:] != other[:-1])
+    return found

@@ -1,0 +1,246 @@
+"""Which pixels the source of a raster covered: tiles at its edge are filled up with padding.
+
+A band with a nodata value is padded with that. Other bands are padded with 0, which no reader can
+tell from a pixel, but that files by comal say where their source lies (``custom.comal.source``):
+``footprint``, a GeoJSON MultiPolygon whose edges are straight on the Web Mercator plane, or
+``bounds`` alone where the source is as large as these. ``custom.comal.sources`` has the same by the
+name of a band, for bands that came from elsewhere. A pixel is covered when its middle is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.geo.scanline import Edges, area_spans
+from comal.grid import mercator
+from comal.raquet.reading.pixels import stored_nodata
+from comal.raquet.spec import Bounds, Metadata
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+_MOST_POINTS = 200_000
+"""Corners of footprints that are taken from a document."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coverage:
+    """What the sources of a band cover, on a plane on which the world is the unit square."""
+
+    edges: Edges
+    """Edges by source; u to the east, v to the south, in parts of the world."""
+
+    def tile(self, z: int, x: int, y: int, shape: tuple[int, int]) -> Bools | None:
+        """Which pixels (rows, columns) of a tile are covered; None when all are."""
+        side = 2.0**z
+        return self._box(x / side, y / side, 1 / side, 1 / side, shape)
+
+    def window(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> Bools | None:
+        """Which pixels of a window are covered; None when all are.
+
+        Parameters
+        ----------
+        span
+            First column, first row, width and height of the window. Columns go on around the
+            world.
+        world
+            Columns and rows of the world.
+        """
+        column, row, width, height = span
+        columns, rows = world
+        parts: list[Bools | None] = []
+        widths = []
+        at = column
+        while at < column + width:
+            stop = min((at // columns + 1) * columns, column + width)
+            shape = (height, stop - at)
+            where = (at % columns) / columns, row / rows
+            parts.append(self._box(*where, shape[1] / columns, height / rows, shape))
+            widths.append(shape[1])
+            at = stop
+        if all(part is None for part in parts):
+            return None
+        return np.concatenate(
+            [
+                np.ones((height, wide), np.bool_) if part is None else part
+                for part, wide in zip(parts, widths, strict=True)
+            ],
+            axis=1,
+        )
+
+    def _box(
+        self, west: float, north: float, width: float, height: float, shape: tuple[int, int]
+    ) -> Bools | None:
+        edges, (rows, columns) = self.edges, shape
+        inside = np.maximum(edges.u0, edges.u1) >= west
+        inside &= np.minimum(edges.u0, edges.u1) <= west + width
+        inside &= np.maximum(edges.v0, edges.v1) >= north
+        inside &= np.minimum(edges.v0, edges.v1) <= north + height
+        if not inside.any():
+            # No edge runs here: the box is as its middle is.
+            shape = (1, 1)
+        lines = north + np.arange(2 * shape[0] + 1) / (2 * shape[0]) * height
+        step = width / shape[1]
+        local = Edges(
+            edges.zone, (edges.u0 - west) / step, edges.v0, (edges.u1 - west) / step, edges.v1
+        )
+        spans = area_spans(local, lines[::2], lines[1::2], shape[1])
+        found = spans.mask(*shape) > 0
+        if found.all():
+            return None
+        return np.broadcast_to(found, (rows, columns)) if shape == (1, 1) else found
+
+
+def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
+    """For each band what its source covers.
+
+    Parameters
+    ----------
+    every
+        The metadata of all files of a set.
+
+    Returns
+    -------
+    None for a band whose padding is told by its nodata value, or of which a file does not say
+    where its source lies.
+    """
+    found: list[Coverage | None] = []
+    known: dict[tuple[int, ...], Coverage | None] = {}
+    for band in every[0].bands:
+        if stored_nodata(band) is not None:
+            found.append(None)
+            continue
+        sources = [_source_of(one, band.name) for one in every]
+        key = tuple(map(id, sources))
+        if key not in known:
+            known[key] = _of_sources(sources)
+        found.append(known[key])
+    return tuple(found)
+
+
+def _source_of(metadata: Metadata, band: str | None) -> Any:
+    own = metadata.custom.get("comal")
+    if not isinstance(own, Mapping):
+        return None
+    by_band = own.get("sources")
+    if isinstance(by_band, Mapping):
+        if band is None:
+            return None
+        if band in by_band:
+            return by_band[band]
+    return own.get("source")
+
+
+def _of_sources(sources: Sequence[Any]) -> Coverage | None:
+    # The parts of one raster all say the same.
+    different = [one for n, one in enumerate(sources) if n == 0 or one != sources[n - 1]]
+    rings: list[tuple[int, Floats]] = []
+    for number, source in enumerate(different):
+        try:
+            own = list(_rings(source))
+        except _NotToldError:
+            return None
+        rings += [(number, ring) for ring in own]
+    if not rings or sum(len(ring) for _, ring in rings) > _MOST_POINTS:
+        return None
+    zone = np.repeat([number for number, _ in rings], [len(ring) - 1 for _, ring in rings])
+    start = np.concatenate([ring[:-1] for _, ring in rings])
+    end = np.concatenate([ring[1:] for _, ring in rings])
+    return Coverage(Edges(zone.astype(np.int64), start[:, 0], start[:, 1], end[:, 0], end[:, 1]))
+
+
+def extent(every: Sequence[Metadata]) -> Bounds | None:
+    """West, south, east, north in degrees of what the sources of a set cover; None if not told.
+
+    West > east across the antimeridian.
+    """
+    sources = [_source_of(one, None) for one in every]
+    if any(source != sources[0] for source in sources):
+        return None
+    try:
+        bounds = sources[0].get("bounds") if isinstance(sources[0], Mapping) else None
+        west, south, east, north = _numbers(bounds, 4)
+    except _NotToldError:
+        return None
+    inside = max(abs(west), abs(east)) <= 180 and -90 <= south < north <= 90
+    return (west, south, east, north) if inside and west != east else None
+
+
+def with_padding(
+    missing: Bools,
+    covers: Sequence[Coverage | None],
+    of: Callable[[Coverage], Bools | None],
+) -> Bools:
+    """Pixels that are missing, and those that are padding: `of` tells which are covered."""
+    done: dict[int, Bools | None] = {}
+    for index, cover in enumerate(covers):
+        if cover is None:
+            continue
+        if id(cover) not in done:
+            done[id(cover)] = of(cover)
+        inside = done[id(cover)]
+        if inside is not None:
+            missing[index] |= ~inside
+    return missing
+
+
+class _NotToldError(Exception):
+    """A document that does not say, in a form that can be used, where a source lies."""
+
+
+def _rings(source: Any) -> Iterator[Floats]:
+    """Closed rings in parts of the world. The document may come from anybody."""
+    if not isinstance(source, Mapping):
+        raise _NotToldError
+    footprint = source.get("footprint")
+    if footprint is None:
+        yield from _of_bounds(source.get("bounds"))
+        return
+    if not isinstance(footprint, Mapping) or footprint.get("type") != "MultiPolygon":
+        raise _NotToldError
+    for polygon in _listed(footprint.get("coordinates")):
+        for ring in _listed(polygon):
+            points = [_numbers(point, 2) for point in _listed(ring)]
+            if len(points) < 4 or points[0] != points[-1]:
+                raise _NotToldError
+            yield _plane(np.array(points))
+
+
+def _of_bounds(bounds: Any) -> Iterator[Floats]:
+    west, south, east, north = _numbers(bounds, 4)
+    if south >= north or west == east:
+        raise _NotToldError
+    for left, right in [(west, east)] if west < east else [(west, 180.0), (-180.0, east)]:
+        corners = ((left, north), (right, north), (right, south), (left, south), (left, north))
+        yield _plane(np.array(corners))
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > _MOST_POINTS:
+        raise _NotToldError
+    return value
+
+
+def _numbers(value: Any, count: int) -> list[float]:
+    if not isinstance(value, list | tuple) or len(value) != count:
+        raise _NotToldError
+    for one in value:
+        if isinstance(one, bool) or not isinstance(one, int | float) or not _is_degree(one):
+            raise _NotToldError
+    return [float(one) for one in value]
+
+
+def _is_degree(value: float) -> bool:
+    return math.isfinite(value) and abs(value) <= 360
+
+
+def _plane(points: Floats) -> Floats:
+    _, v = mercator.lonlat_to_xy(np.zeros(len(points)), points[:, 1].clip(-90, 90), 0)
+    # Longitudes are not wrapped: 180 is the eastern edge of the world.
+    return np.stack([points[:, 0] / 360 + 0.5, v], axis=1)

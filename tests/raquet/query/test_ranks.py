@@ -1,0 +1,175 @@
+"""Quantiles and frequencies against numpy, pixel by pixel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasterio.features import rasterize
+
+from comal import grid, raquet
+from comal.errors import InvalidInputError, LimitExceededError
+from comal.raquet.querying import ranks
+from tests.raquet.build import Plan, write
+from tests.raquet.writing.sources import noise
+
+# rasterio multiplies its own transforms in a way that affine has given up.
+pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+QUANTILES = ("median", "p0", "p10", "p33.3", "p90", "p100")
+FREQUENCIES = ("majority", "minority", "variety")
+TILES = [(5, x, y) for x in (16, 17) for y in (10, 11)]
+SIZE = grid.CIRCUMFERENCE / 2**5 / 16
+TRANSFORM = rasterio.Affine(SIZE, 0, 0, 0, -SIZE, grid.HALF - 10 * 16 * SIZE)
+DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "float32", "float64")
+
+
+def pixels_of(dtype: str, *, few: bool = False) -> Any:
+    """32 x 32 pixels of which some are 7, the nodata value."""
+    if few:
+        found = np.random.default_rng(5).integers(-4, 5, (32, 32)).astype(dtype)
+    else:
+        found = noise((32, 32), dtype, 6)
+    if found.dtype.kind == "f":
+        found = found * 1e-3 if not few else found
+        found[0, :5] = np.nan
+        found[1, :2] = (-0.0, 0.0)
+    found[2, 3:9] = 7
+    return found.astype(dtype)
+
+
+def file_of(path: Path, pixels: Any, *, interleaved: bool = False) -> Path:
+    tiles: dict[Any, Any] = {}
+    for z, x, y in TILES:
+        part = pixels[(y - 10) * 16 : (y - 9) * 16, (x - 16) * 16 : (x - 15) * 16]
+        tiles[z, x, y] = [part, part] if interleaved else [part]
+    bands = tuple((name, pixels.dtype.name, 7) for name in ("a", "b")[: 1 + interleaved])
+    return write(path, tiles, Plan(bands=bands, interleaved=interleaved, nested=interleaved))
+
+
+def zones() -> list[Any]:
+    """In EPSG:3857, overlapping; one is everything, one empty, one elsewhere."""
+    random = np.random.default_rng(4)
+    left, top = TRANSFORM.c, TRANSFORM.f
+    corners = random.uniform(0, 32, (8, 5, 2)) * SIZE
+    found: list[Any] = [
+        shapely.convex_hull(shapely.MultiPoint(np.c_[left + some[:, 0], top - some[:, 1]]))
+        for some in corners
+    ]
+    found.append(shapely.box(left, top - 32 * SIZE, left + 32 * SIZE, top))
+    found.append(shapely.Polygon())
+    found.append(shapely.box(left - 9e6, top, left - 8e6, top + 1e6))
+    return found
+
+
+def shares(zone: Any, method: str) -> Any:
+    """Weight of each pixel in a zone, by shapely."""
+    column, row = np.meshgrid(np.arange(32), np.arange(32))
+    west, north = TRANSFORM.c + column * SIZE, TRANSFORM.f - row * SIZE
+    boxes = shapely.box(west, north - SIZE, west + SIZE, north)
+    part = shapely.area(shapely.intersection(zone, boxes)) / SIZE**2
+    if method == "fractional":
+        return part
+    if method == "all_touched":
+        return (part > 0).astype(float)
+    if zone.is_empty:
+        return np.zeros((32, 32))
+    return rasterize([(zone, 1)], (32, 32), transform=TRANSFORM).astype(float)
+
+
+def wanted(values: Any, weights: Any, stat: str, *, weighted: bool) -> Any:
+    if stat == "variety":
+        return len(np.unique(values))
+    if not len(values):
+        return None
+    quantile = ranks.quantile_of(stat)
+    if quantile is not None and not weighted:
+        return float(np.quantile(values.astype(float), quantile))
+    if quantile is not None:
+        order = np.argsort(values, kind="stable")
+        reached = np.cumsum(weights[order]) / weights.sum()
+        return float(values[order][min(np.searchsorted(reached, quantile - 1e-9), len(order) - 1)])
+    sums: Counter[Any] = Counter()
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        sums[value + 0] += weight
+    extreme = (max if stat == "majority" else min)(sums.values())
+    return float(min(value for value, total in sums.items() if abs(total - extreme) < 1e-9))
+
+
+@pytest.mark.parametrize("pairs", [1 << 21, 300])
+@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_quantiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, method: Any, pairs: int
+) -> None:
+    monkeypatch.setattr(ranks, "_PAIRS", pairs)
+    pixels = pixels_of(dtype)
+    path = file_of(tmp_path / "a.parquet", pixels)
+    found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=QUANTILES)
+    valid = (pixels != 7) & ~np.isnan(pixels)
+    for row, zone in zip(found.to_pylist(), zones(), strict=True):
+        weights = shares(zone, method)
+        inside = valid & (weights > 1e-9)
+        for stat in QUANTILES:
+            value = wanted(pixels[inside], weights[inside], stat, weighted=method == "fractional")
+            told = row[f"a_{stat}"]
+            assert told == (None if value is None else pytest.approx(value, rel=1e-12)), stat
+
+
+@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "float32"])
+def test_frequencies(tmp_path: Path, dtype: str, method: Any) -> None:
+    pixels = pixels_of(dtype, few=True)
+    path = file_of(tmp_path / "a.parquet", pixels, interleaved=True)
+    stats = (*FREQUENCIES, "p50", "count")
+    found = raquet.zonal(path, zones(), crs="EPSG:3857", method=method, stats=stats)
+    assert found.schema.field("b_variety").type == "int64"
+    valid = (pixels != 7) & ~np.isnan(pixels)
+    for row, zone in zip(found.to_pylist(), zones(), strict=True):
+        weights = shares(zone, method)
+        inside = valid & (weights > 1e-9)
+        assert row["a_count"] == pytest.approx(weights[inside].sum())
+        for stat in stats[:-1]:
+            value = wanted(pixels[inside], weights[inside], stat, weighted=method == "fractional")
+            assert row[f"a_{stat}"] == row[f"b_{stat}"] == value, stat
+
+
+def test_too_many_values_for_frequencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_PAIRS", 500)
+    path = file_of(tmp_path / "a.parquet", pixels_of("float32"))
+    with pytest.raises(LimitExceededError, match="different values"):
+        raquet.statistics(path, stats=["median", "variety"])
+    (row,) = raquet.statistics(path, stats=["median"]).to_pylist()
+    pixels = pixels_of("float32")
+    assert row["median"] == pytest.approx(np.median(pixels[(pixels != 7) & ~np.isnan(pixels)]))
+
+
+@pytest.mark.parametrize("stat", ["p", "p101", "p-1", "p1e1", "p100.5", "P10", "mode", "p1000", ""])
+def test_no_such_statistic(tmp_path: Path, stat: str) -> None:
+    path = file_of(tmp_path / "a.parquet", pixels_of("uint8"))
+    with pytest.raises(InvalidInputError, match="unknown statistic"):
+        raquet.statistics(path, stats=[stat])
+
+
+@given(st.sampled_from(DTYPES), st.data())
+@settings(max_examples=200)
+def test_keys_are_in_the_order_of_values(dtype: str, data: st.DataObject) -> None:
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        width: Any = 8 * kind.itemsize
+        numbers: Any = st.floats(width=width, allow_nan=False)
+    else:
+        limits = np.iinfo(kind)
+        numbers = st.integers(int(limits.min), int(limits.max))
+    values = np.array(data.draw(st.lists(numbers, min_size=2, max_size=20)), kind)
+    keys = ranks.keys_of(values)
+    np.testing.assert_array_equal(ranks.values_of(keys, kind), values.astype(np.float64))
+    order = np.argsort(keys)
+    assert (values[order][1:] >= values[order][:-1]).all()
+    np.testing.assert_array_equal(keys[:, None] == keys, values[:, None] == values)
