@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from comal.cli.base import Command, Group
 from comal.cli.failures import EXIT_CODES
 from comal.errors import ComalError
 from tests.cli.conftest import Run
+from tests.raquet.writing.sources import noise, utm
 
 if TYPE_CHECKING:
     import click
@@ -67,6 +69,23 @@ def test_help_imports_nothing_heavy() -> None:
     assert not HEAVY & {name.partition(".")[0] for name in loaded}
 
 
+def test_a_short_command_loads_what_it_uses_alone(tmp_path: Path) -> None:
+    source = utm(tmp_path / "a.tif", noise((1, 60, 60), "uint8"))
+    words = ["comal", "raquet", "create", str(source), str(tmp_path / "a.parquet")]
+    code = (
+        f"import sys; sys.argv = {words!r}\n"
+        "from comal.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as error: assert not error.code\n"
+        "print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert {"rasterio", "pyarrow.parquet"} <= loaded
+    unused = {"pandas", "boto3", "rich", "pyarrow.compute", "pyarrow.dataset", "duckdb", "asyncio"}
+    assert not unused & loaded
+
+
 def test_importing_comal_loads_no_heavy_library() -> None:
     code = "import sys, comal; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -92,6 +111,14 @@ def test_version(run: Run) -> None:
     import comal
 
     assert run("--version").stdout == f"comal, version {comal.__version__}\n"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    import comal
+
+    called = [sys.executable, "-m", "comal", "--version"]
+    found = subprocess.run(called, capture_output=True, text=True, check=True)
+    assert found.stdout == f"comal, version {comal.__version__}\n"
 
 
 def test_a_group_alone_shows_its_help(run: Run) -> None:

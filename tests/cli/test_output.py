@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from comal.cli import output
+from comal.cli import output, tablelines
 from comal.cli.options import Style, parse_bbox
 
 TEXT = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=12))
@@ -31,14 +31,14 @@ def test_json_lines_say_what_the_table_holds(
     rows: list[tuple[str | None, int | None]], start: int
 ) -> None:
     part = table(rows)[start:]
-    found = [json.loads(line) for line in output.json_lines(part).split(b"\n") if line]
+    found = [json.loads(line) for line in tablelines.json_lines(part).split(b"\n") if line]
     assert found == part.to_pylist()
 
 
 @settings(max_examples=100, deadline=None)
 @given(ROWS)
 def test_tab_lines_have_a_line_per_row(rows: list[tuple[str | None, int | None]]) -> None:
-    text = output.tab_lines(table(rows)).decode()
+    text = tablelines.tab_lines(table(rows)).decode()
     assert text.count("\n") == len(rows)
     assert text.count("\t") == len(rows)
     assert all(character.isprintable() or character in "\t\n" for character in text)
@@ -61,7 +61,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.append(Console(record=True, force_terminal=True, width=60, file=sys.stderr))
         return shown[0]
 
-    monkeypatch.setattr(output, "Console", console)
+    monkeypatch.setattr("rich.console.Console", console)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with output.working("copying", Style()) as progress:
         progress(1, 2, "bytes")

@@ -12,10 +12,11 @@ import rasterio
 from click.testing import CliRunner, Result
 
 import comal.raquet
+from comal.cli.convert import command as convert
 from comal.cli.convert import raquet as converting
 from comal.cli.options import Style
 from comal.cli.raquet import command
-from comal.errors import ComalError
+from comal.errors import ComalError, InvalidInputError
 from tests.raquet.writing.sources import noise, utm
 
 
@@ -73,6 +74,40 @@ def test_add_bands(tmp_path: Path, source: Path) -> None:
     _run("add-bands", made, other, tmp_path / "b.parquet", "--rename", "band_1=height")
     with comal.raquet.open(tmp_path / "b.parquet") as raster:
         assert raster.bands[-1].name == "height"
+
+
+def test_bands_are_added_in_a_layout(tmp_path: Path, source: Path) -> None:
+    made, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    comal.raquet.write(source, made, spec_version="0.5.0", layout="interleaved")
+    renamed = ["--rename", "band_1=x", "--rename", "band_2=y", "--rename", "band_3=z"]
+    _run("add-bands", made, source, target, *renamed)
+    assert comal.raquet.open(target).metadata.interleaved
+    _run("add-bands", made, source, target, *renamed, "--layout", "sequential", "--overwrite")
+    assert not comal.raquet.open(target).metadata.interleaved
+
+
+@pytest.mark.parametrize("name", ["y.xyz", "y.png", "y.csv", "y.tacozip"])
+def test_convert_says_what_raquet_becomes(tmp_path: Path, source: Path, name: str) -> None:
+    made = tmp_path / "a.parquet"
+    comal.raquet.write(source, made)
+    with pytest.raises(InvalidInputError, match=r"(?s)RaQuet does not become.*COG"):
+        CliRunner().invoke(convert, [str(made), str(tmp_path / name)], catch_exceptions=False)
+    assert not (tmp_path / name).exists()
+
+
+def test_statistics_by_name(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "a.parquet"
+    _run("create", source, made)
+    said = _run("stats", made, "--stat", "median", "--stat", "p90", "--stat", "variety", "--json")
+    rows = [json.loads(line) for line in said.output.splitlines()]
+    with comal.raquet.open(made) as raster:
+        for row, pixels in zip(rows, raster.read(masked=True).data, strict=True):
+            valid = pixels.compressed()
+            assert row["median"] == np.median(valid)
+            assert row["p90"] == pytest.approx(np.quantile(valid, 0.9))
+            assert row["variety"] == len(np.unique(valid))
+    with pytest.raises(InvalidInputError, match="unknown statistic"):
+        _run("stats", made, "--stat", "average")
 
 
 def test_convert_knows_rasters_and_raquet_by_name(tmp_path: Path, source: Path) -> None:

@@ -68,6 +68,37 @@ def test_a_dry_run_as_json(source: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["old.tortilla"]
 
 
+def test_several_become_one(source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.tortilla"
+    other.write_bytes(built([Item("d", b"333")]))
+    output = tmp_path / "new.tacozip"
+    run("convert", source, other, output, *OPTIONS)
+    assert leaves(output) == {"a_b": b"1", "c": b"22", "d": b"333"}
+    assert_sound(output)
+    by_pattern = tmp_path / "pattern.tacozip"
+    run("convert", tmp_path / "o*.tortilla", by_pattern, *OPTIONS)
+    assert by_pattern.read_bytes() == output.read_bytes()
+    report = run("convert", source, other, output, "--dry-run", "--json", *OPTIONS)
+    assert json.loads(report.stdout)["leaves"] == 3
+
+
+def test_collections_that_differ_are_told_of(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.taco" for name in "ab"]
+    for path in paths:
+        path.write_bytes(built([Item(path.stem, b"1")], collection={**FIELDS, "id": path.stem}))
+    text = run("convert", *paths, tmp_path / "new.tacozip", *OPTIONS[2:]).output
+    assert "2 different ones in 2 files; that of the first is taken" in text
+    assert collection(tmp_path / "new.tacozip")["id"] == "a"
+
+
+def test_several_of_other_kinds_are_refused(source: Path, tmp_path: Path) -> None:
+    made = tmp_path / "one.tacozip"
+    run("convert", source, made, *OPTIONS)
+    text = run("convert", source, made, tmp_path / "new.tacozip", *OPTIONS, code=2).output
+    assert "several sources" in text
+    assert not (tmp_path / "new.tacozip").exists()
+
+
 def test_irregular_children(tmp_path: Path) -> None:
     source = tmp_path / "old.tortilla"
     source.write_bytes(IRREGULAR)

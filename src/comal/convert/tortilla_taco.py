@@ -63,7 +63,8 @@ def migrate(
     ----------
     source
         Path or URL, a pattern, a list, or a `comal.tortilla.TortillaFrame`, whose rows are then
-        those that are migrated. Of one part of a set the whole set is taken.
+        those that are migrated. Of one part of a set the whole set is taken; several files become
+        one dataset.
     output
         Target: a file for ZIP, a folder for FOLDER. A dry run needs none.
     output_format
@@ -141,6 +142,12 @@ def migrate(
         _refuse_target(files, target, overwrite=overwrite or dry_run)
         work = Work(frame, Notes(), dry_run, how.progress)
         fields = collection_of(frame.collection, given, extra or {}, work.notes)
+        others = {part.collection for part in frame.home.parts}
+        if len(others) > 1:
+            message = (
+                f"{len(others)} different ones in {len(files)} files; that of the first is taken"
+            )
+            work.notes.tell("warning", "collection", "collection", message)
         if not dry_run:
             refuse_missing(work.notes.missing, files[0])
         plan = work.plan(ids, children, rai, bands, pad=pad)
@@ -191,7 +198,9 @@ def _refuse_target(files: Sequence[str], target: Path | None, *, overwrite: bool
     if target.exists() and not overwrite:
         # Told again, and without a race, where the target is made.
         raise ConflictError(
-            "target exists", where=shown(target, 200), hint="overwrite=True (--overwrite)"
+            "target exists",
+            where=shown(target, 200),
+            hint="pass overwrite=True to replace it, or choose another name",
         )
 
 

@@ -104,6 +104,14 @@ MENDABLE: dict[str, tuple[Recipe, str]] = {
     "hole": (Recipe(before=lambda a, n: a.gap(b"\0" * 9 * n.startswith("COLL"))), "zip-hole"),
     "bytes behind the end": (Recipe(close={"trailing": b"x" * 30}), "zip-trailing-bytes"),
     "data descriptor": (Recipe(entry=on_entry(LEAF, flags=8)), "zip-descriptor"),
+    "level table": (
+        Recipe(level_bytes=lambda depth, data: b"x" * 50 if depth == 1 else data),
+        "taco-table",
+    ),
+    "two level tables": (
+        Recipe(level_bytes=lambda depth, data: data[: len(data) // 2] if depth else data),
+        "taco-table",
+    ),
     "stored paths": (
         Recipe(
             table=lambda depth, table: table.append_column(
@@ -246,10 +254,26 @@ LOST: dict[str, tuple[Recipe, type[ComalError], str]] = {
         "s2/imagery/before.bin",
     ),
     "directory": (Recipe(close={"end": False}), InvalidMetadataError, "end of central directory"),
-    "level table": (
-        Recipe(level_bytes=lambda depth, data: b"x" * 50 if depth == 1 else data),
+    "level table and local metadata": (
+        Recipe(
+            level_bytes=lambda depth, data: b"x" * 50 if depth == 1 else data,
+            meta_bytes=lambda path, data: b"x" if path.startswith("s2") else data,
+        ),
         InvalidMetadataError,
-        "level 1",
+        "s2",
+    ),
+    "level table and no local metadata": (
+        Recipe(
+            level_bytes=lambda depth, data: b"x" * 50 if depth == 2 else data,
+            meta_bytes=lambda path, data: None,
+        ),
+        InvalidMetadataError,
+        "the archive has no such entry",
+    ),
+    "table of the first level": (
+        Recipe(level_bytes=lambda depth, data: b"x" * 50 if depth == 0 else data),
+        InvalidMetadataError,
+        "level 0",
     ),
     "collection": (
         Recipe(collection_bytes=lambda data: b"{"),
@@ -321,6 +345,43 @@ def test_folders_are_repaired_as_folders(tmp_path: Path) -> None:
     assert check(path).counts["taco-meta-missing"] == 6
     made = repair(path, tmp_path / "mended")
     assert check(made).problems == ()
+    for leaf, data in leaves_of(NESTED):
+        assert (made / "DATA" / leaf).read_bytes() == data
+
+
+def _tables(container: Path) -> list[Any]:
+    """Levels of an archive or a folder without what only navigation needs."""
+    if container.is_dir():
+        found = [pq.read_table(path) for path in sorted((container / "METADATA").iterdir())]
+    else:
+        found = list(levels_in(container.read_bytes()))
+    return [
+        table.select([n for n in table.column_names if not n.startswith("internal:")])
+        for table in found
+    ]
+
+
+@pytest.mark.parametrize("lost", [["level1"], ["level2"], ["level1", "level2"]])
+@pytest.mark.parametrize("how", ["gone", "broken"])
+def test_tables_of_a_folder_are_made_of_local_metadata(
+    lost: list[str], how: str, tmp_path: Path
+) -> None:
+    def spoil(target: Path) -> None:
+        for name in lost:
+            path = target / "METADATA" / f"{name}.parquet"
+            if how == "gone":
+                path.unlink()
+            else:
+                data = bytearray(path.read_bytes())
+                data[len(data) // 3 : len(data) // 3 + 30] = b"\0" * 30
+                path.write_bytes(data)
+
+    whole = foldered(Recipe())(tmp_path / "whole")
+    path = foldered(Recipe(), spoil)(tmp_path / "spoilt")
+    made = repair(path, tmp_path / "mended")
+    assert check(made).problems == ()
+    for one, other in zip(_tables(made), _tables(whole), strict=True):
+        assert one.equals(other)
     for leaf, data in leaves_of(NESTED):
         assert (made / "DATA" / leaf).read_bytes() == data
 

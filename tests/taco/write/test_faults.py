@@ -11,7 +11,6 @@ import pytest
 
 from comal.errors import (
     AccessDeniedError,
-    ComalError,
     ConflictError,
     InvalidInputError,
     InvalidMetadataError,
@@ -225,9 +224,15 @@ def batch(start: int, stop: int, kind: Any = None) -> Any:
 )
 def test_bad_batches(tmp_path: Path, batches: list[Any], text: str) -> None:
     tortilla = Tortilla.from_batches(batches, schema=batch(0, 1).schema)
-    with pytest.raises(InvalidInputError, match=text):
-        create(dataset(tortilla), tmp_path / "a.tacozip")
-    assert left(tmp_path) == []
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("a.tacozip", {}),
+        ("a", {}),
+        ("a.zip", {"split_size": 300}),
+    ]
+    for output, more in ways:
+        with pytest.raises(InvalidInputError, match=text):
+            create(dataset(tortilla), tmp_path / output, **more)
+        assert left(tmp_path) == []
 
 
 def test_batches_of_an_iterator_can_be_read_once(tmp_path: Path) -> None:
@@ -236,8 +241,8 @@ def test_batches_of_an_iterator_can_be_read_once(tmp_path: Path) -> None:
     assert len(Archive(path).leaves()) == 3
     with pytest.raises(InvalidInputError, match="already"):
         create(taco, tmp_path / "b.tacozip")
-    with pytest.raises(ComalError, match="batches"):
-        create(taco, tmp_path / "c")
+    with pytest.raises(InvalidInputError, match="cannot be grouped"):
+        create(taco, tmp_path / "c.zip", group_by="v")
 
 
 @pytest.mark.parametrize("part", ["sample", "meta", "table", "collection", "more"])

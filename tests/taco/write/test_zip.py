@@ -13,6 +13,7 @@ import time
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from comal.errors import ConflictError, InvalidInputError
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat, nested
@@ -239,6 +241,59 @@ def test_samples_tables_and_batches_give_the_same_bytes(tmp_path: Path) -> None:
         for name, tortilla in ways.items()
     }
     assert files["samples"] == files["table"] == files["batches"]
+
+
+def _stream(rows: int, at_once: int) -> tuple[Any, Tortilla]:
+    """A table with payloads of many sizes, and the same in batches."""
+    data = [b"x" * (n * 37 % 400) for n in range(rows)]
+    ids = [f"s{n}" for n in range(rows)]
+    table = pa.table({"id": ids, "path": pa.array(data, pa.binary()), "n": range(rows)})
+    schema = table.schema
+    return table, Tortilla.from_batches(lambda: iter(table.to_batches(at_once)), schema=schema)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 50, 1000])
+def test_batches_are_split_as_a_table_is(tmp_path: Path, at_once: int) -> None:
+    table, tortilla = _stream(100, at_once)
+    for name, source in (("table", Tortilla.from_table(table)), ("batches", tortilla)):
+        (tmp_path / name).mkdir()
+        create(dataset(source), tmp_path / name / "a.zip", split_size=4_000)
+    whole, parts = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.zip")}
+        for name in ("table", "batches")
+    )
+    assert len(parts) > 5
+    assert parts == whole
+    index = (tmp_path / "batches" / "__TACOCAT__").read_bytes()
+    assert index == (tmp_path / "table" / "__TACOCAT__").read_bytes()
+
+
+def test_batches_become_the_folder_that_a_table_becomes(tmp_path: Path) -> None:
+    table, tortilla = _stream(100, 7)
+    create(dataset(Tortilla.from_table(table)), tmp_path / "table")
+    create(dataset(tortilla), tmp_path / "batches")
+    whole, made = (
+        {
+            str(path.relative_to(tmp_path / name)): path.read_bytes()
+            for path in (tmp_path / name).rglob("*")
+            if path.is_file()
+        }
+        for name in ("table", "batches")
+    )
+    assert made == whole
+
+
+def test_parts_of_batches_are_all_there_or_none(tmp_path: Path) -> None:
+    table, _ = _stream(20, 5)
+    twice = [table.slice(0, 10), table.slice(5, 10)]
+    tortilla = Tortilla.from_batches(lambda: iter(twice), schema=table.schema)
+    with pytest.raises(InvalidInputError, match="stands twice"):
+        create(dataset(tortilla), tmp_path / "a.zip", split_size=1_000)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a_part0003.zip").write_bytes(b"mine")
+    with pytest.raises(ConflictError):
+        create(dataset(_stream(20, 5)[1]), tmp_path / "a.zip", split_size=1_000)
+    assert [path.name for path in tmp_path.iterdir()] == ["a_part0003.zip"]
 
 
 def test_files_bytes_and_large_payloads_side_by_side(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import rasterio
 import shapely
 
+from comal import tortilla
 from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
 from comal.tortilla import (
     RAI,
@@ -233,6 +234,20 @@ def test_layers_and_areas(tmp_path: Path) -> None:
     assert read(peer).column("rai:ele") == [105, None, None]
 
 
+def test_layers_of_nested_samples(tmp_path: Path) -> None:
+    samples = [Sample("roi", path=placed(tmp_path)), Sample("other", path=placed(tmp_path)[:1])]
+    rai = Enrichment({"elevation": layers(tmp_path)["elevation"]}, level=1)
+    made = create(samples, tmp_path / "a.tortilla", stac=True, rai=rai)
+    frame = tortilla.open(made)
+    assert "rai:elevation" not in frame.columns
+    assert frame.read("roi")["rai:elevation"].to_pylist() == [105, None, None]
+    assert frame.read("other")["rai:elevation"].to_pylist() == [105]
+    deeper = Enrichment({"elevation": layers(tmp_path)["elevation"]}, level=2)
+    with pytest.raises(InvalidInputError, match="nested so deep"):
+        create(samples, tmp_path / "b.tortilla", stac=True, rai=deeper)
+    assert "b.tortilla" not in listing(tmp_path)
+
+
 def test_footprints(tmp_path: Path) -> None:
     table = read(create(placed(tmp_path), tmp_path / "a.tortilla", stac=True)).table
     found = layers(tmp_path)
@@ -258,6 +273,7 @@ def test_enrichments_that_cannot_be(tmp_path: Path) -> None:
         ({"rasters": found, "admin": {5: []}}, "administrative level"),
         ({"rasters": found, "footprint": "country"}, "unknown footprint"),
         ({"rasters": found, "footprint": -5}, "unknown footprint"),
+        ({"rasters": found, "level": -1}, "no such level"),
     ):
         with pytest.raises(InvalidInputError, match=match):
             Enrichment(**arguments)

@@ -53,14 +53,17 @@ def _family(source: str, output: str | None) -> _Family | None:
             "comal convert x.tortilla y.tacozip --collection about.yaml",
             "a Tortilla, which says nothing of itself, into TACO 2.0",
         ),
+        (
+            "comal convert north.tortilla south.tortilla all.tacozip --collection about.yaml",
+            "several as one",
+        ),
         ("comal convert dem.tif dem.parquet", "a raster into RaQuet; the other way gives a COG"),
         ("comal convert tiles.pmtiles tiles/", "PMTiles, MBTiles or loose tiles into Tapalcatl"),
         ("comal convert tiles/ tiles.mbtiles", "and back"),
         ("comal convert dem.parquet dem-tiles/", "RaQuet drawn as PNG tiles"),
     ),
 )
-@click.argument("source", metavar="SRC")
-@click.argument("output", metavar="DST", required=False)
+@click.argument("paths", metavar="SRC... DST", nargs=-1, required=True)
 @click.option(
     "--dry-run", is_flag=True, help="Write nothing; report what a migration would change."
 )
@@ -91,8 +94,7 @@ def command(
     ctx: click.Context,
     style: options.Style,
     /,
-    source: str,
-    output: str | None,
+    paths: tuple[str, ...],
     *,
     overwrite: bool,
     dry_run: bool,
@@ -105,16 +107,21 @@ def command(
 ) -> None:
     """Write SRC in another container or format; what SRC is, its bytes decide.
 
-    DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder.
+    DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder. A dry run can
+    do without it when there is one SRC.
 
     A Tortilla or a TACO 1 becomes TACO 2.0, and what is not the same afterwards is reported. Of
-    one part of a set, the whole set is converted. Fields of the collection that SRC does not give
+    one part of a set, the whole set is converted; several SRC, or a pattern with '*', are
+    converted as one. Fields of the collection that SRC does not give
     are asked for. Exit code 1 means that a dry run found why SRC cannot be converted so.
     """
     migrating = {"children": children, "ids": ids, "rai": rai, "bands": bands}
+    sources = paths[:-1] or paths
+    output = paths[-1] if len(paths) > 1 else None
     if output is None and not dry_run:
         raise click.UsageError("Missing argument 'DST'.", ctx)
-    family = _family(source, output)
+    source = sources[0]
+    family = _family(source, output) if len(sources) == 1 else None
     if family is not None and output is not None:
         refuse(
             {"dry_run": dry_run, "pad": pad, **migrating, **collection},
@@ -124,7 +131,7 @@ def command(
         done({"source": source, "output": output, **summary}, style, f"{output}: written")
         return
     ok = samples.run(
-        source,
+        sources,
         output,
         style,
         overwrite=overwrite,

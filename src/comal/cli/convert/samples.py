@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ _READING: Mapping[type[BaseException], type[ComalError]] = {
 
 
 def run(
-    source: str,
+    sources: Sequence[str],
     output: str | None,
     style: options.Style,
     *,
@@ -45,8 +45,12 @@ def run(
     migrating: Mapping[str, Any],
     collection: Mapping[str, Any],
 ) -> bool:
-    """Convert `source`, and say so; False when a dry run found why it cannot be."""
-    kind = _kind(source)
+    """Convert one source, or several Tortillas, and say so.
+
+    False when a dry run found why it cannot be.
+    """
+    kind = _kind_of_all(sources)
+    source = sources[0]
     if kind not in _TORTILLAS:
         refuse({"dry_run": dry_run, **migrating}, kind)
     if kind not in _TORTILLAS | _PACKED:
@@ -58,7 +62,7 @@ def run(
             named["ids"] = _mapping(named["ids"])
         with working(f"converting {source}", style) as progress:
             report = migrate(
-                source,
+                source if len(sources) == 1 else list(sources),
                 output,
                 dry_run=dry_run,
                 pad=pad,
@@ -133,10 +137,39 @@ def _convert(kind: str, source: str, output: str, progress: Progress, *, overwri
         )
 
 
+def _refuse_raster(source: str) -> None:
+    """A manifest may be a Parquet file of any kind, but not one of tiles."""
+    try:
+        name = sniff(source).format.name
+    except NotThisFormatError:
+        return
+    if name == "raquet":
+        raise InvalidInputError(
+            "RaQuet does not become what the name of the target says",
+            where=source,
+            expected="*.tif for a COG, or a folder (no suffix) for PNG tiles",
+            hint="'comal raquet export' writes PNG, and parts of a file",
+        )
+
+
+def _kind_of_all(sources: Sequence[str]) -> str:
+    kinds = {_kind(source) for source in sources}
+    if len(sources) == 1 or kinds <= _TORTILLAS:
+        return min(kinds)
+    raise InvalidInputError(
+        "several sources become one only where all are Tortilla or TACO 1",
+        found=", ".join(sorted(kinds)),
+        hint="'comal taco concat' joins several data sets of TACO 2.0",
+    )
+
+
 def _kind(source: str) -> str:
     """The container of a TACO data set, a Tortilla, a plain folder of rasters, or a manifest."""
     path = Path(source)
+    if "*" in path.name and not path.exists():
+        return "tortilla"
     if path.suffix.lower() in _MANIFESTS and path.is_file():
+        _refuse_raster(source)
         return "manifest"
     try:
         found = sniff(source)

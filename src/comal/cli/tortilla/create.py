@@ -51,6 +51,12 @@ from comal.tortilla import Enrichment, pack_folder
     metavar="N=AREAS",
     help="Name of the area as rai:adminN, from GeoJSON or GeoParquet; repeatable.",
 )
+@click.option(
+    "--rai-level",
+    type=click.IntRange(0),
+    default=0,
+    help="Items that get these columns: 0 the outermost, 1 those nested in them, ...",
+)
 @click.option("--peer-names", is_flag=True, help="Write rai:ele for rai:elevation.")
 @cut_options
 @options.overwrite
@@ -66,6 +72,7 @@ def command(
     admin: tuple[str, ...],
     *,
     no_stac: bool,
+    rai_level: int,
     peer_names: bool,
     overwrite: bool,
     **cut: Any,
@@ -77,7 +84,7 @@ def command(
     """
     rasters = dict(_pair(text, "--layer") for text in layer)
     areas = {_level(name): path for name, path in (_pair(text, "--admin") for text in admin)}
-    rai = Enrichment(rasters, areas) if rasters or areas else None
+    rai = Enrichment(rasters, areas, level=rai_level) if rasters or areas else None
     with working(f"packing {directory}", style) as progress:
         made = pack_folder(
             directory,

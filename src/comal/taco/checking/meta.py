@@ -108,7 +108,7 @@ def _check_group(
         start, stop = int(group.starts[n]), int(group.stops[n])
         place = f"{above.place(int(group.folders[n]))}: {spec.META}"
         with findings.guard("taco-meta", place):
-            local = _read(subject, piece)
+            local = read_local(subject, piece, place)
             rows = group.children[start:stop]
             part = expected.slice(start, stop - start)
             _compare(local, part, rows, below, truth, place, findings)
@@ -131,10 +131,11 @@ def _fetch(
             return list(subject.source.fetch(wanted))
         except ShortReadError:
             return [None] * len(wanted)  # entries beyond the file have been reported
-    return [_fetch_file(subject, above, row, findings) for row in group.folders.tolist()]
+    return [fetch_file(subject, above, row, findings) for row in group.folders.tolist()]
 
 
-def _fetch_file(subject: Subject, above: Rows, row: int, findings: Findings) -> Piece | None:
+def fetch_file(subject: Subject, above: Rows, row: int, findings: Findings) -> Piece | None:
+    """The local metadata of one row of a folder; None where it was reported instead."""
     folder = f"{spec.DATA}{above.paths[row].as_py()}"
     place = f"{above.place(row)}: {spec.META}"
     for name in (spec.META, spec.META_OLD):
@@ -151,8 +152,9 @@ def _fetch_file(subject: Subject, above: Rows, row: int, findings: Findings) -> 
     return None
 
 
-def _read(subject: Subject, piece: Piece) -> Any:
-    span = ByteRange(piece.offset, len(piece.data))
+def read_local(subject: Subject, piece: Piece, where: str) -> Any:
+    """The rows of local metadata that has been fetched."""
+    span = ByteRange(piece.offset, len(piece.data), where)
     footer = run(footer_plan(span, [piece], subject.limits), subject.source.fetch)
     return ParquetTable(subject.source, footer, known=[piece], limits=subject.limits).read()
 

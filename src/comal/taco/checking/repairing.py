@@ -31,6 +31,7 @@ from comal.storage import Source, StorageConfig, open_source, targets
 from comal.taco import spec
 from comal.taco.checking import tree
 from comal.taco.checking.codes import new_findings
+from comal.taco.checking.rebuilding import rebuild_tables
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.run import open_subject
 from comal.taco.checking.spans import EntrySpans, true_spans
@@ -66,6 +67,8 @@ _FATAL = frozenset(
     }
 )
 """What cannot be mended, because nothing tells what would be right."""
+_TABLES = frozenset({"taco-table", "taco-level-missing"})
+"""What may be mended out of local metadata."""
 
 
 def repair(
@@ -81,8 +84,10 @@ def repair(
     """Write a copy of a ZIP or FOLDER whose metadata is right.
 
     Rows, ids, types and values are those of the level tables; parents are those of the paths where
-    the two disagree; spans are those of the entries of these names. Level tables, local metadata,
-    TACO_HEADER, counts and ``taco:field_schema`` are written anew. The input is never changed.
+    the two disagree; spans are those of the entries of these names. A table of level 1 or deeper
+    that is missing or unreadable is put together from the local metadata of the FOLDERs above it
+    (6.2). Level tables, local metadata, TACO_HEADER, counts and ``taco:field_schema`` are written
+    anew. The input is never changed.
 
     Parameters
     ----------
@@ -107,7 +112,8 @@ def repair(
     Raises
     ------
     InvalidMetadataError
-        Something that nothing else tells: a level table or the directory is unreadable, a sample
+        Something that nothing else tells: the table of level 0 or the directory is unreadable, or
+        a deeper table together with the local metadata that could stand in for it, a sample
         has no entry, or the bytes of one do not match their checksum, which is named. Nothing is
         left behind.
     UnsafeContentError, InvalidInputError
@@ -147,10 +153,11 @@ def _refuse_input(source: Source, target: Path) -> None:
 
 def _levels(subject: Subject, findings: Findings) -> Levels:
     """The dataset with parents and payloads as they really are."""
+    mended = rebuild_tables(subject) if subject.tables and subject.tables[0] else frozenset()
     loaded = [load(subject, depth, [], findings) for depth in range(len(subject.tables))]
     rows = first_of(loaded)
     tree.link(rows, findings, complete=len(rows) == len(loaded))
-    _refuse(findings, _FATAL, subject)
+    _refuse(findings, subject, mended)
     if not rows or len(rows) < len(loaded):
         raise _hopeless(subject, findings.report(subject.where, None, "repair").problems)
     payloads = _payloads(subject, rows)
@@ -196,9 +203,14 @@ def _metadata(subject: Subject, depth: int) -> Any:
     return table.read([*first, *(name for name in fields if name not in first)])
 
 
-def _refuse(findings: Findings, codes: frozenset[str], subject: Subject) -> None:
+def _refuse(findings: Findings, subject: Subject, mended: frozenset[str]) -> None:
     report = findings.report(subject.where, None, "repair")
-    fatal = [problem for problem in report.problems if problem.code in codes]
+    fatal = [
+        problem
+        for problem in report.problems
+        if problem.code in _FATAL
+        and not (problem.code in _TABLES and problem.place.partition(":")[0] in mended)
+    ]
     if fatal:
         raise _hopeless(subject, fatal)
 

@@ -322,14 +322,15 @@ def _walk(root: str) -> tuple[Any, list[str], bool]:
             prefix = left.pop()
             with os.scandir(root + prefix) as entries:
                 for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
+                    if entry.is_file(follow_symlinks=False):
+                        found.append(prefix + entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
                         left.append(f"{prefix}{entry.name}/")
-                        continue
-                    if not entry.is_file(follow_symlinks=False):
+                    else:
                         plain = False
-                    if entry.is_symlink():
-                        links.append(prefix + entry.name)
-                    found.append(prefix + entry.name)
+                        found.append(prefix + entry.name)
+                        if entry.is_symlink():
+                            links.append(prefix + entry.name)
     try:
         names = pa.array(found, pa.string())
     except UnicodeEncodeError:  # bytes that are no UTF-8, which no id can be

@@ -159,6 +159,9 @@ class Tortilla:
     ) -> Self:
         """FILE samples that come in batches and are written as they come.
 
+        `create` writes them to a ZIP, a FOLDER or, with `split_size`, several ZIPs; it cannot group
+        them.
+
         Parameters
         ----------
         batches

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Self, SupportsIndex, TypeGuard, overload
+from typing import Any, Self, SupportsIndex, overload
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from comal.errors import (
     InvalidInputError,
@@ -19,7 +16,7 @@ from comal.errors import (
     shown,
 )
 from comal.frames import html
-from comal.frames.rows import IdIndex, Rows
+from comal.frames.named import NamedRows, is_position
 from comal.names import illegal
 from comal.storage import RangeFile
 from comal.taco import spec
@@ -32,11 +29,9 @@ Key = SupportsIndex | str
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII).fullmatch
 """Paths of which `names.illegal` need not be asked, part by part and character by character."""
-_SCANS = 4
-"""Look-ups by id that scan the column before an index of it is built."""
 
 
-class TacoDataFrame(Rows):
+class TacoDataFrame(NamedRows):
     """Rows of a dataset as an Arrow table that can be navigated.
 
     A FILE row leads to a GDAL path or its bytes, a FOLDER row to a frame of its children, which
@@ -53,7 +48,6 @@ class TacoDataFrame(Rows):
         self._table = table
         self._home = home
         self._rules = tuple(rules)
-        self._lookups = 0
         if spec.ID in table.column_names and pa.types.is_string(table.schema.field(spec.ID).type):
             check_ids(table.column(spec.ID), "data")
 
@@ -188,7 +182,7 @@ class TacoDataFrame(Rows):
     def _keys(self, key: Any) -> tuple[list[Key], bool]:
         if key is None:
             return list(range(len(self))), False
-        if isinstance(key, str) or _is_position(key):
+        if isinstance(key, str) or is_position(key):
             return [key], True
         return list(key), False
 
@@ -207,47 +201,9 @@ class TacoDataFrame(Rows):
 
     # -- one row -----------------------------------------------------------------------------------
 
-    def _row(self, key: Key) -> int:
-        if isinstance(key, str):
-            return self._row_of_id(key)
-        # Whether any object is a position costs several times what reading a row does.
-        if type(key) is not int and not _is_position(key):
-            raise InvalidInputError("a row is named by position or id", found=type(key).__name__)
-        row = operator.index(key)
-        count = self._count
-        if not -count <= row < count:
-            raise NotInContainerError(
-                "no such row",
-                found=row,
-                expected=f"{-count} to {count - 1}" if count else "no rows",
-            )
-        return row % count
-
-    def _row_of_id(self, name: str) -> int:
-        column = self._column(spec.ID)
-        if self._lookups < _SCANS:
-            self._lookups += 1
-            rows = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(column, name), False)))
-        else:
-            rows = self._ids.find(name)
-        if len(rows) == 1:
-            return int(rows[0])
-        if len(rows) > 1:
-            raise InvalidInputError(
-                f"{len(rows)} rows have the id {shown(name)}",
-                found="rows " + ", ".join(str(row) for row in rows[:5]),
-                hint="read them by position",
-            )
-        some = ", ".join(shown(value) for value in column.slice(0, 5).to_pylist())
-        raise NotInContainerError(f"no row has the id {shown(name)}", expected=f"{some}, ...")
-
-    @cached_property
-    def _ids(self) -> IdIndex:
-        return IdIndex(self._column(spec.ID))
-
-    @cached_property
-    def _count(self) -> int:
-        return len(self)
+    @property
+    def _names(self) -> Any:
+        return self._column(spec.ID)
 
     @cached_property
     def _by_name(self) -> dict[str, Any]:
@@ -345,12 +301,3 @@ class TacoDataFrame(Rows):
 
     def _repr_html_(self) -> str:
         return html.table(self.head(10).to_arrow(), self.shape)
-
-
-def _is_position(key: object) -> TypeGuard[SupportsIndex]:
-    """Whether `key` is one whole number, of Python or NumPy; arrays have `__index__` too."""
-    return (
-        isinstance(key, SupportsIndex)
-        and not isinstance(key, bool)
-        and not isinstance(key, Iterable)
-    )

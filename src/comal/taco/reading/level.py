@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidMetadataError, UnsafeContentError, shown
 from comal.names import bad_names
 from comal.table import ParquetTable
+from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading import lineage
 from comal.taco.reading.lineage import ChildIndex, Int64s, RowIndex, broken
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from comal.taco.reading.container import Container
 
 _CACHED_GROUPS = 4
+_CHUNK = 4_096
+"""Rows of a chunk on average under which the chunks of a column are joined."""
 _HELD_BYTES = 320 << 20
 """What a local level keeps of its columns between queries."""
 
@@ -208,14 +211,14 @@ class Level:
     def paths(self) -> Any:
         """The path of each row below DATA/ as an Arrow array, without a slash at the end."""
         if self.index == 0:
-            return lineage.joined(self.column(spec.ID))
+            return one_array(self.column(spec.ID))
         if spec.RELATIVE_PATH in self.stored:
-            column = lineage.joined(self.column(spec.RELATIVE_PATH))
+            column = one_array(self.column(spec.RELATIVE_PATH))
             if column.null_count:
                 raise broken(self, f"{spec.RELATIVE_PATH} is null", lineage.first_null(column))
             return pc.utf8_rtrim(column, "/")
         parents = self.above.paths().take(pa.array(self.parents))
-        return pc.binary_join_element_wise(parents, lineage.joined(self.column(spec.ID)), "/")
+        return pc.binary_join_element_wise(parents, one_array(self.column(spec.ID)), "/")
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -310,8 +313,9 @@ class Level:
             found |= zip(missing, columns, strict=True)
             if sum(column.nbytes for column in found.values()) <= _HELD_BYTES:
                 for place, name in enumerate(missing):
-                    # Many small chunks cost every query more than joining them costs once.
-                    columns[place] = found[name] = lineage.joined(columns[place])
+                    if len(columns[place]) < _CHUNK * columns[place].num_chunks:
+                        # Many small chunks cost every query more than joining them costs once.
+                        columns[place] = found[name] = one_array(columns[place])
                 self._columns |= zip(missing, columns, strict=True)
         return pa.table([found[name] for name in names], names=list(names))
 

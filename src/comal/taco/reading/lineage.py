@@ -194,15 +194,6 @@ class ChildIndex:
 # -- columns ---------------------------------------------------------------------------------------
 
 
-def joined(column: Any) -> Any:
-    """A column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def first_null(column: Any) -> int:
     """The row of the first null."""
     row: int = pc.index(pc.is_null(column), pa.scalar(value=True)).as_py()

@@ -23,8 +23,9 @@ from comal.taco.verbosity import LOGGER
 from comal.taco.writing import parts
 from comal.taco.writing.folderwrite import write_folder
 from comal.taco.writing.stored import field_schema, settings
+from comal.taco.writing.streamwrite import write_stream, write_stream_parts
 from comal.taco.writing.tacocat import create_tacocat
-from comal.taco.writing.zipwrite import write_zip, write_zip_stream
+from comal.taco.writing.zipwrite import write_zip
 
 ZIP_SUFFIXES = frozenset({".zip", ".tacozip"})
 
@@ -108,6 +109,9 @@ def create(
         return [target]
     if kind != "zip":
         raise InvalidInputError("only ZIP archives can be split or grouped", found=kind)
+    if taco.tortilla.stream is not None and group_by is None:
+        assert split_size is not None
+        return _create_stream_parts(taco, target, split_size, how, consolidate, parquet)
     pieces = parts.plan(levels_of(taco), target, split_size=split_size, group_by=group_by)
     return _create_parts(taco, pieces, how, consolidate=consolidate, parquet=parquet)
 
@@ -130,7 +134,7 @@ def levels_of(taco: Taco) -> Levels:
     """The columns of a dataset; those of a stream of batches are not known before it is written."""
     if taco.tortilla.stream is not None:
         raise InvalidInputError(
-            "samples that come in batches can only be written to one ZIP archive",
+            "samples that come in batches cannot be grouped",
             hint="make a table of them: Tortilla.from_table",
         )
     levels = taco.tortilla.levels()
@@ -141,7 +145,7 @@ def levels_of(taco: Taco) -> Levels:
 def write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     """Write one container."""
     if taco.tortilla.stream is not None:
-        _write_stream(taco, target, kind, how)
+        write_stream(taco, target, kind, how)
     else:
         levels = levels_of(taco)
         write_levels(levels, document_of(taco, levels, spans=kind == "zip"), target, kind, how)
@@ -194,25 +198,6 @@ def document_of(
     }
 
 
-def _write_stream(taco: Taco, target: Path, kind: str, how: Writing) -> None:
-    batches = taco.tortilla.stream
-    assert batches is not None
-    if kind != "zip":
-        levels_of(taco)  # says that it needs a ZIP
-
-    def document(shape: Sequence[int], extent: dict[str, Any] | None) -> dict[str, Any]:
-        pit = spec.PITSchema(shape[0], spec.FILE, {}, tuple(shape))
-        return {
-            **taco.export_metadata(),
-            "extent": taco.extent or extent,
-            spec.PIT_SCHEMA: pit.to_dict(),
-            spec.FIELD_SCHEMA: field_schema([batches.schema], with_spans=True),
-        }
-
-    with targets.new_file(target, how.overwrite) as file:
-        write_zip_stream(file, batches, document, how.parquet, progress=how.progress)
-
-
 def refuse_source_as_target(levels: Levels, target: Path) -> None:
     """Refuse a target that one of the payloads would be read from, or that holds one."""
     try:
@@ -261,6 +246,27 @@ def _create_parts(
             write_levels(levels_part, document, piece.path, "zip", how)
             made.append(piece.path)
             LOGGER.info("wrote %s (%d samples)", piece.path, len(piece.roots))
+        if consolidate:
+            made += create_tacocat(list(made), folder, overwrite=how.overwrite, **parquet)
+    return made
+
+
+def _create_stream_parts(
+    taco: Taco,
+    target: Path,
+    split_size: int | str,
+    how: Writing,
+    consolidate: bool,  # noqa: FBT001 - by `create` alone
+    parquet: Mapping[str, Any],
+) -> list[Path]:
+    """As `_create_parts`; how many there will be is not known before they are written."""
+    made: list[Path] = []
+    folder = target.absolute().parent
+    joined = [folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT] if consolidate else []
+    kept = parts.existing_parts(target)
+    parts.refuse_existing([*kept, *joined], overwrite=how.overwrite)
+    with parts.removed_on_failure(made, kept):
+        write_stream_parts(taco, target, split_size, how, made)
         if consolidate:
             made += create_tacocat(list(made), folder, overwrite=how.overwrite, **parquet)
     return made

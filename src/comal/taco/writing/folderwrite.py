@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,14 +41,13 @@ def write_folder(
     """Write a dataset below `root`, an empty folder; COLLECTION.json comes last."""
     paths = relative_paths(levels)
     data = root / "DATA"
+    new_parts(root)
     with _writing(root):
-        data.mkdir()
-        (root / "METADATA").mkdir()
         for level, path in zip(levels, paths, strict=True):
             for name in path.filter(level.folders).to_pylist():
                 os.mkdir(f"{data}/{name}")  # noqa: PTH102 - one string per folder, no Path
     files = leaves(levels, paths)
-    _copy_all(data, files.paths, files.payloads, progress)
+    copy_leaves(root, files.paths, files.payloads, progress)
     for depth in range(len(levels) - 1):
         for rows, contents in meta_files(levels, depth, None, executor):
             names = [f"{data}/{name}{spec.META}" for name in paths[depth].take(rows).to_pylist()]
@@ -57,12 +56,28 @@ def write_folder(
     for depth, level in enumerate(levels):
         with _writing(root), (root / spec.level_path(depth)).open("xb") as file:
             write_level(level, None, paths[depth], file, parquet)
+    finish_folder(root, document, paths, progress)
+
+
+def new_parts(root: Path) -> None:
+    """Make the folders for data and metadata below `root`."""
+    with _writing(root):
+        (root / "DATA").mkdir()
+        (root / "METADATA").mkdir()
+
+
+def finish_folder(
+    root: Path, document: dict[str, Any], paths: Sequence[Any], progress: Progress
+) -> None:
+    """Write COLLECTION.json and compare the folder with the paths of its rows, level by level."""
     _write_new(str(root / spec.COLLECTION), strictjson.dumps(document))
     progress(0, None, "verify")
     check_folder(root, document, paths)
 
 
-def _copy_all(data: Path, paths: Any, payloads: Payloads, progress: Progress) -> None:
+def copy_leaves(root: Path, paths: Any, payloads: Payloads, progress: Progress) -> None:
+    """Write payloads to paths below DATA/, an Arrow array of texts."""
+    data = root / "DATA"
     sizes = payloads.sizes()
     done = 0
     with ThreadPoolExecutor(_WORKERS) as pool:

@@ -21,7 +21,7 @@ from comal.taco.model.levels import Levels, flat, select
 from comal.taco.model.sources import Rows
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
-_ENTRY_BYTES = 200
+ENTRY_BYTES = 200
 """About what an entry costs besides its payload: two headers, two names, a row."""
 _KEY_MAX = 120
 
@@ -54,19 +54,23 @@ def plan(
     else:
         fields = [group_by] if isinstance(group_by, str) else list(group_by)
         groups = _groups(levels[0].table, fields)
-    stem, suffix = target.stem, target.suffix or ".tacozip"
     limit = None if split_size is None else parse_size(split_size, "split_size is no size")
     weights = None if limit is None else root_bytes(levels)
     found: list[Part] = []
     for key, rows in groups:
-        named = f"{stem}_{key}" if key else stem
         if limit is None or weights is None:
-            found.append(Part(target.with_name(f"{named}{suffix}"), rows))
+            found.append(Part(part_path(target, key), rows))
             continue
         for number, chunk in enumerate(_cut(rows, weights[rows], limit), start=1):
-            name = f"{named}_part{number:04d}{suffix}"
-            found.append(Part(target.with_name(name), chunk))
+            found.append(Part(part_path(target, key, number), chunk))
     return found
+
+
+def part_path(target: Path, key: str = "", number: int | None = None) -> Path:
+    """The archive of a group, of a part by its number, or of a part of a group."""
+    named = f"{target.stem}_{key}" if key else target.stem
+    end = "" if number is None else f"_part{number:04d}"
+    return target.with_name(f"{named}{end}{target.suffix or '.tacozip'}")
 
 
 def root_bytes(levels: Levels) -> Rows:
@@ -74,7 +78,7 @@ def root_bytes(levels: Levels) -> Rows:
     below: Rows | None = None
     for depth in reversed(range(len(levels))):
         level = levels[depth]
-        own = np.where(level.folders, 0, level.payloads.sizes()) + _ENTRY_BYTES
+        own = np.where(level.folders, 0, level.payloads.sizes()) + ENTRY_BYTES
         if below is not None:
             np.add.at(own, levels[depth + 1].parent, below)
         below = own
@@ -134,6 +138,16 @@ def levels_of_part(levels: Levels, part: Part) -> Levels:
     if len(part.roots) == levels[0].rows:
         return levels
     return select(levels, part.roots)
+
+
+def existing_parts(target: Path) -> list[Path]:
+    """Archives that are there and have the name of a part."""
+    folder = target.absolute().parent
+    name = re.compile(
+        re.escape(target.stem) + r"_part\d{4,}" + re.escape(target.suffix or ".tacozip")
+    )
+    found = folder.iterdir() if folder.is_dir() else ()
+    return [target.with_name(path.name) for path in found if name.fullmatch(path.name)]
 
 
 def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:

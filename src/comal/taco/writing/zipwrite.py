@@ -7,7 +7,7 @@ fetches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -34,7 +34,6 @@ from comal.taco.model.levels import (
     relative_paths,
 )
 from comal.taco.model.sources import LocalFiles, Payloads
-from comal.taco.model.tables import Batches
 from comal.taco.writing.stored import (
     Spans,
     internal_columns,
@@ -186,20 +185,34 @@ def _add_meta(
 
 def write_zip_stream(
     file: TargetFile,
-    batches: Batches,
+    batches: Iterable[tuple[Any, Payloads]],
+    schema: Any,
     document: Document,
     parquet: ParquetSettings,
     *,
     progress: Progress,
-) -> None:
-    """Write samples that come in batches; only their ids and spans are kept."""
+) -> Any:
+    """Write samples that come in batches; only their ids and spans are kept.
+
+    Parameters
+    ----------
+    batches
+        Metadata table and payloads of each.
+    schema
+        Arrow schema of the metadata tables.
+
+    Returns
+    -------
+    pyarrow.ChunkedArray
+        All ids.
+    """
     builder = ZipBuilder(file, progress)
     spool = file.spool()
     coverage = Coverage()
     ids: list[Any] = []
     spans: list[Spans] = []
     count = 0
-    with table_writer(spool, stored_schema(batches.schema, with_spans=True), parquet) as writer:
+    with table_writer(spool, stored_schema(schema, with_spans=True), parquet) as writer:
         for table, payloads in batches:
             column = flat(table.column(spec.ID))
             check_names(column)
@@ -224,3 +237,4 @@ def write_zip_stream(
         np.concatenate([span.size for span in spans]),
     )
     check_archive(file.path, slots, [all_ids], [whole])
+    return all_ids

@@ -11,6 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.table.columns import (
+    numbers_column,
+    numbers_of,
+    one_array,
+    rows_where,
+    texts_column,
+)
 from comal.tortilla import spec
 from comal.tortilla.reading.home import Address, Home, Nested
 from comal.tortilla.reading.joining import joined
@@ -53,20 +60,20 @@ async def descend_async(descent: Descent[T], home: Home) -> T:
 
 def nested_rows(table: Any) -> Ints:
     """Numbers of the rows that are files of this format themselves."""
-    return np.flatnonzero(np.asarray(pc.equal(table[spec.FILE_FORMAT], spec.TORTILLA)))
+    return rows_where(pc.equal(table[spec.FILE_FORMAT], texts_column([spec.TORTILLA])[0]))
 
 
 def parts_of(table: Any) -> Ints:
     """For each row the position of the file that holds it."""
     if spec.PART not in table.column_names:
         return np.zeros(table.num_rows, np.int64)
-    return np.asarray(table[spec.PART].to_numpy(), np.int64)
+    return numbers_of(one_array(pc.cast(table[spec.PART], pa.int64())))
 
 
 def addresses_of(table: Any, rows: Ints) -> list[Address]:
     """Where the bytes of some rows lie."""
     names = [name for name in (spec.PART, spec.OFFSET, spec.LENGTH) if name in table.column_names]
-    chosen = table.select(names).take(pa.array(rows))
+    chosen = table.select(names).take(numbers_column(rows))
     spans = (chosen[name].to_pylist() for name in (spec.OFFSET, spec.LENGTH))
     return list(map(Address, parts_of(chosen).tolist(), *spans))
 
@@ -105,7 +112,7 @@ def flattening(
     """
     table = _chosen(table, columns)
     if spec.PATH not in table.column_names:
-        table = table.append_column(spec.PATH, pc.fill_null(table[spec.ID], ""))
+        table = table.append_column(spec.PATH, pc.coalesce(table[spec.ID], texts_column([""])[0]))
     levels = [_Level(table, np.zeros(table.num_rows, np.int64), nested_rows(table))]
     where = home.where(0)
     while len(levels[-1].nested):
@@ -119,13 +126,16 @@ def flattening(
         return levels[0].table
     leaves = [_leaf_rows(level) for level in levels]
     everything = joined(
-        [level.table.take(pa.array(rows)) for level, rows in zip(levels, leaves, strict=True)],
+        [
+            level.table.take(numbers_column(rows))
+            for level, rows in zip(levels, leaves, strict=True)
+        ],
         where,
     )
     places = np.concatenate(
         [starts[rows] for starts, rows in zip(_places(levels), leaves, strict=True)]
     )
-    return everything.take(pa.array(np.argsort(places, kind="stable")))
+    return everything.take(numbers_column(np.argsort(places, kind="stable")))
 
 
 def _chosen(table: Any, columns: Sequence[str] | None) -> Any:
@@ -158,12 +168,12 @@ def _level(
     if len(tables) < len(children):
         sizes = np.array([one.num_rows for one in tables], np.int64)
         which = np.array([distinct[address] for address in addresses], np.int64)
-        table = table.take(pa.array(_runs((np.cumsum(sizes) - sizes)[which], counts)))
-    paths = above.table[spec.PATH].take(pa.array(parents))
-    ids = pc.fill_null(table[spec.ID], "")
+        table = table.take(numbers_column(_runs((np.cumsum(sizes) - sizes)[which], counts)))
+    paths = above.table[spec.PATH].take(numbers_column(parents))
+    ids = pc.coalesce(table[spec.ID], texts_column([""])[0])
     table = table.append_column(spec.PATH, pc.binary_join_element_wise(paths, ids, "/"))
     if spec.PART in above.table.column_names:
-        parts = above.table[spec.PART].take(pa.array(parents))
+        parts = above.table[spec.PART].take(numbers_column(parents))
         table = table.append_column(spec.PART, parts)
     return _Level(table, parents, nested_rows(table))
 

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.frames import html
-from comal.frames.rows import IdIndex, Rows
+from comal.frames.named import NamedRows
 from comal.plan import Piece
 from comal.storage import RangeFile, vsi
+from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import (
     Below,
@@ -31,13 +32,11 @@ from comal.tortilla.reading.leaves import Leaf, leaf_file, read_leaves, read_lea
 
 Key = int | str
 
-_SCANS = 4
-"""Look-ups by id that scan the column before an index of it is built."""
 _WALKED = 256
 """Rows that are walked at once; their nested files are opened together."""
 
 
-class TortillaFrame(Rows):
+class TortillaFrame(NamedRows):
     """Items of a Tortilla or a TACO v1 as an Arrow table that can be navigated.
 
     Columns are those of the footer, with the names and types of the specification; offsets count
@@ -60,7 +59,6 @@ class TortillaFrame(Rows):
         self._home = home
         self._depth = depth
         self._kept = tuple(kept)
-        self._lookups = 0
 
     def _with(self, table: Any) -> Self:
         return type(self)(table, self._home, depth=self._depth, kept=self._kept)
@@ -102,7 +100,7 @@ class TortillaFrame(Rows):
         if spec.PART not in table.column_names:
             return pa.nulls(table.num_rows, pa.string())
         spans = [pc.cast(table[name], pa.string()) for name in (spec.OFFSET, spec.LENGTH)]
-        prefixes = pa.array(paths, pa.string()).take(table[spec.PART].combine_chunks())
+        prefixes = texts_column(paths).take(table[spec.PART].combine_chunks())
         span = pc.binary_join_element_wise(*spans, "_")
         tail = pc.binary_join_element_wise(",", prefixes, "")
         return pc.binary_join_element_wise("/vsisubfile/", span, tail, "")
@@ -122,7 +120,7 @@ class TortillaFrame(Rows):
             start, stop, step = key.indices(len(self))
             if step == 1:
                 return self._with(self._table.slice(start, max(0, stop - start)))
-            return self._with(self._table.take(pa.array(range(start, stop, step), pa.int64())))
+            return self._with(self._table.take(numbers_column(np.arange(start, stop, step))))
         if isinstance(key, list):
             return self.select(key)
         if key == spec.SUBFILE:
@@ -308,7 +306,7 @@ class TortillaFrame(Rows):
 
     def _leaves_at(self, rows: Any) -> list[Leaf]:
         chosen = np.asarray(rows, np.int64)
-        formats = self._table[spec.FILE_FORMAT].take(pa.array(chosen)).to_pylist()
+        formats = self._table[spec.FILE_FORMAT].take(numbers_column(chosen)).to_pylist()
         addresses = addresses_of(self._table, chosen)
         return [
             Leaf(one.part, one.offset, one.size, kind)
@@ -326,51 +324,14 @@ class TortillaFrame(Rows):
 
     # -- one row -----------------------------------------------------------------------------------
 
-    def _row(self, key: Key) -> int:
-        if isinstance(key, str):
-            return self._row_of_id(key)
-        if isinstance(key, bool | np.bool_) or not isinstance(key, int | np.integer):
-            raise InvalidInputError("a row is named by position or id", found=type(key).__name__)
-        row, count = int(key), len(self)
-        if not -count <= row < count:
-            raise NotInContainerError(
-                "no such row",
-                found=row,
-                expected=f"{-count} to {count - 1}" if count else "no rows",
-            )
-        return row % count
-
-    def _row_of_id(self, name: str) -> int:
-        rows = self._rows_of(name)
-        if len(rows) == 1:
-            return int(rows[0])
-        if len(rows) > 1:
-            raise InvalidInputError(
-                f"{len(rows)} rows have the id {shown(name)}",
-                found="rows " + ", ".join(str(row) for row in rows[:5]),
-                hint="read them by position",
-            )
-        some = ", ".join(shown(value) for value in self._names.slice(0, 5).to_pylist())
-        raise NotInContainerError(f"no row has the id {shown(name)}", expected=f"{some}, ...")
-
     def _has(self, name: str) -> bool:
         return len(self._rows_of(name)) > 0
-
-    def _rows_of(self, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        if self._lookups < _SCANS:
-            self._lookups += 1
-            return np.flatnonzero(np.asarray(pc.fill_null(pc.equal(self._names, name), False)))
-        return self._ids.find(name)
 
     @property
     def _names(self) -> Any:
         """What a row is called: its path where levels are mixed, else its id."""
         mixed = spec.PATH in self._table.column_names
         return self._table[spec.PATH if mixed else spec.ID]
-
-    @cached_property
-    def _ids(self) -> IdIndex:
-        return IdIndex(self._names)
 
     def _format(self, row: int) -> str:
         return str(self._table[spec.FILE_FORMAT][row].as_py())

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError
+from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.reading import spans
 from comal.tortilla.warning import TortillaWarning
@@ -54,8 +55,8 @@ def items_of(stored: Any, opened: Opened, where: str, *, typed: bool = True) -> 
     core = {
         spec.ID: _text(table[spec.ID]),
         spec.FILE_FORMAT: _text(table[spec.FILE_FORMAT]),
-        spec.OFFSET: pa.chunked_array([pa.array(offsets + opened.base)]),
-        spec.LENGTH: pa.chunked_array([pa.array(lengths)]),
+        spec.OFFSET: pa.chunked_array([numbers_column(offsets + opened.base)]),
+        spec.LENGTH: pa.chunked_array([numbers_column(lengths)]),
     }
     others = {name: table[name] for name in table.column_names if name not in core}
     if typed:
@@ -67,7 +68,7 @@ def with_format(stored: Any, header: Header) -> Any:
     """The table with a format for each item; before 0.3 one stood in the header for all."""
     if header.driver is None or spec.FILE_FORMAT in stored.column_names:
         return stored
-    formats = pa.array(np.repeat(np.array([header.driver], object), stored.num_rows), pa.string())
+    formats = texts_column([header.driver]).take(numbers_column(np.zeros(stored.num_rows, int)))
     return stored.append_column(spec.FILE_FORMAT, formats)
 
 

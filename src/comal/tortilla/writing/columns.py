@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +15,7 @@ from comal import names as name_rules
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.table import plain_table
+from comal.table.columns import one_array, rows_where, texts_column, values_column
 from comal.tortilla import spec
 from comal.tortilla.writing.seconds import check_times, seconds
 
@@ -66,8 +66,10 @@ def column(name: str, values: Sequence[Any], who: Ids) -> Any:
     try:
         if wanted is None or pa.types.is_list(wanted) or pa.types.is_integer(wanted):
             # A cast checks; a type that is given at once would cut 1.5 to 1.
-            found = pa.array(values)
+            found = values_column(values)
             return found if wanted is None else pc.cast(found, wanted)
+        if set(map(type, values)) <= {str, type(None)} and pa.types.is_string(wanted):
+            return texts_column(values)
         return pa.array(values, wanted)
     except _FAULTS as error:
         row = _first_bad(values, wanted)
@@ -142,7 +144,7 @@ def check_values(table: Any, where: str) -> None:
     """Refuse splits, shapes, geotransforms and times that the specification does not allow."""
     present = set(table.column_names)
     if spec.DATA_SPLIT in present:
-        known = pc.is_in(table[spec.DATA_SPLIT], value_set=pa.array([*spec.SPLITS, None]))
+        known = pc.is_in(table[spec.DATA_SPLIT], value_set=texts_column([*spec.SPLITS, None]))
         _refuse(table, spec.DATA_SPLIT, pc.invert(known), ", ".join(spec.SPLITS), where)
     for name, length in _LENGTHS.items():
         if name in present:
@@ -152,9 +154,10 @@ def check_values(table: Any, where: str) -> None:
 
 
 def _refuse(table: Any, name: str, wrong: Any, expected: str, where: str) -> None:
-    row = pc.index(wrong, True).as_py()
-    if row < 0:
+    rows = rows_where(wrong)
+    if not len(rows):
         return
+    row = int(rows[0])
     label = table[spec.ID][row].as_py() if spec.ID in table.column_names else row
     raise InvalidInputError(
         f"{name} is not valid",
@@ -179,7 +182,7 @@ def check_ids(ids: Any, where: str, parents: Any = None, *, tier: int = 2) -> No
         2 for new rows. 1 for rows of a file that somebody else made: ids that are merely not
         portable are kept. 0 refuses nothing but what stands twice.
     """
-    flat = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    flat = one_array(ids)
     if flat.null_count:
         raise InvalidInputError("an id is missing", where=where, found=f"{flat.null_count} nulls")
     for bad in name_rules.bad_names(flat, tier=tier) if tier else ():
@@ -245,13 +248,3 @@ def with_column(table: Any, name: str, values: Any) -> Any:
     if place < 0:
         return table.append_column(name, values)
     return table.set_column(place, name, values)
-
-
-def row_mask(column: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """An Arrow column of booleans as an array; null is False."""
-    filled = pc.fill_null(column, False)
-    return (
-        np.asarray(filled.to_numpy(zero_copy_only=False), bool)
-        if isinstance(filled, pa.Array)
-        else np.asarray(filled.to_numpy(), bool)
-    )

@@ -14,6 +14,7 @@ from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.storage import StorageConfig, targets
+from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
@@ -235,7 +236,7 @@ def rows_of(rows: Any, count: int) -> Ints:
 def rows_of_ids(column: Any, ids: Sequence[str]) -> Ints:
     """Row numbers of ids, in their order."""
     wanted = pa.array(list(ids), pa.string())
-    flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    flat = one_array(column)
     found = pc.index_in(wanted, value_set=flat)
     if found.null_count:
         missing = wanted.filter(found.is_null())[0].as_py()

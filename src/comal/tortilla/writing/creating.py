@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.storage import targets
+from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
 from comal.tortilla.writing import prepared as preparing
@@ -115,7 +116,7 @@ def create(
         Fill the missing ``stac:*`` columns of place from the headers of rasters: always, never,
         or (None) when any of these columns is given.
     rai
-        Compute the ``rai:*`` columns from rasters and areas.
+        Compute the ``rai:*`` columns from rasters and areas, for the items of one level.
     peer_names
         Write ``rai:ele`` in the place of ``rai:elevation``, as published files have it.
     id, path, base
@@ -182,8 +183,20 @@ def described(
     if stac or (stac is None and wants_place(items)):
         items = mapped(items, lambda level: with_place(level, executor))
     if rai is not None:
-        for name, values in rai.columns(items.table).items():
-            items = with_values(items, name, values)
+        items = _enriched(items, rai, rai.level)
+    return items
+
+
+def _enriched(items: Prepared, rai: Enrichment, down: int) -> Prepared:
+    """The items, with RAI columns for those so many levels down."""
+    if down:
+        if items.below is None:
+            raise InvalidInputError(
+                "no samples are nested so deep", found=f"level {rai.level} of the RAI columns"
+            )
+        return replace(items, below=_enriched(items.below, rai, down - 1))
+    for name, values in rai.columns(items.table).items():
+        items = with_values(items, name, values)
     return items
 
 
@@ -247,7 +260,7 @@ def write_set(
                 continue
             refuse_source_as_target(items, alike)
             classes.look(items.table)
-            ids.append(items.table[spec.ID].combine_chunks())
+            ids.append(one_array(items.table[spec.ID]))
             for number, rows in router.route(items):
                 part = parts.part(number)
                 chosen = items.take(rows)

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
 from comal.geo import footprint
+from comal.table.columns import flags_of, numbers_column, one_array, texts_column
 from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
-from comal.tortilla.writing.columns import row_mask, with_column
+from comal.tortilla.writing.columns import with_column
 from comal.tortilla.writing.payloads import Copied, Heads, Ints
 from comal.tortilla.writing.prepared import Prepared, with_values
 
@@ -36,11 +37,11 @@ def with_formats(level: Prepared) -> Prepared:
     nested = np.zeros(len(level), bool)
     nested[level.nested()] = True
     if spec.FILE_FORMAT in level.table.column_names:
-        known = level.table[spec.FILE_FORMAT].combine_chunks()
+        known = one_array(level.table[spec.FILE_FORMAT])
     else:
         known = pa.nulls(len(level), pa.string())
-    missing = ~known.is_valid().to_numpy(zero_copy_only=False)
-    wrong = nested & row_mask(pc.not_equal(known, spec.TORTILLA))
+    missing = ~flags_of(known.is_valid())
+    wrong = nested & flags_of(pc.not_equal(known, texts_column([spec.TORTILLA])[0]))
     for row in np.flatnonzero(wrong)[:1].tolist():
         raise InvalidInputError(
             f"an item that holds others cannot be a {shown(known[row].as_py())}",
@@ -55,7 +56,7 @@ def with_formats(level: Prepared) -> Prepared:
     for start in range(0, len(unknown), _STEP):
         rows = unknown[start : start + _STEP]
         found[rows] = told(level.payloads.heads(rows))
-    names = pc.if_else(pa.array(missing), pa.array(found, pa.string()), known)
+    names = pc.if_else(numbers_column(missing), texts_column(found.tolist()), known)
     return with_values(level, spec.FILE_FORMAT, names)
 
 
@@ -106,7 +107,7 @@ class Oddities:
                 continue
             wrong = ~begins(copied.heads, name) & (copied.sizes > 0)
             if wrong.any():
-                wrong &= row_mask(pc.equal(formats, name))
+                wrong &= flags_of(pc.equal(formats, texts_column([name])[0]))
                 self._note(f"do not begin as {name} does", wrong, table, start)
 
     def _note(self, what: str, wrong: Any, table: Any, start: int) -> None:
@@ -144,7 +145,7 @@ def with_place(level: Prepared, executor: Executor | None = None) -> Prepared:
     lacking = np.zeros(len(level), bool)
     for name in names:
         lacking |= _null(table, name)
-    is_raster = row_mask(pc.is_in(table[spec.FILE_FORMAT], value_set=pa.array(RASTERS)))
+    is_raster = flags_of(pc.is_in(table[spec.FILE_FORMAT], value_set=texts_column(RASTERS)))
     rows = np.flatnonzero(lacking & is_raster)
     if len(rows):
         table = _with_headers(level, table, rows, executor)
@@ -160,7 +161,7 @@ def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | 
     found = headers([source for source in sources if source is not None], executor)
     shapes = found["shape"].combine_chunks()
     sides = footprint.size_of(shapes).astype(np.int64)
-    placed = row_mask(pc.and_(found["crs"].is_valid(), found["geotransform"].is_valid()))
+    placed = flags_of(pc.and_(found["crs"].is_valid(), found["geotransform"].is_valid()))
     values = {
         spec.CRS: found["crs"],
         spec.GEOTRANSFORM: found["geotransform"],

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
+from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.writing.body import Telling, write_items
 from comal.tortilla.writing.columns import (
@@ -219,7 +220,7 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
 
 def _refuse_known(tables: Sequence[Any], new: Any, path: Path) -> None:
     known = pa.concat_arrays([chunk for table in tables for chunk in table[spec.ID].chunks])
-    fresh = new.combine_chunks() if isinstance(new, pa.ChunkedArray) else new
+    fresh = one_array(new)
     for first, second in name_rules.twins(pa.concat_arrays([known, fresh])):
         if second >= len(known):
             one = known[first].as_py() if first < len(known) else fresh[first - len(known)].as_py()

@@ -56,6 +56,8 @@ class Enrichment:
         Degrees: a centre in no area takes the nearest one within so far.
     executor
         Any `concurrent.futures.Executor`, which then computes the layers side by side.
+    level
+        Which items get the columns: 0 the outermost, 1 those nested in them, and so on.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class Enrichment:
     footprint: str | float = "raster"
     tolerance: float = 0.0
     executor: Executor | None = field(default=None, repr=False, compare=False)
+    level: int = 0
     _regions: dict[int, Regions] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +80,8 @@ class Enrichment:
             raise InvalidInputError(
                 "unknown administrative level", found=list(self.admin), expected="0, 1 and 2"
             )
+        if self.level < 0:
+            raise InvalidInputError("no such level", found=self.level, expected="0 or more")
         square = isinstance(self.footprint, int | float) and self.footprint > 0
         if not square and self.footprint not in ("raster", "centroid"):
             raise InvalidInputError(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.limits import MIB
 from comal.storage.manyfiles import Part, file_sizes, opened, read_ahead, read_exactly
+from comal.table.columns import numbers_column, rows_where
 from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.payloads import HEAD, Copied, Heads, Ints, all_zero, head_rows
 
@@ -34,17 +34,17 @@ class Files:
 
     def take(self, rows: Ints) -> Files:
         """The payloads of `rows`."""
-        return Files(self.paths.take(pa.array(rows)))
+        return Files(self.paths.take(numbers_column(rows)))
 
     def heads(self, rows: Ints) -> Heads:
         """The first bytes of `rows`."""
-        paths = self.paths.take(pa.array(rows)).to_pylist()
+        paths = self.paths.take(numbers_column(rows)).to_pylist()
         return head_rows([b"" if path is None else file_head(path) for path in paths])
 
     def copy(self, start: int, stop: int, out: Appender) -> Copied:
         """Append the files, many small ones by one write."""
         paths = self.paths.slice(start, stop - start)
-        rows = np.flatnonzero(pc.is_valid(paths).to_numpy(zero_copy_only=False))
+        rows = rows_where(pc.is_valid(paths))
         sizes = np.zeros(len(paths), np.int64)
         heads = np.zeros((len(paths), HEAD), np.uint8)
         empty = np.zeros(len(paths), bool)
@@ -65,7 +65,7 @@ class Files:
 
     def rasters(self, rows: Ints) -> list[Any]:
         """Their paths."""
-        found: list[Any] = self.paths.take(pa.array(rows)).to_pylist()
+        found: list[Any] = self.paths.take(numbers_column(rows)).to_pylist()
         return found
 
     def local_paths(self) -> Iterator[str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown, translated
 from comal.limits import MIB
 from comal.plan import ByteRange
 from comal.storage import Source, open_source, parse_href
 from comal.storage.manyfiles import changed_size
+from comal.table.columns import texts_column
 from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.localfiles import FileCopier, Files, file_head, file_size
 from comal.tortilla.writing.payloads import (
@@ -231,7 +231,7 @@ class Objects:
         if kinds <= {type(None)}:
             return Nothing(len(values))
         if kinds <= {str, type(None)}:
-            return Files(pa.array(values, pa.string()))
+            return Files(texts_column(values))
         return cls(values)
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, MIB
+from comal.table.columns import numbers_column, one_array, texts_column
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import check_ids, check_values, column, normal, with_column
 from comal.tortilla.writing.localfiles import Files
@@ -55,7 +56,7 @@ class Prepared:
             return self
         return replace(
             self,
-            table=self.table.take(pa.array(rows)),
+            table=self.table.take(numbers_column(rows)),
             payloads=self.payloads.take(rows),
             starts=None if self.starts is None else self.starts[rows],
             stops=None if self.stops is None else self.stops[rows],
@@ -105,7 +106,7 @@ def _sample_table(samples: Sequence[Sample]) -> Any:
         return samples[row].id
 
     columns = {
-        spec.ID: pa.array([sample.id for sample in samples], pa.string()),
+        spec.ID: texts_column([sample.id for sample in samples]),
         spec.FILE_FORMAT: column(spec.FILE_FORMAT, [s.file_format for s in samples], who),
     }
     if any(sample.data_split is not None for sample in samples):
@@ -253,7 +254,7 @@ def _payloads(table: Any, names: Names, where: str) -> Payloads:
     if pa.types.is_null(kind):
         return Nothing(table.num_rows)
     try:
-        paths = pc.cast(column, pa.string()).combine_chunks()
+        paths = one_array(pc.cast(column, pa.string()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             f"column {shown(names.path)} of {where} holds no payloads",

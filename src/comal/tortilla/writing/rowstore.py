@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from comal.errors import ComalError, StorageError, translated
 from comal.limits import MIB
+from comal.table.columns import numbers_column, one_array
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import fitted, unified, with_column
 from comal.tortilla.writing.payloads import Ints
@@ -50,7 +51,7 @@ class RowStore:
 
     def append(self, table: Any, offsets: Ints, lengths: Ints) -> None:
         """Add rows."""
-        self.ids.append(_plain_array(table[spec.ID]))
+        self.ids.append(one_array(table[spec.ID]))
         self._offsets.append(offsets)
         self._lengths.append(lengths)
         if not any(schema.equals(table.schema) for schema in self._schemas[-4:]):
@@ -111,10 +112,5 @@ class RowStore:
 def spanned(table: Any, offsets: Ints, lengths: Ints) -> Any:
     """Metadata with the columns that say where the items lie."""
     for name, values in ((spec.OFFSET, offsets), (spec.LENGTH, lengths)):
-        table = with_column(table, name, pa.array(values))
+        table = with_column(table, name, numbers_column(values))
     return table
-
-
-def _plain_array(column: Any) -> Any:
-    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return pa.array([], pa.string()) if isinstance(joined, pa.ChunkedArray) else joined
