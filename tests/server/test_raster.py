@@ -14,6 +14,7 @@ from rio_tiler.models import ImageData
 
 from comal import raquet, server
 from comal.errors import ObjectChangedError
+from comal.tapalcatl.spec import MEDIA_TYPES
 from tests.server.asking import ask, ask_all
 from tests.server.making import picture, raquet_file
 
@@ -87,7 +88,10 @@ def test_masked_pixels_are_transparent(app: Any) -> None:
 
 def test_other_formats(app: Any, archives: dict[str, Path]) -> None:
     pixels = pixels_of(archives, "dem", 1, 0, 0)
-    array = np.load(io.BytesIO(ask(app, "/dem/1/0/0.npy").body))
+    reply = ask(app, "/dem/1/0/0.npy")
+    # The same type whether an array is drawn here or lies in a tileset.
+    assert reply.headers["content-type"] == "application/x-npy" == MEDIA_TYPES["npy"]
+    array = np.load(io.BytesIO(reply.body))
     assert np.array_equal(array[0], pixels.data[0])
     assert np.array_equal(array[1] == 255, ~pixels.mask[0])
     assert np.load(io.BytesIO(ask(app, "/dem/1/0/0.npy?return_mask=false").body)).shape == (

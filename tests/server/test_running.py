@@ -101,14 +101,14 @@ def raw(port: int, data: bytes, seconds: float = 10) -> bytes:
         return b"".join(parts)
 
 
-@pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+@pytest.fixture(scope="module", params=running.SERVERS)
+def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = tmp_path_factory.mktemp("served")
     payload = np.random.default_rng(1).bytes(9_000_000)
     big = folder / "big.tortilla"
     tortilla.create([tortilla.Sample(id="big", path=payload, file_format="BYTES")], big)
     sources = {"tiles": {"href": str(tileset(folder / "set"))}, "big": str(big)}
-    with serving(sources, idle_seconds=1) as (number, _):
+    with serving(sources, idle_seconds=1, server=request.param) as (number, _):
         yield number
 
 
@@ -217,22 +217,18 @@ def test_replaced_archive_is_seen(tmp_path: Path) -> None:
             time.sleep(0.1)
 
 
-def test_graceful_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", running.SERVERS)
+def test_graceful_stop(tmp_path: Path, server: str) -> None:
     folder = tileset(tmp_path / "set")
-    with serving({"tiles": {"href": str(folder)}}) as (port, process):
+    with serving({"tiles": {"href": str(folder)}}, server=server) as (port, process):
         assert get(port, "/tiles/0/0/0.png")[0] == 200
-        process.send_signal(signal.SIGTERM)
-        process.wait(15)
+        with socket.create_connection(("127.0.0.1", port)) as idle:
+            idle.sendall(b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert idle.recv(100).startswith(b"HTTP/1.1 200")
+            process.send_signal(signal.SIGTERM)
+            process.wait(15)
         with pytest.raises(ConnectionRefusedError):
             get(port, "/healthz")
-
-
-def test_uvicorn_runs_it_too(tmp_path: Path) -> None:
-    folder = tileset(tmp_path / "set")
-    with serving({"tiles": {"href": str(folder)}}, server="uvicorn") as (port, _):
-        for _ in range(2):
-            assert get(port, "/tiles/0/0/0.png")[2] == PNG + b"0/0/0"
-        assert get(port, "/tiles/0/0/%2e%2e")[0] in {400, 404}
 
 
 def test_addresses_that_cannot_be_listened_on() -> None:
@@ -243,3 +239,43 @@ def test_addresses_that_cannot_be_listened_on() -> None:
             running.run(running.Plan({"a": "b"}, port=taken.getsockname()[1]))
     with pytest.raises(InvalidInputError):
         running.run(running.Plan({"a": "b"}, server="apache"))
+
+
+def test_modules_that_the_command_line_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "comal_hidden_module", None)
+    running.show_modules()
+    assert "comal_hidden_module" not in sys.modules
+    assert None not in sys.modules.values()
+
+
+def test_as_many_files_as_the_system_allows() -> None:
+    import resource
+
+    program = (
+        "import resource; from comal.server.running import allow_files;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 3000)); allow_files();"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 3000
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.split() == ["3000", "3000"]
+
+
+@pytest.mark.parametrize("server", running.SERVERS)
+def test_the_command_serves_from_its_first_request_on(tmp_path: Path, server: str) -> None:
+    folder, port = tileset(tmp_path / "set"), free_port()
+    words = ["serve", f"tiles={folder}", "--port", str(port), "--server", server, "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from comal.cli import main; main()", *words],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(port, process)
+        assert get(port, "/tiles/0/0/0.png")[2] == PNG + b"0/0/0"
+    finally:
+        process.terminate()
+        process.wait(20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,52 @@ def test_if_modified_since(app: Any, since: str, status: int) -> None:
     assert mvt.status == status
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/tiles/1/0/1.png", "/tiles/1/0/1.mvt", "/rgb/1/0/0.png"])
+def test_preconditions(app: Any, path: str, method: str) -> None:
+    """RFC 9110, 13.1.1 and 13.1.4: tags are compared strongly, and win over times."""
+    seen = ask(app, path)
+    etag, modified = seen.headers["etag"], seen.headers.get("last-modified", HTTP_TIME)
+    long_ago = "Mon, 01 Jan 1990 00:00:00 GMT"
+    for headers, status in (
+        ({"If-Match": etag}, 200),
+        ({"If-Match": f'"x" , {etag}'}, 200),
+        ({"If-Match": "*"}, 200),
+        ({"If-Match": "W/" + etag}, 412),
+        ({"If-Match": '"x"'}, 412),
+        ({"If-Match": ""}, 412),
+        ({"If-Match": '"x"', "If-None-Match": etag}, 412),
+        ({"If-Match": etag, "If-None-Match": etag}, 304),
+        ({"If-Match": etag, "If-Unmodified-Since": long_ago}, 200),
+        ({"If-Unmodified-Since": modified}, 200),
+        ({"If-Unmodified-Since": "nonsense"}, 200),
+        ({"If-Unmodified-Since": long_ago}, 412 if "last-modified" in seen.headers else 200),
+        ({"If-Match": '"x"', "Range": "bytes=0-1"}, 412),
+    ):
+        reply = ask(app, path, method, headers=headers)
+        assert reply.status == status, headers
+        if status == 412 and method == "GET":
+            assert reply.json()["code"] == "precondition-failed"
+
+
+def test_the_first_moment_of_zip_is_no_time(tmp_path: Path) -> None:
+    """Archives that are written the same each time have it; a copy would never grow old by it."""
+    folder = tileset(tmp_path / "set")
+    with zipfile.ZipFile(folder / "0/0/0.zip", "w") as archive:
+        info = zipfile.ZipInfo("0/0/0.png", (1980, 1, 1, 0, 0, 0))
+        archive.writestr(info, PNG)
+        archive.writestr(zipfile.ZipInfo("1/0/0.png", (1980, 1, 1, 0, 0, 2)), PNG)
+    app = server.app({"tiles": str(folder)}, log="none")
+    since = {"If-Modified-Since": "Tue, 01 Jan 1980 00:00:00 GMT"}
+    for _ in range(2):
+        for headers in ({}, since, {"Range": "bytes=0-1"}):
+            reply = ask(app, "/tiles/0/0/0.png", headers=headers)
+            assert reply.status in {200, 206}
+            assert "last-modified" not in reply.headers
+    reply = ask(app, "/tiles/1/0/0.png")
+    assert reply.headers["last-modified"] == "Tue, 01 Jan 1980 00:00:02 GMT"
+
+
 @pytest.mark.parametrize(
     ("wanted", "first", "last"),
     [
@@ -158,6 +205,7 @@ def test_range_outside_is_416(app: Any, wanted: str) -> None:
     reply = ask(app, "/tiles/1/0/1.png", headers={"Range": wanted})
     assert reply.status == 416
     assert reply.headers["content-range"] == f"bytes */{len(PLAIN)}"
+    assert reply.json()["code"] == "range-not-satisfiable"
 
 
 @pytest.mark.parametrize(
@@ -396,3 +444,13 @@ def test_remote_tiles_and_failing_storage(http_server: Any, tmp_path: Path) -> N
 def test_many_at_once(app: Any) -> None:
     replies = ask_all(app, ["/tiles/1/0/1.png"] * 200)
     assert {reply.status for reply in replies} == {200}
+
+
+def test_the_line_that_is_shown_loads_a_tile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tapalcatl.build([(5, x, y, PNG) for x in (20, 21, 22) for y in (9, 10, 11)], tmp_path / "far")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(ask(server.app("far"), "/far").json()["python"], names)  # that it runs is what is tested
+    assert names["tile"].data == PNG

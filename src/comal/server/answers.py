@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from comal.server.conditions import Headers, http_date, is_not_modified, wanted_range
+from comal.server.conditions import Headers, http_date, is_not_modified, is_refused, wanted_range
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -85,10 +85,15 @@ def _finite(value: Any) -> Any:
 
 
 def content_answer(content: Content, headers: Headers) -> Answer:
-    """The answer to a GET for `content`: whole, in part, or that nothing has changed."""
+    """The answer to a GET for `content`: whole, in part, or that nothing has changed.
+
+    412 and 416 have no body yet.
+    """
     common: Pairs = [(b"etag", content.etag), *content.headers]
     if content.modified is not None:
         common.append((b"last-modified", http_date(content.modified)))
+    if is_refused(headers, content.etag, content.modified):
+        return Answer(412, [])
     if is_not_modified(headers, content.etag, content.modified, content.crc):
         return Answer(304, common)
     common += [NOSNIFF, (b"accept-ranges", b"bytes"), (b"content-type", content.type)]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
+from weakref import ref
 
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
 from comal.server import journal
@@ -15,10 +16,11 @@ from comal.server.conditions import Headers
 from comal.server.gate import Gate
 from comal.server.hottiles import HotTile, HotTiles
 from comal.server.measures import Measures
+from comal.server.plainwire import PlainWire
 from comal.server.problems import Refusal, not_found, problem_answer, refusal_of
 from comal.server.requests import Request, check_sizes, segments_of, split_root
 from comal.server.rootpages import RootPages
-from comal.server.rsgi import answer_rsgi, headers_of, takes_gzip
+from comal.server.rsgi import answer_rsgi
 from comal.server.settings import Settings
 from comal.server.slots import Slot, places
 from comal.server.sources.base import Served
@@ -37,12 +39,12 @@ _PREFLIGHT = (
     (b"access-control-allow-methods", _METHODS),
     (
         b"access-control-allow-headers",
-        b"accept, if-match, if-none-match, if-modified-since, if-range, range",
+        b"accept, if-match, if-none-match, if-modified-since, if-unmodified-since, if-range, range",
     ),
     (b"access-control-max-age", b"86400"),
 )
 _EXPOSED = (b"access-control-expose-headers", b"*")
-_KEPT_ONE_OF = 8
+_BARE = {412: "precondition-failed", 416: "range-not-satisfiable"}
 _SOON = 0.5
 _QUICK_BYTES = 8_192
 """Requests with a longer head are looked at closely."""
@@ -71,7 +73,6 @@ class Application:
         self.on_start: Callable[[], None] | None = None
         """Called in every worker soon after it has begun to listen."""
         self._posting: asyncio.Task[None] | None = None
-        self._turn = 0
         self.hot = HotTiles(limits.tile_bytes)
         self.measures.hot = self.hot.counts
         self._prefix = settings.prefix
@@ -82,6 +83,7 @@ class Application:
         if self._every_origin:
             self._cors = [(b"access-control-allow-origin", b"*"), _EXPOSED]
         self._ready = ReadyTiles(settings.cache_control, self._cors)
+        self.plain = PlainWire(self)
         self._gauges()
 
     def _gauges(self) -> None:
@@ -175,12 +177,23 @@ class Application:
         """Whether answers are the same for pages of every origin."""
         return self._every_origin or not self.settings.cors
 
-    def quick_plain(
-        self, parts: list[str], path: str, given: Any
-    ) -> tuple[list[tuple[str, str]], bytes] | None:
-        """Headers as texts and the body for a tile, to a request without conditions; or None.
+    def plain_tile(
+        self, parts: list[str], key: str | bytes, headers: Headers, *, gzip: bool
+    ) -> tuple[HotTile, bytes] | None:
+        """The answer 200 for a tile, to a request without conditions, and its body; or None.
 
         `quick` in fewer steps, and what comes out may be kept for the next who asks.
+
+        Parameters
+        ----------
+        parts
+            From `quick_parts`.
+        key
+            What the next one will ask for.
+        headers
+            Those of the request that the answer depends on.
+        gzip
+            Whether these take gzip.
         """
         slot = self.slots[parts[0]]
         served = slot.served
@@ -189,22 +202,28 @@ class Application:
         if time.monotonic() >= slot.next_look:
             slot.look()
         stored = served.quick_stored(parts)
-        gzip = takes_gzip(given)
-        found = None if stored is None else self._ready.answer(stored, gzip=gzip)
+        if stored is None:
+            return None
+        found = self._ready.answer(stored, gzip=gzip)
         if found is None:
-            answer = None if stored is None else self.quick(parts, headers_of(given))
-            return None if answer is None or answer.status != 200 else _as_texts(answer)
-        headers, body, varies = found
-        self._turn = (self._turn + 1) % _KEPT_ONE_OF
-        if self._turn == 0 or self.hot.has_room:
-            # When full only now and then, so that what is asked for once throws out little.
-            archive = served.archive_of(parts)
-            if archive is not None:
-                kept = HotTile(slot, served, archive, gzip if varies else None, headers, body)
-                self.hot.put(path, kept)
-        seconds = time.perf_counter() - started
-        self.measures.count(slot.name, "tile", 200, len(body), seconds)
-        return headers, body
+            answer = self.quick(parts, headers)
+            if answer is None or answer.status != 200:
+                return None
+            pairs, body = _as_texts(answer)
+            tile = HotTile(slot, ref(served), gzip, pairs, body)
+        else:
+            pairs, body, varies = found
+            tile = HotTile(slot, ref(served), gzip if varies else None, pairs, body)
+            seconds = time.perf_counter() - started
+            self.measures.count(slot.name, "tile", 200, len(body), seconds)
+        # What was made for one who takes no gzip may not be right for all who take none.
+        if (found is not None or gzip) and self.hot.wants(key, len(body)):
+            place = served.place_of(parts)
+            if place is not None:
+                tile.archive = ref(place[0])
+                tile.place = None if found is None else place[1]
+                self.hot.put(key, tile)
+        return tile, body
 
     # -- the quick way: tiles of local archives ----------------------------------------------------
 
@@ -242,7 +261,7 @@ class Application:
         if time.monotonic() >= slot.next_look:
             slot.look()
         answer = slot.served.quick_tile(parts, headers)
-        if answer is None:
+        if answer is None or answer.status >= 400:
             return None
         answer.headers += self._cors_of(headers)
         seconds = time.perf_counter() - started
@@ -262,7 +281,7 @@ class Application:
         headers: Headers = dict(scope["headers"])
         record = journal.Record(scope["method"], scope["path"])
         try:
-            answer = await self._answered(scope, headers, record)
+            answer = _with_problem(await self._answered(scope, headers, record), record.id)
             if record.route not in {"tile", "data", "preview"}:
                 answer = await squeezed(answer, headers, self.workshop)
         except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
@@ -409,6 +428,14 @@ class Application:
     async def describe_all(self) -> list[dict[str, Any]]:
         """All sources, in their order; those that are not open yet are opened side by side."""
         return list(await asyncio.gather(*map(self.describe, self.slots.values())))
+
+
+def _with_problem(answer: Answer, request_id: str) -> Answer:
+    """An answer, with the problem document where it says no more than that it refuses."""
+    code = _BARE.get(answer.status)
+    if code is None or answer.body:
+        return answer
+    return problem_answer(Refusal(answer.status, code, None, tuple(answer.headers)), request_id)
 
 
 async def _deliver(answer: Answer, send: Send, stalled: float, *, head: bool) -> int:

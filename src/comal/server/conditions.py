@@ -10,6 +10,7 @@ Headers = dict[bytes, bytes]
 """Request headers, names in lower case; of a repeated one the last, as no client repeats these."""
 
 _TAG = re.compile(rb'(?:W/)?"([^"]*)"|([^\s,"]+)')
+_STRONG = re.compile(rb'(W/)?("[^"]*")')
 _RANGE = re.compile(rb"bytes=(\d{0,19})-(\d{0,19})")
 
 
@@ -47,6 +48,20 @@ def tag_matches(value: bytes, etag: bytes, crc: int | None = None) -> bool:
     if crc is not None:
         wanted.add(b"%d" % crc)
     return any((quoted or bare) in wanted for quoted, bare in _TAG.findall(value))
+
+
+def is_refused(headers: Headers, etag: bytes, modified: int | None) -> bool:
+    """Whether 412 is the answer (13.2.2). If-Unmodified-Since counts only without If-Match."""
+    tags = headers.get(b"if-match")
+    if tags is not None:
+        # Strongly: a weak tag never matches.
+        found = (tag for weak, tag in _STRONG.findall(tags) if not weak)
+        return tags.strip() != b"*" and etag not in found
+    since = headers.get(b"if-unmodified-since")
+    if since is None or modified is None:
+        return False
+    moment = parse_http_date(since)
+    return moment is not None and modified > moment
 
 
 def is_not_modified(

@@ -41,3 +41,9 @@ def tile_count(bounds: Sequence[float], z: int) -> int:
     return sum(
         (right - left) * (bottom - top) for left, top, right, bottom in tile_ranges(bounds, z)
     )
+
+
+def middle_tile(bounds: Sequence[float], z: int) -> tuple[int, int, int]:
+    """The tile in the middle of a box, or of its western part where it crosses the antimeridian."""
+    left, top, right, bottom = next(tile_ranges(bounds, z))
+    return z, (left + right - 1) // 2, (top + bottom - 1) // 2

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from comal.server.answers import Answer, Pairs
 from comal.server.conditions import Headers
-from comal.server.hottiles import FRESH, HotTile
+from comal.server.hottiles import HotTile
 from comal.server.negotiation import encodings
 from comal.server.pacing import Pace
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from comal.server.application import Application
 
 _SAFE = "/:@!$&'()*+,;=~-._"
-_CONDITIONS = ("if-none-match", "if-modified-since", "range")
+_CONDITIONS = ("if-none-match", "if-modified-since", "range", "if-match", "if-unmodified-since")
 _CHOICES = ("accept-encoding", "if-range", "origin")
 """All that a tile's answer depends on."""
 _QUICK_BYTES = 8_192
@@ -32,9 +32,11 @@ async def answer_rsgi(application: Application, scope: Any, protocol: Any) -> No
         return
     hot = application.hot.entries.get(scope.path)
     if hot is not None and _fits(hot, scope):
-        hot.count += 1
-        protocol.response_bytes(200, hot.headers, hot.body)
-        return
+        body = hot.content()
+        if body is not None:
+            hot.count += 1
+            protocol.response_bytes(200, hot.headers, body)
+            return
     if scope.method == "GET" and _sent_at_once(application, scope, protocol):
         return
     head = scope.method == "HEAD"
@@ -54,8 +56,7 @@ async def answer_rsgi(application: Application, scope: Any, protocol: Any) -> No
 
 def _fits(hot: HotTile, scope: Any) -> bool:
     """Whether a kept answer is still right, and right for this request."""
-    slot, now = hot.slot, monotonic()
-    if now - hot.archive.checked >= FRESH or now >= slot.next_look or slot.served is not hot.served:
+    if not hot.is_right(monotonic()):
         return False
     given = scope.headers
     if scope.method != "GET" or any(map(given.__contains__, _CONDITIONS)):
@@ -87,9 +88,10 @@ def _sent_at_once(application: Application, scope: Any, protocol: Any) -> bool:
         if answer is not None:
             protocol.response_bytes(answer.status, _texts(answer.headers), answer.body)
         return answer is not None
-    found = application.quick_plain(parts, path, given)
+    found = application.plain_tile(parts, path, headers_of(given), gzip=takes_gzip(given))
     if found is not None:
-        protocol.response_bytes(200, *found)
+        tile, body = found
+        protocol.response_bytes(200, tile.headers, body)
     return found is not None
 
 

@@ -34,6 +34,8 @@ SERVERS = ("granian", "uvicorn")
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
 """Drivers of GDAL that follow references to other files and hosts: no worker has them."""
 _STOP_SECONDS = 30
+_FILES = 65_536
+"""Files and connections that are asked for."""
 _LOOKED_AT = 2
 """Seconds between two looks at how much memory workers take."""
 _SPARE = 512
@@ -51,8 +53,7 @@ class Plan:
     workers: int = 1
     server: str = "granian"
     idle_seconds: float = 5.0
-    """How long a client may take to send its headers, and a connection may lie idle. uvicorn has
-    no limit for headers."""
+    """How long a client may take to send its headers, and a connection may lie idle."""
     max_memory: int | None = None
     """MiB above which a worker is replaced, once it has finished what it does; at twice that, work
     that wants more is refused. None is never. granian only."""
@@ -129,6 +130,8 @@ def run(plan: Plan) -> None:
     """
     check_server(plan.server)
     check_address(plan.host, plan.port)
+    show_modules()
+    allow_files()
     os.environ.setdefault("GDAL_SKIP", _SKIPPED)
     alone = plan.workers == 1 and plan.max_memory is None
     shared = nullcontext() if alone else tempfile.TemporaryDirectory(prefix="comal-serve-")
@@ -142,6 +145,30 @@ def run(plan: Plan) -> None:
             }
         )
         (_run_granian if plan.server == "granian" else _run_uvicorn)(plan)
+
+
+def show_modules() -> None:
+    """Let modules be found again that the command line hides, as no short command needs them.
+
+    Compiled modules that look for a hidden one fail instead of seeing that there is none.
+    """
+    modules: dict[str, Any] = sys.modules
+    for name in [name for name, module in modules.items() if module is None]:
+        del modules[name]
+
+
+def allow_files() -> None:
+    """Let this process and its workers hold as many files and connections as the system allows.
+
+    Commonly 1 024 are allowed unless a process asks for more.
+    """
+    with suppress(ImportError, OSError, ValueError):  # there is no such limit on Windows
+        import resource  # noqa: PLC0415
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def check_server(name: str) -> None:
@@ -217,12 +244,15 @@ def _run_granian(plan: Plan) -> None:
 def _run_uvicorn(plan: Plan) -> None:
     try:
         import uvicorn  # noqa: PLC0415 - optional
+
+        from comal.server.uvicornwire import TileProtocol  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError.of("uvicorn", "server", "comal serve --server uvicorn") from error
     limits = RequestLimits(**plan.options.get("limits", {}))
     uvicorn.run(
         FACTORY,
         factory=True,
+        http=TileProtocol,
         host=plan.host,
         port=plan.port,
         workers=plan.workers,

@@ -22,7 +22,8 @@ class RequestLimits:
     queue: int = 256
     """Requests that may wait; those beyond are answered with 503 at once."""
     streams: int = 64
-    """Long bodies that are sent at a time, beside those; as many as `queue` may wait."""
+    """Long bodies that are sent at a time, beside those; as many as `queue` may wait. They have
+    places of their own, so that downloads over slow lines keep nobody from tiles."""
     seconds: float = 60.0
     """How long one request may take, and how long it may wait before."""
     stalled: float = 30.0

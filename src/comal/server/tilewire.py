@@ -11,7 +11,7 @@ from comal.errors import InvalidMetadataError
 from comal.limits import DEFAULT_LIMITS
 from comal.server import coding
 from comal.server.answers import Answer, Content, Pairs, content_answer
-from comal.server.conditions import Headers, crc_etag, http_date, is_not_modified
+from comal.server.conditions import Headers, crc_etag, http_date, is_not_modified, is_refused
 from comal.server.headerplan import HeaderPlan, Texts, header_plan
 from comal.server.negotiation import Encodings, encodings
 from comal.server.problems import Refusal
@@ -21,6 +21,8 @@ _VARY = (b"vary", b"accept-encoding")
 _RANGES = (b"accept-ranges", b"bytes")
 _STORED, _DEFLATED = 0, 8
 _MOST_KNOWN = 1_024
+_NO_TIME = 315_532_800
+"""1980-01-01T00:00:00Z."""
 
 
 class StoredTile(Protocol):
@@ -96,11 +98,20 @@ def tile_answer(
         crc_etag(tile.crc),
         len(body),
         body=body,
-        modified=tile.modified,
+        modified=moment_of(tile),
         headers=tuple(pair for pair in extra if pair[0] != b"x-content-type-options"),
         crc=tile.crc,
     )
     return content_answer(content, headers)
+
+
+def moment_of(tile: StoredTile) -> int | None:
+    """When a tile was last changed, as far as its archive says.
+
+    The first moment that ZIP can write stands in archives that are the same whenever they are
+    written. Told as Last-Modified it would make old copies of a tile good for ever.
+    """
+    return None if tile.modified == _NO_TIME else tile.modified
 
 
 def _plain(tile: StoredTile, plan: HeaderPlan, headers: Headers) -> Answer:
@@ -110,7 +121,9 @@ def _plain(tile: StoredTile, plan: HeaderPlan, headers: Headers) -> Answer:
         raise _damaged()
     etag = crc_etag(tile.crc)
     pairs = [(b"etag", etag), *plan.pairs]
-    modified = tile.modified
+    modified = moment_of(tile)
+    if is_refused(headers, etag, modified):
+        return Answer(412, [])
     if modified is not None:
         pairs.append((b"last-modified", http_date(modified)))
     if is_not_modified(headers, etag, modified, tile.crc):
@@ -179,8 +192,9 @@ class ReadyTiles:
         if len(payload) != tile.size or coding.crc_of(payload) != crc:
             return None
         pairs = [("etag", f'"{crc:08x}"'), ("content-length", str(len(payload))), *headers]
-        if tile.modified is not None:
-            pairs.append(("last-modified", http_date(tile.modified).decode()))
+        modified = moment_of(tile)
+        if modified is not None:
+            pairs.append(("last-modified", http_date(modified).decode()))
         return pairs, payload, inner != ""
 
     def _learnt(self, headers: Texts) -> tuple[list[tuple[str, str]], str]:

@@ -14,7 +14,7 @@ MEDIA_TYPES = {
     "webp": "image/webp",
     "jpg": "image/jpeg",
     "jpeg": "image/jpeg",
-    "npy": "application/x-binary",
+    "npy": "application/x-npy",  # as tiles of this kind are called where they are stored
 }
 ALGORITHMS = {"terrarium": "terrarium", "terrainrgb": "terrainrgb", "mapbox": "terrainrgb"}
 PARAMETERS = (

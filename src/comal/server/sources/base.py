@@ -75,8 +75,12 @@ class Served(ABC):
         del parts
         return None
 
-    def archive_of(self, parts: Sequence[str]) -> Any:
-        """What says how fresh such a tile is: an object with the time `checked`, or None."""
+    def place_of(self, parts: Sequence[str]) -> tuple[Any, tuple[int, int, int] | None] | None:
+        """What says how fresh such a tile is, and where its bytes lie in that; or None.
+
+        The first is an object with the time `checked` and a `file` to read from; the second are
+        offset, size and CRC-32, None where the bytes do not lie there as they are sent.
+        """
         del parts
         return None
 

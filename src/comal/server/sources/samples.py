@@ -187,7 +187,7 @@ class SamplesSource(Served):
     def _lines(self, selection: Selection | None) -> str:
         if self.format == "taco":
             return taco_lines(self.title, selection)
-        return tortilla_lines(self.title, selection)
+        return tortilla_lines(self.title, self.table.schema, selection)
 
     async def _collection(self, request: Request, rest: Sequence[str]) -> Answer:
         only(rest, 0)

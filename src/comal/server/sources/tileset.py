@@ -13,7 +13,7 @@ from comal.server import ogc
 from comal.server.addresses import Address, number, parse_address
 from comal.server.answers import Answer, json_answer
 from comal.server.conditions import Headers
-from comal.server.geometry import tile_meets
+from comal.server.geometry import middle_tile, tile_meets
 from comal.server.headerplan import header_plan
 from comal.server.negotiation import best_type
 from comal.server.problems import Refusal, not_found
@@ -24,6 +24,7 @@ from comal.server.workshop import Workshop
 from comal.storage import parse_href
 from comal.tapalcatl.reading.tile import StoredTile
 from comal.tapalcatl.reading.tileset import TileSet
+from comal.ziparchive.wire import LOCAL_SIZE
 
 _AT_ONCE = 256 * KIB
 """Larger tiles are inflated in a thread, so that others do not wait for them."""
@@ -148,7 +149,7 @@ class TilesSource(Served):
             "python": (
                 "from comal import tapalcatl\n\n"
                 f"tiles = tapalcatl.open({self.title!r})\n"
-                f"tile = tiles.tile({self.tiles.min_zoom}, 0, 0)"
+                f"tile = tiles.tile{middle_tile(self.tiles.bounds, self.tiles.min_zoom)}"
             ),
         }
 
@@ -297,11 +298,21 @@ class TilesSource(Served):
             self._verified.add(key)
         return answer
 
-    def archive_of(self, parts: Sequence[str]) -> Any:
-        """The open archive of a tile."""
+    def place_of(self, parts: Sequence[str]) -> tuple[Any, tuple[int, int, int] | None] | None:
+        """The open archive of a tile, and where in it the tile lies uncompressed."""
         y = parts[3].partition(".")[0].partition("@")[0]
         spot = self.tiles.locator.find(number(parts[1]), number(parts[2]), number(y))
-        return None if spot is None else self.tiles.archives.get(spot[0])
+        archive = None if spot is None else self.tiles.archives.get(spot[0])
+        if spot is None or archive is None:
+            return None
+        record = archive.index.lookup(parts[3][len(y) :], spot[1])
+        if record is None or archive.file is None:
+            return archive, None
+        offset, span, csize, size, crc, _, method, name_size = record[0]
+        # Where nothing but the name fits between the local header and the bytes (APPNOTE 4.3.7).
+        if method != 0 or csize != size or span - csize != LOCAL_SIZE + name_size:
+            return archive, None
+        return archive, (offset + span - csize, csize, crc)
 
     def close(self) -> None:
         """Forget the archives."""

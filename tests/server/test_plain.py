@@ -1,0 +1,397 @@
+"""Requests that are answered before they are parsed, and answers that are kept for the next."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from comal import server
+from comal.server.hottiles import HotTile, HotTiles
+from comal.server.plainwire import is_whole_head
+from tests.server.asking import ask
+from tests.server.making import GZIPPED, PNG, VECTOR, crc, entry, tileset
+from tests.server.test_running import get, serving
+
+_HOST = b"Host: example.org\r\n"
+
+
+def request(path: str, *headers: bytes, method: str = "GET", version: str = "1.1") -> bytes:
+    lines = b"".join(header + b"\r\n" for header in headers)
+    return f"{method} {path} HTTP/{version}\r\n".encode() + _HOST + lines + b"\r\n"
+
+
+def answered(app: Any, data: bytes) -> bytes | None:
+    """What the bytes are answered with at once, the source being open."""
+
+    async def run() -> bytes | None:
+        await app.slots["tiles"].get()
+        parts = app.plain.answer(data)
+        return None if parts is None else b"".join(parts)
+
+    found: bytes | None = asyncio.run(run())
+    return found
+
+
+def split(answer: bytes) -> tuple[str, dict[str, str], bytes]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert len(headers) == len(lines), "no header twice"
+    return first, headers, body
+
+
+# -- what is plain ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "accepted"),
+    [("png", None), ("png", "gzip"), ("mvt", "gzip, br"), ("txt", "gzip"), ("html", None)],
+)
+def test_the_same_answer_as_the_long_way(app: Any, path: str, accepted: str | None) -> None:
+    headers = {} if accepted is None else {"Accept-Encoding": accepted}
+    reply = ask(app, f"/tiles/0/0/0.{path}", headers={"X-Long": "x" * 9_000, **headers})
+    lines = [f"{name}: {value}".encode() for name, value in headers.items()]
+    for _ in range(3):  # made, then kept
+        answer = answered(app, request(f"/tiles/0/0/0.{path}", *lines))
+        assert answer is not None
+        first, found, body = split(answer)
+        assert first == "HTTP/1.1 200 OK"
+        assert found.pop("date").endswith(" GMT")
+        assert (found, body) == (reply.headers, reply.body)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"GET",
+        b"GET /tiles/0/0/0.png HTTP/1.1",
+        b"GET /tiles/0/0/0.png HTTP/1.1\r\n",
+        b"GET /tiles/0/0/0.png HTTP/1.1\r\n\r\n",  # no host
+        b"GET /tiles/0/0/0.png\r\n" + _HOST + b"\r\n",
+        request("/tiles/0/0/0.png")[:-1],
+        request("/tiles/0/0/0.png") + b"G",
+        request("/tiles/0/0/0.png") * 2,
+        request("/tiles/0/0/0.png", _HOST.strip()),  # two hosts
+        request("/tiles/0/0/0.png", version="1.0"),
+        request("/tiles/0/0/0.png", method="HEAD"),
+        request("/tiles/0/0/0.png", method="POST"),
+        request("/tiles/0/0/0.png", b"Content-Length: 3"),
+        request("/tiles/0/0/0.png", b"Transfer-Encoding: chunked"),
+        request("/tiles/0/0/0.png", b"Expect: 100-continue"),
+        request("/tiles/0/0/0.png", b"Connection: close"),
+        request("/tiles/0/0/0.png", b"Connection: Upgrade", b"Upgrade: websocket"),
+        request("/tiles/0/0/0.png", b"If-None-Match: *"),
+        request("/tiles/0/0/0.png", b"iF-mODIFIED-sINCE: x"),
+        request("/tiles/0/0/0.png", b"Range: bytes=0-1"),
+        request("/tiles/0/0/0.png", b"If-Range: x"),
+        request("/tiles/0/0/0.png", b"X : y"),
+        request("/tiles/0/0/0.png", b" folded: y"),
+        request("/tiles/0/0/0.png", b"X: a\nRange: bytes=0-1"),
+        request("/tiles/0/0/0.png", b"X: \xff"),
+        request("/tiles/0/0/0.png", b"X: a\x00b"),
+        request("/tiles/0/0/0.png", b"no colon"),
+        request("/tiles/0/0/0.png", b"X: " + b"y" * 9_000),
+        request("/tiles/0/0/0.png?a=b"),
+        request("/tiles/0/0/%30.png"),
+        request("/tiles/0/0/0"),
+        request("/tiles/0/0/9.png"),
+        request("/tiles/0/0/0.gif"),
+        request("/tiles/00/0/0.png"),
+        request("/tiles/2/0/0.png"),  # damaged
+        request("/tiles/2/3/3.png"),  # absent
+        request("/nobody/0/0/0.png"),
+        request("/healthz"),
+        request("//tiles/0/0/0.png"),
+        request("http://example.org/tiles/0/0/0.png"),
+    ],
+)
+def test_what_is_not_plain_is_left_alone(app: Any, data: bytes) -> None:
+    assert answered(app, request("/tiles/0/0/0.png")) is not None
+    assert answered(app, data) is None
+
+
+def test_without_gzip_the_long_way(app: Any) -> None:
+    assert answered(app, request("/tiles/0/0/0.mvt", b"Accept-Encoding: gzip")) is not None
+    for value in (b"identity", b"br", b"gzip;q=0", b"identity;q=0"):
+        header = b"Accept-Encoding: " + value
+        answer = answered(app, request("/tiles/0/0/0.mvt", header))
+        assert answer is None or split(answer)[2] == VECTOR
+        if value == b"identity;q=0":
+            assert answer is None
+
+
+def test_answers_that_differ_by_origin_are_not_made_so(archives: dict[str, Path]) -> None:
+    app = server.app({"tiles": str(archives["tiles"])}, cors=["https://a.example"], log="none")
+    assert answered(app, request("/tiles/0/0/0.png")) is None
+
+
+def test_whole_heads() -> None:
+    whole = request("/x")
+    assert is_whole_head(whole)
+    assert is_whole_head(request("/x", method="HEAD"))
+    for bad in (
+        whole[:-1],
+        whole * 2,
+        whole + b"x",
+        request("/x", method="POST"),
+        request("/x", b"content-length: 0"),
+        request("/x", b"Transfer-Encoding: chunked"),
+        request("/x", b"Upgrade: x"),
+        b"\r\n" + whole,
+    ):
+        assert not is_whole_head(bad)
+
+
+# -- over a socket ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    folder = tmp_path_factory.mktemp("plain")
+    sources = {"tiles": {"href": str(tileset(folder / "set"))}}
+    with serving(sources, idle_seconds=1.5, server="uvicorn") as (number, _):
+        assert get(number, "/tiles/0/0/0.png")[0] == 200
+        yield number
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def answer(self, *, head: bool = False) -> tuple[int, dict[str, str], bytes]:
+        first = self.file.readline()
+        assert first.startswith(b"HTTP/1.1 "), first
+        headers = {}
+        while line := self.file.readline().strip():
+            name, _, value = line.decode("latin-1").partition(": ")
+            headers[name.lower()] = value
+        status = int(first.split()[1])
+        size = 0 if head or status in {204, 304} else int(headers["content-length"])
+        return status, headers, self.file.read(size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+TILE = request("/tiles/1/0/1.png")
+BODY = PNG + b"1/0/1"
+TURNS: list[tuple[bytes, int, bytes]] = [
+    (TILE, 200, BODY),
+    (request("/tiles/1/0/1.png", b"If-None-Match: " + crc(BODY).encode()), 304, b""),
+    (TILE, 200, BODY),
+    (request("/tiles/1/0/1.png", b"Range: bytes=2-4"), 206, BODY[2:5]),
+    (request("/tiles/0/0/0.mvt", b"Accept-Encoding: gzip"), 200, GZIPPED),
+    (request("/tiles/0/0/0.mvt"), 200, VECTOR),
+    (request("/healthz"), 200, b'{"status":"ok"}'),
+    (TILE, 200, BODY),
+]
+
+
+@pytest.mark.parametrize("how", ["one by one", "at once", "in two pieces", "byte by byte"])
+def test_plain_and_other_requests_on_one_connection(port: int, how: str) -> None:
+    with Client(port) as client:
+        everything = b"".join(data for data, _, _ in TURNS)
+        if how == "at once":
+            client.send(everything)
+        elif how == "byte by byte":
+            client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for number in range(len(everything)):
+                client.send(everything[number : number + 1])
+        for data, status, body in TURNS:
+            if how == "one by one":
+                client.send(data)
+            elif how == "in two pieces":
+                client.send(data[:30])
+                time.sleep(0.01)
+                client.send(data[30:])
+            found, _, content = client.answer()
+            assert (found, content) == (status, body)
+
+
+def test_a_plain_request_behind_one_that_is_worked_on(port: int) -> None:
+    with Client(port) as client:
+        client.send(request("/sources.json"))
+        client.send(TILE)
+        assert client.answer()[1]["content-type"] == "application/json"
+        assert client.answer()[2] == BODY
+
+
+def test_bytes_of_a_body_are_no_request(port: int) -> None:
+    with Client(port) as client:
+        size = b"Content-Length: %d" % len(TILE)
+        client.send(request("/healthz", size))
+        client.send(TILE)  # the body
+        assert client.answer()[0] == 200
+        client.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+
+
+def test_connection_that_the_client_closes(port: int) -> None:
+    with Client(port) as client:
+        client.send(TILE)
+        assert client.answer()[2] == BODY
+        client.send(request("/tiles/1/0/1.png", b"Connection: close"))
+        assert client.answer()[2] == BODY
+        assert client.file.read() == b""
+
+
+def test_a_busy_connection_is_not_idle(port: int) -> None:
+    with Client(port) as client:
+        for turn in range(8):  # more than twice the time that it may be idle
+            client.send(TILE if turn else request("/healthz"))
+            assert client.answer()[0] == 200
+            time.sleep(0.4)
+
+
+@pytest.mark.parametrize("before", [b"", TILE, request("/healthz")])
+@pytest.mark.parametrize("pieces", [b"", b"GET /tiles/1/0/1.png HTTP/1.1\r\nX: " + b"y" * 100])
+def test_idle_and_slow_clients_are_sent_away(port: int, before: bytes, pieces: bytes) -> None:
+    with Client(port) as client:
+        if before:
+            client.send(before)
+            client.answer()
+        started = time.monotonic()
+        client.socket.settimeout(0.1)
+        sent = 0
+        while time.monotonic() - started < 6:
+            try:
+                if pieces:
+                    client.socket.sendall(pieces[sent : sent + 1])
+                    sent += 1
+                if client.socket.recv(10) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        assert 1 < time.monotonic() - started < 4
+
+
+def test_who_takes_nothing_does_not_fill_the_memory(port: int) -> None:
+    """Answers are not made for one whose buffers are full."""
+    with Client(port) as client:
+        client.socket.settimeout(1)
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < 200_000:
+                client.socket.sendall(TILE)
+                sent += 1
+        assert sent < 200_000
+    assert get(port, "/healthz")[0] == 200
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+class _File:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+
+class _Archive:
+    checked = 0.0
+    file = _File(b"0123456789" * 1000)
+
+
+def _tile(archive: Any, size: int, *, placed: bool = True) -> HotTile:
+    from weakref import ref
+    from zlib import crc32
+
+    body = archive.file.read(5, size)
+    slot: Any = None
+    tile = HotTile(slot, slot, None, [], body, ref(archive))
+    tile.place = (5, size, crc32(body)) if placed else None
+    return tile
+
+
+def test_bodies_go_before_answers() -> None:
+    archive = _Archive()
+    hot = HotTiles(200_000)
+    for number in range(20):
+        key = f"/{number}"
+        assert hot.wants(key, 9_000)
+        hot.put(key, _tile(archive, 9_000))
+    assert hot.size <= 200_000
+    assert len(hot.entries) == 20
+    assert 0 < sum(tile.body is None for tile in hot.entries.values()) < 20
+    for tile in hot.entries.values():
+        assert tile.content() == archive.file.read(5, 9_000)
+    for number in range(100, 1_000):
+        if hot.wants(f"/{number}", 9_000):
+            hot.put(f"/{number}", _tile(archive, 9_000, placed=number % 2 == 0))
+        assert hot.size <= 200_000
+        filled = sum(len(tile.body or b"") for tile in hot.entries.values())
+        assert hot.size == filled + 1_200 * len(hot.entries)
+    for kept in list(hot.entries):
+        hot.drop(kept)
+    assert hot.size == 0
+
+
+def test_bytes_that_have_changed_are_not_sent() -> None:
+    archive = _Archive()
+    tile = _tile(archive, 100)
+    tile.body = None
+    assert tile.content() is not None
+    archive.file = _File(b"x" * 1000)
+    assert tile.content() is None
+    del archive
+    gc.collect()
+    assert tile.content() is None
+    assert not tile.is_right(0.0)
+
+
+@pytest.mark.parametrize("budget", [0, 1, 1_000])
+def test_no_room(budget: int) -> None:
+    hot = HotTiles(budget)
+    assert not hot.wants("/a", 0)
+    assert not hot.wants("/a", 10)
+
+
+def _open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_kept_answers_keep_no_file_open(tmp_path: Path) -> None:
+    """Of thousands of archives a few hundred are open, however many tiles of them are kept."""
+    folder = tileset(tmp_path / "set", materializedZooms=[0, 5], maxzoom=5)
+    count = 600
+    for number in range(count):
+        x, y = divmod(number, 32)
+        place = folder / "5" / str(x)
+        place.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(place / f"{y}.zip", "w") as archive:
+            entry(archive, f"5/{x}/{y}.png", PNG)
+    app = server.app({"tiles": {"href": str(folder)}}, log="none")
+    before = _open_files()
+
+    async def run() -> None:
+        await app.slots["tiles"].get()
+        for number in range(count):
+            x, y = divmod(number, 32)
+            assert app.plain.answer(request(f"/tiles/5/{x}/{y}.png")) is not None
+
+    asyncio.run(run())
+    assert len(app.hot.entries) == count
+    assert _open_files() - before < 450

@@ -1,0 +1,107 @@
+"""The lines of Python that are shown beside what is chosen load just that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from comal import server, tortilla
+from tests.server.asking import ask
+from tests.server.making import point, tiff
+
+DAY = 86_400
+START = 1_672_531_200  # 2023-01-01T00:00:00Z
+
+
+def raster_file(path: Path) -> Path:
+    """Items with the columns of `stac-tortilla`: a degree wide each, a day apart, two nested."""
+    inner = path.with_name("inner.tortilla")
+    tortilla.create([tortilla.Sample(id="x", path=b"x", file_format="BYTES")], inner)
+    samples = []
+    for number in range(6):
+        stac = tortilla.STAC(
+            crs="EPSG:4326",
+            raster_shape=(8, 8),
+            geotransform=(number * 10.0, 0.125, 0.0, 5.0, 0.0, -0.125),
+            time_start=START + number * DAY + 0.25 * DAY,
+        )
+        nested = number > 3
+        body: Any = inner if nested else tiff(np.full((1, 8, 8), number, np.uint8))
+        kind = "TORTILLA" if nested else "GTiff"
+        name, score = f"item {number}", number / 2
+        samples.append(tortilla.Sample(name, kind, body, stac_data=stac, score=score))
+    tortilla.create(samples, path)
+    return path
+
+
+def column_file(path: Path, **columns: Any) -> Path:
+    """Items of a byte with these columns."""
+    count = len(next(iter(columns.values())))
+    table = pa.table(
+        {
+            "tortilla:id": [f"item {number}" for number in range(count)],
+            "tortilla:file_format": ["BYTES"] * count,
+            "path": pa.array([b"x"] * count, pa.binary()),
+            **columns,
+        }
+    )
+    tortilla.create(table, path)
+    return path
+
+
+def both(path: Path, query: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """Ids of the answer, and ids of the rows that its lines load."""
+    reply = ask(server.app({"a": str(path)}), f"/a/items?{query}")
+    assert reply.status == 200, reply.body
+    document = reply.json()
+    names: dict[str, Any] = {}
+    monkeypatch.chdir(path.parent)
+    exec(document["python"], names)  # that it runs is what is tested
+    return [item["id"] for item in document["features"]], names["rows"]["tortilla:id"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [0, 1, 2, 3, 4, 5]),
+        ("bbox=9,4.5,20.5,6", [1, 2]),
+        ("bbox=49.5,0,5,6", [0, 5]),  # over the antimeridian
+        ("datetime=2023-01-02/2023-01-04", [1, 2, 3]),
+        ("datetime=../2023-01-02", [0, 1]),
+        ("datetime=2023-01-03T06:00:00Z/..", [2, 3, 4, 5]),
+        ("datetime=2023-01-03T06:00:00.5Z/..", [3, 4, 5]),
+        ("bbox=0,0,45,6&datetime=2023-01-03/..&filter=" + quote("score < 2 AND id <> 'z'"), [2, 3]),
+        ("filter=" + quote("type = 'FOLDER'"), [4, 5]),
+        ("filter=" + quote("\"stac:time_start\" > TIMESTAMP('2023-01-05T00:00:00Z')"), [4, 5]),
+    ],
+)
+def test_rasters(
+    tmp_path: Path, query: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, loaded = both(raster_file(tmp_path / "a.tortilla"), query, monkeypatch)
+    assert answered == loaded == [f"item {number}" for number in expected]
+
+
+def test_points_as_text_or_wkb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [(-170.0, 1.0), (0.0, 0.0), (175.0, -1.0)]
+    texts = [f"POINT ({x} {y})" for x, y in places]
+    text_file = column_file(tmp_path / "text.tortilla", **{"stac:centroid": texts})
+    shapes = pa.array([point(x, y) for x, y in places], pa.binary())
+    wkb_file = column_file(tmp_path / "wkb.tortilla", **{"istac:geometry": shapes})
+    for path in (text_file, wkb_file):
+        for query, expected in (("bbox=170,-5,-165,5", [0, 2]), ("bbox=-1,-1,1,1", [1])):
+            answered, loaded = both(path, query, monkeypatch)
+            assert answered == loaded == [f"item {number}" for number in expected], path
+
+
+def test_times_as_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = pa.array([0, 1_500_000, 3_000_000], pa.timestamp("us", "UTC"))
+    path = column_file(tmp_path / "a.tortilla", **{"istac:time_start": moments})
+    query = "datetime=1970-01-01T00:00:01Z/1970-01-01T00:00:02Z"
+    answered, loaded = both(path, query, monkeypatch)
+    assert answered == loaded == ["item 1"]
