@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -55,12 +56,25 @@ def server() -> Iterator[StaticServer]:
 
 
 @pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    """A browser profile of its own: no worker and no cache of another test."""
-    made = chromium.new_context(viewport={"width": 1100, "height": 720})
-    made.set_default_timeout(15_000)
+def window() -> dict[str, Any]:
+    """What kind of window the browser has."""
+    return {"viewport": {"width": 1100, "height": 720}}
+
+
+@pytest.fixture
+def context(chromium: Browser, window: dict[str, Any]) -> Iterator[BrowserContext]:
+    """A browser profile of its own: no worker and no cache of another test.
+
+    Whatever a page does, it keeps to its Content-Security-Policy: a browser tells of what it
+    has refused.
+    """
+    made = chromium.new_context(**window)
+    made.set_default_timeout(30_000)
+    said: list[str] = []
+    made.on("console", lambda message: said.append(message.text))
     yield made
     made.close()
+    assert [text for text in said if "Content Security Policy" in text] == []
 
 
 @pytest.fixture

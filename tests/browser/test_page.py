@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from comal import site
 from comal.site import SiteSource
 from tests.browser import making
 from tests.browser.making import png, pyramid, ramp_tile, raquet, tiles_to, tileset, vector_tile
 from tests.browser.server import StaticServer
+from tests.browser.viewing import focused, nameless, near, rests, settles
 from tests.support import REPOSITORY, SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -76,33 +75,6 @@ def show(server: StaticServer, page: Page, tmp_path: Path, asked: list[str]) -> 
     assert errors == []
 
 
-Color = tuple[int, ...]
-Place = tuple[int, int]
-
-
-def pixel(page: Page, place: Place) -> Color:
-    """The colour of a place of the window."""
-    clip: Any = {"x": place[0], "y": place[1], "width": 1, "height": 1}
-    image = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
-    color = image.getpixel((0, 0))
-    assert isinstance(color, tuple)
-    return color
-
-
-def settles(page: Page, place: Place, is_right: Callable[[Color], bool]) -> Color:
-    """The colour of a place of the window, once it is what it should be, or in the end."""
-    for _ in range(100):
-        found = pixel(page, place)
-        if is_right(found):
-            break
-        page.wait_for_timeout(150)
-    return found
-
-
-def near(color: Color, tolerance: int = 12) -> Callable[[Color], bool]:
-    return lambda found: all(abs(a - b) <= tolerance for a, b in zip(found, color, strict=True))
-
-
 WEST, EAST = (480, 360), (800, 360)
 """Places of the window beside and in the middle of the map at longitude 0."""
 
@@ -120,7 +92,7 @@ def test_tiles_of_an_archive_are_on_the_map(show: Any, sources: Path, query: str
 
 def test_vector_tiles_are_styled_and_told(show: Any, sources: Path) -> None:
     page = show(sources / "shapes", at="0.5/30/0")
-    ground = pixel(page, (1000, 20))
+    ground = settles(page, (1000, 20))
     found = settles(page, (800, 330), lambda color: not near(ground, 20)(color))
     red, green, blue = found
     assert blue > red
@@ -148,19 +120,19 @@ def test_the_first_source_lies_above_the_others(show: Any, sources: Path, tmp_pa
 def test_a_raster_is_drawn_hovered_and_restyled(show: Any, sources: Path) -> None:
     page = show(sources / "ramp.parquet", at="1/0/0")
     dark, bright = (68, 1, 84), (253, 231, 37)
-    left, right = (
-        settles(page, (420, 360), lambda c: c[2] > 80 and c[2] > c[1]),
-        pixel(page, (1000, 360)),
-    )
+    left = settles(page, (420, 360), lambda c: c[2] > 80 and c[2] > c[1])
+    right = settles(page, (1000, 360))
     assert left[2] > left[1]
     page.mouse.move(550, 360)
     page.locator("#readout", has_text=re.compile(r"ramp \d+\.?\d* m")).wait_for()
-    value = re.search(r"ramp ([\d.]+) m", page.locator("#readout").inner_text())
+    value = re.search(r"ramp\s+([\d.]+) m", page.locator("#readout").inner_text())
     assert value is not None
     assert abs(float(value[1]) - 50) < 3
-    page.get_by_label("Lowest value").fill("98")
-    page.get_by_label("Highest value").fill("99")
-    page.get_by_label("Highest value").press("Tab")
+    low, high = page.get_by_role("textbox").all()
+    high.fill("99")
+    high.press("Enter")
+    low.fill("98")
+    low.press("Enter")
     assert near(dark, 25)(settles(page, (800, 360), near(dark, 25)))
     page.get_by_label("Colours", exact=True).select_option("gray")
     assert near((0, 0, 0), 25)(settles(page, (800, 360), near((0, 0, 0), 25)))
@@ -181,9 +153,9 @@ def test_palettes_and_colours_of_bands(show: Any, tmp_path: Path) -> None:
     page = show(tmp_path / "classes.parquet", at="1/0/0")
     assert near((10, 200, 30))(settles(page, WEST, near((10, 200, 30))))
     # Nodata shows the ground.
-    assert near((220, 160, 20), 40)(pixel(page, EAST)) is False
+    assert near((220, 160, 20), 40)(settles(page, EAST)) is False
     page.get_by_label("Colours", exact=True).select_option("magma")
-    assert page.get_by_label("Lowest value").is_visible()
+    page.get_by_label("lowest value of class", exact=True).wait_for()
 
 
 def test_the_worker_serves_leaflet_as_well(show: Any, sources: Path, server: StaticServer) -> None:
@@ -243,6 +215,35 @@ def test_answers_of_the_worker(show: Any, sources: Path) -> None:
     assert (tilejson["minzoom"], tilejson["maxzoom"]) == (1, 3)
 
 
+def test_directories_outlive_the_worker(
+    show: Any, sources: Path, server: StaticServer, context: BrowserContext
+) -> None:
+    page = show(sources / "halves", sources / "ramp.parquet", at="")
+    rests(page)
+    ask = """async (path) => {
+      const answer = await fetch(path);
+      return [answer.status, new Uint8Array(await answer.arrayBuffer()).length];
+    }"""
+    kept = [page.evaluate(ask, f"tiles/halves/3/{x}/1.png") for x in range(8)]
+    page.evaluate(_SLEEP)  # what is written down is nobody's to wait for
+    devtools = context.new_cdp_session(page)
+    devtools.send("ServiceWorker.enable")
+    devtools.send("ServiceWorker.stopAllWorkers")
+    server.requests.clear()
+    assert [page.evaluate(ask, f"tiles/halves/3/{x}/1.png") for x in range(8)] == kept
+    assert page.evaluate(ask, "tiles/ramp/1/0/0.png")[0] == 200
+    # A worker that remembers nothing has answered: it has read the configuration again.
+    assert server.seen("site.json")
+    archives = server.seen(".zip")
+    assert {request.method for request in archives} == {"HEAD"}
+    footers = [request.range for request in server.seen("ramp.parquet")]
+    assert None in footers
+    assert not [span for span in footers if span and span.startswith("bytes=-")]
+
+
+_SLEEP = "() => new Promise((resolve) => setTimeout(resolve, 500))"
+
+
 def test_stores_that_hide_what_is_absent(show: Any, sources: Path, server: StaticServer) -> None:
     server.faults["/site/data/halves/2/3/3.zip"] = 403
     server.faults["/site/data/told/2/3/3.zip"] = 403
@@ -256,14 +257,15 @@ def test_stores_that_hide_what_is_absent(show: Any, sources: Path, server: Stati
 def test_a_time_series_has_steps(show: Any) -> None:
     series = SHARED / "fixtures/raquet/constructed/v050_time_monthly.parquet"
     page = show(series, at="")
-    step = page.get_by_label("Step", exact=True)
+    step = page.get_by_label("Time", exact=True)
     values = """async (time) => (await (await fetch(
       `tiles/v050-time-monthly/point/0.5,51.3?time=${time}`)).json()).values[0].value"""
     told = [page.evaluate(values, time) for time in (0, 1)]
     assert told[0] != told[1]
     step.focus()
     page.keyboard.press("ArrowRight")
-    assert step.input_value() == "2"
+    assert step.input_value() == "1"
+    assert step.get_attribute("aria-valuetext") == "step 2"
 
 
 def test_a_damaged_tile_is_told_and_the_rest_shown(
@@ -343,7 +345,8 @@ def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
     source = SiteSource(href=tmp_path / "evil", name="evil")
     page = show(source, title=EVIL, at="0/0/0")
     page.mouse.move(800, 300)
-    page.wait_for_timeout(300)
+    page.locator("#readout").wait_for()
+    rests(page)
     assert page.title() == EVIL
     assert page.get_by_role("heading", level=1).inner_text() == EVIL
     assert page.get_by_role("heading", level=2).first.inner_text() == EVIL
@@ -369,28 +372,23 @@ def test_tiles_are_inspected_by_mouse_and_by_keyboard(show: Any, sources: Path) 
     canvas.focus()
     page.keyboard.press("ArrowRight")
     page.locator("#readout").wait_for()
-    page.wait_for_timeout(500)
+    rests(page)
     page.keyboard.press("Enter")
     body.locator(".mono", has_text="3/4/").wait_for()
+    assert nameless(page) == []
     page.keyboard.press("Escape")
     assert page.locator("#inspector").is_hidden()
 
 
 def test_everything_has_a_name_and_is_reached_by_tab(show: Any, sources: Path) -> None:
     page = show(sources / "halves", sources / "shapes", sources / "ramp.parquet")
-    nameless = page.evaluate("""() => [...document.querySelectorAll("button, input, select")]
-      .filter((field) => !(field.labels?.length || field.getAttribute("aria-label")))
-      .map((field) => field.outerHTML)""")
-    assert nameless == []
+    assert nameless(page) == []
     visited = set()
     for _ in range(40):
         page.keyboard.press("Tab")
-        visited.add(
-            page.evaluate(
-                "document.activeElement.getAttribute('aria-label') ?? "
-                "document.activeElement.labels?.[0]?.textContent ?? ''"
-            )
-        )
+        name, is_seen = focused(page)
+        assert is_seen, f"{name} does not show that it has the focus"
+        visited.add(name)
     assert {"Inspect tiles", "Dark colours", "Two halves", "Opacity", "Colours"} <= visited
     box = page.get_by_role("checkbox", name="Two halves")
     box.focus()

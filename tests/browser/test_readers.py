@@ -253,7 +253,8 @@ def test_a_cold_tile_takes_two_requests_and_neighbours_share_theirs(
     count = blank.evaluate(
         """async (url) => {
           const { TileSet } = await import("/assets/lib/tapalcatl.js");
-          const { BlockCache, accessOf } = await import("/assets/lib/ranges.js");
+          const { accessOf } = await import("/assets/lib/ranges.js");
+          const { BlockCache } = await import("/assets/lib/blockcache.js");
           const cache = new BlockCache(2 * 65536);
           const tiles = await TileSet.open(url, accessOf({ cache }));
           const places = Array.from({ length: 256 }, (_, i) => [i >> 4, i & 15]);
@@ -481,3 +482,111 @@ def test_files_of_our_own_writers(blank: Page, server: StaticServer, tmp_path: P
             tile = tiles.tile(*place)
             assert tile is not None
             assert answer["sha256"] == hashlib.sha256(tile.data).hexdigest()
+
+
+_KEPT = """async ([url, budget]) => {
+  const { TileSet } = await import("/assets/lib/tapalcatl.js");
+  const { accessOf } = await import("/assets/lib/ranges.js");
+  const { IndexStore } = await import("/assets/lib/store.js");
+  const store = new IndexStore(budget);
+  const tiles = await TileSet.open(url, accessOf({ store }));
+  const bytes = (await tiles.tile(0, 0, 0, "png")).bytes;
+  await store.get(url);
+  return new TextDecoder().decode(bytes.slice(0, 3));
+}"""
+_ALL = 1 << 30
+
+
+def archive(first: bytes, *, tiles: int = 1500) -> bytes:
+    """An archive whose directory is longer than what is read of its end at first."""
+    others = {f"11/{x}/{'y' * 40}": b"" for x in range(tiles)}
+    return zipped(**{"0/0/0.png": first + bytes(90_000)}, **others)
+
+
+def test_directories_are_kept_with_their_version(blank: Page, server: StaticServer) -> None:
+    url = server.put("/kept.zip", archive(b"one"))
+
+    def asked() -> list[tuple[str, str | None]]:
+        return [(request.method, request.range) for request in server.seen("kept.zip")]
+
+    assert blank.evaluate(_KEPT, [url, _ALL]) == "one"
+    before = asked()
+    assert ("GET", "bytes=-65536") in before
+    server.requests.clear()
+    assert blank.evaluate(_KEPT, [url, _ALL]) == "one"
+    # Nothing but the tile is read, in two blocks.
+    assert asked() == [("HEAD", None), ("GET", "bytes=0-131071")]
+    # Another version: what was kept of the old one is not believed, and replaced.
+    server.put("/kept.zip", archive(b"two"))
+    assert blank.evaluate(_KEPT, [url, _ALL]) == "two"
+    server.requests.clear()
+    assert blank.evaluate(_KEPT, [url, _ALL]) == "two"
+    assert asked() == [("HEAD", None), ("GET", "bytes=0-131071")]
+    # What is damaged in the store is read anew.
+    damage = """async (url) => {
+      const { IndexStore } = await import("/assets/lib/store.js");
+      const store = new IndexStore();
+      const kept = await store.get(url);
+      kept.end.bytes.fill(0);
+      await store.put(kept);
+    }"""
+    blank.evaluate(damage, url)
+    assert blank.evaluate(_KEPT, [url, _ALL]) == "two"
+
+
+def test_kept_directories_stay_within_their_budget(blank: Page, server: StaticServer) -> None:
+    urls = [server.put(f"/part{n}.zip", archive(b"one", tiles=1500 + n)) for n in range(5)]
+    held = []
+    for url in urls:
+        assert blank.evaluate(_KEPT, [url, 600_000]) == "one"
+        held.append(blank.evaluate(_HELD))
+    assert max(weight for weight, _ in held) <= 600_000
+    # The last ones are there.
+    _, names = held[-1]
+    assert len(names) < len(urls)
+    assert urls[-1] in names
+    assert urls[0] not in names
+
+
+_HELD = """() => new Promise((resolve) => {
+  indexedDB.open("comal-indexes").onsuccess = (opened) => {
+    const database = opened.target.result;
+    database.transaction("indexes").objectStore("indexes").getAll().onsuccess = (found) => {
+      const weight = (one) => [one.end, ...one.spans].reduce((sum, s) => sum + s.bytes.length, 0);
+      const all = found.target.result;
+      database.close();
+      resolve([all.reduce((sum, one) => sum + weight(one), 0), all.map((one) => one.url)]);
+    };
+  };
+})"""
+
+
+def test_without_a_database_archives_are_read_all_the_same(
+    blank: Page, server: StaticServer
+) -> None:
+    url = server.put("/bare.zip", archive(b"one"))
+    blank.evaluate("() => { globalThis.indexedDB = undefined }")
+    blank.add_init_script("Object.defineProperty(globalThis, 'indexedDB', { value: undefined })")
+    blank.reload()
+    assert blank.evaluate(_KEPT, [url, _ALL]) == "one"
+
+
+def test_html_in_texts_becomes_plain(blank: Page) -> None:
+    texts = {
+        "Some <b>survey</b>": "Some survey",
+        '&copy; <a href="https://a.example/?a=1&b=2">Us</a> &amp; others': "\u00a9 Us & others",
+        "height < 5 m and > 3 m": "height < 5 m and > 3 m",
+        "a<!-- hidden <b> -->b<br/>c": "abc",
+        "<script>document.title='owned'</script>safe<style>p{}</style>": "safe",
+        "&amp;lt;b&amp;gt; &#233;&#xe9; &nothing; &constructor; &#0; &#9999999;": (
+            "&lt;b&gt; \u00e9\u00e9 &nothing; &constructor; &#0; &#9999999;"
+        ),
+        "<img src=x onerror=alert(1)": "<img src=x onerror=alert(1)",
+    }
+    script = """async (texts) => {
+      const { plainText } = await import("/assets/ui/dom.js");
+      return [...texts.map(plainText), plainText(undefined), plainText("<!--".repeat(1e5)).length];
+    }"""
+    found = blank.evaluate(script, list(texts))
+    assert found[:-2] == list(texts.values())
+    assert found[-2:] == ["", 4000]

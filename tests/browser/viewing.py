@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Color = tuple[int, ...]
 Place = tuple[int, int]
+PATIENCE = 25.0
+"""Seconds that a busy machine may take to draw a map."""
 
 # An absent tile is a 404, which the console tells as well.
 _ABSENT = re.compile("Failed to load resource: the server responded with a status of 404")
@@ -111,15 +113,33 @@ def pixel(page: Page, place: Place) -> Color:
     return color
 
 
-def settles(page: Page, place: Place, is_right: Callable[[Color], bool]) -> Color:
-    """The colour of a place of the window, once it is what it should be, or in the end."""
-    found = pixel(page, place)
-    for _ in range(40):
-        if is_right(found):
-            break
-        page.wait_for_timeout(100)
+def is_still(page: Page) -> bool:
+    """Whether no map of the page moves, fades or loads."""
+    return page.locator("[data-drawing]").count() == 0
+
+
+def settles(page: Page, place: Place, is_right: Callable[[Color], bool] = lambda _: True) -> Color:
+    """The colour of a place of the window, once it is what it should be, or in the end.
+
+    A colour on the way from one to another may be right for a moment. One that counts is seen
+    twice, and the map between is still.
+    """
+    until = time.monotonic() + PATIENCE
+    before = None
+    while True:
         found = pixel(page, place)
-    return found
+        if found == before and is_right(found) and is_still(page):
+            return found
+        if time.monotonic() > until:
+            return found
+        before = found
+        page.wait_for_timeout(100)
+
+
+def rests(page: Page) -> None:
+    """Wait until the map stands still."""
+    page.wait_for_timeout(50)
+    page.wait_for_selector("[data-drawing]", state="detached")
 
 
 def near(color: Color, tolerance: int = 12) -> Callable[[Color], bool]:
@@ -140,3 +160,49 @@ def _luminance(color: Color) -> float:
 
 def _linear(part: float) -> float:
     return part / 12.92 if part <= 0.04045 else float(((part + 0.055) / 1.055) ** 2.4)
+
+
+def nameless(page: Page) -> list[str]:
+    """What a screen reader could not tell: controls without a name, ids twice or of nothing."""
+    found: list[str] = page.evaluate(_NAMELESS)
+    return found
+
+
+def focused(page: Page) -> tuple[str, bool]:
+    """The name of what has the focus, and whether that can be seen."""
+    name, is_seen = page.evaluate(_FOCUSED)
+    return str(name), bool(is_seen)
+
+
+_NAMELESS = """() => {
+  const named = (element) => {
+    const labels = [...(element.labels ?? [])].map((label) => label.textContent).join("");
+    const by = (element.getAttribute("aria-labelledby") ?? "").split(" ").filter(Boolean)
+      .map((id) => document.getElementById(id)?.textContent ?? "").join("");
+    const image = element.querySelector("img[alt]")?.alt ?? "";
+    const text = /BUTTON|A|SUMMARY/.test(element.tagName) ? element.textContent : "";
+    return (element.getAttribute("aria-label") || labels || by || text || image).trim();
+  };
+  const wanted = "button, a[href], input, select, textarea, summary, [role=region], dialog[open]";
+  const nameless = [...document.querySelectorAll(wanted)]
+    .filter((element) => element.checkVisibility() && !named(element))
+    .map((element) => element.outerHTML.slice(0, 120));
+  const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
+  const twice = ids.filter((id, index) => ids.indexOf(id) !== index);
+  const dangling = [...document.querySelectorAll("[aria-controls], [aria-labelledby], label[for]")]
+    .filter((element) => element.checkVisibility())
+    .flatMap((element) => [element.getAttribute("aria-controls"),
+      element.getAttribute("aria-labelledby"), element.getAttribute("for")])
+    .filter((id) => id && !document.getElementById(id));
+  const noAlt = [...document.querySelectorAll("img:not([alt])")].map((image) => image.src);
+  return [...nameless, ...twice, ...dangling, ...noAlt];
+}"""
+
+_FOCUSED = """() => {
+  const { activeElement: on } = document;
+  if (on === document.body) return ["body", true];
+  const mark = on.matches(".segment input") ? on.nextElementSibling : on;
+  const isThumb = on.matches(".handle");
+  return [on.ariaLabel || on.labels?.[0]?.textContent || on.textContent.trim(),
+          isThumb || getComputedStyle(mark).outlineStyle !== "none"];
+}"""

@@ -6,6 +6,8 @@ import { byId, h, plainText } from "./ui/dom.js";
 import { connect } from "./ui/host.js";
 import { watchTiles } from "./ui/inspector.js";
 import { addSource, applyState, createMap, firstZoom, fit, repaint } from "./ui/mapview.js";
+import { emptiness, failure, fill, waiting } from "./ui/page.js";
+import { queryOf } from "./ui/query.js";
 import { watchPointer } from "./ui/readout.js";
 import { SourceCard } from "./ui/sources.js";
 import { watchTheme } from "./ui/theme.js";
@@ -59,14 +61,8 @@ async function start() {
   byId("title").title = document.title;
   byId("waiting").hidden = true;
   if (!config.sources.length) {
-    list.append(
-      h(
-        "p",
-        { class: "notice" },
-        h("strong", {}, "No sources yet"),
-        "Name some in site.json beside this page, or write the site again with tilesets.",
-      ),
-    );
+    const hint = "Name some in site.json beside this page, or write the site again with tilesets.";
+    list.append(emptiness("No sources yet", hint));
   }
   const items = h("ul", { "aria-label": "Sources" });
   list.append(items);
@@ -125,12 +121,7 @@ async function ask(host, url) {
  * @param {{name: string}} entry @param {HTMLElement} items @param {import("./ui/host.js").Host} host
  */
 async function open(entry, items, host) {
-  const place = h(
-    "li",
-    { class: "source", "aria-busy": "true" },
-    h("div", { class: "skeleton" }),
-    h("div", { class: "skeleton" }),
-  );
+  const place = h("li", { class: "source", "aria-busy": "true" }, waiting("Opening"));
   items.append(place);
   await attempt();
 
@@ -160,7 +151,7 @@ async function open(entry, items, host) {
     } catch (error) {
       const { message, hint } = /** @type {{message: string, hint?: string}} */ (error);
       const again = async () => {
-        place.replaceChildren(h("div", { class: "skeleton" }), h("div", { class: "skeleton" }));
+        fill(place, waiting("Opening"));
         await attempt();
         tellZooms();
       };
@@ -190,14 +181,8 @@ function listener(host) {
       source?.setTiles([tileUrl(host, state)]);
     },
     zoom: (state) => fit(map, [state], true, uncovered()),
-    statistics: (state) =>
-      ask(
-        host,
-        tilesOf(
-          state.id,
-          `statistics?${new URLSearchParams(state.look.getAll("bidx").map((band) => ["bidx", band]))}`,
-        ),
-      ),
+    statistics: (state, parameters) =>
+      ask(host, tilesOf(state.id, `statistics?${queryOf(parameters)}`)),
   };
 }
 
@@ -250,17 +235,6 @@ function credit() {
     .map((card) => plainText(card.state.info.attribution ?? ""))
     .filter(Boolean);
   byId("credit").textContent = [...new Set(texts)].join(" · ").slice(0, 300);
-}
-
-/** @param {string} title @param {string} reason @param {() => void} again */
-function failure(title, reason, again) {
-  return h(
-    "div",
-    { class: "notice notice--danger", role: "alert" },
-    h("strong", {}, title),
-    h("p", {}, reason),
-    h("button", { class: "button", type: "button", click: again }, "Try again"),
-  );
 }
 
 function watchFold() {

@@ -13,6 +13,7 @@ import { AbsentError, RequestError, asArchiveError } from "./errors.js";
 import { accessOf, readWhole } from "./ranges.js";
 import { RaquetFile } from "./raquet.js";
 import { RaquetSource, TapalcatlSource } from "./served.js";
+import { IndexStore } from "./store.js";
 import { TileSet } from "./tapalcatl.js";
 import { parseJson } from "./tileset.js";
 
@@ -38,7 +39,7 @@ export class Engine {
   constructor(config, access) {
     this.config = config;
     this.base = new URL("tiles/", config).href;
-    this.access = accessOf(access);
+    this.access = accessOf({ store: new IndexStore(), ...access });
     /** @type {Promise<Map<string, SourceEntry>> | undefined} */
     this.entries = undefined;
     /** @type {Map<string, Promise<Source>>} */

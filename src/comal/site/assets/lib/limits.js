@@ -19,6 +19,9 @@ export const LIMITS = Object.freeze({
   whole: 64 * MIB,
   /** Blocks in memory, of all objects together. */
   blocks: 96 * MIB,
+  /** Indexes that are kept from one start of the worker to the next, and one of them. */
+  kept: 48 * MIB,
+  keptOne: 12 * MIB,
   /** Side of a RaQuet tile in pixels. */
   side: 8192,
   /** Bands of a RaQuet file. */

@@ -2,6 +2,7 @@
  * Byte ranges of objects over HTTP: aligned blocks, a bounded cache, one flight per block.
  */
 
+import { BlockCache } from "./blockcache.js";
 import { collect } from "./bytes.js";
 import { AbsentError, ChangedError, DamagedError, StorageError } from "./errors.js";
 import { LIMITS } from "./limits.js";
@@ -10,47 +11,6 @@ const BLOCK = 64 * 1024;
 const TIMEOUT = 30_000;
 const RETRIES = 2;
 
-/** Blocks of any objects, the ones used longest ago dropped first. */
-export class BlockCache {
-  /** @param {number} [budget] bytes held at most */
-  constructor(budget = LIMITS.blocks) {
-    this.budget = budget;
-    this.held = 0;
-    /** @type {Map<string, Uint8Array>} in the order of use */
-    this.blocks = new Map();
-  }
-
-  /** @param {string} key */
-  get(key) {
-    const block = this.blocks.get(key);
-    if (block) {
-      this.blocks.delete(key);
-      this.blocks.set(key, block);
-    }
-    return block;
-  }
-
-  /** @param {string} key @param {Uint8Array} block */
-  put(key, block) {
-    this.drop(key);
-    if (block.length > this.budget) return;
-    this.blocks.set(key, block);
-    this.held += block.length;
-    for (const oldest of this.blocks.keys()) {
-      if (this.held <= this.budget) break;
-      this.drop(oldest);
-    }
-  }
-
-  /** @param {string} key */
-  drop(key) {
-    const block = this.blocks.get(key);
-    if (!block) return;
-    this.held -= block.length;
-    this.blocks.delete(key);
-  }
-}
-
 /**
  * How the store is reached, and what all objects share.
  * @typedef {object} Access
@@ -58,6 +18,7 @@ export class BlockCache {
  * @property {typeof fetch} fetch
  * @property {string} origin the page's own; ranges of other origins avoid preflights
  * @property {ReadonlySet<number>} absent statuses that mean that there is no such object
+ * @property {import("./store.js").IndexStore} [store] where indexes outlive the worker
  */
 
 /**
@@ -74,6 +35,8 @@ export function accessOf(access = {}) {
   };
 }
 
+/** @typedef {import("./store.js").Span} Span */
+
 /** One object, read by ranges. It is never mixed with a later version of itself. */
 export class RemoteFile {
   /** @param {string} url @param {Access} access */
@@ -84,11 +47,73 @@ export class RemoteFile {
     this.size = undefined;
     /** @type {string | undefined} what told this version apart */
     this.version = undefined;
-    /** @type {{start: number, bytes: Uint8Array} | undefined} the end of the object, once read */
+    /** @type {Span | undefined} the end of the object, once read */
     this.end = undefined;
+    /** @type {Span[]} what is known of the object beside its end while it is opened */
+    this.spans = [];
+    this.isOpening = false;
     /** @type {Map<number, Promise<Uint8Array>>} */
     this.flights = new Map();
     this.requests = 0;
+  }
+
+  /**
+   * Open the object by what was read for it before, if that was of the version of today; what is
+   * read otherwise is kept for the next time.
+   * @template Result
+   * @param {() => Promise<Result>} work reads what opens the object
+   */
+  async open(work) {
+    this.isOpening = true;
+    try {
+      if (await this.recall()) {
+        try {
+          return await work();
+        } catch (error) {
+          if (!(error instanceof DamagedError || error instanceof ChangedError)) throw error;
+          this.forget();
+          this.access.store?.drop(this.url);
+        }
+      }
+      const result = await work();
+      this.keep();
+      return result;
+    } finally {
+      this.isOpening = false;
+      this.spans = [];
+    }
+  }
+
+  /** @returns {Promise<boolean>} whether the store has what opens this version */
+  async recall() {
+    const kept = await this.access.store?.get(this.url);
+    if (!kept) return false;
+    [this.size, this.version] = [kept.size, kept.version];
+    try {
+      const response = await this.send({ method: "HEAD", cache: "no-cache" });
+      this.pin(response, Number(response.headers.get("Content-Length")));
+    } catch (error) {
+      this.forget();
+      if (!(error instanceof AbsentError)) return false;
+      this.access.store?.drop(this.url);
+      throw error;
+    }
+    [this.end, this.spans] = [kept.end, kept.spans];
+    return true;
+  }
+
+  /** Know nothing of the object. */
+  forget() {
+    this.size = this.version = this.end = undefined;
+    this.spans = [];
+  }
+
+  /** Write down what opened the object. Nobody waits for it. */
+  keep() {
+    const { url, version, size, end, spans } = this;
+    // Without a tag another version of the same size would pass for this one.
+    if (size === undefined || !end || !version || version.startsWith(" ")) return;
+    this.access.store?.put({ url, version, size, end: alone(end), spans: spans.map(alone) });
   }
 
   /**
@@ -143,6 +168,17 @@ export class RemoteFile {
       const from = offset - this.end.start;
       return this.end.bytes.subarray(from, from + length);
     }
+    const span = this.spans.find(
+      ({ start, bytes }) => offset >= start && offset + length <= start + bytes.length,
+    );
+    if (span) return span.bytes.subarray(offset - span.start, offset - span.start + length);
+    const bytes = await this.readBlocks(offset, length);
+    if (this.isOpening) this.spans.push({ start: offset, bytes });
+    return bytes;
+  }
+
+  /** @param {number} offset @param {number} length */
+  async readBlocks(offset, length) {
     const first = Math.floor(offset / BLOCK);
     const last = Math.floor((offset + length - 1) / BLOCK);
     const blocks = await Promise.all(this.blocks(first, last));
@@ -266,6 +302,7 @@ export class RemoteFile {
     const tag = response.headers.get("ETag") ?? response.headers.get("Last-Modified") ?? "";
     const version = `${tag} ${size}`;
     if (this.size !== undefined && this.version !== undefined && version !== this.version) {
+      this.access.store?.drop(this.url);
       throw new ChangedError("the object has changed while it was read", { where: this.url });
     }
     if (size === undefined || !Number.isSafeInteger(size)) return;
@@ -316,6 +353,11 @@ export class RemoteFile {
     const again = response.status === 429 || response.status >= 500;
     return { again, error: new StorageError(`the store answers ${response.status}`, { where }) };
   }
+}
+
+/** A span without the rest of the answer that it came in. @param {Span} span @returns {Span} */
+function alone({ start, bytes }) {
+  return { start, bytes: bytes.slice() };
 }
 
 /** @param {Response} response */

@@ -205,7 +205,10 @@ export class RaquetFile {
    */
   static async open(urls, access) {
     const parts = await Promise.all(
-      urls.map((url) => ParquetFile.open(new RemoteFile(url, access))),
+      urls.map((url) => {
+        const file = new RemoteFile(url, access);
+        return file.open(() => ParquetFile.open(file));
+      }),
     );
     const raster = new RaquetFile(parts, /** @type {Metadata} */ ({}));
     raster.metadata = parseMetadata(await raster.metadataText(), urls[0]);

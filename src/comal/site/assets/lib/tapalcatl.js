@@ -276,7 +276,7 @@ function tileHeaders(format, directory, row) {
 /** @param {string} url @param {Access} access */
 async function openArchive(url, access) {
   const file = new RemoteFile(url, access);
-  return new TileArchive(file, await readDirectory(file));
+  return new TileArchive(file, await file.open(() => readDirectory(file)));
 }
 
 /** @param {string | undefined} source @param {string} url */

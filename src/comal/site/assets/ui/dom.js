@@ -68,12 +68,42 @@ export function facts(pairs) {
   );
 }
 
+/** Characters that attributions name; others are left as they are written. */
+const ENTITIES = /** @type {Record<string, string>} */ ({
+  amp: "&",
+  apos: "'",
+  copy: "\u00a9",
+  deg: "\u00b0",
+  gt: ">",
+  hellip: "\u2026",
+  lt: "<",
+  mdash: "\u2014",
+  middot: "\u00b7",
+  nbsp: "\u00a0",
+  ndash: "\u2013",
+  quot: '"',
+  reg: "\u00ae",
+  trade: "\u2122",
+});
+/** Beyond this nobody reads on, and hostile texts would cost time. */
+const LONGEST = 4000;
+
 /**
- * What stands in a text that may hold HTML, as plain text. Nothing of it is loaded or run.
- * @param {string} content
+ * What stands in a text that may hold HTML, as plain text. Nothing parses it as a document: what
+ * is left over is shown as text, so that nothing depends on finding every tag.
+ * @param {unknown} content
  */
 export function plainText(content) {
-  return new DOMParser().parseFromString(content, "text/html").body.textContent?.trim() ?? "";
+  return String(content ?? "")
+    .slice(0, LONGEST)
+    .replace(/<(script|style)\b[^>]*>[^]*?<\/\1[^>]*>/gi, "")
+    .replace(/<!--[^]*?-->|<\/?[a-z][^<>]*>/gi, "")
+    .replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|([a-z]+));/gi, (whole, decimal, hex, name) => {
+      if (name) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] : whole;
+      const code = decimal ? Number(decimal) : parseInt(hex, 16);
+      return code > 31 && code <= 0x10ffff ? String.fromCodePoint(code) : whole;
+    })
+    .trim();
 }
 
 let lastId = 0;

@@ -2,13 +2,14 @@
  * The tiles under a place: where they come from, and what was answered with them.
  */
 
-import { byId, facts, h } from "./dom.js";
+import { byId, h } from "./dom.js";
+import { size } from "./format.js";
 import { mark, tileAt } from "./mapview.js";
+import { emptiness, failure, fill, waiting } from "./page.js";
+import { reasonOf } from "./query.js";
+import { addressOf, headerFacts, tileArticle } from "./tileinfo.js";
 
 /** @typedef {import("./sources.js").SourceState} SourceState */
-
-/** Headers that say nothing about the tile. */
-const HIDDEN = /^x-(comal-|content-type-options)/;
 
 /**
  * Let a button switch the inspector, and clicks choose a place. Enter chooses the centre.
@@ -25,8 +26,9 @@ export function watchTiles(map, states, ask) {
     button.setAttribute("aria-pressed", String(on));
     panel.hidden = !on;
     map.getCanvas().style.cursor = on ? "crosshair" : "";
-    body.replaceChildren(
-      h("p", {}, "Choose a place on the map, or press Enter on the map for its centre."),
+    fill(
+      body,
+      emptiness("Choose a place", "Click on the map, or press Enter on it for its centre."),
     );
     mark(map, undefined);
   };
@@ -35,12 +37,14 @@ export function watchTiles(map, states, ask) {
       .map((state) => ({ state, tile: tileAt(map, state, place) }))
       .filter((entry) => entry.tile !== undefined);
     mark(map, found[0]?.tile);
-    body.replaceChildren(h("p", {}, "Reading…"));
+    fill(body, waiting("Reading"));
     const parts = await Promise.all(
       found.map(({ state, tile }) => describe(state, /** @type {any} */ (tile), ask)),
     );
     body.replaceChildren(
-      ...(parts.length ? parts : [h("p", {}, "No source has tiles here at this zoom.")]),
+      ...(parts.length
+        ? parts
+        : [emptiness("Nothing is shown here", "No source has tiles here for this scale.")]),
     );
   };
   button.addEventListener("click", () => toggle(!on));
@@ -60,77 +64,32 @@ export function watchTiles(map, states, ask) {
 }
 
 /**
- * @param {SourceState} state @param {[number, number, number]} tile
+ * @param {SourceState} state @param {import("./tileinfo.js").TileAddress} tile
  * @param {(url: string) => Promise<Response>} ask
  */
-async function describe(state, [z, x, y], ask) {
-  const template = state.info.tiles[0];
-  const url = template
-    .replace("{z}", String(z))
-    .replace("{x}", String(x))
-    .replace("{y}", String(y));
-  const title = h("h3", {}, state.info.name);
-  const started = performance.now();
+async function describe({ info, look }, tile, ask) {
+  const about = (/** @type {(Node | string)[]} */ ...parts) =>
+    tileArticle(info.name, tile, ...parts);
   try {
-    const response = await ask(url + (state.look.size ? `?${state.look}` : ""));
-    const bytes = (await response.clone().arrayBuffer()).byteLength;
-    const took = Math.round(performance.now() - started);
+    const response = await ask(addressOf(info.tiles[0], tile) + (look.size ? `?${look}` : ""));
+    if (response.status === 404) return about(h("p", {}, "There is no tile here."));
     if (!response.ok) {
       const problem = await response.json().catch(() => ({}));
-      return h(
-        "article",
-        { class: "tile" },
-        title,
-        address(z, x, y),
-        h(
-          "p",
-          { class: response.status === 404 ? "notice" : "notice notice--danger" },
-          `${response.status}: ${problem.title ?? "failed"}`,
-        ),
-      );
+      return about(failure("The tile cannot be read", problem.title));
     }
-    /** @type {[string, string][]} */
-    const headers = [...response.headers]
-      .filter(([name]) => !HIDDEN.test(name))
-      .map(([name, value]) => [headerName(name), value]);
+    const { byteLength } = await response.arrayBuffer();
     const archive = response.headers.get("X-Comal-Archive") ?? "";
-    headers.unshift(
-      ["Archive", archive.replace(new URL("./", location.href).href, "")],
-      ["Entry", response.headers.get("X-Comal-Entry") ?? ""],
-    );
-    return h(
-      "article",
-      { class: "tile" },
-      title,
-      address(z, x, y, `${size(bytes)}, ${took} ms`),
-      facts(headers),
+    return about(
+      headerFacts(
+        [...response.headers],
+        [
+          ["Archive", archive.replace(new URL("./", location.href).href, "")],
+          ["Entry", response.headers.get("X-Comal-Entry") ?? ""],
+          ["Size", size(byteLength)],
+        ],
+      ),
     );
   } catch (error) {
-    return h(
-      "article",
-      { class: "tile" },
-      title,
-      h("p", { class: "notice notice--danger" }, String(error)),
-    );
+    return about(failure("The tile cannot be read", reasonOf(error)));
   }
-}
-
-/** @param {number} z @param {number} x @param {number} y @param {string} [more] */
-function address(z, x, y, more) {
-  return h(
-    "p",
-    { class: "tile__line" },
-    h("span", { class: "mono" }, `${z}/${x}/${y}`),
-    more && ` · ${more}`,
-  );
-}
-
-/** `content-type` as `Content-Type`. @param {string} name */
-function headerName(name) {
-  return name.replace(/(^|-)[a-z]/g, (part) => part.toUpperCase()).replace(/^Etag$/, "ETag");
-}
-
-/** @param {number} bytes */
-function size(bytes) {
-  return bytes < 1024 ? `${bytes} B` : `${(bytes / 1024).toFixed(bytes < 10_240 ? 1 : 0)} KB`;
 }

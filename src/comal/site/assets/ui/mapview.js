@@ -3,6 +3,7 @@
  */
 
 import * as maplibre from "../../vendor/maplibre-gl/maplibre-gl.js";
+import { watchGraticule } from "./graticule.js";
 import { layerColor } from "./palette.js";
 import { currentTheme, token } from "./theme.js";
 
@@ -17,43 +18,6 @@ const STRENGTH = { fill: 0.42, line: 0.95, circle: 0.9 };
 maplibre.setWorkerUrl(
   new URL("../../vendor/maplibre-gl/maplibre-gl-worker.js", import.meta.url).href,
 );
-
-/** Degrees between meridians, from the zoom at which they are drawn. */
-const STEPS = [
-  [0, 30],
-  [2, 15],
-  [4, 5],
-  [6, 1],
-  [8, 0.25],
-  [10, 0.1],
-  [12, 0.025],
-  [14, 0.005],
-  [17, 0.001],
-];
-
-/** Meridians and parallels of what the map shows. @param {maplibre.Map} map */
-function graticule(map) {
-  const [, step] = STEPS.findLast(([zoom]) => map.getZoom() >= zoom) ?? STEPS[0];
-  const box = map.getBounds();
-  const [west, east] = [box.getWest(), Math.min(box.getEast(), box.getWest() + 540)];
-  const [south, north] = [Math.max(-85, box.getSouth()), Math.min(85, box.getNorth())];
-  const lines = [];
-  for (let i = Math.ceil(west / step); i * step <= east; i++)
-    lines.push([
-      [i * step, south],
-      [i * step, north],
-    ]);
-  for (let i = Math.ceil(south / step); i * step <= north; i++)
-    lines.push([
-      [west, i * step],
-      [east, i * step],
-    ]);
-  return {
-    type: "Feature",
-    properties: {},
-    geometry: { type: "MultiLineString", coordinates: lines },
-  };
-}
 
 /** @param {HTMLElement} container */
 export function createMap(container) {
@@ -95,10 +59,11 @@ export function createMap(container) {
   map.touchZoomRotate.disableRotation();
   map.keyboard.disableRotation();
   map.addControl(new maplibre.NavigationControl({ showCompass: false }), "top-right");
-  map.addControl(new maplibre.ScaleControl({ maxWidth: 96 }), "bottom-right");
-  const drawLines = () => /** @type {any} */ (map.getSource(GRATICULE))?.setData(graticule(map));
-  map.on("load", drawLines);
-  map.on("moveend", drawLines);
+  map.addControl(new maplibre.ScaleControl({ maxWidth: 120 }), "bottom-right");
+  // Whether something still moves, fades or loads; pictures of the page wait for it.
+  map.on("render", () => (container.dataset.drawing = "true"));
+  map.on("idle", () => delete container.dataset.drawing);
+  watchGraticule(map, GRATICULE);
   return map;
 }
 

@@ -3,7 +3,7 @@
  */
 
 import { h } from "./dom.js";
-import { short } from "./look.js";
+import { place as placeText, value as shownValue } from "./format.js";
 import { layerIds } from "./mapview.js";
 
 /** @typedef {import("./sources.js").SourceState} SourceState */
@@ -59,9 +59,7 @@ async function valueOf(map, state, place, valuesAt) {
     const wanted = state.look.getAll("bidx").map((band) => Number(band) - 1);
     const values = wanted.map((band) => answer?.values?.[band]).filter(Boolean);
     if (!values.length) return [];
-    const shown = values.map((/** @type {any} */ value) =>
-      value.value === null ? "no data" : short(value.value) || String(value.value),
-    );
+    const shown = values.map((/** @type {any} */ value) => shownValue(value.value));
     return [
       {
         name: state.info.name,
@@ -89,7 +87,7 @@ async function valueOf(map, state, place, valuesAt) {
  */
 function show(element, map, place, values) {
   const digits = Math.min(6, Math.max(2, Math.round(map.getZoom() / 3)));
-  const text = `${angle(place.lat, "N", "S", digits)}  ${angle(place.lng, "E", "W", digits)}`;
+  const text = placeText(place.lng, place.lat, digits);
   element.replaceChildren(
     ...values
       .slice(0, 4)
@@ -97,17 +95,12 @@ function show(element, map, place, values) {
         h(
           "span",
           { class: "readout__value" },
-          h("span", {}, `${name} `),
-          h("b", {}, value.slice(0, 60)),
-          unit && ` ${unit}`,
+          h("span", { class: "readout__name", dir: "auto" }, name),
+          " ",
+          h("b", {}, value.slice(0, 60), unit && ` ${unit}`),
         ),
       ),
     h("span", { class: "readout__place" }, text),
   );
   element.hidden = false;
-}
-
-/** @param {number} value @param {string} positive @param {string} negative @param {number} digits */
-function angle(value, positive, negative, digits) {
-  return `${Math.abs(value).toFixed(digits)}° ${value < 0 ? negative : positive}`;
 }

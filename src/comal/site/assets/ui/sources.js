@@ -2,10 +2,13 @@
  * One source in the list: its card, its controls, and what of it the map shows.
  */
 
-import { facts, h, icon, newId, plainText } from "./dom.js";
-import { LookControls } from "./look.js";
-import { layerColor } from "./palette.js";
-import { currentTheme } from "./theme.js";
+import { facts, h, icon, plainText } from "./dom.js";
+import { layerLegend, recolorLegend } from "./legend.js";
+import { debounced, slider } from "./page.js";
+import { queryOf } from "./query.js";
+import { RasterControls } from "./rastercontrols.js";
+import { initialStyle, tileParameters } from "./rasterstyle.js";
+import { detailOf, readRaster } from "./readraster.js";
 
 /**
  * TileJSON as the engine, or a server, answers it.
@@ -37,7 +40,7 @@ import { currentTheme } from "./theme.js";
  * @property {(state: SourceState) => void} changed visibility, opacity, layers
  * @property {(state: SourceState) => void} redrawn another look: other tiles
  * @property {(state: SourceState) => void} zoom
- * @property {(state: SourceState) => Promise<any>} statistics
+ * @property {(state: SourceState, parameters: Record<string, unknown>) => Promise<any>} statistics
  */
 
 const KINDS = { vector: "Vector", raster: "Raster", raquet: "RaQuet" };
@@ -99,7 +102,7 @@ export class SourceCard {
       description && h("p", { class: "source__text" }, clipped(description)),
       this.opacity(),
       info.comal.type === "vector" && this.legend(),
-      info.comal.kind === "raquet" && new LookControls(this.state, this.listener).element,
+      info.comal.kind === "raquet" && this.raster(),
       this.hint,
       this.fault,
       this.details(),
@@ -107,78 +110,42 @@ export class SourceCard {
   }
 
   opacity() {
-    const id = newId();
-    const shown = h("output", { for: id }, percent(this.state.opacity));
-    const slider = h("input", {
-      id,
-      type: "range",
-      min: 0,
-      max: 1,
-      step: 0.05,
-      value: this.state.opacity,
-      input: () => {
-        this.state.opacity = Number(slider.value);
-        shown.textContent = percent(this.state.opacity);
-        slider.setAttribute("aria-valuetext", percent(this.state.opacity));
-        this.listener.changed(this.state);
-      },
+    const range = { min: 0, max: 1, step: 0.01, value: this.state.opacity };
+    return slider("Opacity", range, percent, (share) => {
+      this.state.opacity = share;
+      this.listener.changed(this.state);
     });
-    return h(
-      "div",
-      { class: "field" },
-      h("label", { for: id }, "Opacity"),
-      h("div", { class: "slider" }, slider, shown),
-    );
+  }
+
+  /** Bands, colours and stretch of a raster; what is chosen becomes the query of its tiles. */
+  raster() {
+    const { state, listener } = this;
+    const detail = detailOf(state.info);
+    const style = initialStyle(detail);
+    const apply = () => (state.look = queryOf(tileParameters(detail, style)));
+    const redraw = debounced(() => {
+      apply();
+      listener.redrawn(state);
+    }, 150);
+    apply();
+    const data = readRaster((parameters) => listener.statistics(state, parameters), detail);
+    return new RasterControls(data, detail, style, redraw).element;
   }
 
   legend() {
-    const layers = this.state.info.vector_layers ?? [];
-    if (!layers.length)
+    if (!this.state.info.vector_layers?.length)
       return h(
         "p",
         { class: "notice" },
         "The metadata names no layers, and the first tile holds none.",
       );
-    this.list = h(
-      "ul",
-      { class: "legend", "aria-label": "Layers" },
-      ...layers.map((layer, index) => {
-        const box = h("input", {
-          type: "checkbox",
-          checked: true,
-          change: () => {
-            this.state.hidden[box.checked ? "delete" : "add"](index);
-            this.listener.changed(this.state);
-          },
-        });
-        return h(
-          "li",
-          {},
-          h(
-            "label",
-            {},
-            box,
-            h("i", { class: "swatch" }),
-            h("span", { title: layer.id }, layer.id),
-          ),
-        );
-      }),
-    );
-    this.recolor();
+    this.list = layerLegend(this.state, () => this.listener.changed(this.state));
     return this.list;
   }
 
   /** Swatches in the colours of the theme. */
   recolor() {
-    const dark = currentTheme() === "dark";
-    this.list?.querySelectorAll("li").forEach((item, index) => {
-      const swatch = /** @type {HTMLElement} */ (item.querySelector(".swatch"));
-      swatch.style.background = layerColor(
-        this.state.info.vector_layers?.[index]?.id ?? "",
-        index,
-        dark,
-      );
-    });
+    if (this.list) recolorLegend(this.list, this.state);
   }
 
   details() {

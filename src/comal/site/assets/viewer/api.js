@@ -2,6 +2,8 @@
  * The JSON API of the server that this page comes from, and of no other.
  */
 
+import { queryOf } from "../ui/query.js";
+
 /** An answer that is no success, or none at all. */
 export class ApiError extends Error {
   /**
@@ -25,12 +27,7 @@ export class ApiError extends Error {
  */
 export function address(path, parameters = {}) {
   const url = new URL(path, document.baseURI);
-  for (const [name, value] of Object.entries(parameters)) {
-    for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== null && one !== undefined && one !== "")
-        url.searchParams.append(name, String(one));
-    }
-  }
+  for (const [name, value] of queryOf(parameters)) url.searchParams.append(name, value);
   return url.href;
 }
 
@@ -71,11 +68,6 @@ export async function getHeaders(url, { signal } = {}) {
     if (isAbort(error)) throw error;
     throw new ApiError("The server does not answer.");
   }
-}
-
-/** What went wrong, for people. @param {unknown} error */
-export function reasonOf(error) {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Whether an error only says that nobody waits any more. @param {unknown} error */

@@ -2,13 +2,13 @@
  * One source in the list: what it is, its switch, and its controls.
  */
 
-import { facts, h, icon } from "../ui/dom.js";
-import { layerColor } from "../ui/palette.js";
-import { currentTheme } from "../ui/theme.js";
+import { facts, h, icon, plainText } from "../ui/dom.js";
 import { swatchOf } from "./footprints.js";
-import { count, counted, day, withoutTags } from "./format.js";
-import { codeBlock, failure, fill, slider, waiting } from "./page.js";
-import { RasterControls } from "./rastercontrols.js";
+import { count, counted, day } from "../ui/format.js";
+import { codeBlock, failure, fill, slider, waiting } from "../ui/page.js";
+import { layerLegend, recolorLegend } from "../ui/legend.js";
+import { RasterControls } from "../ui/rastercontrols.js";
+import { servedRaster } from "./servedraster.js";
 
 /** @typedef {import("./sources.js").Entry} Entry */
 /** @typedef {import("./sources.js").Sources} Sources */
@@ -139,7 +139,9 @@ export class SourceCard {
     };
     fill(
       this.body,
-      style && new RasterControls(encodeURIComponent(source.name), detail, style, redraw).element,
+      style &&
+        new RasterControls(servedRaster(encodeURIComponent(source.name)), detail, style, redraw)
+          .element,
       this.layers(),
       slider("Opacity", { min: 0, max: 1, step: 0.01, value: state.opacity }, percent, change),
       this.details(detail),
@@ -154,33 +156,14 @@ export class SourceCard {
     if (!layers.length) {
       return h("p", { class: "notice" }, "The archive does not say which layers its tiles have.");
     }
-    const items = layers.map((layer, index) => {
-      const change = () => {
-        state.hidden[box.checked ? "delete" : "add"](index);
-        this.sources.draw(this.entry);
-      };
-      const box = h("input", { type: "checkbox", checked: !state.hidden.has(index), change });
-      const swatch = h("i", { class: "swatch" });
-      return h(
-        "li",
-        {},
-        h("label", {}, box, swatch, h("span", { dir: "auto", title: layer.id }, layer.id)),
-      );
-    });
-    this.legend = h("ul", { class: "layers", "aria-label": "Layers" }, ...items);
-    this.recolor();
+    this.legend = layerLegend(state, () => this.sources.draw(this.entry));
     return this.legend;
   }
 
   /** Swatches in the colours of the theme. */
   recolor() {
     if (this.swatch) this.swatch.style.background = swatchOf(this.entry.color);
-    const isDark = currentTheme() === "dark";
-    const layers = this.entry.state.info.vector_layers ?? [];
-    this.legend?.querySelectorAll(".swatch").forEach((swatch, index) => {
-      const color = layerColor(layers[index].id, index, isDark);
-      /** @type {HTMLElement} */ (swatch).style.background = color;
-    });
+    if (this.legend) recolorLegend(this.legend, this.entry.state);
   }
 
   /** @param {any} detail */
@@ -203,7 +186,7 @@ export class SourceCard {
         "Box",
         source.bounds?.map((/** @type {number} */ edge) => Number(edge.toFixed(4))).join(", "),
       ],
-      ["Credit", withoutTags(source.attribution ?? "")],
+      ["Credit", plainText(source.attribution ?? "")],
     ]);
     const python = detail.python && h("code", {}, detail.python);
     return h(

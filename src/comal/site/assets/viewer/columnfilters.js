@@ -3,10 +3,11 @@
  */
 
 import { h, icon, newId } from "../ui/dom.js";
-import { getJson, reasonOf } from "./api.js";
-import { count, instant, value as shown } from "./format.js";
-import { histogram } from "./histogram.js";
-import { emptiness, failure, fill, waiting } from "./page.js";
+import { getJson } from "./api.js";
+import { reasonOf } from "../ui/query.js";
+import { count, instant, value as shown } from "../ui/format.js";
+import { histogram } from "../ui/histogram.js";
+import { emptiness, failure, fill, waiting } from "../ui/page.js";
 
 const FILTERED = new Set(["number", "time", "text", "boolean"]);
 const CLOSE = "m6 6 8 8M14 6l-8 8";
@@ -152,6 +153,7 @@ export function columnFilters(link, columns, filters, onChange) {
             { class: "values__value", dir: "auto", title: text },
             text === "" ? "(empty)" : text,
           ),
+          " ",
           h("span", { class: "values__count" }, count(entry.count)),
         ),
       );

@@ -3,10 +3,12 @@
  */
 
 import { byId, h, newId } from "../ui/dom.js";
-import { getJson, isAbort, reasonOf } from "./api.js";
+import { getJson, isAbort } from "./api.js";
+import { reasonOf } from "../ui/query.js";
 import { columnFilters } from "./columnfilters.js";
 import { filterText } from "./cql.js";
-import { count, counted, day, size } from "./format.js";
+import { count, counted, day, size } from "../ui/format.js";
+import { FootprintLoader } from "./footprintloader.js";
 import {
   announce,
   codeBlock,
@@ -16,7 +18,7 @@ import {
   field,
   fill,
   waiting,
-} from "./page.js";
+} from "../ui/page.js";
 import { showPager } from "./pager.js";
 import { showSample } from "./sample.js";
 import { sampleTable } from "./table.js";
@@ -26,7 +28,6 @@ import { SampleTree } from "./tree.js";
 
 const PAGE = 60;
 const ROWS = 100;
-const MOST_FOOTPRINTS = 1000;
 const KEY = "data";
 
 /** One data set as it is looked at. */
@@ -55,11 +56,15 @@ export class Dataset {
     /** What the footprints on the map were asked with. */
     this.drawn = "";
     this.isClosed = false;
+    this.footprints = new FootprintLoader(
+      view,
+      { key: KEY, name: this.name, color: -1, isPlaced: detail.placed !== false },
+      (text) => view.note(text),
+    );
     this.summary = h("p", { class: "summary", role: "status" });
     this.results = h("div", { class: "results", id: "results", role: "tabpanel", tabindex: 0 });
     this.pager = h("nav", { class: "pager", "aria-label": "Pages", hidden: true });
     this.code = h("code", {}, detail.python ?? "");
-    this.note = h("p", { class: "caption" });
     this.filterHolder = h("div", { class: "filters__body" });
     this.clearButton = h(
       "button",
@@ -97,7 +102,6 @@ export class Dataset {
           { class: "python" },
           h("summary", {}, "Load this in Python"),
           codeBlock(this.code),
-          this.note,
         ),
       ),
     );
@@ -109,16 +113,18 @@ export class Dataset {
   close() {
     this.running?.abort();
     this.isClosed = true;
-    this.view.footprints.hide(KEY);
+    this.footprints.close();
   }
 
   /** The map was moved. */
   moved() {
     if (this.byMap) this.changed();
+    else this.footprints.moved();
   }
 
   changed() {
     this.offset = 0;
+    this.results.setAttribute("aria-busy", "true");
     this.clearButton.toggleAttribute("hidden", !this.isFiltered());
     this.refreshSoon();
   }
@@ -207,9 +213,8 @@ export class Dataset {
   /** What is chosen, as parameters. @returns {Record<string, string | null>} */
   parameters() {
     const [from, to] = this.time;
-    const bounds = this.byMap ? this.view.bounds().map((edge) => edge.toFixed(6)) : [];
     return {
-      bbox: bounds.join(",") || null,
+      bbox: this.byMap ? this.view.box() : null,
       datetime: from || to ? `${from || ".."}/${to || ".."}` : null,
       filter: filterText(this.filters),
     };
@@ -248,13 +253,9 @@ export class Dataset {
     const parameters = this.parameters();
     const wanted = JSON.stringify(parameters);
     if (wanted === this.drawn) return;
-    const asked = { ...parameters, limit: MOST_FOOTPRINTS };
-    const found = await getJson(`${this.name}/items`, asked, { signal });
+    const found = await this.footprints.load(parameters, signal);
     this.drawn = wanted;
     this.code.textContent = found.python ?? this.detail.python;
-    const isLost = this.detail.format !== "taco" && (parameters.bbox || parameters.datetime);
-    this.note.textContent = isLost ? "The lines leave out the filters by place and time." : "";
-    this.view.footprints.show(KEY, found, -1);
   }
 
   /** @param {AbortSignal} signal */

@@ -4,25 +4,16 @@
 
 import { facts, h, icon } from "../ui/dom.js";
 import { mark, tileAt } from "../ui/mapview.js";
-import { ApiError, getHeaders, getJson, isAbort, reasonOf } from "./api.js";
-import { debounced, emptiness, failure, fill, waiting } from "./page.js";
-import { headerName, place as placeText, size, value as shown } from "./format.js";
-import { valueParameters } from "./rasterstyle.js";
+import { addressOf, headerFacts, tileArticle } from "../ui/tileinfo.js";
+import { ApiError, getHeaders, getJson, isAbort } from "./api.js";
+import { reasonOf } from "../ui/query.js";
+import { debounced, emptiness, failure, fill, waiting } from "../ui/page.js";
+import { place as placeText, value as shown } from "../ui/format.js";
+import { valueParameters } from "../ui/rasterstyle.js";
 
 /** @typedef {import("./map.js").Place} Place */
 /** @typedef {import("./sources.js").Entry} Entry */
 
-/** Headers about the tile, in the order in which they are shown; further ones follow. */
-const TOLD = [
-  "content-type",
-  "content-encoding",
-  "content-length",
-  "etag",
-  "last-modified",
-  "cache-control",
-];
-/** Headers of the server, which say nothing about the tile. */
-const HIDDEN = new Set(["x-content-type-options", "x-request-id"]);
 const CLOSE = "m5 5 10 10M15 5 5 15";
 const FEATURES = 8;
 
@@ -148,29 +139,21 @@ export class Inspector {
     return wasOpen;
   }
 
-  /** @param {Entry} entry @param {[number, number, number] | undefined} tile */
+  /** @param {Entry} entry @param {import("../ui/tileinfo.js").TileAddress | undefined} tile */
   async about({ source, state }, tile) {
-    const title = h("h3", { dir: "auto" }, String(source.title ?? source.name));
-    const about = (/** @type {(Node | string | false)[]} */ ...parts) =>
-      h("article", { class: "tile" }, title, ...parts);
+    const about = (/** @type {(Node | string)[]} */ ...parts) =>
+      tileArticle(String(source.title ?? source.name), tile, ...parts);
     if (!tile) return about(h("p", { class: "caption" }, "It has no tiles for so small a scale."));
-    const [z, x, y] = tile;
-    const name = h("p", { class: "mono" }, `${z}/${x}/${y}`);
     const [template] = state.info.tiles;
-    if (!template) return about(name);
-    const url = template
-      .replace("{z}", String(z))
-      .replace("{x}", String(x))
-      .replace("{y}", String(y));
+    if (!template) return about();
     try {
-      const { status, headers } = await getHeaders(url);
-      if (status === 404 || status === 204)
-        return about(name, h("p", {}, "There is no tile here."));
+      const { status, headers } = await getHeaders(addressOf(template, tile));
+      if (status === 404 || status === 204) return about(h("p", {}, "There is no tile here."));
       if (status >= 400)
-        return about(name, failure("The tile cannot be read", `The server answers ${status}.`));
-      return about(name, facts(told(headers)));
+        return about(failure("The tile cannot be read", `The server answers ${status}.`));
+      return about(headerFacts(headers));
     } catch (error) {
-      return about(name, failure("The tile cannot be read", reasonOf(error)));
+      return about(failure("The tile cannot be read", reasonOf(error)));
     }
   }
 
@@ -193,18 +176,4 @@ export class Inspector {
     });
     return h("article", { class: "tile" }, h("h3", {}, "Features"), ...lists);
   }
-}
-
-/** The usual headers first, then those that the archive adds. @param {[string, string][]} headers */
-function told(headers) {
-  const own = headers.filter(
-    ([name]) => TOLD.includes(name) || (name.startsWith("x-") && !HIDDEN.has(name)),
-  );
-  const order = (/** @type {string} */ name) =>
-    (TOLD.indexOf(name) + TOLD.length + 1) % (TOLD.length + 1);
-  own.sort(([a], [b]) => order(a) - order(b));
-  return own.map(([name, text]) => {
-    const content = name === "content-length" ? size(Number(text)) : text;
-    return /** @type {[string, string]} */ ([headerName(name), content]);
-  });
 }

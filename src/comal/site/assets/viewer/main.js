@@ -2,13 +2,13 @@
  * The page: which part of it is shown, and what its parts tell one another.
  */
 
-import { reasonOf } from "./api.js";
+import { reasonOf } from "../ui/query.js";
 import { byId } from "../ui/dom.js";
 import { watchTheme } from "../ui/theme.js";
 import { Dataset } from "./dataset.js";
 import { Inspector } from "./inspector.js";
 import { MapView } from "./map.js";
-import { announce, failure, fill, waiting } from "./page.js";
+import { announce, failure, fill, waiting } from "../ui/page.js";
 import { showSample } from "./sample.js";
 import { Sources } from "./sources.js";
 
@@ -52,7 +52,7 @@ function makeMap() {
 
 function moved() {
   dataset?.moved();
-  sources.tellZooms();
+  sources.moved();
 }
 
 /** @param {string} key of a group of footprints @param {string} path */
@@ -103,6 +103,7 @@ async function route() {
   body.dataset.view = wanted ? "dataset" : "map";
   byId("sources").hidden = Boolean(wanted);
   byId("dataset").hidden = !wanted;
+  sources.leave(wanted);
   byId("place").textContent = wanted ?? "";
   document.title = wanted ? `${wanted} \u2013 comal` : "comal";
   view.map.resize();

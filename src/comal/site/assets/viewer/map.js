@@ -3,7 +3,9 @@
  */
 
 import { addSource, applyState, createMap, layerIds, repaint } from "../ui/mapview.js";
+import { byId, h } from "../ui/dom.js";
 import { Footprints } from "./footprints.js";
+import { fill } from "../ui/page.js";
 
 /** @typedef {import("../ui/sources.js").SourceState} SourceState */
 /** @typedef {{lng: number, lat: number}} Place */
@@ -82,6 +84,13 @@ export class MapView {
     this.listeners.onFailure(sourceId, reasonIn(body) || reasonOf(error));
   }
 
+  /** Say something about what is seen, or nothing. @param {string} text */
+  note(text) {
+    const place = byId("map-note");
+    fill(place, text && h("p", { class: "notice" }, text));
+    place.hidden = !text;
+  }
+
   /** Colours anew, after the page went light or dark. @param {SourceState[]} states */
   repaint(states) {
     if (!this.map.getLayer("ground")) return;
@@ -98,6 +107,13 @@ export class MapView {
     const north = Math.min(box.getNorth(), 90);
     if (east - west >= 360) return [-180, south, 180, north];
     return [wrapped(west), south, wrapped(east), north];
+  }
+
+  /** The same as the server takes it. */
+  box() {
+    return this.bounds()
+      .map((edge) => edge.toFixed(6))
+      .join(",");
   }
 
   zoom() {

@@ -3,7 +3,7 @@
  */
 
 import { h } from "../ui/dom.js";
-import { fill } from "./page.js";
+import { fill } from "../ui/page.js";
 
 /**
  * @param {HTMLElement} holder hidden where one page is all

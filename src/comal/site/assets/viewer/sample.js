@@ -3,9 +3,10 @@
  */
 
 import { facts, h, icon } from "../ui/dom.js";
-import { address, getJson, pathInAddress, reasonOf } from "./api.js";
-import { cell, counted, size } from "./format.js";
-import { failure, fill, waiting } from "./page.js";
+import { address, getJson, pathInAddress } from "./api.js";
+import { reasonOf } from "../ui/query.js";
+import { cell, counted, size } from "../ui/format.js";
+import { failure, fill, waiting } from "../ui/page.js";
 
 const CLOSE = "m5 5 10 10M15 5 5 15";
 const MOST_CHILDREN = 50;

@@ -2,18 +2,19 @@
  * The sources of the server: what is known of each, what is chosen, and what of it the map shows.
  */
 
-import { h } from "../ui/dom.js";
+import { h, plainText } from "../ui/dom.js";
 import { firstZoom } from "../ui/mapview.js";
-import { address, getJson, reasonOf } from "./api.js";
+import { address, getJson } from "./api.js";
+import { reasonOf } from "../ui/query.js";
 import { SourceCard } from "./card.js";
-import { counted, withoutTags } from "./format.js";
-import { announce, debounced, emptiness, failure, fill, waiting } from "./page.js";
-import { initialStyle, tileParameters } from "./rasterstyle.js";
+import { FootprintLoader } from "./footprintloader.js";
+import { counted } from "../ui/format.js";
+import { announce, debounced, emptiness, failure, fill, waiting } from "../ui/page.js";
+import { initialStyle, tileParameters } from "../ui/rasterstyle.js";
 
 /** @typedef {import("../ui/sources.js").SourceState} SourceState */
 
 const WORLD = [-180, -85.0511287798066, 180, 85.0511287798066];
-const MOST_FOOTPRINTS = 1000;
 
 /**
  * One source of the list.
@@ -21,8 +22,9 @@ const MOST_FOOTPRINTS = 1000;
  * @property {any} source as the list of the server has it
  * @property {SourceCard} card
  * @property {SourceState} state as the map draws it; without tiles before it was asked for
- * @property {import("./rasterstyle.js").RasterStyle | null} style
+ * @property {import("../ui/rasterstyle.js").RasterStyle | null} style
  * @property {number} color of footprints, which take turns
+ * @property {FootprintLoader} [footprints] of samples that were shown
  */
 
 /** Sources of the server. */
@@ -38,6 +40,8 @@ export class Sources {
     this.entries = [];
     /** @type {Map<string, Promise<any>>} */
     this.details = new Map();
+    /** @type {string | null} the source whose samples have a page of their own now */
+    this.elsewhere = null;
     this.redrawSoon = debounced((/** @type {Entry} */ entry) => this.draw(entry), 150);
   }
 
@@ -156,7 +160,7 @@ export class Sources {
     card.switched(on);
     card.clear();
     if (!on) {
-      if (source.kind === "samples") this.view.footprints.hide(state.id);
+      if (source.kind === "samples") entry.footprints?.close();
       else this.view.hide(state);
       announce(`${source.title ?? source.name} is hidden`);
       this.credit();
@@ -220,16 +224,40 @@ export class Sources {
 
   /** @param {Entry} entry */
   async showFootprints(entry) {
-    const { source, state, card } = entry;
-    const path = `${encodeURIComponent(source.name)}/items`;
-    const found = await getJson(path, { limit: MOST_FOOTPRINTS });
-    if (!state.visible) return;
-    this.view.footprints.show(state.id, found, entry.color);
-    const placed = found.features.filter((/** @type {any} */ feature) => feature.geometry).length;
-    if (!placed) card.tell("These samples do not say where they are.");
-    else if (found.numberMatched > found.features.length) {
-      card.tell(`The map shows the first ${counted(placed, "sample")}.`);
+    const { source, state, card, color } = entry;
+    const detail = await this.detail(source.name);
+    const name = encodeURIComponent(source.name);
+    entry.footprints ??= new FootprintLoader(
+      this.view,
+      { key: state.id, name, color, isPlaced: detail.placed !== false },
+      (text) => card.tell(text),
+    );
+    if (source.name === this.elsewhere) return;
+    await entry.footprints.load();
+    if (!state.visible || source.name === this.elsewhere) entry.footprints.close();
+  }
+
+  /**
+   * Leave the samples of a source to the page about them, which draws what fits its filters; those
+   * that were left come back.
+   * @param {string | null} name
+   */
+  leave(name) {
+    const before = this.elsewhere;
+    this.elsewhere = name;
+    const on = this.entries.filter(
+      ({ source, state }) => source.kind === "samples" && state.visible,
+    );
+    for (const entry of on) {
+      if (entry.source.name === name) entry.footprints?.close();
+      else if (entry.source.name === before) this.toggle(entry, true);
     }
+  }
+
+  /** The map was moved. */
+  moved() {
+    for (const { footprints, state } of this.entries) if (state.visible) footprints?.moved();
+    this.tellZooms();
   }
 
   /** Move the map to a source. @param {Entry} entry @param {boolean} animate */
@@ -259,7 +287,7 @@ export class Sources {
   /** What the sources want to be said about them, as text. */
   credit() {
     const texts = this.shown()
-      .map(({ source }) => withoutTags(source.attribution))
+      .map(({ source }) => plainText(source.attribution))
       .filter(Boolean);
     const credit = document.getElementById("credit");
     if (credit) credit.textContent = [...new Set(texts)].join(" · ").slice(0, 300);

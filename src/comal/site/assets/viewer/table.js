@@ -3,7 +3,7 @@
  */
 
 import { h } from "../ui/dom.js";
-import { cell } from "./format.js";
+import { cell } from "../ui/format.js";
 
 const LONG = 36;
 

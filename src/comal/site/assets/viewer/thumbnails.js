@@ -4,8 +4,8 @@
 
 import { h } from "../ui/dom.js";
 import { address } from "./api.js";
-import { instant } from "./format.js";
-import { fill } from "./page.js";
+import { instant } from "../ui/format.js";
+import { fill } from "../ui/page.js";
 
 /**
  * @param {any[]} items
@@ -13,7 +13,9 @@ import { fill } from "./page.js";
  * @param {(path: string | null) => void} choose called as the pointer or the focus comes and goes
  */
 export function thumbnails(items, open, choose) {
-  return h("ul", { class: "thumbnails" }, ...items.map((item) => thumbnail(item, open, choose)));
+  const none = !items.some((item) => item.assets?.thumbnail);
+  const name = none ? "thumbnails thumbnails--bare" : "thumbnails";
+  return h("ul", { class: name }, ...items.map((item) => thumbnail(item, open, choose)));
 }
 
 /** @param {any} item @param {(path: string) => void} open @param {(path: string | null) => void} choose */

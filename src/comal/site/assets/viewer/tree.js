@@ -3,9 +3,10 @@
  */
 
 import { h } from "../ui/dom.js";
-import { getJson, reasonOf } from "./api.js";
-import { size } from "./format.js";
-import { emptiness, failure, fill, waiting } from "./page.js";
+import { getJson } from "./api.js";
+import { reasonOf } from "../ui/query.js";
+import { size } from "../ui/format.js";
+import { emptiness, failure, fill, waiting } from "../ui/page.js";
 
 const LIMIT = 200;
 

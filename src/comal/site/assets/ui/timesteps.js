@@ -2,7 +2,7 @@
  * The steps of a time series: a slider, and a list of them by name.
  */
 
-import { h, newId } from "../ui/dom.js";
+import { h, newId } from "./dom.js";
 import { instant } from "./format.js";
 
 /** Beyond this many a list of steps helps nobody. */

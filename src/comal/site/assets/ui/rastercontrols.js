@@ -2,16 +2,40 @@
  * Controls of a raster: what is drawn, in which colours, which values, which time.
  */
 
-import { h, newId } from "../ui/dom.js";
-import { getJson, isAbort, reasonOf } from "./api.js";
-import { colourmaps, rampOf } from "./colourmaps.js";
+import { h, newId } from "./dom.js";
 import { value as shown } from "./format.js";
 import { histogram } from "./histogram.js";
 import { emptiness, failure, field, fill, waiting } from "./page.js";
+import { reasonOf } from "./query.js";
 import { fullRange, isPaletted, valueParameters } from "./rasterstyle.js";
 import { timeControl } from "./timesteps.js";
 
 /** @typedef {import("./rasterstyle.js").RasterStyle} RasterStyle */
+
+/**
+ * What a band's values are like.
+ * @typedef {object} Counted
+ * @property {string} name
+ * @property {number[]} counts
+ * @property {number[]} edges
+ * @property {number} min
+ * @property {number} max
+ * @property {number} [percentile_2]
+ * @property {number} [percentile_98]
+ */
+
+/**
+ * Who knows the raster: a server, or the reader in the browser.
+ * @typedef {object} RasterData
+ * @property {(parameters: Record<string, unknown>, signal: AbortSignal) => Promise<Counted>} histogram
+ * @property {() => Promise<{name: string, title?: string, colors: string[]}[]>} colourmaps
+ * @property {boolean} calculates whether formulas are drawn
+ * @property {(band: any) => string | null} colormapOf the colour map of a band without colours of
+ *   its own; null for grey
+ */
+
+/** Black to white, for bands without a colour map. */
+const GREYS = Array.from({ length: 16 }, (_, step) => `hsl(0 0% ${Math.round(6 + step * 5.8)}%)`);
 
 const MODES = /** @type {const} */ ([
   ["one", "One band"],
@@ -30,19 +54,20 @@ const MOST_LEGEND = 32;
 /** The controls of one raster. */
 export class RasterControls {
   /**
-   * @param {string} address the source's name as it stands in an address
-   * @param {any} detail what the server says of it
+   * @param {RasterData} data
+   * @param {any} detail bands, time and defaults of it
    * @param {RasterStyle} style changed in place
    * @param {() => void} onChange
    */
-  constructor(address, detail, style, onChange) {
-    this.address = address;
+  constructor(data, detail, style, onChange) {
+    this.data = data;
     this.detail = detail;
     this.style = style;
     this.onChange = onChange;
     /** @type {AbortController | null} */
     this.asking = null;
     this.fields = h("div", { class: "fields" });
+    this.colours = h("div", { class: "fields" });
     this.stretch = h("div", { class: "stretch" });
     this.ramp = h("div", { class: "ramp", "aria-hidden": "true" });
     this.element = h(
@@ -67,7 +92,12 @@ export class RasterControls {
 
   modes() {
     const name = newId();
-    const possible = MODES.filter(([mode]) => mode !== "rgb" || this.detail.bands.length >= 3);
+    const possible = MODES.filter(
+      ([mode]) =>
+        (mode !== "rgb" || this.detail.bands.length >= 3) &&
+        (mode !== "formula" || this.data.calculates),
+    );
+    if (possible.length < 2) return null;
     const choices = possible.map(([mode, text]) => {
       const id = newId();
       const change = () => this.changeMode(mode);
@@ -92,6 +122,7 @@ export class RasterControls {
   changeMode(mode) {
     const { style, detail } = this;
     style.mode = mode;
+    this.chooseColormap();
     if (mode === "rgb") {
       style.bands = [0, 1, 2].map(
         (index) => style.bands[index] ?? Math.min(index + 1, detail.bands.length),
@@ -111,8 +142,8 @@ export class RasterControls {
     if (style.mode === "rgb")
       fields.push(...CHANNELS.map((label, index) => this.bandField(label, index)));
     if (style.mode === "formula") fields.push(this.formulaField());
-    if (style.mode !== "rgb") fields.push(this.colourField());
-    fill(this.fields, ...fields);
+    fill(this.colours, ...this.colourFields());
+    fill(this.fields, ...fields, this.colours);
     this.drawStretch();
   }
 
@@ -130,6 +161,8 @@ export class RasterControls {
     select.addEventListener("change", () => {
       style.bands[index] = Number(select.value);
       style.rescale[index] = fullRange(detail, style.bands[index]);
+      this.chooseColormap();
+      fill(this.colours, ...this.colourFields());
       this.restyle();
     });
     return field(label, select);
@@ -158,28 +191,34 @@ export class RasterControls {
     );
   }
 
-  colourField() {
-    const { style } = this;
-    const isOwn = this.detail.bands[style.bands[0] - 1]?.has_colortable && style.mode === "one";
-    const select = h(
-      "select",
-      { class: "select" },
-      h("option", { value: "" }, isOwn ? "Its own colours" : "Grey"),
-    );
+  /** A band without colours of its own gets a colour map, where grey is one of those. */
+  chooseColormap() {
+    const band = this.detail.bands[this.style.bands[0] - 1];
+    if (!band?.has_colortable) this.style.colormap ??= this.data.colormapOf(band);
+  }
+
+  /** @returns {HTMLElement[]} */
+  colourFields() {
+    const { style, data } = this;
+    if (style.mode === "rgb") return [];
+    const band = this.detail.bands[style.bands[0] - 1];
+    const isOwn = band?.has_colortable && style.mode === "one";
+    const plain = isOwn ? "Its own colours" : data.colormapOf(band) === null && "Grey";
+    const select = h("select", { class: "select" }, plain && h("option", { value: "" }, plain));
     select.addEventListener("change", () => {
       style.colormap = select.value || null;
       this.restyle();
     });
-    colourmaps().then(
+    data.colourmaps().then(
       (found) =>
         select.append(
-          ...found.map((one) =>
-            h("option", { value: one.name, selected: one.name === style.colormap }, one.name),
+          ...found.map(({ name, title = name }) =>
+            h("option", { value: name, selected: name === style.colormap }, title),
           ),
         ),
       () => select.setAttribute("title", "The colour maps could not be loaded."),
     );
-    return field("Colours", select);
+    return [field("Colours", select)];
   }
 
   /** Show the stretch anew, and then the tiles with it: a new band has none before it is counted. */
@@ -206,15 +245,13 @@ export class RasterControls {
     const wanted = style.mode === "rgb" ? [0, 1, 2] : [0];
     try {
       const found = await Promise.all(
-        wanted.map((index) =>
-          getJson(`${this.address}/histogram`, valueParameters(detail, style, index), { signal }),
-        ),
+        wanted.map((index) => this.data.histogram(valueParameters(detail, style, index), signal)),
       );
-      const ramp = style.mode === "rgb" ? null : await rampOf(style.colormap);
+      const ramp = style.mode === "rgb" ? null : await this.rampOf(style.colormap);
       const plots = found.map((one, index) => this.plot(one, index, ramp));
       fill(this.stretch, style.mode === "rgb" ? folded(plots) : plots[0]);
     } catch (error) {
-      if (!isAbort(error)) {
+      if (!signal.aborted) {
         fill(
           this.stretch,
           failure("No histogram", reasonOf(error), () => this.restyle()),
@@ -223,7 +260,13 @@ export class RasterControls {
     }
   }
 
-  /** @param {any} found @param {number} index @param {string[] | null} ramp */
+  /** Colours from low to high. @param {string | null} name null for grey */
+  async rampOf(name) {
+    const found = name ? await this.data.colourmaps() : [];
+    return found.find((one) => one.name === name)?.colors ?? GREYS;
+  }
+
+  /** @param {Counted} found @param {number} index @param {string[] | null} ramp */
   plot(found, index, ramp) {
     const { style, detail } = this;
     if (!found.counts?.length) return emptiness("No values", "Every pixel is without data.");

@@ -1,9 +1,9 @@
 /**
- * Parts of this page that several of its modules use. What strangers wrote only ever becomes text
- * nodes and attributes that hold no code (see `h` of ../ui/dom.js).
+ * Parts that the modules of the pages share. What strangers wrote only ever becomes text
+ * nodes and attributes that hold no code (see `h` of ./dom.js).
  */
 
-import { byId, h, newId } from "../ui/dom.js";
+import { byId, h, newId } from "./dom.js";
 
 /**
  * Everything in `parent` replaced.

@@ -2,7 +2,7 @@
  * A histogram with two handles: a stretch of values that is chosen by mouse, keys or numbers.
  */
 
-import { h, svg } from "../ui/dom.js";
+import { h, svg } from "./dom.js";
 import { value as shown } from "./format.js";
 
 const WIDTH = 256;

@@ -52,10 +52,15 @@ export function day(text) {
   return text ? String(text).slice(0, 10) : "\u2026";
 }
 
-/** A place as people write it. @param {number} longitude @param {number} latitude */
-export function place(longitude, latitude) {
-  const east = `${Math.abs(longitude).toFixed(4)}° ${longitude < 0 ? "W" : "E"}`;
-  return `${Math.abs(latitude).toFixed(4)}° ${latitude < 0 ? "S" : "N"}, ${east}`;
+/**
+ * A place as people write it.
+ * @param {number} longitude
+ * @param {number} latitude
+ * @param {number} [digits]
+ */
+export function place(longitude, latitude, digits = 4) {
+  const east = `${Math.abs(longitude).toFixed(digits)}° ${longitude < 0 ? "W" : "E"}`;
+  return `${Math.abs(latitude).toFixed(digits)}° ${latitude < 0 ? "S" : "N"}, ${east}`;
 }
 
 /** What a cell of a table shows. @param {unknown} content @param {string} kind */
@@ -70,17 +75,4 @@ export function cell(content, kind) {
 /** `content-type` as `Content-Type`. @param {string} name */
 export function headerName(name) {
   return name.replace(/(^|-)[a-z]/g, (part) => part.toUpperCase()).replace(/^Etag$/, "ETag");
-}
-
-/**
- * A text without the tags in it, as attributions are often written as HTML. What is left is shown
- * as text, so that nothing depends on finding every tag.
- * @param {unknown} text
- */
-export function withoutTags(text) {
-  return String(text ?? "")
-    .replace(/<[^<>]*>/g, "")
-    .replaceAll("&copy;", "\u00a9")
-    .replaceAll("&amp;", "&")
-    .trim();
 }
