@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.http import HttpServer
 
 if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
+
+_TIMES = int(os.environ.get("COMAL_EXAMPLES", "1"))
+"""How many times the examples of a change the nightly run tries."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let every law try more examples when the run asks for it (``scripts/nightly``)."""
+    if _TIMES == 1:
+        return
+    for item in items:
+        law = getattr(item, "obj", None)
+        # Hypothesis keeps what `@settings` said here and has no public name for it.
+        own = getattr(law, "_hypothesis_internal_use_settings", None)
+        if own is not None:
+            more = settings(own, max_examples=own.max_examples * _TIMES)
+            vars(getattr(law, "__func__", law))["_hypothesis_internal_use_settings"] = more
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ ATTACKS: dict[str, Attack] = {
     "a float for a zoom": Attack(document(minresolution=2.5), InvalidMetadataError),
     "a boolean for a zoom": Attack(document(maxresolution=True), InvalidMetadataError),
     "2**63 tiles": Attack(document(num_blocks=1 << 63), None, "raquet-num-blocks"),
-    "a negative width": Attack(document(width=-32), None, "raquet-number"),
+    "a negative width": Attack(document(width=-32), None, "raquet-size"),
     "bounds beyond numbers": Attack(document(bounds=[1e308, 0, 2e308, 1]), InvalidMetadataError),
     "no compression that is known": Attack(document(compression=["gzip"]), InvalidMetadataError),
 }

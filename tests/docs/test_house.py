@@ -74,7 +74,7 @@ ALLOWED = {
     "pmtiles": ("comal.tapalcatl.sources.pmtiles_file", "comal.tapalcatl.sinks.pmtiles_file"),
     "sqlite3": ("comal.tapalcatl.sources.mbtiles", "comal.tapalcatl.sinks.mbtiles_file"),
     "granian": ("comal.server.running",),
-    "uvicorn": ("comal.server.running",),
+    "uvicorn": ("comal.server.running", "comal.server.uvicornwire"),
     "prometheus_client": ("comal.server.measures",),
     "rio_tiler": ("comal.server.render",),
     "PIL": ("comal.server.render",),
