@@ -15,7 +15,6 @@ import http.client
 import io
 import json
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -88,9 +87,7 @@ def make_sources(folder: Path, version: int) -> None:
     raquet.write(folder / "raster.tif", folder / "raster.parquet")
     (folder / "raster.tif").unlink()
     tiles = ((z, x, y, tile(z, x, y, version)) for z, x, y in places())
-    tapalcatl.build(tiles, folder / "tiles", materialized_zooms=[0], metatile=1)
-    (folder / "tiles" / "0" / "0" / "0.zip").rename(folder / "tiles.zip")
-    shutil.rmtree(folder / "tiles")
+    tapalcatl.build(tiles, folder / "tiles.zip")
     data = bytes([version]) * SAMPLE_BYTES
     samples = [taco.Sample(id=f"s{number}", path=data) for number in range(SAMPLES)]
     taco.create(
@@ -152,7 +149,7 @@ def served(shown: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         yield port, process
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(60)  # a worker is given 30 seconds
 
 
 def ask(connection: http.client.HTTPConnection, path: str) -> tuple[int, bytes]:
@@ -336,7 +333,7 @@ def report(seen: Seen, minutes: float) -> int:
     growth = slope(seen.memory) * TIMES * 1.5 / minutes * 60 / MIB
     print(f"memory grows by {growth:.1f} MiB an hour, as far as {minutes:g} minutes can tell")
     # Below an hour the noise of an allocator outweighs a leak of 1 MiB an hour.
-    fault = len(seen.wrong) or max(seen.descriptors) > min(seen.descriptors) + 64
+    fault = len(seen.wrong) or max(seen.descriptors) > min(seen.descriptors) + 16
     leak = growth > 1 if minutes >= 60 else max(seen.memory) > seen.memory[0] + 32 * MIB
     return 1 if fault or leak else 0
 

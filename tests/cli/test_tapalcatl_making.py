@@ -140,3 +140,46 @@ def test_convert(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "loose" / "3" / "0" / "0.png").is_file()
     for other, target in (("a.tif", "b"), ("a.tacozip", "b.tacozip"), (str(tmp_path), "b")):
         assert not family.handles(other, target)
+
+
+def test_one_archive(run: Run, source: Path, tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.zip"
+    result = run("tapalcatl", "create", source, out)
+    assert result.stdout.startswith(f"{out}: 85 tiles in 1 archives, ")
+    run("tapalcatl", "create", source, out, code=10)
+    refused = run("tapalcatl", "create", source, out, "--overwrite", "--metatile", "2").output
+    assert "85 tiles" in refused
+    told = run("tapalcatl", "remetatile", tree, tmp_path / "b.zip", "--materialized", "0,2", code=2)
+    assert "several archives" in told.output
+    run("convert", source, tmp_path / "b.zip")
+    run("convert", tree, tmp_path / "c.zip")
+    run("convert", tmp_path / "c.zip", tmp_path / "d.mbtiles")
+    run("convert", tmp_path / "d.mbtiles", tmp_path / "d.zip")
+    run("convert", tmp_path / "d.zip", tmp_path / "loose")
+    run("convert", tmp_path / "loose", tmp_path / "e.zip")
+    run("tapalcatl", "merge", tree, source, "-o", tmp_path / "f.zip")
+    run("tapalcatl", "extract", tree, tmp_path / "g.zip", "--max-zoom", "3")
+    wanted = [f"{z}/{x}/{y}.png" for z, x, y in sorted(TILES)]
+    for name in "abcdefg":
+        listed = run("ls", tmp_path / f"{name}.zip").stdout.splitlines()
+        assert sorted(line.partition("\t")[0] for line in listed) == sorted(wanted)
+        about = json.loads(run("info", tmp_path / f"{name}.zip", "--json").stdout)
+        assert (about["container"], about["count"], about["archives"]) == ("archive", 85, 1)
+    assert run("check", tmp_path / "c.zip", "--level", "structure").exit_code == 0
+
+
+def test_ls_lists_what_can_be_read(run: Run, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    run("tapalcatl", "create", source, out, "--metatile", "1", "--materialized", "0,2")
+    whole = run("ls", out).stdout.splitlines()
+    for name in ("0/0/0.zip", "2/1/1.zip"):
+        (out / name).write_bytes(b"no archive")
+    result = run("ls", out, code=11)
+    assert set(result.stdout.splitlines()) < set(whole)
+    assert len(result.stdout.splitlines()) == 85 - 5 - 5
+    assert "0/0/0.zip" in result.stderr
+    assert "2/1/1.zip" in result.stderr
+    rows = run("ls", out, "--json", code=11)
+    assert len(rows.stdout.splitlines()) == 75
+    errors = [json.loads(line) for line in rows.stderr.splitlines()]
+    assert [error["code"] for error in errors] == ["not-this-format"] * 2

@@ -56,6 +56,16 @@ def test_eight_bit_colour_is_kept(tmp_path: Path) -> None:
     assert (drawn[..., 3] == 255).all()
 
 
+def test_a_name_of_a_zip_makes_one_archive(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 512, 256), np.uint8)
+    file = converted(tmp_path, pixels, photometric="rgb")
+    built = draw(file, tmp_path / "tiles.zip")
+    assert (built.archives, built.tiles) == (1, 3)
+    drawn = picture(tmp_path / "tiles.zip", 1, 0, 1)
+    np.testing.assert_array_equal(np.moveaxis(drawn[..., :3], -1, 0), pixels[:, 256:])
+    assert tapalcatl.check(tmp_path / "tiles.zip").ok
+
+
 def test_a_band_is_stretched_and_nodata_is_clear(tmp_path: Path) -> None:
     pixels = np.linspace(0, 1000, 512 * 256).reshape(1, 512, 256).astype(np.float32)
     pixels[0, 300:310] = -1

@@ -73,7 +73,7 @@ ALLOWED = {
     "xarray": ("comal.raquet.xarray_engine",),
     "pmtiles": ("comal.tapalcatl.sources.pmtiles_file", "comal.tapalcatl.sinks.pmtiles_file"),
     "sqlite3": ("comal.tapalcatl.sources.mbtiles", "comal.tapalcatl.sinks.mbtiles_file"),
-    "granian": ("comal.server.running",),
+    "granian": ("comal.server.running", "comal.server.granianprocess"),
     "uvicorn": ("comal.server.running", "comal.server.uvicornwire"),
     "prometheus_client": ("comal.server.measures",),
     "rio_tiler": ("comal.server.render",),

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import rasterio
 import shapely
 from hypothesis import given
 from hypothesis import strategies as st
+from rasterio.enums import ColorInterp
 from rasterio.features import rasterize
 from rasterio.transform import Affine
 
 from comal import grid, raquet
 from comal.raquet.reading.coverage import coverages
 from comal.raquet.spec import Band, Metadata
+from comal.raquet.writing.uniting import united_custom
 from tests.raquet.writing.sources import noise, on_grid, utm
 from tests.support import SHARED, needs_shared
 
@@ -220,9 +224,227 @@ def test_files_of_other_sources_are_one_set(tmp_path: Path) -> None:
     (row,) = raquet.statistics(paths, stats=["count", "mean"]).to_pylist()
     assert (row["count"], row["mean"]) == (800, 5)
     with raquet.connect(paths) as connection:
-        query = "SELECT ST_RegionStats(band_1, block, $a, metadata).max AS m FROM raster"
+        query = "SELECT ST_RegionStats(band_1, block, $a, metadata) AS s FROM raster"
         area = shapely.box(-179, -80, 179, 80).wkt
-        assert connection.sql(query, a=area).to_pylist() == [{"m": 5}]
+        (row,) = connection.sql(query, a=area).to_pylist()
+        assert (row["s"]["count"], row["s"]["min"], row["s"]["max"]) == (800, 5, 5)
+
+
+LATER: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
+
+
+def transparent(path: Path) -> Path:
+    """Four bands on the grid, a whole tile of them transparent and black."""
+    pixels = noise((4, 150, 170), "uint8")
+    pixels[3] = 255
+    pixels[:, :80, :90] = 0
+    source = on_grid(path, pixels, column=32 * 500 + 5, row=32 * 300 + 3)
+    with rasterio.open(source, "r+") as dataset:
+        dataset.colorinterp = [ColorInterp[name] for name in ("red", "green", "blue", "alpha")]
+    return source
+
+
+def with_mask(path: Path) -> Path:
+    source = utm(path, noise((2, 150, 170), "int16"))
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(source, "r+") as dataset:
+        shown = np.full((150, 170), 255, "uint8")
+        shown[30:90, 20:120] = 0
+        dataset.write_mask(shown)
+    return source
+
+
+SOURCES: dict[str, Any] = {
+    "on the grid": lambda path: on_grid(
+        path, noise((45, 70), "int16"), column=32 * 500 + 5, row=32 * 300 + 3
+    ),
+    "warped": lambda path: utm(path, noise((300, 420), "uint16")),
+    "floats": lambda path: utm(path, noise((150, 170), "float32")),
+    "three bands": lambda path: utm(path, noise((3, 150, 170), "uint8")),
+    "transparent": transparent,
+    "mask": with_mask,
+}
+
+
+@pytest.mark.parametrize("options", [{}, LATER, {**LATER, "keep_empty": True}])
+@pytest.mark.parametrize("name", SOURCES)
+def test_statistics_of_our_own_are_right(tmp_path: Path, name: str, options: Any) -> None:
+    path = made(SOURCES[name](tmp_path / "a.tif"), tmp_path / "a.parquet", **options)
+    assert raquet.check(path, statistics=True).counts == {}
+    if options:
+        raquet.repair(path, tmp_path / "b.parquet")
+        assert raquet.check(tmp_path / "b.parquet", statistics=True).counts == {}
+
+
+def test_pictures_have_other_pixels_than_their_statistics(tmp_path: Path) -> None:
+    named: dict[str, Any] = {**LATER, "layout": "interleaved", "compression": "jpeg"}
+    path = made(SOURCES["three bands"](tmp_path / "a.tif"), tmp_path / "a.parquet", **named)
+    assert raquet.check(path, statistics=True).counts == {}
+
+
+def test_statistics_of_a_transparent_tile_are_those_of_what_is_there(tmp_path: Path) -> None:
+    path = made(transparent(tmp_path / "a.tif"), tmp_path / "a.parquet")
+    with raquet.open(path) as file:
+        for band, row in zip(file.bands, raquet.statistics(path).to_pylist(), strict=True):
+            assert band.statistics is not None
+            assert (band.statistics.count, band.statistics.min) == (row["count"], row["min"])
+            assert band.statistics.mean == pytest.approx(row["mean"])
+
+
+@pytest.mark.parametrize("kind", ["count", "sum", "mean", "min"])
+def test_of_a_raster_on_the_grid_statistics_are_exact(tmp_path: Path, kind: str) -> None:
+    path = made(SOURCES["on the grid"](tmp_path / "a.tif"), tmp_path / "a.parquet", min_zoom=10)
+    table = pq.read_table(path)
+    documents = table.column("metadata").to_pylist()
+    row = next(at for at, text in enumerate(documents) if text)
+    document = json.loads(documents[row])
+    statistics = document["bands"][0]["stats"]
+    statistics[kind] += 1 + abs(int(statistics[kind])) // 1000
+    documents[row] = json.dumps(document)
+    at = table.column_names.index("metadata")
+    changed = table.set_column(at, "metadata", pa.array(documents, pa.string()))
+    pq.write_table(changed, tmp_path / "b.parquet")
+    found = raquet.check(tmp_path / "b.parquet", statistics=True)
+    assert found.counts["raquet-statistics-differ"] == 1
+
+
+def test_statistics_that_count_padding_are_found(tmp_path: Path) -> None:
+    """Of tiles and of the whole: each of the numbers, on a tile that is covered in part."""
+    path = made(SOURCES["warped"](tmp_path / "a.tif"), tmp_path / "a.parquet", **LATER)
+    table = pq.read_table(path)
+    with raquet.open(path) as file:
+        store = file.store
+        partly = [
+            row
+            for row, cell in enumerate(store.ids.tolist())
+            if cell
+            and (inside := store.coverage[0].tile(*grid.tiles(cell), (32, 32))) is not None  # type: ignore[union-attr]
+            and 200 < inside.sum() < 800
+        ]
+        pixels = file.tile(*(int(one) for one in grid.tiles(int(store.ids[partly[0]]))))[0]
+    row = partly[0]
+    every = {"count": 1024, "sum": float(pixels.sum()) * 1.5, "mean": float(pixels.mean())}
+    every |= {"stddev": float(pixels.std()) * 3, "min": -1.0, "max": 65536.0}
+    for kind, value in every.items():
+        column = f"band_1_{kind}"
+        values = table.column(column).to_pylist()
+        values[row] = value
+        at = table.column_names.index(column)
+        changed = table.set_column(
+            at, column, pa.array(values).cast(table.schema.field(column).type)
+        )
+        pq.write_table(changed, tmp_path / "b.parquet")
+        found = raquet.check(tmp_path / "b.parquet", statistics=True)
+        places = [one for one in found.problems if one.code == "raquet-statistics-differ"]
+        assert len(places) == 1, kind
+        assert f"row {row}" in places[0].place or str(store.ids[row]) in places[0].place
+        assert f"{kind} " in places[0].message
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=3, max_size=8),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+def test_what_a_writer_may_count_lies_near_the_edge(
+    points: list[tuple[int, int]], x: int, y: int
+) -> None:
+    polygon = shapely.convex_hull(shapely.MultiPoint(np.array(points) + 0.3))
+    if polygon.geom_type != "Polygon":
+        return
+    u, v = shapely.get_coordinates(polygon).T / 64
+    lon, lat = grid.xy_to_lonlat(u, v, 0)
+    ring = np.stack([lon, lat], axis=1).tolist()
+    source = {"footprint": {"type": "MultiPolygon", "coordinates": [[ring]]}}
+    (cover,) = coverages([metadata({"source": source})])
+    assert cover is not None
+    column, row = np.meshgrid(16 * x + np.arange(16) + 0.5, 16 * y + np.arange(16) + 0.5)
+    middles = shapely.points(column, row)
+    inside, away = shapely.contains(polygon, middles), shapely.distance(polygon.exterior, middles)
+    for reduced, reach in ((False, 0.3), (True, 1.5)):
+        found = cover.limits(2, x, y, (16, 16), reduced=reduced)
+        least, most = found or (np.ones((16, 16), bool),) * 2
+        assert (least <= inside).all()
+        assert (inside <= most).all()
+        assert (away[least] >= reach / 2).all()
+        assert (away[inside & ~least] <= reach * 1.5).all()
+        assert (away[~most] >= reach / 2).all()
+        assert (away[most & ~inside] <= reach * 1.5 + reduced).all()
+
+
+@pytest.mark.parametrize("nodata", [None, 0])
+def test_merged_files_cover_what_each_did(tmp_path: Path, nodata: int | None) -> None:
+    paths = []
+    for n in range(2):
+        source = utm(tmp_path / f"{n}.tif", noise((200 + 60 * n, 210), "uint8", n), nodata=nodata)
+        with rasterio.open(source, "r+") as dataset:
+            dataset.transform = dataset.transform @ Affine.translation(5000.0 * n, 0)
+        paths.append(made(source, tmp_path / f"{n}.parquet", zoom=13, min_zoom=13))
+    merged = tmp_path / "m.parquet"
+    raquet.merge(paths, merged)
+    assert raquet.check(merged, statistics=True).total == 0
+    with raquet.open(paths) as parts, raquet.open(merged) as whole:
+        one, two = (file.read(masked=True).data for file in (parts, whole))
+        np.testing.assert_array_equal(np.ma.getdata(one), np.ma.getdata(two))
+        beside = int((valid_of(one) != valid_of(two)).sum())
+        assert beside <= 0.001 * one.size
+        assert 0 < two.count() < two.size
+        assert ("footprint" in source_of(merged)) == (nodata is None)
+        extents = []
+        for path in paths:
+            with raquet.open(path) as file:
+                extents.append(file.extent)
+        west, south, east, north = zip(*extents, strict=True)
+        wanted = (min(west), min(south), max(east), max(north))
+        assert whole.extent == pytest.approx(wanted, abs=1e-9)
+        assert whole.metadata.custom["comal"]["source"]["rasters"] == 2
+
+
+def test_merged_files_of_which_one_says_nothing_hide_nothing(tmp_path: Path) -> None:
+    documents = [
+        metadata({"source": {"bounds": [0, 0, 1, 1]}}),
+        metadata({"source": {"bounds": [3, 0, 4, 1]}}),
+    ]
+    documents = [replace(one, max_zoom=12) for one in documents]
+    united = united_custom(documents)["comal"]["source"]
+    assert united["bounds"] == pytest.approx([0, 0, 4, 1])
+    parts = [[[0, 0], [1, 0], [1, 1], [0, 1]], [[3, 0], [4, 0], [4, 1], [3, 1]]]
+    wanted = shapely.MultiPolygon([shapely.Polygon(one) for one in parts])
+    found = shapely.from_geojson(json.dumps(united["footprint"]))
+    assert shapely.symmetric_difference(found, wanted).area < 1e-3
+    silent = metadata(None)
+    assert united_custom([*documents, silent]) == {}
+    crossed = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
+    broken = {"type": "MultiPolygon", "coordinates": [[crossed]]}
+    wrong = metadata({"source": {"bounds": [0, 0, 1, 1], "footprint": broken}})
+    assert united_custom([documents[0], wrong]) == {}
+
+
+def test_merged_files_beside_the_antimeridian() -> None:
+    documents = [
+        metadata({"source": {"bounds": [179, 0, 180, 1], "rasters": 3}}),
+        metadata({"source": {"bounds": [179.5, 2, -179.5, 3]}}),
+    ]
+    documents = [replace(one, max_zoom=12) for one in documents]
+    source = united_custom(documents)["comal"]["source"]
+    assert source["bounds"] == pytest.approx([179, 0, -179.5, 3])
+    assert source["rasters"] == 4
+    found = shapely.from_geojson(json.dumps(source["footprint"]))
+    assert found.area == pytest.approx(2, rel=1e-3)
+
+
+def test_bands_of_several_sources_keep_them_when_files_are_merged() -> None:
+    def document(west: float, *, nodata: int | None) -> Metadata:
+        sources = {"b": {"bounds": [west, 0, west + 1, 1]}}
+        own = {"source": {"bounds": [west, 0, west + 2, 1]}, "sources": sources}
+        bands = tuple(Band(name=name, dtype="uint8", nodata=nodata) for name in "ab")
+        return replace(metadata(own), bands=bands, max_zoom=12)
+
+    merged = [document(west, nodata=None) for west in (0.0, 5.0)]
+    sources = united_custom(merged)["comal"]["sources"]
+    assert [sources[name]["bounds"][2] for name in "ab"] == pytest.approx([7, 6])
+    assert "footprint" in sources["b"]
+    merged = [document(west, nodata=0) for west in (0.0, 5.0)]
+    assert "footprint" not in united_custom(merged)["comal"]["sources"]["b"]
 
 
 def metadata(source: Any, **named: Any) -> Metadata:

@@ -64,7 +64,8 @@ def test_windows_in_pixels(file: raquet.RaquetFile, data: st.DataObject) -> None
             HALF - (row + height) * size,
             (column + width) * size - HALF,
             HALF - row * size,
-        )
+        ),
+        abs=1e-6,
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 from comal import raquet, storage
 from comal.errors import InvalidInputError
 from tests.raquet.build import BLOCK, Plan, noise, write
+from tests.raquet.writing.sources import on_grid
 from tests.support import SHARED, needs_shared
 
 xr = pytest.importorskip("xarray")
@@ -91,6 +92,22 @@ def test_every_way_of_indexing(path: Path) -> None:
     np.testing.assert_array_equal(points, whole[rows, columns])
     nearest = found.sel(x=float(found["x"][9]), y=float(found["y"][4]), method="nearest")
     assert nearest == whole[4, 9]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_padding_is_missing_where_the_type_has_a_value_for_it(tmp_path: Path, dtype: str) -> None:
+    pixels = np.full((45, 70), 7, dtype)
+    source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
+    raquet.write(source, tmp_path / "a.parquet", block_size=32, zoom=10)
+    outside = np.ones((64, 96), bool)
+    outside[3:48, 5:75] = False
+    for decoded in (True, False):
+        with opened(tmp_path / "a.parquet", mask_and_scale=decoded) as found:
+            band = found["band_1"]
+            assert band.dtype == dtype
+            assert ("_FillValue" in {**band.attrs, **band.encoding}) == (dtype == "float32")
+            missing = np.isnan(band.values) if dtype == "float32" else band.values == 0
+            np.testing.assert_array_equal(missing, outside)
 
 
 def test_it_is_lazy_and_a_chunk_is_a_tile(path: Path) -> None:

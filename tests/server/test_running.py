@@ -188,6 +188,14 @@ def test_bytes_that_are_no_good_request(port: int, data: bytes) -> None:
     assert get(port, "/tiles/0/0/0.png")[0] == 200, "the server goes on"
 
 
+def test_two_hosts_are_refused(port: int) -> None:
+    """RFC 9112, 3.2."""
+    lines = b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=8) as client:
+        client.sendall(lines)
+        assert client.recv(1000).startswith(b"HTTP/1.1 400")
+
+
 def test_silent_client_is_sent_away(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=8) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Half")
@@ -218,17 +226,65 @@ def test_replaced_archive_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", running.SERVERS)
-def test_graceful_stop(tmp_path: Path, server: str) -> None:
-    folder = tileset(tmp_path / "set")
-    with serving({"tiles": {"href": str(folder)}}, server=server) as (port, process):
-        assert get(port, "/tiles/0/0/0.png")[0] == 200
-        with socket.create_connection(("127.0.0.1", port)) as idle:
-            idle.sendall(b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert idle.recv(100).startswith(b"HTTP/1.1 200")
-            process.send_signal(signal.SIGTERM)
-            process.wait(15)
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_graceful_stop(tmp_path: Path, server: str, told: signal.Signals) -> None:
+    """Idle connections do not hold it up; an answer that is under way is finished."""
+    payload = np.random.default_rng(1).bytes(9_000_000)
+    big = tmp_path / "big.tortilla"
+    tortilla.create([tortilla.Sample(id="big", path=payload, file_format="BYTES")], big)
+    sources = {"tiles": {"href": str(tileset(tmp_path / "set"))}, "big": str(big)}
+    said = tmp_path / "stderr"
+    with (
+        said.open("wb") as stderr,
+        serving(sources, server=server, stderr=stderr) as (port, process),
+        idle_connection(port),
+        idle_connection(port),
+    ):
+        slow = HTTPConnection("127.0.0.1", port, timeout=20)
+        slow.request("GET", "/big/data/big")
+        answer = slow.getresponse()
+        body = answer.read(1000)
+        process.send_signal(told)
+        while len(body) < len(payload):
+            time.sleep(0.05)
+            body += answer.read(1_000_000)
+        assert body == payload
+        slow.close()
+        process.wait(10)
         with pytest.raises(ConnectionRefusedError):
             get(port, "/healthz")
+    assert said.read_bytes() == b""
+
+
+@contextmanager
+def idle_connection(port: int) -> Iterator[None]:
+    """A connection that was used once and stays."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+        yield
+
+
+def test_a_worker_that_has_ended_is_given_time_to_count_as_ended() -> None:
+    """The thread that another one outran sees a process that it knows nothing of."""
+
+    class Worker:
+        looks = 0
+
+        def is_alive(self) -> bool:
+            self.looks += 1
+            return self.looks < 5
+
+    pytest.importorskip("granian")
+    from comal.server.granianprocess import wait_until_ended
+
+    late, stuck = Worker(), Worker()
+    wait_until_ended(late, 10)
+    assert not late.is_alive()
+    stuck.looks = -(10**6)
+    started = time.monotonic()
+    wait_until_ended(stuck, 0.05)
+    assert 0.05 <= time.monotonic() - started < 5
 
 
 def test_addresses_that_cannot_be_listened_on() -> None:

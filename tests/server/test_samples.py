@@ -199,7 +199,9 @@ def test_table_and_columns(app: Any) -> None:
     assert document["rows"][1] == ["scene 1", "FOLDER", 10.0, "2023-02-01T00:00:00Z"]
     assert (document["matched"], document["next"]) == (2, None)
     assert ask(app, "/scenes/table?limit=4").json()["next"] == 4
-    assert ask(app, "/scenes/table?columns=nothing").status == 404
+    refused = ask(app, "/scenes/table?columns=id,nothing")
+    assert refused.status == 400, "the table is there, what is asked of it makes no sense"
+    assert "nothing" in refused.json()["detail"]
     numbers = ask(app, "/scenes/columns/cloud_cover?bins=4").json()
     assert (numbers["nulls"], numbers["min"], numbers["max"]) == (1, 0.0, 40.0)
     assert sum(numbers["histogram"]["counts"]) == 5

@@ -12,7 +12,7 @@ import pytest
 
 from comal import server, tortilla
 from tests.server.asking import ask
-from tests.server.making import point, tiff
+from tests.server.making import point, taco_file, tiff
 
 DAY = 86_400
 START = 1_672_531_200  # 2023-01-01T00:00:00Z
@@ -105,3 +105,67 @@ def test_times_as_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     query = "datetime=1970-01-01T00:00:01Z/1970-01-01T00:00:02Z"
     answered, loaded = both(path, query, monkeypatch)
     assert answered == loaded == ["item 1"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("seen > TIMESTAMP('1970-01-01T00:00:01Z')", [1, 2, 3]),
+        ("seen >= TIMESTAMP('1970-01-01T00:00:01.500001Z')", [2, 3]),
+        ("seen < TIMESTAMP('1970-01-01T00:00:01.5Z')", [0]),
+        ("TIMESTAMP('1970-01-01T00:00:01.5Z') >= seen", [0, 1]),
+        ("seen = TIMESTAMP('1970-01-01T00:00:01.5Z')", [1]),
+        ("seen <> TIMESTAMP('1970-01-01T00:00:01.5Z')", [0, 2, 3]),
+        ("seen = DATE('1970-01-01')", [0, 1, 2]),
+        ("seen <= DATE('1970-01-01')", [0, 1, 2]),
+        ("NOT seen = DATE('1970-01-01')", [3]),
+        ("seen > '1970-01-01'", [3]),
+        (
+            "seen BETWEEN '1970-01-01T00:00:01.5Z' AND TIMESTAMP('1970-01-01T00:00:03.25Z')",
+            [1, 2],
+        ),
+        ("seen IN (TIMESTAMP('1970-01-01T00:00:03.25Z'), DATE('1970-01-02'))", [2, 3]),
+        ("day = DATE('1970-01-01')", [0, 1, 2]),
+        ("\"stac:time_start\" = TIMESTAMP('1970-01-01T00:00:01.5Z')", []),
+        ("\"stac:time_start\" >= TIMESTAMP('1970-01-01T00:00:00.5Z')", [1, 2, 3]),
+        ("\"stac:time_start\" <= TIMESTAMP('1970-01-01T00:00:01Z')", [0, 1]),
+        ('seen > "stac:time_start"', [1, 2]),
+        ('"stac:time_start" = "stac:time_end"', [0]),
+    ],
+)
+def test_filters_on_times_are_exact(
+    tmp_path: Path, condition: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = [0, 1_500_000, 3_250_000, 1_000_000 * DAY]
+    seen = pa.array([*moments, None], pa.timestamp("us", "UTC"))
+    columns = {
+        "seen": seen,
+        "day": seen.cast(pa.timestamp("us")).cast(pa.date32(), safe=False),
+        "stac:time_start": pa.array([0, 1, 3, DAY, None], pa.int64()),
+        "stac:time_end": pa.array([0, 2, 4, DAY + 1, None], pa.int64()),
+    }
+    path = column_file(tmp_path / "a.tortilla", **columns)
+    answered, loaded = both(path, "filter=" + quote(condition), monkeypatch)
+    assert answered == loaded == [f"item {number}" for number in expected]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("\"stac:time_start\" <= DATE('2023-02-01')", [0, 1]),
+        ("\"stac:time_start\" = '2023-02-01'", [1]),
+        ("\"stac:time_start\" > '2023-05-01'", [5]),
+        ("\"stac:time_start\" IN (DATE('2023-02-01'), DATE('2023-03-01'))", [1, 2]),
+    ],
+)
+def test_days_in_sql(
+    tmp_path: Path, condition: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = taco_file(tmp_path / "a.tacozip")
+    reply = ask(server.app({"a": str(path)}), f"/a/items?filter={quote(condition)}")
+    assert reply.status == 200, reply.body
+    names: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(reply.json()["python"], names)
+    ids = [item["id"] for item in reply.json()["features"]]
+    assert ids == names["rows"]["id"].to_pylist() == [f"scene {number}" for number in expected]

@@ -74,11 +74,50 @@ def test_deflated_entry_becomes_gzip_without_compressing_again(
     assert reply.body[10:-8] == stored.payload, "the bits of the archive"
     assert gzip.decompress(reply.body) == VECTOR + b"1/0/0"
     assert reply.headers["content-encoding"] == "gzip"
-    assert reply.headers["etag"] == crc(VECTOR + b"1/0/0"), "of the tile, not of the wrapping"
+    assert reply.headers["etag"] == tag(VECTOR + b"1/0/0", "gzip"), "of the tile, and its coding"
     assert reply.headers["content-length"] == str(len(reply.body))
     plain = ask(app, "/tiles/1/0/0.txt", headers={"Accept-Encoding": "identity"})
     assert plain.body == VECTOR + b"1/0/0"
     assert "content-encoding" not in plain.headers
+
+
+def tag(data: bytes, coding: str) -> str:
+    """The tag of bytes that are sent in another coding than they were found in."""
+    return f'{crc(data)[:-1]}-{coding}"'
+
+
+@pytest.mark.parametrize(
+    ("path", "plain", "squeezed"),
+    [
+        ("/tiles/1/0/0.txt", crc(VECTOR + b"1/0/0"), tag(VECTOR + b"1/0/0", "gzip")),
+        ("/tiles/0/0/0.mvt", tag(GZIPPED, "identity"), crc(GZIPPED)),
+    ],
+)
+def test_each_coding_has_a_tag_of_its_own(app: Any, path: str, plain: str, squeezed: str) -> None:
+    """RFC 9110, 8.8.3.3: strong tags of the same tile in two codings differ."""
+
+    def status(accepted: str, **conditions: str) -> tuple[int, str, bool]:
+        given = {name.replace("_", "-"): value for name, value in conditions.items()}
+        reply = ask(app, path, headers={"Accept-Encoding": accepted, **given})
+        coded = reply.headers.get("content-encoding") == "gzip"
+        return reply.status, reply.headers.get("etag", ""), coded
+
+    for _ in range(2):  # the long way, the quick way
+        assert status("gzip") == (200, squeezed, True)
+        assert status("identity") == (200, plain, False)
+        assert status("gzip", If_None_Match=squeezed)[:2] == (304, squeezed)
+        assert status("identity", If_None_Match=plain) == (304, plain, False)
+        # who takes both may keep what he has; the answer names it, and says nothing of gzip
+        assert status("gzip", If_None_Match=plain) == (304, plain, False)
+        assert status("gzip", If_None_Match=f"{plain}, {squeezed}")[:2] == (304, squeezed)
+        assert status("gzip, identity;q=0", If_None_Match=plain) == (200, squeezed, True)
+        assert status("identity", If_None_Match=squeezed) == (200, plain, False)
+        assert status("identity", If_None_Match=f'W/"x", W/{plain}')[0] == 304
+        # parts are of the bytes in one coding
+        assert status("gzip", Range="bytes=0-3", If_Range=squeezed)[0] == 206
+        assert status("gzip", Range="bytes=0-3", If_Range=plain)[0] == 200
+        assert status("identity", If_Match=squeezed)[0] == 412
+        assert status("identity", If_Match=plain)[0] == 200
 
 
 def test_no_coding_that_fits_is_406(app: Any) -> None:
@@ -282,6 +321,34 @@ def test_what_is_no_tile(app: Any, path: str, status: int) -> None:
         assert reply.status == status
         assert reply.headers["content-type"] == "application/problem+json"
         assert reply.json()["status"] == status
+
+
+def test_formats_that_nobody_has_told(tmp_path: Path) -> None:
+    """Tapalcatl 1 of pictures, opened without ``formats``: its archives show them."""
+    for place, ext in (("0/0/0", "png"), ("1/1/0", "webp")):
+        path = tmp_path / f"{place}.zip"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in ("0/0/0", "1/0/0", "1/1/0", "1/0/1", "1/1/1"):
+                entry(archive, f"{name}.{ext}", PNG + name.encode())
+    app = server.app({"old": {"href": str(tmp_path), "metatile": 2}}, log="none")
+    for _ in range(2):
+        reply = ask(app, "/old/0/0/0.png")
+        assert (reply.status, reply.headers["content-type"]) == (200, "image/png")
+        assert ask(app, "/old/0/0/0.mvt").status == 404
+    assert ask(app, "/old").json()["tile_type"] == "raster"
+    assert ask(app, "/old.json").json()["tiles"] == ["/old/{z}/{x}/{y}.png"]
+    assert ask(app, "/old/2/2/0.png").status == 404
+    assert ask(app, "/old/2/2/0.webp").status == 200, "the second archive has another one"
+
+
+def test_damaged_archive_that_should_tell_formats(tmp_path: Path) -> None:
+    path = tmp_path / "0/0/0.zip"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PK\x05\x06 and no archive")
+    app = server.app({"old": {"href": str(tmp_path), "metatile": 2}}, log="none")
+    assert ask(app, "/old").status == 200
+    assert ask(app, "/old/0/0/0.mvt").status == 500
 
 
 def test_missing_tiles_can_be_204(archives: dict[str, Path]) -> None:

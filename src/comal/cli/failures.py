@@ -33,7 +33,7 @@ EXIT_CODES = {
 }
 """Every exit code. Errors of comal carry theirs as `ComalError.exit_code`; the list only grows."""
 
-BUG, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
+PARTLY, BUG, INTERRUPTED, PIPE_CLOSED = 11, 70, 130, 141
 STORAGE = 7
 
 
@@ -82,6 +82,11 @@ def guarded(call: Callable[[], Any], flags: Flags) -> int:
     except Exception as error:  # noqa: BLE001 - whatever else arrives here is a bug of ours
         return _bug(error, flags)
     return code if isinstance(code, int) else 0
+
+
+def tell(error: ComalError, *, as_json: bool) -> None:
+    """Print an error of one of several items, while the others are done."""
+    _say(error.to_dict(), Flags(json=as_json), _in_options(str(error)))
 
 
 def _in_options(text: str) -> str:

@@ -39,7 +39,8 @@ def draw(
     source
         Path or URL of a RaQuet file.
     out
-        A local folder, which appears when it is complete.
+        A local folder, or a name that ends in ``.zip`` for a single archive; it appears when it is
+        complete.
     bands
         One or three bands, by name or number from 1; by default those marked red, green and blue,
         else the first. A single band with a colour table is drawn in its colours.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from comal.errors import Problem
+from comal.errors import ComalError, Problem
 from comal.progress import Progress
 
 
@@ -53,6 +53,14 @@ class Archive(Protocol):
     def close(self) -> None:
         """Let go of what the archive holds."""
         ...
+
+
+@runtime_checkable
+class Partly(Protocol):
+    """An archive of many objects: what can be read is listed, whatever the others are like."""
+
+    failed: list[ComalError]
+    """What was wrong with the objects that the last `Archive.leaves` could not list."""
 
 
 class Findings(Protocol):

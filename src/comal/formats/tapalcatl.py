@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from comal import tapalcatl
-from comal.errors import NotInContainerError, StorageError, shown
+from comal.errors import ComalError, NotInContainerError, StorageError, shown
 from comal.findings import OF_CONTENT
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.reading.describing import summary
+from comal.tapalcatl.reading.entries import entry_tables
 from comal.tapalcatl.reading.places import OneArchive
 from comal.tapalcatl.wire import parse_name, split_suffix
 
@@ -51,6 +52,7 @@ class TapalcatlArchive:
 
     def __init__(self, tileset: TileSet) -> None:
         self.tileset = tileset
+        self.failed: list[ComalError] = []
 
     def describe(self) -> dict[str, Any]:
         """What the document says, and what is counted where archives can be listed."""
@@ -72,13 +74,25 @@ class TapalcatlArchive:
         }
 
     def leaves(self) -> Iterator[Any]:
-        """Tiles archive by archive, in the order of their bytes."""
-        for table in self.tileset.entries():
+        """Tiles archive by archive, in the order of their bytes; `failed` tells what is broken."""
+        self.failed = []
+        for table in self._tables():
             codes = table["suffix"].combine_chunks().dictionary_encode()
             types = pa.array([self._type(suffix.as_py()) for suffix in codes.dictionary])
             columns = [table["key"], table["href"], table["offset"], table["size"]]
             columns.append(types.take(codes.indices))
             yield pa.table(columns, list(LEAF_COLUMNS))
+
+    def _tables(self) -> Iterator[Any]:
+        tileset = self.tileset
+        alone = isinstance(tileset.places, OneArchive)
+        for tile in tileset.archive_tiles():
+            try:
+                yield from entry_tables([tile], tileset.archives, tileset.version)
+            except OF_CONTENT as error:
+                if alone:
+                    raise
+                self.failed.append(error)  # the other archives can be read
 
     def leaf(self, key: str) -> Leaf:
         """The tile called `key`; without an extension the first format that is there."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.grid.mercator import lonlat_to_xy
 from comal.progress import Progress, silent
+from comal.raquet import spec
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
@@ -28,6 +29,7 @@ from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
 from comal.raquet.writing.creating import Written
 from comal.raquet.writing.layout import Rows, write_parquet
+from comal.raquet.writing.uniting import united_custom
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -73,7 +75,8 @@ def partition(
     Returns
     -------
     One summary for each part; parts are called ``z{zoom}_{x}_{y}.parquet``. Metadata are those of
-    the whole but for ``num_blocks`` and the zooms.
+    the whole, statistics of bands included, but for ``num_blocks``, the zooms, and ``part`` in
+    ``processing``, which says that it is one: ``12/2165/1426``, say.
 
     Raises
     ------
@@ -93,7 +96,10 @@ def partition(
                 z, x, y = quadbin.tiles(cell)
                 name = f"z{z}_{x}_{y}.parquet"
                 chosen = np.flatnonzero(owners == cell)
-                one = _write_copy(part / name, raster, tiles, chosen, spec_version)
+                place = {**raster.metadata.processing, spec.PART: f"{z}/{x}/{y}"}
+                one = _write_copy(
+                    part / name, raster, tiles, chosen, spec_version, processing=place
+                )
                 made.append(replace(one, path=os.path.join(os.fspath(folder), name)))  # noqa: PTH118
                 progress(done + 1, len(cells), "writing parts")
     return tuple(made)
@@ -110,7 +116,8 @@ def merge(
     """Write the parts of a partitioned raster as one file.
 
     Statistics of the parts are kept where they are all the same, as those of one raster are; else
-    they are merged, which leaves no quantiles.
+    they are merged, which leaves no quantiles. Files of different sources are told to cover what
+    these cover together.
 
     Parameters
     ----------
@@ -138,9 +145,9 @@ def merge(
                 "files of different maximum zooms", found=", ".join(map(str, sorted(zooms)))
             )
         bands = _merged_bands(documents)
-        if any(one.custom != documents[0].custom for one in documents):
-            # Where the source of one of them lies says nothing of the others.
-            raster.metadata = replace(raster.metadata, custom={})
+        processing = dict(raster.metadata.processing)
+        processing.pop(spec.PART, None)
+        raster.metadata = replace(raster.metadata, custom=united_custom(documents))
         return _write_copy(
             path,
             raster,
@@ -148,6 +155,7 @@ def merge(
             chosen,
             spec_version,
             bands=bands,
+            processing=processing,
             overwrite=overwrite,
             progress=progress,
         )
@@ -205,6 +213,7 @@ def _write_copy(
     chosen: Ints,
     version: str | None,
     *,
+    processing: Mapping[str, Any],
     bands: tuple[Band, ...] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -218,6 +227,7 @@ def _write_copy(
         min_zoom=lowest_zoom(np.unique(zooms).tolist()),
         num_blocks=len(np.unique(tiles.cells[chosen][zooms == metadata.max_zoom])),
         bands=bands or metadata.bands,
+        processing=processing,
         **hull(metadata),
     )
     groups = tiles.groups(chosen, told=lambda done: progress(done, len(chosen), "copying tiles"))

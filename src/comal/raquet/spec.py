@@ -27,6 +27,10 @@ BLOCK, METADATA, PIXELS = "block", "metadata", "pixels"
 TIME_CF, TIME_TS = "time_cf", "time_ts"
 STATISTICS = ("count", "min", "max", "sum", "mean", "stddev")
 """Tile statistics (0.5.0): kinds, in the order in which their columns ``{band}_{kind}`` stand."""
+PART = "part"
+"""Key of ``processing`` in a file that `partition` cut out of another: the tile at its top.
+
+Statistics of bands are those of the whole then."""
 RESERVED = frozenset({BLOCK, METADATA, PIXELS, TIME_CF, TIME_TS})
 """Names that no band can have."""
 

@@ -115,7 +115,9 @@ def dataset(
     mask_and_scale
         Apply nodata, scale and offset: pixels without value become NaN, as CF says. Else
         variables are as they are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset``
-        as attributes.
+        as attributes. Integers without a nodata value have nothing that could be missing: they
+        stay as they are, and the padding of tiles at the edge is 0. What is padding there is
+        told by ``read(masked=True)`` of the raster.
     decode_times
         Give times as dates; else as the numbers of ``time_cf``.
 
@@ -220,6 +222,8 @@ class _Pixels(BackendArray):
 
     def _box(self, rows: Ints, columns: Ints, step: int | None) -> Any:
         top, left = int(rows.min()), int(columns.min())
+        # Without a nodata value padding is stored as 0, which floats can do better.
+        padded = stored_nodata(self._band) is None and self.dtype.kind == "f"
         window = self._file.window(
             self._grid.zoom,
             self._span[0] + left,
@@ -228,8 +232,10 @@ class _Pixels(BackendArray):
             int(rows.max()) + 1 - top,
             self._band.name,
             time=step,
+            masked=padded,
         )
-        return window.data[0][np.ix_(rows - top, columns - left)]
+        pixels = np.ma.filled(window.data[0], np.nan) if padded else window.data[0]
+        return pixels[np.ix_(rows - top, columns - left)]
 
 
 def _is_number(key: Any) -> bool:

@@ -251,7 +251,7 @@ def plan_grid(
         for member in _members(info, place, zoom, block)
     ]
     ranges = _merged([tile_range(member.box, zoom, block) for member in members])
-    grid = Grid(zoom, min_zoom, block, ranges, _extent(prints), raw)
+    grid = Grid(zoom, min_zoom, block, ranges, extent(prints), raw)
     return grid, tuple(members)
 
 
@@ -321,7 +321,8 @@ def _merged(ranges: list[TileRange]) -> tuple[TileRange, ...]:
     return tuple(found)
 
 
-def _extent(prints: Sequence[Footprint]) -> tuple[float, float, float, float]:
+def extent(prints: Sequence[Footprint]) -> tuple[float, float, float, float]:
+    """West, south, east, north of all in degrees; west > east across the antimeridian."""
     west, north, east, south = _union(prints)
     left, right = west * 360 - 180, east * 360 - 180
     if right - left >= 360:

@@ -37,20 +37,27 @@ def outline(
     Mercator plane and no more than 1/20 pixel beside those of the rasters. None where the bounds
     say the same, and where the rasters are too many for it to be small.
     """
+    return outline_of([_polygon(one) for one in set(footprints)], bounds, pixel_zoom)
+
+
+def outline_of(
+    polygons: Sequence[Any], bounds: Sequence[float], pixel_zoom: int
+) -> dict[str, Any] | None:
+    """What polygons on the unit square cover together; see `outline`."""
     pixel = 2.0**-pixel_zoom
-    whole = shapely.union_all([_polygon(one) for one in set(footprints)])
+    whole = shapely.union_all(polygons)
     if whole.is_empty:
         return None
     extent = _boxes(bounds, whole)
     if whole.symmetric_difference(extent).area <= _TOLERANCE * pixel * extent.length:
         return None
     small = whole.simplify(_TOLERANCE * pixel)
-    polygons = [part for part in shapely.get_parts(small) if isinstance(part, shapely.Polygon)]
-    if not polygons or shapely.get_num_coordinates(small) > _MOST_POINTS:
+    parts = [part for part in shapely.get_parts(small) if isinstance(part, shapely.Polygon)]
+    if not parts or shapely.get_num_coordinates(small) > _MOST_POINTS:
         return None
     digits = max(5, math.ceil(-math.log10(pixel * 360 * _TOLERANCE / 5)))
     coordinates = [
-        [_degrees(ring, digits) for ring in (part.exterior, *part.interiors)] for part in polygons
+        [_degrees(ring, digits) for ring in (part.exterior, *part.interiors)] for part in parts
     ]
     return {"type": "MultiPolygon", "coordinates": coordinates}
 

@@ -18,7 +18,7 @@ from comal.server.hottiles import HotTile, HotTiles
 from comal.server.measures import Measures
 from comal.server.plainwire import PlainWire
 from comal.server.problems import Refusal, not_found, problem_answer, refusal_of
-from comal.server.requests import Request, check_sizes, segments_of, split_root
+from comal.server.requests import Request, check_head, segments_of, split_root
 from comal.server.rootpages import RootPages
 from comal.server.rsgi import answer_rsgi
 from comal.server.settings import Settings
@@ -319,7 +319,7 @@ class Application:
 
     async def _answered(self, scope: Scope, headers: Headers, record: journal.Record) -> Answer:
         limits = self.settings.limits
-        check_sizes(scope, limits.url_bytes, limits.header_bytes)
+        check_head(scope, limits.url_bytes, limits.header_bytes)
         method = scope["method"]
         if method == "OPTIONS":
             return self._options(headers)

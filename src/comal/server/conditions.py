@@ -29,9 +29,13 @@ def parse_http_date(value: bytes) -> int | None:
         return None
 
 
-def crc_etag(crc: int) -> bytes:
-    """The strong entity tag of bytes with this CRC-32."""
-    return b'"%08x"' % crc
+def crc_etag(crc: int, coding: bytes = b"") -> bytes:
+    """The strong entity tag of bytes with this CRC-32.
+
+    Where they are sent in another content coding than they were found in, the tag names that: of
+    bytes that differ only by their coding each has a tag of its own (8.8.3.3).
+    """
+    return b'"%08x-%b"' % (crc, coding) if coding else b'"%08x"' % crc
 
 
 def tag_matches(value: bytes, etag: bytes, crc: int | None = None) -> bool:

@@ -100,7 +100,12 @@ class Flights:
             task = asyncio.ensure_future(_coroutine(work))
             self._tasks[key] = task
             task.add_done_callback(lambda done: self._landed(key, done))
-        result: T = await asyncio.shield(task)
+        try:
+            result: T = await asyncio.shield(task)
+        finally:
+            # An error knows this frame: with the task in it, which has the error, all that the work
+            # held would wait for the collector of cycles.
+            del task
         return result
 
     def _landed(self, key: Hashable, task: asyncio.Future[Any]) -> None:

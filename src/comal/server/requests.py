@@ -154,19 +154,22 @@ def segments_of(path: bytes) -> tuple[str, ...]:
     return segments
 
 
-def check_sizes(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
-    """Refuse an address or headers over the limits.
+def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
+    """Refuse an address or headers over the limits, and more than one Host (RFC 9112, 3.2).
 
     Raises
     ------
     Refusal
-        414 or 431.
+        414, 431 or 400.
     """
     address = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
     if address > url_bytes:
         raise Refusal(414, "uri-too-long", f"an address has at most {url_bytes} bytes")
-    size = 0
+    size = hosts = 0
     for name, value in scope["headers"]:
         size += len(name) + len(value) + 4
+        hosts += name == b"host"
     if size > header_bytes:
         raise Refusal(431, "headers-too-large", f"headers have at most {header_bytes} bytes")
+    if hosts > 1:
+        raise bad_request("there is one Host")

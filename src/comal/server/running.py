@@ -211,14 +211,15 @@ def check_address(host: str, port: int) -> None:
 
 def _run_granian(plan: Plan) -> None:
     try:
-        from granian import Granian  # noqa: PLC0415 - optional
-        from granian.constants import HTTPModes, Interfaces  # noqa: PLC0415
+        from granian.constants import HTTPModes, Interfaces  # noqa: PLC0415 - optional
         from granian.http import HTTP1Settings  # noqa: PLC0415
         from granian.log import LogLevels  # noqa: PLC0415
+
+        from comal.server.granianprocess import Supervisor  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError.of("granian", "server", "comal serve") from error
     limits = RequestLimits(**plan.options.get("limits", {}))
-    Granian(
+    Supervisor(
         FACTORY,
         address=plan.host,
         port=plan.port,

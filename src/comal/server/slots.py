@@ -176,7 +176,7 @@ class Slot:
                 self.look()
             return self.served
         if self.error is not None and time.monotonic() - self._failed_at < _KEPT_ERROR:
-            raise self.error
+            raise self.error.with_traceback(None)  # else each time makes it longer
         return await self._workshop.flights.run(("open", self.name), self._open)
 
     def look(self) -> None:

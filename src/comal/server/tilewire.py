@@ -11,7 +11,14 @@ from comal.errors import InvalidMetadataError
 from comal.limits import DEFAULT_LIMITS
 from comal.server import coding
 from comal.server.answers import Answer, Content, Pairs, content_answer
-from comal.server.conditions import Headers, crc_etag, http_date, is_not_modified, is_refused
+from comal.server.conditions import (
+    Headers,
+    crc_etag,
+    http_date,
+    is_not_modified,
+    is_refused,
+    tag_matches,
+)
 from comal.server.headerplan import HeaderPlan, Texts, header_plan
 from comal.server.negotiation import Encodings, encodings
 from comal.server.problems import Refusal
@@ -85,7 +92,15 @@ def tile_answer(
     plan = header_plan(tile.headers, cache_control)
     if tile.method == _STORED and not plan.coding and b"range" not in headers:
         return _plain(tile, plan, headers)
-    body, is_gzip, varies = _coded(tile, plan, encodings(headers.get(b"accept-encoding")), verified)
+    client = encodings(headers.get(b"accept-encoding"))
+    body, is_gzip, varies = _coded(tile, plan, client, verified)
+    etag = _etag(tile, plan, gzip=is_gzip)
+    if is_gzip and client.identity:
+        asked = headers.get(b"if-none-match")
+        other = _etag(tile, plan, gzip=False)
+        # Who has the plain bytes and would take them need not fetch them as gzip.
+        if asked is not None and not tag_matches(asked, etag) and tag_matches(asked, other):
+            etag, is_gzip = other, False
     extra = list(plan.pairs[1:])
     if is_gzip:
         extra.append(_GZIP)
@@ -95,7 +110,7 @@ def tile_answer(
         extra.append(_VARY)
     content = Content(
         plan.type,
-        crc_etag(tile.crc),
+        etag,
         len(body),
         body=body,
         modified=moment_of(tile),
@@ -103,6 +118,16 @@ def tile_answer(
         crc=tile.crc,
     )
     return content_answer(content, headers)
+
+
+def _etag(tile: StoredTile, plan: HeaderPlan, *, gzip: bool) -> bytes:
+    """The tag of a tile that is sent as gzip or as it is without that.
+
+    Of the bytes that the archive holds it is their checksum, whatever ZIP has made of them.
+    """
+    if gzip:
+        return crc_etag(tile.crc, b"" if plan.coding == "gzip" else b"gzip")
+    return crc_etag(tile.crc, b"identity" if plan.coding == "gzip" else b"")
 
 
 def moment_of(tile: StoredTile) -> int | None:

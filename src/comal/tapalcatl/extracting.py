@@ -36,6 +36,7 @@ from comal.tapalcatl.sources.base import Keys, Square, Tiles, empty_tiles, zooms
 from comal.tapalcatl.sources.tilesets import OfTileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
 from comal.tapalcatl.wire import tile_keys
+from comal.tapalcatl.writing.alone import is_archive
 from comal.tapalcatl.writing.building import Built, build
 
 Bools = npt.NDArray[np.bool_]
@@ -102,7 +103,8 @@ def extract(
     source
         As `comal.tapalcatl.open` takes it, or a tileset that is open.
     out
-        The folder to write; may be left out of a dry run.
+        The folder to write, or a single archive, whose name ends in ``.zip``; may be left out of a
+        dry run.
     bbox
         West, south, east, north in degrees; west > east crosses the antimeridian. Tiles that it
         overlaps are taken.
@@ -116,7 +118,8 @@ def extract(
     dry_run
         Write nothing; tell tiles, bytes and requests.
     metatile, materialized_zooms
-        The layout of the extract; that of the source unless given.
+        The layout of the extract; that of the source unless given, or of one root for a single
+        archive.
     executor, overwrite, progress
         As for `comal.tapalcatl.build`.
     **options
@@ -139,7 +142,7 @@ def extract(
         if out is None:
             raise InvalidInputError("no target to write to", where="out")
         layout = tileset.metadata
-        own = isinstance(tileset.locator, InTree)
+        own = isinstance(tileset.locator, InTree) and not is_archive(out)
         built = build(
             part,
             out,

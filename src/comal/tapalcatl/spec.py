@@ -142,6 +142,8 @@ class ArchiveMetadata:
     metatile: int = 1
     root: Tile | None = None
     """Zoom, column and row of the north-western root tile: the archive's name."""
+    materialized_zooms: tuple[int, ...] = ()
+    """Those of the tileset, where the comment names them: the next one ends the archive."""
     name: str | None = None
     description: str | None = None
     min_scale: float = 1
@@ -187,6 +189,9 @@ def parse_archive(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> A
     return ArchiveMetadata(
         **_shared(document, where),
         root=_root(document, where),
+        materialized_zooms=_materialized(document, where)
+        if "materializedZooms" in document
+        else (),
         headers=parse_headers(document.get("headers", []), f"{where}, headers"),
     )
 
@@ -450,10 +455,11 @@ def tileset_document(metadata: TileSetMetadata) -> dict[str, Any]:
 
 def archive_document(metadata: ArchiveMetadata) -> dict[str, Any]:
     """The comment of an archive as plain data, keys in their order."""
-    root = metadata.root
+    root, zooms = metadata.root, list(metadata.materialized_zooms)
     return {
         **_leading(metadata),
         "metatile": metadata.metatile,
+        **({"materializedZooms": zooms} if zooms else {}),
         **({"root": "/".join(map(str, root))} if root is not None else {}),
         **({"headers": [{n: v} for n, v in metadata.headers]} if metadata.headers else {}),
         **_others(metadata.extra),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import comal.raquet
@@ -57,6 +60,39 @@ def test_parts_are_whole_files_and_merge_to_the_same_bytes(
         assert (tmp_path / "b.parquet").read_bytes() == path.read_bytes()
     with pytest.raises(ConflictError):
         comal.raquet.partition(path, tmp_path / "parts", zoom=zoom)
+
+
+@pytest.mark.parametrize("options", [{}, {"spec_version": "0.5.0", "tile_statistics": True}])
+@pytest.mark.parametrize("nodata", [0, None])
+def test_parts_have_the_statistics_of_the_whole(
+    tmp_path: Path, nodata: int | None, options: Any
+) -> None:
+    source = utm(tmp_path / "a.tif", noise((400, 500), "uint16"), nodata=nodata)
+    path = tmp_path / "a.parquet"
+    comal.raquet.write(source, path, block_size=32, **options)
+    made = comal.raquet.partition(path, tmp_path / "parts", zoom=12)
+    paths = [part.path for part in made]
+    assert comal.raquet.check(paths, statistics=True).counts == {}
+    with comal.raquet.open(path) as whole, comal.raquet.open(paths) as parts:
+        assert parts.metadata.processing == whole.metadata.processing
+    # Half of the pixels of the whole are no part of it.
+    wrong = []
+    for one in paths:
+        table = pq.read_table(one)
+        texts = table.column("metadata").to_pylist()
+        row = next(at for at, text in enumerate(texts) if text)
+        document = json.loads(texts[row])
+        (band,) = document["bands"]
+        for where, key in ((band, "STATISTICS_MAXIMUM"), (band.get("stats") or {}, "max")):
+            if key in where:
+                where[key] = 32_000
+        texts[row] = json.dumps(document)
+        at = table.column_names.index("metadata")
+        changed = table.set_column(at, "metadata", pa.array(texts, pa.string()))
+        pq.write_table(changed, tmp_path / "b.parquet")
+        found = comal.raquet.check(tmp_path / "b.parquet", statistics=True)
+        wrong.append(found.counts.get("raquet-statistics-differ", 0))
+    assert sum(wrong) >= len(wrong) - 1
 
 
 @pytest.mark.parametrize("compression", ["jpeg", "webp"])

@@ -133,7 +133,7 @@ def test_tiles_of_another_archive_are_refused(archive: Path) -> None:
     before = archive.read_bytes()
     with pytest.raises(InvalidInputError, match="another archive"):
         tapalcatl.put(archive, [(3, 0, 0, NEW)])
-    with pytest.raises(InvalidInputError, match="above the first"):
+    with pytest.raises(InvalidInputError, match="which belongs to 0/0/0"):
         tapalcatl.put(archive, [(1, 0, 0, NEW)])
     assert archive.read_bytes() == before
     with pytest.raises(ObjectNotFoundError):

@@ -60,6 +60,7 @@ def _family(source: str, output: str | None) -> _Family | None:
         ("comal convert dem.tif dem.parquet", "a raster into RaQuet; the other way gives a COG"),
         ("comal convert tiles.pmtiles tiles/", "PMTiles, MBTiles or loose tiles into Tapalcatl"),
         ("comal convert tiles/ tiles.mbtiles", "and back"),
+        ("comal convert tiles.mbtiles tiles.zip", "a single archive of Tapalcatl"),
         ("comal convert dem.parquet dem-tiles/", "RaQuet drawn as PNG tiles"),
     ),
 )
@@ -107,8 +108,9 @@ def command(
 ) -> None:
     """Write SRC in another container or format; what SRC is, its bytes decide.
 
-    DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder. A dry run can
-    do without it when there is one SRC.
+    DST is a TACO archive when its name ends in .tacozip or .zip, else a TACO folder. Tiles and
+    RaQuet become Tapalcatl: a folder, or a single archive when its name ends in .zip. A dry run
+    can do without DST when there is one SRC.
 
     A Tortilla or a TACO 1 becomes TACO 2.0, and what is not the same afterwards is reported. Of
     one part of a set, the whole set is converted; several SRC, or a pattern with '*', are

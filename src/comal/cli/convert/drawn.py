@@ -14,8 +14,8 @@ from comal.formats import sniff
 
 
 def handles(source: str, output: str) -> bool:
-    """Whether a RaQuet file becomes a folder; a manifest of samples is Parquet as well."""
-    if Path(source).suffix.lower() != ".parquet" or Path(output).suffix:
+    """Whether a RaQuet file becomes a tileset; a manifest of samples is Parquet as well."""
+    if Path(source).suffix.lower() != ".parquet" or Path(output).suffix.lower() not in {"", ".zip"}:
         return False
     try:
         return sniff(source).format.name == "raquet"

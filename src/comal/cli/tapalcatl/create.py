@@ -27,6 +27,7 @@ from comal.tapalcatl import Generation1, build
     cls=Command,
     examples=(
         ("comal tapalcatl create tiles.mbtiles tiles/", "a tileset of an MBTiles file"),
+        ("comal tapalcatl create tiles.mbtiles tiles.zip", "in a single archive"),
         ("comal tapalcatl create https://example.org/a.pmtiles tiles/", "of a PMTiles file"),
         ("comal tapalcatl create loose/ tiles/ --scheme tms --scale 2", "of a folder of tiles"),
         (
@@ -41,7 +42,7 @@ from comal.tapalcatl import Generation1, build
     ),
 )
 @click.argument("source", metavar="SRC")
-@click.argument("output", metavar="DIR")
+@click.argument("output", metavar="OUT")
 @click.option(
     "--scheme",
     type=click.Choice(["xyz", "tms", "zyx", "ags", "gwc"]),
@@ -96,10 +97,11 @@ def command(
     overwrite: bool,
     **more: Any,
 ) -> None:
-    """Write the tiles of SRC as a tileset below DIR, which appears when it is complete.
+    """Write the tiles of SRC as the tileset OUT, which appears when it is complete.
 
-    SRC is an MBTiles or PMTiles file, a folder of tiles, or a tileset. A build that was broken off
-    is gone on with: finished archives are kept beside DIR. What --t1 options say is said of SRC.
+    OUT is a folder, or a single archive when its name ends in .zip. SRC is an MBTiles or PMTiles
+    file, a folder of tiles, or a tileset. A folder that was broken off is gone on with: finished
+    archives are kept beside it. What --t1 options say is said of SRC.
     """
     if generation == "1":
         settings = Generation1(

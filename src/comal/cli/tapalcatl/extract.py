@@ -67,7 +67,9 @@ def command(
     overwrite: bool,
     **opening: Any,
 ) -> None:
-    """Copy a part of the tileset X to the folder OUTPUT, each tile byte by byte.
+    """Copy a part of the tileset X to OUTPUT, each tile byte by byte.
+
+    OUTPUT is a folder, or a single archive when its name ends in .zip.
 
     Only directories of archives that the part touches are read, and only the tiles of the part;
     neighbours come in one request.

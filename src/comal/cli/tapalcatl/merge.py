@@ -22,7 +22,9 @@ from comal.tapalcatl import merge
     ),
 )
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="DIR", required=True, help="The tileset to be written.")
+@click.option(
+    "-o", "--output", metavar="OUT", required=True, help="A folder, or one archive: x.zip."
+)
 @click.option(
     "--conflict",
     type=click.Choice(["last", "first", "error"]),

@@ -17,10 +17,11 @@ from comal.tapalcatl import remetatile
     examples=(
         ("comal tapalcatl remetatile tiles/ new/ --metatile 4", "wider archives"),
         ("comal tapalcatl remetatile tiles/ new/ --materialized 0,6,12", "deeper ones"),
+        ("comal tapalcatl remetatile tiles/ tiles.zip", "one archive for all tiles"),
     ),
 )
 @click.argument("source", metavar="SRC")
-@click.argument("output", metavar="DIR")
+@click.argument("output", metavar="OUT")
 @layout_options
 @options.overwrite
 @options.pass_style
@@ -35,7 +36,10 @@ def command(
     hash_in_path: bool,
     overwrite: bool,
 ) -> None:
-    """Write the tileset SRC with other archives; stored bytes are copied as they are."""
+    """Write the tileset SRC with other archives; stored bytes are copied as they are.
+
+    OUT is a folder, or a single archive when its name ends in .zip.
+    """
     chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with working(f"writing {output}", style) as progress:
         made = remetatile(source, output, overwrite=overwrite, progress=progress, **chosen)

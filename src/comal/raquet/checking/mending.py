@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from comal.errors import InvalidMetadataError
 from comal.limits import Limits
 from comal.raquet import spec
 from comal.raquet.checking.document import PLACE, aligned_window, contradiction
+from comal.raquet.reading.coverage import Coverage
 from comal.raquet.reading.pixels import invalid
 from comal.raquet.spec import Metadata
 from comal.raquet.wire import parse_metadata, read_document
@@ -141,13 +143,25 @@ def _percent(before: int | None, count: int, old: Any) -> float | None:
     return old.valid_percent if before == count else None
 
 
-def statistics_of_tile(metadata: Metadata, pixels: list[Any]) -> Any:
-    """Tile statistics (0.5.0) of the bands of a tile, shape (bands, 6); NaN without a valid one."""
+def statistics_of_tile(
+    metadata: Metadata, covers: Sequence[Coverage | None], cell: int, pixels: list[Any]
+) -> Any:
+    """Tile statistics (0.5.0) of the bands of a tile, shape (bands, 6); NaN without a valid one.
+
+    Parameters
+    ----------
+    metadata, covers
+        The bands, and what the source of each covers.
+    cell, pixels
+        The tile, and its pixels for each band.
+    """
     found = np.full((len(metadata.bands), len(spec.STATISTICS)), np.nan)
-    for number, (band, one) in enumerate(zip(metadata.bands, pixels, strict=True)):
+    for number, (band, cover, one) in enumerate(zip(metadata.bands, covers, pixels, strict=True)):
         if one is None:
             continue
-        sums = sums_of(one, ~invalid(one, band), step=len(one), x=0, y=0)
+        valid = ~invalid(one, band)
+        inside = None if cover is None else cover.tile(*grid.tiles(cell), one.shape)
+        sums = sums_of(one, valid if inside is None else valid & inside, step=len(one), x=0, y=0)
         if sums.count:
             assert sums.low is not None
             assert sums.high is not None

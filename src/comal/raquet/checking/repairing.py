@@ -27,6 +27,7 @@ from comal.raquet.checking.table import Subject, check_bands, check_columns, rea
 from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
 from comal.raquet.documents import metadata_json
 from comal.raquet.gzipped import GZIP
+from comal.raquet.reading.coverage import coverages
 from comal.raquet.reading.part import Part
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Metadata
@@ -186,13 +187,18 @@ class _Job:
 
     def groups(self, metadata: Metadata, progress: Progress) -> Iterator[Rows]:
         """The row groups of the copy."""
+        covers = coverages([metadata])
         for start, stop in self._steps():
             looked = self._looked(start, stop)
             rows = self.rows[start:stop].tolist()
             kept = [row for row in rows if any(looked[row, name][0] for name in metadata.columns)]
             statistics = None
             if metadata.tile_statistics:
-                tiles = [statistics_of_tile(metadata, self._bands(row, looked)) for row in kept]
+                ids = self.subject.ids
+                tiles = [
+                    statistics_of_tile(metadata, covers, int(ids[row]), self._bands(row, looked))
+                    for row in kept
+                ]
                 statistics = np.stack(tiles) if tiles else None
             if kept:
                 yield Rows(

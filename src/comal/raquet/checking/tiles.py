@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from comal.errors import ComalError, shown
 from comal.findings import OF_CONTENT, Findings
+from comal.grid import quadbin
 from comal.limits import Limits
 from comal.progress import Progress
 from comal.raquet import gzipped, spec
@@ -196,11 +197,13 @@ class TileCheck:
         if not self.checks:
             return
         check = self.checks[number]
-        finest = (int(self.subject.ids[row]) >> 52 & 31) == self.metadata.max_zoom
+        cell = int(self.subject.ids[row])
+        tile = quadbin.tiles(cell) if quadbin.is_valid(cell) else None
+        finest = (cell >> 52 & 31) == self.metadata.max_zoom
         stated = None
         if check.kinds:
             stated = {kind: declared.get(check.column(kind)) for kind in check.kinds}
-        reason = check.add(pixels, stated, finest=finest)
+        reason = check.add(pixels, stated, tile, finest=finest)
         if reason is not None:
             self.findings.add("raquet-statistics-differ", place, f"tile statistics: {reason}")
 

@@ -24,6 +24,7 @@ from comal.raquet.querying.scanning import Deferred, TileScan
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import TIME_CF, Metadata
 from comal.raquet.writing.copying import version_for
+from comal.raquet.writing.uniting import united_custom
 from comal.storage import StorageConfig
 
 RASTER = "raster"
@@ -326,11 +327,12 @@ def _document(files: Files) -> Any:
 
 
 def _told_of_all(files: Files) -> str:
-    """The document of the first file; without what it says of its source, if others have others."""
+    """The document of the first file, with what all of them say of their sources."""
     first = files.parts[0]
-    if all(part.metadata.custom == first.metadata.custom for part in files.parts):
+    custom = united_custom([part.metadata for part in files.parts])
+    if custom == first.metadata.custom:
         return first.document
-    metadata = replace(first.metadata, custom={})
+    metadata = replace(first.metadata, custom=custom)
     return metadata_json(metadata, version_for(None, nested=metadata.nested))
 
 

@@ -27,7 +27,6 @@ from comal.raquet.querying.zones import zones_of
 from comal.raquet.reading.pixels import invalid, stored_nodata
 from comal.raquet.reading.steps import Step, time_axis
 from comal.raquet.reading.tilestatistics import tile_statistics as statistics_of_tiles
-from comal.raquet.spec import Band
 from comal.storage import StorageConfig
 
 Ints = npt.NDArray[np.int64]
@@ -95,8 +94,8 @@ def zonal(
     tile_statistics
         Whether the statistics that a file has of its tiles stand for tiles that lie within zones
         as a whole, which then are not read. By default those of files by comal do; those of
-        other writers may count pixels that are none. Of bands without a nodata value, and of
-        JPEG and WebP, pixels are read in any case.
+        other writers may count pixels that are none. Of bands without a nodata value they do so
+        for tiles that the source covers as a whole; of JPEG and WebP pixels are read in any case.
     progress
         Told how many tiles are done.
     config, limits
@@ -237,8 +236,6 @@ class _Job:
         which, zone = _overlaps(areas, tiles, level)
         kept, starts = np.unique(which, return_index=True)
         chosen = np.split(zone, starts[1:]) if len(kept) else []
-        if known is not None and not all(_has_nodata(metadata.bands[one]) for one in numbers):
-            known = None
         return cls(files, areas, method, tuple(numbers), rows[kept], tiles[kept], chosen, known)
 
     @property
@@ -270,10 +267,15 @@ class _Job:
         with ThreadPoolExecutor(_WORKERS) as pool:
             for some in self._batches():
                 spans = dict(zip(some, pool.map(self._spans, some), strict=True))
-                pixels = self._pixels([at for at in some if not self._is_told(spans[at])])
+                told = {at for at in some if self._is_told(at, spans[at])}
+                pixels = self._pixels([at for at in some if at not in told])
                 for found in pool.map(
-                    lambda at, spans=spans, pixels=pixels: self._tile(
-                        at, spans[at], pixels, rankings, moments=totals is not None
+                    lambda at, spans=spans, told=told, pixels=pixels: self._tile(
+                        at,
+                        spans[at],
+                        None if at in told else pixels,
+                        rankings,
+                        moments=totals is not None,
                     ),
                     some,
                 ):
@@ -297,7 +299,7 @@ class _Job:
             tuple(self.tiles[at].tolist()), shape, self.method, self.chosen[at]
         )
 
-    def _is_told(self, spans: Spans) -> bool:
+    def _is_told(self, at: int, spans: Spans) -> bool:
         """Whether the statistics of a tile are enough: there is no zone that has a part of it."""
         if not len(spans):
             return True
@@ -306,7 +308,24 @@ class _Job:
         metadata = self.files.metadata
         first = np.flatnonzero(np.diff(spans.zone, prepend=-1))
         pixels = np.add.reduceat(spans.stop - spans.start, first)
-        return bool((pixels == metadata.block_width * metadata.block_height).all())
+        if not (pixels == metadata.block_width * metadata.block_height).all():
+            return False
+        return all(self._counts_right(at, number) for number in self.numbers)
+
+    def _counts_right(self, at: int, number: int) -> bool:
+        """Whether it is certain which pixels of a tile the statistics of a band count."""
+        metadata = self.files.metadata
+        if stored_nodata(metadata.bands[number]) is not None:
+            return True
+        # Without a nodata value the tile does not tell which pixels a mask took out, and at the
+        # edge of the source its outline has a tolerance: only a tile with all pixels is certain.
+        shape = metadata.block_height, metadata.block_width
+        cover = self.files.store.coverage[number]
+        count = self.known[self.rows[at], number, 0]
+        if count != shape[0] * shape[1]:
+            return False
+        z, x, y = self.tiles[at].tolist()
+        return cover is None or cover.tile(z, x, y, shape) is None
 
     def _batches(self) -> Iterator[range]:
         metadata = self.files.metadata
@@ -327,24 +346,26 @@ class _Job:
         self,
         at: int,
         spans: Spans,
-        pixels: dict[tuple[int, str], Any],
+        pixels: dict[tuple[int, str], Any] | None,
         rankings: Sequence[Ranking],
         *,
         moments: bool,
     ) -> list[tuple[Ints, Moments, Counts | None]]:
-        """For each band the zones that have pixels on a tile, their moments and their values."""
+        """For each band the zones that have pixels on a tile, their moments and their values.
+
+        Without pixels its statistics tell.
+        """
         metadata = self.files.metadata
-        told = self._is_told(spans)
         found: list[tuple[Ints, Moments, Counts | None]] = []
         row = int(self.rows[at])
         for number, ranking in zip(self.numbers, rankings, strict=True):
             band = metadata.bands[number]
             key = metadata.columns[0] if metadata.interleaved else band.name
-            values = None if told else pixels[row, key]
-            if told and len(spans):
+            if pixels is None and len(spans):
                 zones = np.unique(spans.zone)
                 found.append((zones, _told(self.known[row, number], len(zones)), None))
                 continue
+            values = None if pixels is None else pixels[row, key]
             if values is None:
                 found.append((_NO_ZONES, Moments.empty(0), None))
                 continue
@@ -376,10 +397,6 @@ def _known_statistics(files: Files, *, trusted: bool | None) -> Any:
     if not trusted or lossy or tuple(metadata.tile_statistics) != spec.STATISTICS:
         return None
     return statistics_of_tiles(files.store)
-
-
-def _has_nodata(band: Band) -> bool:
-    return stored_nodata(band) is not None
 
 
 def _told(values: Any, zones: int) -> Moments:

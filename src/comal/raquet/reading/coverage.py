@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.geo.scanline import Edges, area_spans
+from comal.geo.scanline import Edges, Method, area_spans
 from comal.grid import mercator
 from comal.raquet.reading.pixels import stored_nodata
 from comal.raquet.spec import Bounds, Metadata
@@ -25,6 +25,8 @@ from comal.raquet.spec import Bounds, Metadata
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
+_NEAR = 0.3
+"""Part of a pixel within which GDAL and an outline may take another side of an edge."""
 _MOST_POINTS = 200_000
 """Corners of footprints that are taken from a document."""
 
@@ -40,6 +42,41 @@ class Coverage:
         """Which pixels (rows, columns) of a tile are covered; None when all are."""
         side = 2.0**z
         return self._box(x / side, y / side, 1 / side, 1 / side, shape)
+
+    def limits(
+        self, z: int, x: int, y: int, shape: tuple[int, int], *, reduced: bool
+    ) -> tuple[Bools, Bools] | None:
+        """Pixels of a tile that every writer takes for covered, and those that one may.
+
+        None when all of the tile is covered in any case. Between the two lie pixels whose middle
+        is no more than `_NEAR` beside the edge; and of a `reduced` tile, an overview, those that
+        have the edge in them or beside them: the source may have a part of such a pixel.
+        """
+        side = 2.0**z
+        rows, columns = shape
+        width, height = 1 / (side * columns), 1 / (side * rows)
+        box = x / side - width, y / side - height, 1 / side + 2 * width, 1 / side + 2 * height
+        if not self._near(*box).any():
+            all_or_none = self.tile(z, x, y, shape)
+            return None if all_or_none is None else (all_or_none, all_or_none)
+        if not reduced:
+            found = [
+                self._box(x / side + i * width, y / side + j * height, 1 / side, 1 / side, shape)
+                for i in (-_NEAR, 0, _NEAR)
+                for j in (-_NEAR, 0, _NEAR)
+            ]
+            if all(one is None for one in found):
+                return None
+            every = [np.ones(shape, np.bool_) if one is None else one for one in found]
+            return np.logical_and.reduce(every), np.logical_or.reduce(every)
+        grown = rows + 2, columns + 2
+        inside = self._box(*box, grown)
+        if inside is None:
+            return None
+        touched = self._box(*box, grown, "all_touched")
+        if touched is None:
+            touched = np.ones(grown, np.bool_)
+        return np.logical_and.reduce(_around(inside)), np.logical_or.reduce(_around(touched))
 
     def window(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> Bools | None:
         """Which pixels of a window are covered; None when all are.
@@ -75,14 +112,16 @@ class Coverage:
         )
 
     def _box(
-        self, west: float, north: float, width: float, height: float, shape: tuple[int, int]
+        self,
+        west: float,
+        north: float,
+        width: float,
+        height: float,
+        shape: tuple[int, int],
+        method: Method = "centre",
     ) -> Bools | None:
         edges, (rows, columns) = self.edges, shape
-        inside = np.maximum(edges.u0, edges.u1) >= west
-        inside &= np.minimum(edges.u0, edges.u1) <= west + width
-        inside &= np.maximum(edges.v0, edges.v1) >= north
-        inside &= np.minimum(edges.v0, edges.v1) <= north + height
-        if not inside.any():
+        if not self._near(west, north, width, height).any():
             # No edge runs here: the box is as its middle is.
             shape = (1, 1)
         lines = north + np.arange(2 * shape[0] + 1) / (2 * shape[0]) * height
@@ -90,11 +129,26 @@ class Coverage:
         local = Edges(
             edges.zone, (edges.u0 - west) / step, edges.v0, (edges.u1 - west) / step, edges.v1
         )
-        spans = area_spans(local, lines[::2], lines[1::2], shape[1])
+        spans = area_spans(local, lines[::2], lines[1::2], shape[1], method)
         found = spans.mask(*shape) > 0
         if found.all():
             return None
         return np.broadcast_to(found, (rows, columns)) if shape == (1, 1) else found
+
+    def _near(self, west: float, north: float, width: float, height: float) -> Bools:
+        """Edges whose box meets a box."""
+        edges = self.edges
+        found: Bools = np.maximum(edges.u0, edges.u1) >= west
+        found &= np.minimum(edges.u0, edges.u1) <= west + width
+        found &= np.maximum(edges.v0, edges.v1) >= north
+        found &= np.minimum(edges.v0, edges.v1) <= north + height
+        return found
+
+
+def _around(pixels: Bools) -> list[Bools]:
+    """Each pixel that is not at the edge, and its eight neighbours."""
+    rows, columns = pixels.shape
+    return [pixels[i : rows - 2 + i, j : columns - 2 + j] for i in range(3) for j in range(3)]
 
 
 def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
@@ -116,7 +170,7 @@ def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
         if stored_nodata(band) is not None:
             found.append(None)
             continue
-        sources = [_source_of(one, band.name) for one in every]
+        sources = [source_of(one, band.name) for one in every]
         key = tuple(map(id, sources))
         if key not in known:
             known[key] = _of_sources(sources)
@@ -124,7 +178,8 @@ def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
     return tuple(found)
 
 
-def _source_of(metadata: Metadata, band: str | None) -> Any:
+def source_of(metadata: Metadata, band: str | None) -> Any:
+    """What a document says of the source of a band, or of all bands (None); it may be anything."""
     own = metadata.custom.get("comal")
     if not isinstance(own, Mapping):
         return None
@@ -143,10 +198,10 @@ def _of_sources(sources: Sequence[Any]) -> Coverage | None:
     rings: list[tuple[int, Floats]] = []
     for number, source in enumerate(different):
         try:
-            own = list(_rings(source))
+            own = list(_polygons(source))
         except _NotToldError:
             return None
-        rings += [(number, ring) for ring in own]
+        rings += [(number, ring) for polygon in own for ring in polygon]
     if not rings or sum(len(ring) for _, ring in rings) > _MOST_POINTS:
         return None
     zone = np.repeat([number for number, _ in rings], [len(ring) - 1 for _, ring in rings])
@@ -160,16 +215,32 @@ def extent(every: Sequence[Metadata]) -> Bounds | None:
 
     West > east across the antimeridian.
     """
-    sources = [_source_of(one, None) for one in every]
+    sources = [source_of(one, None) for one in every]
     if any(source != sources[0] for source in sources):
         return None
+    return extent_of(sources[0])
+
+
+def extent_of(source: Any) -> Bounds | None:
+    """The ``bounds`` of a source; None where it has none that can be."""
     try:
-        bounds = sources[0].get("bounds") if isinstance(sources[0], Mapping) else None
+        bounds = source.get("bounds") if isinstance(source, Mapping) else None
         west, south, east, north = _numbers(bounds, 4)
     except _NotToldError:
         return None
     inside = max(abs(west), abs(east)) <= 180 and -90 <= south < north <= 90
     return (west, south, east, north) if inside and west != east else None
+
+
+def polygons_of(source: Any) -> list[list[Floats]] | None:
+    """What a source covers, as rings on the unit square: for each polygon its edge and its holes.
+
+    None where the document does not say it.
+    """
+    try:
+        return list(_polygons(source))
+    except _NotToldError:
+        return None
 
 
 def with_padding(
@@ -194,7 +265,7 @@ class _NotToldError(Exception):
     """A document that does not say, in a form that can be used, where a source lies."""
 
 
-def _rings(source: Any) -> Iterator[Floats]:
+def _polygons(source: Any) -> Iterator[list[Floats]]:
     """Closed rings in parts of the world. The document may come from anybody."""
     if not isinstance(source, Mapping):
         raise _NotToldError
@@ -205,20 +276,23 @@ def _rings(source: Any) -> Iterator[Floats]:
     if not isinstance(footprint, Mapping) or footprint.get("type") != "MultiPolygon":
         raise _NotToldError
     for polygon in _listed(footprint.get("coordinates")):
+        rings = []
         for ring in _listed(polygon):
             points = [_numbers(point, 2) for point in _listed(ring)]
             if len(points) < 4 or points[0] != points[-1]:
                 raise _NotToldError
-            yield _plane(np.array(points))
+            rings.append(_plane(np.array(points)))
+        if rings:
+            yield rings
 
 
-def _of_bounds(bounds: Any) -> Iterator[Floats]:
+def _of_bounds(bounds: Any) -> Iterator[list[Floats]]:
     west, south, east, north = _numbers(bounds, 4)
     if south >= north or west == east:
         raise _NotToldError
     for left, right in [(west, east)] if west < east else [(west, 180.0), (-180.0, east)]:
         corners = ((left, north), (right, north), (right, south), (left, south), (left, north))
-        yield _plane(np.array(corners))
+        yield [_plane(np.array(corners))]
 
 
 def _listed(value: Any) -> list[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run, run_async
+from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.lookup import Lookup
 from comal.raquet.reading.manyparts import side_by_side
@@ -185,6 +186,7 @@ def together(parts: Sequence[Part]) -> Metadata:
     counts = [one.num_blocks for one in every]
     return replace(
         first,
+        processing={key: value for key, value in first.processing.items() if key != spec.PART},
         min_zoom=min(one.min_zoom for one in every),
         max_zoom=max(one.max_zoom for one in every),
         bounds=(

@@ -186,8 +186,15 @@ class Worker:
     def _count(self, patch: Patch, window: Window2D, totals: Totals) -> None:
         job, size = self.job, self.job.block
         x, y = window.x * size, window.y * size
+        stored = None
+        if job.alpha is not None and not job.keep_empty:
+            # Of tiles that are transparent and black, which are left out, no pixel counts.
+            tiles = np.repeat(_present(patch, job, window), size, axis=0)
+            stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
         for at, (pixels, nodata) in enumerate(zip(patch.bands, job.nodata, strict=True)):
             valid = valid_pixels(pixels, nodata, patch.covered)
+            if stored is not None:
+                valid = stored if valid is None else valid & stored
             made = sums_of(pixels, valid, step=job.sample_step, x=x, y=y)
             totals.bands[at].add(made)
         whole, seen = patch.bands[0].size, patch.covered

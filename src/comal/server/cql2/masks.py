@@ -111,7 +111,10 @@ def _column(column: tree.Column, table: Any) -> Any:
 
 def _comparison(op: str, left: tree.Operand, right: tree.Operand, table: Any) -> Any:
     if isinstance(left, tree.Column) and isinstance(right, tree.Column):
-        return _COMPARE[op](_column(left, table), _column(right, table))
+        both = [_column(side, table) for side in (left, right)]
+        if all(_is_time(values.type) for values in both):
+            both = [_moments(values) for values in both]  # with a zone or without
+        return _COMPARE[op](*both)
     if isinstance(left, tree.Column) and not isinstance(right, tree.Column):
         return _against(op, _column(left, table), right)
     if isinstance(right, tree.Column) and not isinstance(left, tree.Column):
@@ -122,7 +125,7 @@ def _comparison(op: str, left: tree.Operand, right: tree.Operand, table: Any) ->
 def _against(op: str, values: Any, value: tree.Value) -> Any:
     """A column compared with a literal, which must be of its kind."""
     kind = values.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if _is_time(kind):
         return _in_time(op, values, value)
     if isinstance(value, bool):
         fits = pa.types.is_boolean(kind)
@@ -145,12 +148,21 @@ def _in_time(op: str, values: Any, value: tree.Value) -> Any:
         value = instant(value)
     if not isinstance(value, tree.Instant):
         raise QueryError("a time is compared with another kind of value", found=shown(value))
-    moments = pc.cast(values, pa.timestamp("us"), safe=False).cast(pa.int64())
+    moments = _moments(values)
     first, last = pa.scalar(value.first), pa.scalar(value.last)
     if op in {"=", "<>"}:
         within = pc.and_kleene(pc.greater_equal(moments, first), pc.less_equal(moments, last))
         return within if op == "=" else pc.invert(within)
     return _COMPARE[op](moments, last if op in {">", "<="} else first)
+
+
+def _moments(values: Any) -> Any:
+    """Times as microseconds since 1970."""
+    return pc.cast(values, pa.timestamp("us"), safe=False).cast(pa.int64())
+
+
+def _is_time(kind: Any) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _is_number(kind: Any) -> bool:

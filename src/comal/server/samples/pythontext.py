@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from comal.geo import times
 from comal.server.cql2.texts import as_arrow, as_sql
+from comal.server.cql2.tree import Node
 from comal.server.samples.selecting import Selection
+from comal.server.samples.values import kind_of
 from comal.taco import spec as taco_spec
 from comal.tortilla import spec as tortilla_spec
 
@@ -21,12 +23,12 @@ _RENAMED = {
 }
 
 
-def taco_lines(title: str, selection: Selection | None = None) -> str:
-    """How to load a TACO data set with these filters."""
+def taco_lines(title: str, schema: Any, selection: Selection | None = None) -> str:
+    """How to load a TACO data set, whose rows have this schema, with these filters."""
     lines = ["from comal import taco", "", f"data = taco.load({json.dumps(title)})"]
     if selection is not None:
         if selection.filter is not None:
-            condition = as_sql(selection.filter)
+            condition = as_sql(selection.filter, _moments(schema))
             query = f"SELECT * FROM data WHERE {condition}"  # noqa: S608 - shown, never run here
             lines.append(f"data = data.sql({query!r})")
         if selection.datetime is not None:
@@ -45,7 +47,7 @@ def tortilla_lines(title: str, schema: Any, selection: Selection | None = None) 
     if selection is not None:
         conditions = []
         if selection.filter is not None:
-            conditions.append(_filter_text(selection))
+            conditions.append(_filter_text(selection.filter, schema))
         if selection.datetime is not None:
             conditions += _period_texts(schema, selection.datetime)
         if conditions:
@@ -58,33 +60,36 @@ def tortilla_lines(title: str, schema: Any, selection: Selection | None = None) 
     return "\n".join([*imports, *lines])
 
 
-def _filter_text(selection: Selection) -> str:
-    text = as_arrow(selection.filter) if selection.filter is not None else ""
+def _filter_text(condition: Node, schema: Any) -> str:
+    text = as_arrow(condition, _moments(schema))
     for shown, stored in _RENAMED.items():
         text = text.replace(shown, stored)
     return text
 
 
+def _moments(schema: Any) -> dict[str, tuple[str, int]]:
+    """For each column of times an expression for its numbers, and their unit in microseconds."""
+    found = {}
+    for field in schema:
+        if kind_of(field.name, field.type) == "time":
+            text, unit = f"pc.field({json.dumps(field.name)})", 1_000_000
+            # The two of Tortilla are whole seconds in the file, as its specification has them.
+            names = {tortilla_spec.TIME_START, tortilla_spec.TIME_END}
+            if field.name not in names or field.type != pa.timestamp("s"):
+                text, unit = f'{text}.cast("timestamp[us]", safe=False).cast("int64")', 1
+            found[field.name] = text, unit
+    return found
+
+
 def _period_texts(schema: Any, text: str) -> list[str]:
     """A condition for each end of a range of time, of the column that the server compares."""
     name = next(name for name in taco_spec.TIME_COLUMNS if name in schema.names)
-    field = f"pc.field({json.dumps(name)})"
+    field, unit = _moments(schema)[name]
     start, end = times.parse_range(text)
-    if name == tortilla_spec.TIME_START:  # whole seconds, as the specification has them
-        first, last = _seconds(start, up=True), _seconds(end, up=False)
-    else:
-        field += '.cast("timestamp[us]").cast("int64")'
-        first, last = start, end
     return [
-        *([] if first is None else [f"{field} >= {first}"]),
-        *([] if last is None else [f"{field} <= {last}"]),
+        *([] if start is None else [f"{field} >= {-(-start // unit)}"]),
+        *([] if end is None else [f"{field} <= {end // unit}"]),
     ]
-
-
-def _seconds(microseconds: int | None, *, up: bool) -> int | None:
-    if microseconds is None:
-        return None
-    return -(-microseconds // 1_000_000) if up else microseconds // 1_000_000
 
 
 def _box_lines(schema: Any, bbox: tuple[float, ...]) -> tuple[list[str], list[str]]:

@@ -13,8 +13,8 @@ from comal.server.problems import not_found
 from comal.server.requests import Request
 from comal.server.workshop import Workshop
 
-Handler = Callable[[Request, Sequence[str]], Awaitable[Answer]]
-"""Answers a request; the texts are the segments behind the name of the route."""
+Handler = Callable[[Any, Request, Sequence[str]], Awaitable[Answer]]
+"""Answers a request to a source; the texts are the segments behind the name of the route."""
 
 
 class Served(ABC):
@@ -35,13 +35,18 @@ class Served(ABC):
     kind: ClassVar[str]
     """``raster``, ``tiles`` or ``samples``."""
     format: str
+    routes: ClassVar[Mapping[str, Handler]] = {}
+    """Methods by the first segment behind the name of the source.
+
+    Functions of the class, not bound to a source: a source that held methods of its own would be in
+    a cycle, and its files would stay open until the collector of cycles comes along.
+    """
 
     def __init__(self, name: str, title: str, workshop: Workshop, version: str) -> None:
         self.name = name
         self.title = title
         self.workshop = workshop
         self.version = version
-        self.routes: Mapping[str, Handler] = {}
 
     @property
     def cache_control(self) -> tuple[tuple[bytes, bytes], ...]:
@@ -95,7 +100,7 @@ class Served(ABC):
             return "document", json_answer({**self.summary(), **await self.details()})
         route = self.routes.get(rest[0])
         if route is not None:
-            return rest[0], await route(request, rest[1:])
+            return rest[0], await route(self, request, rest[1:])
         if rest == ("tilejson.json",):
             return "tilejson", json_answer(self.tilejson(request), headers=self.cache_control)
         address = self.address(rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -35,7 +35,7 @@ from comal.server.render.rendering import Look, bands_of, render
 from comal.server.requests import Request
 from comal.server.samples.selecting import bbox_of
 from comal.server.samples.values import plain
-from comal.server.sources.base import Served, only
+from comal.server.sources.base import Handler, Served, only
 from comal.server.workshop import Workshop
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
@@ -73,12 +73,6 @@ class RasterSource(Served):
     ) -> None:
         super().__init__(name, title, workshop, version)
         self.file = file
-        self.routes = {
-            "point": self._point,
-            "statistics": self._statistics,
-            "histogram": self._histogram,
-            "tiles": self._tilesets,
-        }
 
     # -- documents ---------------------------------------------------------------------------------
 
@@ -364,6 +358,13 @@ class RasterSource(Served):
     def close(self) -> None:
         """Let go of the file."""
         self.file.close()
+
+    routes: ClassVar[Mapping[str, Handler]] = {
+        "point": _point,
+        "statistics": _statistics,
+        "histogram": _histogram,
+        "tiles": _tilesets,
+    }
 
 
 def _format(request: Request, ext: str) -> tuple[str, bool]:

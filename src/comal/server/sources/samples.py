@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np  # noqa: TC002 - as everywhere
@@ -50,7 +50,7 @@ from comal.server.samples.pythontext import taco_lines, tortilla_lines
 from comal.server.samples.selecting import PARAMETERS as SELECTING
 from comal.server.samples.selecting import Selection
 from comal.server.samples.values import column_of, kind_of, shown_time, shown_values
-from comal.server.sources.base import Served, only
+from comal.server.sources.base import Handler, Served, only
 from comal.server.workshop import Workshop
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla.reading.frame import TortillaFrame
@@ -104,17 +104,6 @@ class SamplesSource(Served):
         # Rows are read with the archive, so that a broken table shows when it is opened.
         self.table = holdings.table
         self._extent = self._extent_of()
-        self.routes = {
-            "collection": self._collection,
-            "items": self._items,
-            "table": self._table,
-            "tree": self._tree,
-            "columns": self._columns,
-            "queryables": self._queryables,
-            "schema": self._schema,
-            "data": self._data,
-            "preview": self._preview,
-        }
 
     # -- documents ---------------------------------------------------------------------------------
 
@@ -185,9 +174,8 @@ class SamplesSource(Served):
         ]
 
     def _lines(self, selection: Selection | None) -> str:
-        if self.format == "taco":
-            return taco_lines(self.title, selection)
-        return tortilla_lines(self.title, self.table.schema, selection)
+        lines = taco_lines if self.format == "taco" else tortilla_lines
+        return lines(self.title, self.table.schema, selection)
 
     async def _collection(self, request: Request, rest: Sequence[str]) -> Answer:
         only(rest, 0)
@@ -313,18 +301,18 @@ class SamplesSource(Served):
 
     def _shown_columns(self, wanted: str | None) -> list[str]:
         schema = self.table.schema
-        shown = [
+        listed = [
             name
             for name in visible(self.table)
             if kind_of(name, schema.field(name).type) not in {"geometry", "other"}
         ]
         if wanted is not None:
             chosen = [name.strip() for name in wanted.split(",")]
-            unknown = [name for name in chosen if name not in shown]
+            unknown = [name for name in chosen if name not in listed]
             if unknown:
-                raise not_found("there is no such column")
-            shown = chosen
-        return list(dict.fromkeys([ID, TYPE, *shown]))
+                raise InvalidInputError("there is no such column", found=shown(unknown[0]))
+            listed = chosen
+        return list(dict.fromkeys([ID, TYPE, *listed]))
 
     async def _columns(self, request: Request, rest: Sequence[str]) -> Answer:
         name = "/".join(rest)
@@ -468,6 +456,18 @@ class SamplesSource(Served):
 
     def close(self) -> None:
         """Readers hold no connections."""
+
+    routes: ClassVar[Mapping[str, Handler]] = {
+        "collection": _collection,
+        "items": _items,
+        "table": _table,
+        "tree": _tree,
+        "columns": _columns,
+        "queryables": _queryables,
+        "schema": _schema,
+        "data": _data,
+        "preview": _preview,
+    }
 
 
 _QUERYABLE: dict[str, dict[str, str]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from comal import tapalcatl
-from comal.errors import NotThisFormatError, UnsafeContentError, shown
+from comal.errors import ComalError, NotThisFormatError, UnsafeContentError, shown
 from comal.limits import KIB
 from comal.server import ogc
 from comal.server.addresses import Address, number, parse_address
@@ -18,7 +19,7 @@ from comal.server.headerplan import header_plan
 from comal.server.negotiation import best_type
 from comal.server.problems import Refusal, not_found
 from comal.server.requests import Request
-from comal.server.sources.base import Served
+from comal.server.sources.base import Handler, Served
 from comal.server.tilewire import tile_answer
 from comal.server.workshop import Workshop
 from comal.storage import parse_href
@@ -87,11 +88,16 @@ class TilesSource(Served):
     ) -> None:
         super().__init__(name, title, workshop, version)
         self.tiles = tiles
-        self._formats = frozenset(tiles.formats)
+        with suppress(ComalError):  # a damaged archive is answered for when it is asked for
+            tiles.learn_formats()
         self._cache_control = workshop.settings.cache_control
         self._is_local = parse_href(tiles.source.href).scheme == "file" and _is_local(tiles)
         self._verified: set[tuple[Any, ...]] = set()
-        self.routes = {"tiles": self._tilesets}
+
+    @property
+    def _formats(self) -> Collection[str]:
+        """Extensions; those of Tapalcatl 1 may become more with each archive that is opened."""
+        return self.tiles.metadata.formats
 
     # -- documents ---------------------------------------------------------------------------------
 
@@ -317,6 +323,8 @@ class TilesSource(Served):
     def close(self) -> None:
         """Forget the archives."""
         self.tiles.close()
+
+    routes: ClassVar[Mapping[str, Handler]] = {"tiles": _tilesets}
 
 
 def _is_local(tiles: TileSet) -> bool:

@@ -37,7 +37,7 @@ _ERRORS = {
     # What an archive says of itself
     "archive-root": "the root of the comment is not where the archive is",
     "archive-zooms": "tiles lie outside of the zooms of the comment",
-    "archive-bounds": "the bounds of the comment are narrower than the root tiles",
+    "archive-bounds": "the bounds of the comment are narrower than the root tiles, or miss tiles",
     "archive-formats": "tiles have a format that the comment does not know",
     # The tileset's document
     "document": "the document cannot be read",

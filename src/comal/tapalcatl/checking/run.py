@@ -169,7 +169,11 @@ def _check_own(
     ]
     _rows(findings, "archive-scales", ~_by_suffix(scales, names), found, "of unknown scale")
     root = tile if tile is not None else own.root
-    if own.bounds is not None and root is not None:
+    if tile is None and own.bounds is not None and own.materialized_zooms:
+        # One archive may be the whole tileset: the bounds of its tiles are enough then.
+        outside = _outside(own.bounds, names)
+        _rows(findings, "archive-bounds", outside, found, "outside the bounds of the comment")
+    elif own.bounds is not None and root is not None:
         whole = archive_bounds(root, own.metatile)
         if _narrower(own.bounds, whole):
             findings.add("archive-bounds", place, f"{own.bounds}, its root tiles have {whole}")
@@ -301,19 +305,25 @@ def _check_placed(found: CheckedArchive, tile: Tile, tileset: TileSet, findings:
     hidden = (names.z < low) | (names.z > high)
     _rows(findings, "document-zooms", hidden, found, "outside the zooms of the document")
     if metadata.bounds is not None:
-        outside = np.zeros(len(names), bool)
-        for zoom in np.unique(names.z).tolist():
-            rows = tile_range(metadata.bounds, zoom)[1]
-            beside = (names.y < rows.start) | (names.y >= rows.stop)
-            across = np.zeros(len(names), bool)
-            for columns in column_ranges(metadata.bounds, zoom):
-                across |= (names.x >= columns.start) & (names.x < columns.stop)
-            outside |= (beside | ~across) & (names.z == zoom)
+        outside = _outside(metadata.bounds, names)
         _rows(findings, "document-bounds", outside, found, "outside the bounds of the document")
     if metadata.formats:
         known = [split_suffix(suffix)[1] in metadata.formats for suffix in names.suffixes]
         unknown = ~_by_suffix(known, names)
         _rows(findings, "document-formats", unknown, found, "of a format without headers")
+
+
+def _outside(bounds: spec.Bounds, names: TileNames) -> Any:
+    """Which tiles a box does not touch."""
+    outside = np.zeros(len(names), bool)
+    for zoom in np.unique(names.z).tolist():
+        rows = tile_range(bounds, zoom)[1]
+        beside = (names.y < rows.start) | (names.y >= rows.stop)
+        across = np.zeros(len(names), bool)
+        for columns in column_ranges(bounds, zoom):
+            across |= (names.x >= columns.start) & (names.x < columns.stop)
+        outside |= (beside | ~across) & (names.z == zoom)
+    return outside
 
 
 def _check_agreement(

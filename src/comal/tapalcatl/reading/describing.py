@@ -41,7 +41,8 @@ def of_archive(index: ArchiveIndex) -> TileSetMetadata:
         max_zoom=index.highest if own.max_zoom is None else own.max_zoom,
         bounds=_bounds_of(index) if bounds is None else bounds,
         metatile=own.metatile,
-        materialized_zooms=(own.root[0] if own.root is not None else index.lowest or 0,),
+        materialized_zooms=own.materialized_zooms
+        or (own.root[0] if own.root is not None else index.lowest or 0,),
         name=own.name,
         description=own.description,
         min_scale=own.min_scale if single is None else single,

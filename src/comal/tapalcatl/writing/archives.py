@@ -114,7 +114,8 @@ class ArchiveWriter:
     ) -> Written:
         archives = archives_at(owners[bounds[:-1]])
         names = self._names(entries.tiles, owners)
-        described = self.arrangement.comments(archives, entries.formats)
+        arrangement = self.arrangement.of_suffixes(entries.tiles.suffixes)
+        described = arrangement.comments(archives, entries.formats)
         comments = [comment for comment, _ in described]
         size = done = count = 0
         pieces = packed_archives(names, entries.payloads, bounds, comments, entries.details)
@@ -162,7 +163,7 @@ class ArchiveWriter:
                 suffixes.update(entries.tiles.suffixes)
                 names = self._names(entries.tiles, np.full(len(tiles), owner))
                 writer.add_many(names, entries.payloads, entries.details)
-            comment, cut = self.arrangement.comment(archive, settled)
+            comment, cut = self.arrangement.of_suffixes(suffixes).comment(archive, settled)
             writer.close(comment)
             return Written(1, len(writer), writer.position, settled, frozenset(suffixes), cut)
 

@@ -5,7 +5,7 @@ An arrangement answers for arrays of tiles, so that a pyramid is dealt out block
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -77,6 +77,10 @@ class Arrangement(Protocol):
         self, archives: Sequence[Tile], formats: Mapping[str, Headers]
     ) -> Sequence[Comment]:
         """As `comment` for several archives of one zoom."""
+        ...
+
+    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:
+        """The same for archives whose names have these ends."""
         ...
 
 
@@ -161,6 +165,10 @@ class Second:
             return [self.comment(archive, formats) for archive in archives]
         return [(comment, ()) for comment in found]
 
+    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:  # noqa: ARG002
+        """The same: what one archive has in common with others is said of all of them."""
+        return self
+
     def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
         whole = self.metadata
         last = self.layout.last_zoom(
@@ -173,6 +181,7 @@ class Second:
             bounds=archive_bounds(archive, self.layout.metatile),
             metatile=self.layout.metatile,
             root=archive,
+            materialized_zooms=self.layout.materialized_zooms,
             name=whole.name,
             description=whole.description,
             min_scale=whole.min_scale,
@@ -234,6 +243,10 @@ class First:
     ) -> Sequence[Comment]:
         """No comments."""
         return [(b"", ())] * len(archives)
+
+    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:  # noqa: ARG002
+        """The same: nothing is said."""
+        return self
 
     def _depths(self, z: Int64s) -> Int64s:
         table = [z - self.settings.place(z, 0, 0).metatile[0] for z in range(MAX_ZOOM + 1)]

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -29,6 +29,13 @@ from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import META, Bounds, Headers, Tile, TileSetMetadata, tileset_json
 from comal.tapalcatl.warning import TapalcatlWarning
 from comal.tapalcatl.wire import split_suffix
+from comal.tapalcatl.writing.alone import (
+    Alone,
+    check_one,
+    is_archive,
+    place_of_one,
+    smallest_metatile,
+)
 from comal.tapalcatl.writing.archives import (
     ArchiveWriter,
     GroupTask,
@@ -47,7 +54,7 @@ TEMPLATE: Final = "{z}/{x}/{y}.zip"
 _TASK: Final = 16
 """Squares of a task, about: enough to make its overhead small, few enough to share out."""
 _PROBES: Final = 5
-_SHAPE: Final = 3
+_SHAPE: Final = 4
 """Version of what archives of a build look like; archives of another one are not gone on with."""
 
 Location = str | os.PathLike[str]
@@ -106,7 +113,7 @@ def build(
     durable: bool = True,
     progress: Progress | None = None,
 ) -> Built:
-    """Write a Tapalcatl tileset: a folder of archives with ``meta.json``.
+    """Write a Tapalcatl tileset: a folder of archives with ``meta.json``, or a single archive.
 
     Parameters
     ----------
@@ -114,7 +121,10 @@ def build(
         Path or URL of an MBTiles or PMTiles file, of a folder of tiles or of a tileset, an opened
         source, or an iterable of ``(z, x, y, data)`` or `NewTile`.
     out
-        A local folder, which appears when it is complete.
+        A local folder, which appears when it is complete. A name that ends in ``.zip`` makes one
+        archive that holds all tiles and describes itself: its root zoom is the first zoom, its
+        metatile the smallest that takes in all tiles. What has no room in its comment of 65 535
+        bytes is left out with a warning, the longest keys first.
     metatile, materialized_zooms
         Root tiles of an archive per side, and the zooms at which archives begin. What is not
         given is chosen so that a directory comes with a reader's first request of 64 KiB: every
@@ -153,7 +163,8 @@ def build(
         Where archives are written: any `concurrent.futures.Executor`; threads if None.
     resume
         Go on with the archives of the same build of the same source that was broken off. They
-        are kept beside `out` after an error, and their checksums are compared.
+        are kept beside `out` after an error, and their checksums are compared. Nothing is kept of
+        a single archive.
     overwrite
         Replace `out`, with all that it holds.
     durable
@@ -169,7 +180,8 @@ def build(
     Raises
     ------
     InvalidInputError
-        Options that cannot be, or a source without tiles.
+        Options that cannot be, such as a layout of several archives for a single one, or a source
+        without tiles.
     ConflictError
         `out` exists, or somebody else is writing it.
     ObjectChangedError
@@ -196,9 +208,18 @@ def build(
             bounds=bounds,
             metadata=metadata,
         )
+        alone = is_archive(out)
+        if alone and (version == 1 or hash_in_path):
+            raise InvalidInputError(
+                "a single archive describes itself and has no key",
+                where=os.fspath(out),
+                hint="leave out the hash, or Tapalcatl 1, or write to a folder",
+            )
         if version == 1:
             arrangement: Arrangement = First(generation1 or Generation1())
         elif version == 2:
+            if alone:
+                metatile, materialized_zooms = _one_root(tiles, metatile, materialized_zooms)
             arrangement = _second(tiles, said, rules, metatile, materialized_zooms, hash_in_path)
         else:
             raise InvalidInputError("version of Tapalcatl", found=version, expected="1 or 2")
@@ -212,8 +233,17 @@ def build(
         if not plan.tiles:
             raise InvalidInputError("source without tiles", where=tiles.label)
         arrangement = _settled(arrangement, plan, bounds or said.bounds)
-        fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
-        with workplace(out, fingerprint, overwrite=overwrite, durable=durable) as place:
+        if alone:
+            check_one(plan, out)
+            placing: AbstractContextManager[Workplace] = place_of_one(out, overwrite=overwrite)
+        else:
+            fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
+            placing = workplace(out, fingerprint, overwrite=overwrite, durable=durable)
+        with placing as place:
+            if place.name and isinstance(arrangement, Second):
+                arrangement = Alone(
+                    arrangement.layout, arrangement.template, arrangement.metadata, place.name
+                )
             job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
             made = job.run(executor, os.fspath(out))
             if tilejson is not None:
@@ -246,14 +276,13 @@ class _Job:
             self.progress(done.archives, len(self.plan.archives), "writing archives")
         self.source.verify()
         if done.cut:
+            kept = "left out" if self.place.name else f"in {META} only"
             warnings.warn(
-                TapalcatlWarning(
-                    f"no room in comments of archives, in {META} only: {', '.join(done.cut)}"
-                ),
+                TapalcatlWarning(f"no room in comments of archives, {kept}: {', '.join(done.cut)}"),
                 stacklevel=4,
             )
         metadata = self._finished(done)
-        if isinstance(self.arrangement, Second):
+        if isinstance(self.arrangement, Second) and not self.place.name:
             with write_errors("cannot write", self.place.target):
                 (self.place.tree / META).write_bytes(tileset_json(metadata))
         return Built(
@@ -438,6 +467,19 @@ def _second(
         max_scale=rules.scale if said.max_scale == 1 else said.max_scale,
     )
     return Second(layout, Template(template), whole)
+
+
+def _one_root(
+    tiles: TileSource, metatile: int | None, materialized_zooms: Sequence[int] | None
+) -> tuple[int | None, Sequence[int] | None]:
+    """A layout with a single root for all tiles, where none is given."""
+    zooms = tiles.zooms()
+    if zooms is None:
+        return metatile, materialized_zooms  # without tiles all of it is refused
+    chosen = [zooms[0]] if materialized_zooms is None else sorted(materialized_zooms)
+    if metatile is None and chosen:
+        metatile = smallest_metatile(tiles.keys(), chosen[0])
+    return metatile, chosen
 
 
 def _settled(arrangement: Arrangement, plan: Dealt, bounds: Bounds | None) -> Arrangement:

@@ -1,15 +1,24 @@
-"""Comments of many archives of a zoom, which differ in where the archives are and in nothing else.
+"""Comments of archives: of many of a zoom, and of one that has no document beside it.
 
-Their text is made once, with marks where bounds and root stand, and filled in for each archive.
+Those of a zoom differ in where the archives are and in nothing else: their text is made once, with
+marks where bounds and root stand, and filled in for each archive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from comal.tapalcatl.addressing import archive_bounds
-from comal.tapalcatl.spec import ArchiveMetadata, Tile, archive_document, ascii_line
+from comal.tapalcatl.spec import (
+    MAX_COMMENT,
+    ArchiveMetadata,
+    Tile,
+    archive_comment,
+    archive_document,
+    ascii_line,
+)
 
 _BOUNDS: Final = "\0bounds"
 _ROOT: Final = "\0root"
@@ -45,6 +54,35 @@ def filled(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | Non
         text = b'[%b,%b,%b,%b]%b"%d/%d/%d"' % (west, south, east, north, between, z, x, y)
         comments.append(head + text + tail)
     return comments
+
+
+def fitted(said: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
+    """The comment of an archive that stands alone, and the keys that had to be left out.
+
+    No document says elsewhere what is left out here, so that it is as little as can be: of keys
+    that the format does not know the longest ones, until the rest fits into 65 535 bytes.
+
+    Raises
+    ------
+    InvalidInputError
+        What the format itself needs is too long.
+    """
+    kept = dict(said.extra)
+    cut = []
+    left = len(ascii_line(archive_document(said))) - MAX_COMMENT
+    for size, key in sorted(((_size(key, said.extra[key]), key) for key in kept), reverse=True):
+        if left <= 0:
+            break
+        del kept[key]
+        cut.append(key)
+        left -= size
+    data, more = archive_comment(replace(said, extra=kept))
+    return data, (*cut, *more)
+
+
+def _size(key: str, value: object) -> int:
+    """Bytes of a key, its value and what stands around them."""
+    return len(ascii_line(key)) + len(ascii_line(value)) + 2
 
 
 def _texts(

@@ -13,6 +13,7 @@ from comal.progress import Progress, silent
 from comal.tapalcatl.reading.loading import open as open_tileset
 from comal.tapalcatl.sources.tilesets import OfTileSet
 from comal.tapalcatl.spec import (
+    MAX_COMMENT,
     ArchiveMetadata,
     Tile,
     TileSetMetadata,
@@ -87,7 +88,7 @@ def edit_metadata(
     Raises
     ------
     InvalidInputError
-        A key that says how archives are laid out.
+        A key that says how archives are laid out; of a single archive more than its comment holds.
     InvalidMetadataError
         A value that its key cannot have.
     """
@@ -165,7 +166,15 @@ def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") 
         metadata = parse_archive(ascii_line(document), path.name)
         if document == before and old.strip() and old is edit.comment:
             return Labelled(archive_document(metadata))
-        comment, _ = archive_comment(metadata)
+        comment, cut = archive_comment(metadata)
+        if cut and not instead:
+            raise InvalidInputError(
+                "metadata do not fit into the comment of an archive",
+                where=shown(path.name),
+                found=f"no room for {', '.join(map(shown, cut))}",
+                expected=f"at most {MAX_COMMENT} bytes",
+                hint="remove or shorten some of them",
+            )
         within = edit.commit_comment(comment)
     return Labelled(archive_document(metadata), 1, int(not within))
 

@@ -15,6 +15,7 @@ from comal.tapalcatl.sources.base import TileSource
 from comal.tapalcatl.sources.combined import Filtered, Merged
 from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import Tile
+from comal.tapalcatl.writing.alone import is_archive
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.entries import SOURCE
 
@@ -31,7 +32,7 @@ def merge(
     sources
         Anything that `build` takes, several of them.
     out
-        A local folder.
+        A local folder, or a name that ends in ``.zip`` for a single archive.
     conflict
         Which tile counts where several sources have one: that of the ``first`` or the ``last``
         of them; ``error`` refuses that, unless the bytes are the same.
@@ -50,7 +51,8 @@ def merge(
         raise InvalidInputError("nothing to merge")
     with ExitStack() as scope:
         parts = [opened(source, scope) for source in sources]
-        return build(Merged(parts, conflict), out, **_options(parts, options))
+        chosen = {"times": SOURCE, **options} if is_archive(out) else _options(parts, options)
+        return build(Merged(parts, conflict), out, **chosen)
 
 
 def split(
@@ -109,7 +111,7 @@ def remetatile(source: Any, out: Location, **options: Any) -> Built:
     source
         Anything that `build` takes, most often a tileset.
     out
-        A local folder.
+        A local folder, or a name that ends in ``.zip`` for a single archive.
     **options
         As for `build`; times are those of the source unless given.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
@@ -26,13 +27,14 @@ from comal.tapalcatl.spec import (
     Headers,
     Tile,
     TileSetMetadata,
-    archive_comment,
     read_comment,
 )
+from comal.tapalcatl.warning import TapalcatlWarning
 from comal.tapalcatl.wire import split_suffix, tile_keys
 from comal.tapalcatl.writing.archives import archives_at
 from comal.tapalcatl.writing.arranging import Dealt, First, dealt, order_of
 from comal.tapalcatl.writing.boxes import bounds_of
+from comal.tapalcatl.writing.commenting import fitted
 from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, few_names, names_of, prepared
 from comal.tapalcatl.writing.inplace import ArchiveEdit, NewEntries, editing
 from comal.tapalcatl.writing.options import rules_of
@@ -112,8 +114,9 @@ def put(
     Raises
     ------
     InvalidInputError
-        A tile that does not belong to the archive, lies above the first materialized zoom, or,
-        of Tapalcatl 1, outside of the zooms of its settings.
+        A tile that does not belong to the archive, by its root and the materialized zooms that its
+        comment names, lies above the first materialized zoom, or, of Tapalcatl 1, outside of the
+        zooms of its settings.
     ConflictError
         Somebody else is writing the tileset or one of the archives.
     """
@@ -386,15 +389,25 @@ def _text(tile: Tile) -> str:
 def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:
     """The comment with what new tiles add to it; None when they add nothing."""
     zooms = entries.tiles.z
-    used = {split_suffix(suffix)[1] for suffix in entries.tiles.suffixes}
-    formats = {**{ext: entries.formats[ext] for ext in used}, **said.formats}
+    split = [split_suffix(suffix) for suffix in entries.tiles.suffixes]
+    formats = {**{ext: entries.formats[ext] for _, ext in split}, **said.formats}
+    scales = [scale for scale, _ in split]
     new = replace(
         said,
         formats={**said.formats, **formats},
+        min_scale=min([said.min_scale, *scales]),
+        max_scale=max([said.max_scale, *scales]),
         min_zoom=_least(said.min_zoom, int(zooms.min())),
         max_zoom=_most(said.max_zoom, int(zooms.max())),
+        bounds=None if said.bounds is None else bounds_of(_extents(entries.tiles), said.bounds),
     )
-    return None if new == said else archive_comment(new)[0]
+    if new == said:
+        return None
+    comment, cut = fitted(new)
+    if cut:
+        text = f"no room in the comment of the archive, left out: {', '.join(cut)}"
+        warnings.warn(TapalcatlWarning(text), stacklevel=2)
+    return comment
 
 
 def _least(known: int | None, found: int) -> int:

@@ -32,6 +32,8 @@ class Workplace:
     target: Path
     going_on: bool
     """Whether there may be finished archives of the same build."""
+    name: str = ""
+    """Of the only archive in `tree`, where the target is one."""
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:

@@ -1,0 +1,323 @@
+"""Tilesets in a single archive: ``x.zip`` in place of a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rasterio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rasterio.errors import NotGeoreferencedWarning
+
+from comal import tapalcatl
+from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from comal.formats import open_any
+from comal.tapalcatl import Generation1, TapalcatlWarning
+from comal.tapalcatl.writing import archives
+from tests.tapalcatl.making import Key, listed, payload, pyramid, write_mbtiles
+
+TILES = pyramid(4, kind="json")
+ALPS = {
+    key: payload(*key, "json") for key in [(6, 33, 22), (6, 34, 22), (7, 66, 45), (9, 267, 177)]
+}
+
+
+def said(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        found: dict[str, Any] = json.loads(archive.comment)
+    return found
+
+
+def held(path: Path) -> dict[Key, bytes]:
+    """What another reader of ZIP finds."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert len(set(names)) == len(names)
+        return {_key(name): archive.read(name) for name in names}
+
+
+def _key(name: str) -> Key:
+    z, x, y = name.partition(".")[0].split("/")
+    return int(z), int(x), int(y)
+
+
+def beside(path: Path) -> list[str]:
+    return sorted(child.name for child in path.parent.iterdir())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    tapalcatl.build(listed(TILES), tmp_path / "world.zip", name="World")
+    return tmp_path / "world.zip"
+
+
+@pytest.fixture
+def alps(tmp_path: Path) -> Path:
+    tapalcatl.build(listed(ALPS), tmp_path / "alps.zip")
+    return tmp_path / "alps.zip"
+
+
+def test_one_archive_holds_everything(world: Path) -> None:
+    assert beside(world) == ["world.zip"]
+    assert held(world) == TILES
+    about = said(world)
+    assert (about["root"], about["metatile"], about["materializedZooms"]) == ("0/0/0", 1, [0])
+    assert (about["name"], about["minzoom"], about["maxzoom"]) == ("World", 0, 4)
+    with tapalcatl.open(world) as tileset:
+        assert (tileset.min_zoom, tileset.max_zoom) == (0, 4)
+        for key, data in TILES.items():
+            tile = tileset.tile(*key)
+            assert tile is not None
+            assert tile.data == data
+        assert tileset.tile(5, 0, 0) is None
+    assert tapalcatl.check(world).ok
+
+
+def test_the_root_is_the_smallest_that_holds_all(alps: Path) -> None:
+    about = said(alps)
+    # Columns 33 and 34 differ in the two lowest bits: four by four tiles from 32 and 20.
+    assert (about["root"], about["metatile"], about["materializedZooms"]) == ("6/32/20", 4, [6])
+    # Columns 33 and 34 of 64, row 22: that is what the map should be opened at.
+    assert about["bounds"][::2] == [5.625, 16.875]
+    assert held(alps) == ALPS
+    report = tapalcatl.check(alps)
+    assert (report.ok, report.problems) == (True, ())
+    with tapalcatl.open(alps) as tileset:
+        assert all(tileset.tile(*key) for key in ALPS)
+        assert list(tileset.bounds) == about["bounds"]
+
+
+@given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 127), st.integers(0, 127)), min_size=1))
+@settings(max_examples=40, deadline=None)
+def test_arithmetic_leads_every_tile_to_the_archive(
+    tmp_path_factory: pytest.TempPathFactory, drawn: set[Key]
+) -> None:
+    keys = {(z, x >> (7 - z), y >> (7 - z)) for z, x, y in drawn}
+    path = tmp_path_factory.mktemp("one") / "a.zip"
+    made = tapalcatl.build([(*key, b"{}") for key in keys], path, ext="json", durable=False)
+    assert (made.archives, made.tiles) == (1, len(keys))
+    about = said(path)
+    (zoom,), side = about["materializedZooms"], about["metatile"]
+    assert zoom == min(z for z, _, _ in keys)
+
+    def roots(side: int) -> set[Key]:
+        return {
+            (zoom, (x >> (z - zoom)) // side * side, (y >> (z - zoom)) // side * side)
+            for z, x, y in keys
+        }
+
+    assert roots(side) == {tuple(map(int, about["root"].split("/")))}
+    assert side == 1 or len(roots(side // 2)) > 1
+    assert tapalcatl.check(path).ok
+
+
+def test_others_read_it(world: Path) -> None:
+    if shutil.which("unzip"):
+        assert (
+            subprocess.run(["unzip", "-tq", world], check=False, capture_output=True).returncode
+            == 0
+        )
+    tapalcatl.build([(0, 0, 0, b"P5 2 1 255\n\x07\x09")], world.parent / "p.zip", ext="pgm")
+    name = f"/vsizip/{world.parent}/p.zip/0/0/0.pgm"
+    with pytest.warns(NotGeoreferencedWarning), rasterio.open(name) as picture:
+        assert picture.read(1).tolist() == [[7, 9]]
+
+
+def test_generic_commands_read_it(world: Path) -> None:
+    archive = open_any(os.fspath(world))
+    assert archive.tile(2, 1, 1).data == TILES[2, 1, 1]
+    archive.close()
+
+
+def test_changes_in_place(alps: Path) -> None:
+    size = alps.stat().st_size
+    new = payload(8, 132, 90, "json")
+    changed = tapalcatl.put(alps, [(8, 132, 90, new), (6, 33, 22, b"{}"), (10, 560, 323, b"{}")])
+    assert (changed.added, changed.replaced) == (2, 1)
+    assert tapalcatl.delete(alps, [(6, 34, 22)]).deleted == 1
+    assert tapalcatl.compact(alps) > 0
+    wanted = {**ALPS, (8, 132, 90): new, (6, 33, 22): b"{}", (10, 560, 323): b"{}"}
+    del wanted[6, 34, 22]
+    assert held(alps) == wanted
+    assert said(alps)["maxzoom"] == 10
+    # 10/560 lies in column 35 of zoom 6, beyond the bounds before: they have grown.
+    assert said(alps)["bounds"][2] == pytest.approx(560 / 1024 * 360 - 180 + 360 / 1024)
+    assert tapalcatl.check(alps).ok
+    assert alps.stat().st_size != size
+    with pytest.raises(InvalidInputError, match="another archive"):
+        tapalcatl.put(alps, [(6, 0, 0, new)])
+    with pytest.raises(InvalidInputError, match="above the first"):
+        tapalcatl.put(alps, [(5, 16, 11, new)])
+
+
+def test_an_archive_of_a_tree_ends_where_the_next_begins(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(3)), tmp_path / "tree", materialized_zooms=[0, 2], metatile=1)
+    archive = tmp_path / "tree/0/0/0.zip"
+    assert said(archive)["materializedZooms"] == [0, 2]
+    before = archive.read_bytes()
+    with pytest.raises(InvalidInputError, match=r"another archive.*\n.*belongs to 2/1/1"):
+        tapalcatl.put(archive, [(3, 2, 2, payload(3, 2, 2))])
+    assert archive.read_bytes() == before
+    tapalcatl.put(archive, [(1, 1, 1, payload(3, 2, 2))])
+    deepest = tmp_path / "tree/2/1/1.zip"
+    tapalcatl.put(deepest, [(9, 128, 128, payload(9, 1, 1))])
+    assert (9, 128, 128) in held(deepest)
+
+
+def test_a_comment_without_these_zooms_has_no_end(world: Path) -> None:
+    about = {key: value for key, value in said(world).items() if key != "materializedZooms"}
+    with zipfile.ZipFile(world, "a") as archive:
+        archive.comment = json.dumps(about).encode()
+    tapalcatl.put(world, [(9, 1, 1, b"{}")])
+    assert said(world)["maxzoom"] == 9
+    assert "materializedZooms" not in said(world)
+
+
+def test_merge_remetatile_extract(world: Path, alps: Path, tmp_path: Path) -> None:
+    tapalcatl.build(listed(TILES), tmp_path / "tree", materialized_zooms=[0, 2])
+    made = tapalcatl.merge([tmp_path / "tree", alps], tmp_path / "both.zip")
+    assert (made.archives, made.materialized_zooms) == (1, (0,))
+    assert held(tmp_path / "both.zip") == {**TILES, **ALPS}
+    tapalcatl.remetatile(tmp_path / "tree", tmp_path / "flat.zip")
+    assert held(tmp_path / "flat.zip") == TILES
+    assert (
+        tapalcatl.remetatile(
+            world, tmp_path / "back", metatile=1, materialized_zooms=[0, 2]
+        ).archives
+        == 17
+    )
+    part = tapalcatl.extract(
+        tmp_path / "tree", tmp_path / "part.zip", bbox=(1, 1, 2, 2), min_zoom=2
+    )
+    assert part.built is not None
+    assert part.built.archives == 1
+    assert held(tmp_path / "part.zip") == {
+        key: TILES[key] for key in [(2, 2, 1), (3, 4, 3), (4, 8, 7)]
+    }
+    again = tapalcatl.extract(world, tmp_path / "again.zip", bbox=(1, 1, 2, 2))
+    assert again.tiles == 5
+
+
+def test_layouts_of_several_archives_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "a.zip"
+    with pytest.raises(InvalidInputError, match="several archives"):
+        tapalcatl.build(listed(TILES), out, materialized_zooms=[0, 2])
+    with pytest.raises(InvalidInputError, match="several archives"):
+        tapalcatl.build(listed(ALPS), out, metatile=1)
+    with pytest.raises(InvalidInputError, match="single archive"):
+        tapalcatl.build(listed(ALPS), out, hash_in_path=True)
+    with pytest.raises(InvalidInputError, match="single archive"):
+        tapalcatl.build(listed(ALPS), out, version=1, generation1=Generation1())
+    with pytest.raises(InvalidInputError, match="without tiles"):
+        tapalcatl.build([], out)
+    assert list(tmp_path.iterdir()) == []
+    made = tapalcatl.build(listed(ALPS), out, materialized_zooms=[2])
+    assert (made.metatile, said(out)["root"]) == (1, "2/2/1")
+    made = tapalcatl.build(listed(ALPS), out, metatile=64, overwrite=True)
+    assert said(out)["root"] == "6/0/0"
+
+
+def test_it_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "a.zip"
+
+    def broken() -> Any:
+        yield from listed(ALPS)
+        raise OSError
+
+    with pytest.raises(OSError, match=r"^"):
+        tapalcatl.build(broken(), out)
+    assert list(tmp_path.iterdir()) == []
+    tapalcatl.build(listed(ALPS), out)
+    before = out.read_bytes()
+    with pytest.raises(ConflictError):
+        tapalcatl.build(listed(TILES), out)
+    assert out.read_bytes() == before
+    tapalcatl.build(listed(TILES), out, overwrite=True)
+    assert held(out) == TILES
+    assert beside(out) == ["a.zip"]
+    with pytest.raises(ObjectNotFoundError):
+        tapalcatl.build(listed(TILES), tmp_path / "no" / "a.zip")
+    (tmp_path / "folder.zip").mkdir()
+    with pytest.raises(InvalidInputError, match="is a folder"):
+        tapalcatl.build(listed(TILES), tmp_path / "folder.zip", overwrite=True)
+
+
+def test_a_name_with_a_slash_is_a_folder(tmp_path: Path) -> None:
+    tapalcatl.build(listed(ALPS), f"{tmp_path}/a.zip/")
+    assert (tmp_path / "a.zip" / "meta.json").is_file()
+
+
+def test_a_large_one_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_mbtiles(tmp_path / "a.mbtiles", TILES, [("format", "json")])
+    tapalcatl.build(source, tmp_path / "a.zip")
+    monkeypatch.setattr(archives, "HELD", 1000)
+    monkeypatch.setattr(archives, "_BLOCK", 1000)
+    tapalcatl.build(source, tmp_path / "b.zip")
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert beside(source) == ["a.mbtiles", "a.zip", "b.zip"]
+
+
+def test_more_than_65535_entries(tmp_path: Path) -> None:
+    tiles = [(8, x, y, b"{}") for x in range(256) for y in range(256)]
+    tapalcatl.build([*tiles, (0, 0, 0, b"{}")], tmp_path / "a.zip", ext="json", durable=False)
+    assert len(held(tmp_path / "a.zip")) == 65_537
+    with tapalcatl.open(tmp_path / "a.zip") as tileset:
+        assert tileset.tile(8, 255, 255) is not None
+
+
+def test_what_has_no_room_in_the_comment(tmp_path: Path) -> None:
+    layers = [{"id": f"layer {number}", "fields": {}} for number in range(100)]
+    extra = {"vector_layers": layers, "tilestats": ["x" * 70] * 1000, "attribution": "A"}
+    with pytest.warns(TapalcatlWarning, match="left out: tilestats$"):
+        tapalcatl.build(listed(ALPS), tmp_path / "a.zip", metadata=extra)
+    about = said(tmp_path / "a.zip")
+    assert about["vector_layers"] == layers  # some 4 kB: only the longest goes
+    assert about["attribution"] == "A"
+    assert "tilestats" not in about
+    with tapalcatl.open(tmp_path / "a.zip") as tileset:
+        assert tileset.metadata.extra["vector_layers"] == layers
+    with pytest.raises(InvalidInputError, match="do not fit"):
+        tapalcatl.edit_metadata(tmp_path / "a.zip", {"tilestats": extra["tilestats"]})
+    # A comment that all but fills its room, to which a tile adds a format.
+    tapalcatl.edit_metadata(tmp_path / "a.zip", {"tilestats": "x" * (60_400 - 4_000)})
+    room = 65_535 - len(json.dumps(said(tmp_path / "a.zip"), separators=(",", ":")))
+    tapalcatl.edit_metadata(tmp_path / "a.zip", {"filling": "y" * (room - 14)})
+    with pytest.warns(TapalcatlWarning, match="left out: tilestats"):
+        tapalcatl.put(tmp_path / "a.zip", [(6, 32, 22, payload(6, 32, 22))])
+    assert said(tmp_path / "a.zip")["vector_layers"] == layers
+    assert tapalcatl.check(tmp_path / "a.zip", level="structure").ok
+    with pytest.raises(InvalidInputError, match="do not fit"):
+        tapalcatl.build(listed(ALPS), tmp_path / "b.zip", name="n" * 70_000)
+    assert beside(tmp_path / "a.zip") == ["a.zip"]
+
+
+def test_scales_are_those_of_the_tiles(tmp_path: Path) -> None:
+    folder, out = tmp_path / "loose", tmp_path / "a.zip"
+    for name in ("3/1/1@2x.json", "3/1/2.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"{}")
+    tapalcatl.build(folder, out)
+    assert (said(out)["minscale"], said(out)["maxscale"]) == (1, 2)
+    assert tapalcatl.check(out).problems == ()
+    with tapalcatl.open(out) as tileset:
+        assert tileset.tile(3, 1, 1, scale=2) is not None
+    tapalcatl.put(out, [(3, 1, 1, b"{}")], scale=4)
+    assert said(out)["maxscale"] == 4
+    assert set(tapalcatl.check(out).counts) == {"dead-space"}
+
+
+def test_bounds_that_miss_a_tile_are_told(alps: Path) -> None:
+    about = {**said(alps), "bounds": [5.625, 45.1, 11.0, 48.9]}
+    with zipfile.ZipFile(alps, "a") as archive:
+        archive.comment = json.dumps(about).encode()
+    report = tapalcatl.check(alps)
+    assert "archive-bounds" in report.counts
+    assert "6/34/22" in report.problems[0].place
