@@ -51,7 +51,8 @@ def reads(_: Path, size: int, repeats: int) -> Iterator[Row]:
 
 def build(_: Path, size: int, repeats: int) -> Iterator[Row]:
     arguments = [_folder(size).name, str(size)]
-    yield compare("build", OURS, PEER, arguments, repeats=repeats, target="3 x")
+    for case in ("build_processes", "build_threads"):
+        yield compare(case, OURS, PEER, arguments, repeats=repeats, target="3 x")
 
 
 def cold(_: Path, size: int, repeats: int) -> Iterator[Row]:

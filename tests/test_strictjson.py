@@ -92,3 +92,28 @@ def test_depth_is_counted_no_further_than_the_limit() -> None:
     with pytest.raises(LimitExceededError) as caught:
         strictjson.loads(b'{"a":' + b"[" * 16_000_000, "x")
     assert caught.value.found == 65
+
+
+def _nesting(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_nesting, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_nesting, value), default=0)
+    return 0
+
+
+_TEXTS = st.text(st.sampled_from(list('[]{}"\\a')), max_size=6)
+_VALUES = st.recursive(
+    st.integers() | _TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(document=st.dictionaries(_TEXTS, _VALUES, max_size=3))
+def test_depth_counts_no_bracket_inside_of_a_string(document: dict[str, object]) -> None:
+    data = json.dumps(document).encode()
+    deep = _nesting(document)
+    assert strictjson.loads(data, "test", Limits(json_depth=deep)) == document
+    with pytest.raises(LimitExceededError, match="json depth"):
+        strictjson.loads(data, "test", Limits(json_depth=deep - 1))

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 import zlib
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,15 @@ def open_large(directory: str, count: str) -> dict[str, Any]:
     return repeated(once, OPENINGS)
 
 
-def build(directory: str, count: str) -> dict[str, Any]:
+def build_processes(directory: str, count: str) -> dict[str, Any]:
+    """With a process for each core, whose start is a part of it."""
+    with ProcessPoolExecutor() as executor:
+        return build_threads(directory, count, executor)
+
+
+def build_threads(
+    directory: str, count: str, executor: ProcessPoolExecutor | None = None
+) -> dict[str, Any]:
     """As the other side, without waiting for the disk."""
     seconds = _build(
         directory,
@@ -88,6 +97,7 @@ def build(directory: str, count: str) -> dict[str, Any]:
         materialized_zooms=MATERIALIZED,
         durable=False,
         resume=False,
+        executor=executor,
     )
     archives = sum(1 for _ in (Path(directory) / "ours_tiles").rglob("*.zip"))
     shutil.rmtree(Path(directory) / "ours_tiles")

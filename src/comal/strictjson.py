@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import DEFAULT_LIMITS, Limits
 
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """The escape of a surrogate, which may have its other half beside it."""
 
@@ -54,7 +55,7 @@ def loads(
             data.decode("utf-8-sig"),
             object_pairs_hook=_unique_keys(where),
             parse_constant=constant or _refuse_constant(where),
-            parse_int=_bounded_int(where, limits),
+            parse_int=_bounded_int(where, limits) if _has_long(data, limits) else None,
         )
     except UnicodeDecodeError as error:
         raise InvalidMetadataError(
@@ -84,16 +85,30 @@ def dumps(document: dict[str, Any], *, indent: int | None = 4, ascii_only: bool 
 def _depth(data: bytes, limit: int) -> int:
     """How deep the document nests; once over the limit, nothing more is counted."""
     depth = deepest = 0
-    for match in _STRING_OR_BRACKET.finditer(data):
-        first = data[match.start()]
-        if first in b"[{":
+    for bracket in _brackets(data):
+        if bracket in b"[{":
             depth += 1
-            deepest = max(deepest, depth)
-            if deepest > limit:
-                break
-        elif first in b"]}":
+            if depth > deepest:
+                deepest = depth
+                if deepest > limit:
+                    break
+        else:
             depth -= 1
     return deepest
+
+
+def _brackets(data: bytes) -> Iterable[int]:
+    """The brackets outside of strings, in their order."""
+    if b"\\" in data:
+        firsts = (data[match.start()] for match in _STRING_OR_BRACKET.finditer(data))
+        return (first for first in firsts if first != 0x22)
+    # Without escapes every other part between quotes is outside of strings.
+    return b"".join(data.split(b'"')[::2]).translate(None, _NO_BRACKETS)
+
+
+def _has_long(data: bytes, limits: Limits) -> bool:
+    """Whether there may be an integer over the limit; where not, none is looked at."""
+    return re.search(rb"[0-9]{%d}" % (limits.json_digits + 1), data) is not None
 
 
 def _refuse_halves(document: dict[str, Any], where: str) -> None:

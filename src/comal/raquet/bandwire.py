@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -245,7 +245,7 @@ def _quantiles(stats: Fields) -> dict[str, tuple[Number, ...]] | None:
         return None
     kept: dict[str, tuple[Number, ...]] = {}
     for key, values in found.items():
-        if isinstance(values, list) and all(_is_number(one) for one in values):
+        if isinstance(values, list) and _are_numbers(values):
             kept[key] = tuple(values)
         else:
             stats.doubt("raquet-quantiles", "quantiles", f"{shown(key)} is no list of numbers")
@@ -256,10 +256,17 @@ def _top_values(stats: Fields) -> dict[str, int] | None:
     found = stats.mapping("top_values")
     if found is None:
         return None
+    if _are_numbers(found.values()) and min(found.values(), default=0) >= 0:
+        return {key: int(value) for key, value in found.items()}
     kept = {key: int(value) for key, value in found.items() if _is_number(value) and value >= 0}
     if len(kept) < len(found):
         stats.doubt("raquet-top-values", "top_values", "counts that are no numbers")
     return kept
+
+
+def _are_numbers(values: Collection[Any]) -> bool:
+    """Whether all are finite numbers; hundreds of them stand in a document."""
+    return {int, float}.issuperset(map(type, values)) and all(map(math.isfinite, values))
 
 
 def _is_number(value: object) -> bool:

@@ -175,7 +175,7 @@ def _element(reader: CompactReader, where: str) -> _Element:
     return name, numbers[5], width, numbers[3]
 
 
-_FOR_SHAPES = 128
+_FOR_SHAPES = 20
 """Row groups from which on it pays to know what they have in common."""
 _MOST_SHAPES = 4
 _ROWS: Path = (3,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -70,6 +72,12 @@ from comal.tapalcatl import Generation1, build
     metavar="URL",
     help="Write TileJSON for Tapalcatl 1; the address of tiles, with {z}, {x}, {y} and {fmt}.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that write archives; threads of this one if absent.",
+)
 @click.option("--no-resume", is_flag=True, help="Start anew and keep nothing after an error.")
 @layout_options
 @entry_options
@@ -89,6 +97,7 @@ def command(
     keys: str,
     prefix: str,
     tile_size: int,
+    processes: int | None,
     no_resume: bool,
     metatile: int | None,
     materialized: str | None,
@@ -112,6 +121,11 @@ def command(
         chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
         tiles = tiles_of(source, more, scope, scheme=scheme)
+        if processes is not None:
+            # New ones: what a fork of this process would take along, its threads and locks, is
+            # not made for that.
+            pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+            chosen["executor"] = scope.enter_context(pool)
         made = build(
             tiles,
             output,
