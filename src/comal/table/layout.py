@@ -266,7 +266,8 @@ def _group(reader: CompactReader, where: str) -> _Group:
     chunks: list[_Chunk] = []
     for number, kind in reader.fields():
         if number == 1 and kind == LIST:
-            chunks = [_chunk(reader, where) for _ in range(_structs(reader, where))]
+            columns = _Chunks(reader, where)
+            chunks = [columns.read() for _ in range(_structs(reader, where))]
         elif number == 3 and kind in _INTEGERS:
             rows = reader.integer()
         else:
@@ -274,52 +275,74 @@ def _group(reader: CompactReader, where: str) -> _Group:
     return _bounded(rows, where), chunks
 
 
-def _chunk(reader: CompactReader, where: str) -> _Chunk:
-    """ColumnChunk: 1 file_path, 3 meta_data, 4 to 7 offset and size of both indexes."""
-    found: list[_Chunk] = []
+class _Chunks:
+    """The column chunks of a row group; a footer holds thousands, so little is made for each."""
 
-    def path(kind: int) -> None:
+    __slots__ = ("_encodings", "_found", "_inside", "_known", "_listed", "_reader", "_where")
+
+    def __init__(self, reader: CompactReader, where: str) -> None:
+        self._reader, self._where = reader, where
+        self._inside = {1: self._path, 3: self._metadata}
+        self._listed = {2: self._encodings_of}
+        self._found: list[_Chunk] = []
+        self._encodings = 0
+        self._known: dict[bytes, int] = {}
+
+    def read(self) -> _Chunk:
+        """ColumnChunk: 1 file_path, 3 meta_data, 4 to 7 offset and size of both indexes."""
+        self._found.clear()
+        index = {4: 0, 5: 0, 6: 0, 7: 0}
+        self._reader.numbers(index, self._inside)
+        if not self._found:
+            raise InvalidMetadataError(
+                "column chunk without metadata",
+                where=self._where,
+                hint="encrypted columns are not read",
+            )
+        return *self._found[-1], *self._checked(tuple(index.values()))
+
+    def _path(self, kind: int) -> None:
         if kind != BINARY:
+            self._reader.skip(kind)
+        elif self._reader.binary():
+            raise InvalidMetadataError("column chunk lies in another file", where=self._where)
+
+    def _metadata(self, kind: int) -> None:
+        """ColumnMetaData: 2 encodings, 4 codec, 5 values, 7 stored size, 9 and 11 page offsets."""
+        if kind != STRUCT:
+            self._reader.skip(kind)
+            return
+        self._encodings = 0
+        numbers = {4: 0, 5: -1, 7: -1, 9: -1, 11: 0}
+        self._reader.numbers(numbers, self._listed)
+        data, dictionary = numbers[9], numbers[11]
+        # Some writers put 0 where there is no dictionary.
+        start = min(data, dictionary) if dictionary > 0 else data
+        found = self._checked((start, numbers[7], numbers[5], numbers[4]))
+        self._found.append((*found, self._encodings))
+
+    def _encodings_of(self, kind: int) -> None:
+        reader = self._reader
+        if kind != LIST:
             reader.skip(kind)
-        elif reader.binary():
-            raise InvalidMetadataError("column chunk lies in another file", where=where)
+            return
+        start = reader.at
+        # As many bytes as a list of so many small numbers has; it is mostly one that was met.
+        known = self._known.get(reader.data[start : start + 1 + (reader.data[start] >> 4)])
+        if known is not None:
+            reader.at = start + 1 + (reader.data[start] >> 4)
+            self._encodings = known
+            return
+        self._encodings = _encodings(reader, self._where)
+        read = reader.data[start : reader.at]
+        if len(read) == 1 + (read[0] >> 4):
+            self._known[read] = self._encodings
 
-    def metadata(kind: int) -> None:
-        if kind == STRUCT:
-            found.append(_chunk_metadata(reader, where))
-        else:
-            reader.skip(kind)
-
-    index = {4: 0, 5: 0, 6: 0, 7: 0}
-    reader.numbers(index, {1: path, 3: metadata})
-    if not found:
-        raise InvalidMetadataError(
-            "column chunk without metadata", where=where, hint="encrypted columns are not read"
-        )
-    return *found[-1], *(_bounded(one, where) for one in index.values())
-
-
-def _chunk_metadata(reader: CompactReader, where: str) -> _Chunk:
-    """ColumnMetaData: 2 encodings, 4 codec, 5 values, 7 compressed size, 9 and 11 page offsets."""
-    encodings = 0
-
-    def listed(kind: int) -> None:
-        nonlocal encodings
-        if kind == LIST:
-            encodings = _encodings(reader, where)
-        else:
-            reader.skip(kind)
-
-    numbers = {4: 0, 5: -1, 7: -1, 9: -1, 11: 0}
-    reader.numbers(numbers, {2: listed})
-    data, dictionary = numbers[9], numbers[11]
-    # Some writers put 0 where there is no dictionary.
-    start = min(data, dictionary) if dictionary > 0 else data
-    found = start, numbers[7], numbers[5], numbers[4]
-    if min(found) < 0 or max(found) > _MAX_OFFSET:
-        for one in found:
-            _bounded(one, where)
-    return *found, encodings
+    def _checked(self, values: tuple[int, ...]) -> tuple[int, ...]:
+        if min(values) < 0 or max(values) > _MAX_OFFSET:
+            for one in values:
+                _bounded(one, self._where)
+        return values
 
 
 def _encodings(reader: CompactReader, where: str) -> int:

@@ -72,6 +72,9 @@ def shape_of(
     return Shape(re.compile(b"".join(walk.parts), re.DOTALL), tuple(walk.paths))
 
 
+_LITERALS = tuple(re.escape(bytes((byte,))) for byte in range(256))
+
+
 class _Walk:
     def __init__(
         self, data: bytes, wanted: Callable[[Path], bool], same: Callable[[Path], bool]
@@ -139,7 +142,10 @@ class _Walk:
         return reader.at
 
     def _literal(self, start: int, stop: int) -> None:
-        self.parts.append(re.escape(self.data[start:stop]))
+        if stop == start + 1:
+            self.parts.append(_LITERALS[self.data[start]])
+        else:
+            self.parts.append(re.escape(self.data[start:stop]))
 
     def _any(self, at: int, size: int) -> int:
         if size:
