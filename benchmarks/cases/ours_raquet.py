@@ -30,7 +30,7 @@ def _tiles(directory: str, name: str, count: int) -> dict[str, Any]:
     started = time.perf_counter()
     with raquet.open(path) as file:
         band = file.metadata.bands[0].name
-        found = [(file.raw_blob(z, x, y, band) or b"")[-END:] for z, x, y in wanted]
+        found = [(file.raw_blob(z, x, y, band, verify=False) or b"")[-END:] for z, x, y in wanted]
     return {"seconds": (time.perf_counter() - started) / count, "check": _checksum(found)}
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
+import rasterio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rasterio.transform import Affine
 
 from comal import raquet, storage
 from comal.errors import (
@@ -27,6 +30,7 @@ from comal.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
+from comal.grid import quadbin, tile_box_3857
 from comal.limits import Limits
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
 from comal.storage.held import HeldFile
@@ -801,3 +805,39 @@ def test_the_partitioned_set_of_another_writer() -> None:
 def test_the_document_helper_agrees_with_itself() -> None:
     said = document(Plan(), list(TILES))
     assert (said["minresolution"], said["maxresolution"], said["num_blocks"]) == (2, 4, 4)
+
+
+def test_a_page_is_compared_with_its_checksum_unless_nobody_wants_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (256, 256), np.uint8)  # large enough to be read in two
+    path = tmp_path / "a.parquet"
+    raquet.write(_raster(tmp_path / "a.tif", pixels), path)
+    with raquet.open(path) as file:
+        key = quadbin.tiles(file.cells(8).tolist()[0])
+        blob = file.raw_blob(*key)
+        assert blob is not None
+        assert len(blob) > 20_000
+        assert file.raw_blob(*key, verify=False) == blob
+    data = bytearray(path.read_bytes())
+    at = data.index(blob)
+    data[at + len(blob) // 2] ^= 1
+    path.write_bytes(data)
+    with raquet.open(path) as file:
+        with pytest.raises(InvalidMetadataError, match="checksum"):
+            file.raw_blob(*key)
+        assert file.raw_blob(*key, verify=False) == bytes(data[at : at + len(blob)])
+        with pytest.raises(InvalidMetadataError):
+            file.tile(*key)
+
+
+def _raster(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
+    """A raster of a tile of zoom 8, on the grid."""
+    west, south, east, north = tile_box_3857(8, 128, 127)
+    profile = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": "EPSG:3857"}
+    height, width = pixels.shape
+    transform = Affine((east - west) / width, 0, west, 0, (south - north) / height, north)
+    with rasterio.open(
+        path, "w", width=width, height=height, transform=transform, **profile
+    ) as raster:
+        raster.write(pixels, 1)
+    return path

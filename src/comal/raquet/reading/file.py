@@ -224,19 +224,28 @@ class RaquetFile:
         return await run_async(plan, self._store.fetch_async)
 
     def raw_blob(
-        self, z: int, x: int, y: int, band: str | int = 1, *, time: Step | None = None
+        self,
+        z: int,
+        x: int,
+        y: int,
+        band: str | int = 1,
+        *,
+        time: Step | None = None,
+        verify: bool = True,
     ) -> bytes | None:
         """The blob of one tile and band as it is stored; None where there is none.
 
         In the interleaved layout it holds all bands, whichever is named. The errors are those of
-        `tile`, but for decoding.
+        `tile`, but for decoding. Without `verify` the checksum of the page is not compared where
+        one read of a local file brings it; a gzip blob carries one of its own, which whoever
+        decodes it compares.
         """
         row = self._row(z, x, y, time)
         if row == ABSENT:
             return None
         store = self._store
         column = store.columns[0] if store.metadata.interleaved else self._band(band).name
-        blob = store.blob_here(row, column)
+        blob = store.blob_here(row, column, verify=verify)
         if blob is ...:
             return run(store.blobs_plan([(row, column)]), store.fetch)[row, column]
         return blob

@@ -142,7 +142,9 @@ class TileStore:
 
     # -- one tile ----------------------------------------------------------------------------------
 
-    def blob_here(self, row: int, column: str) -> bytes | EllipsisType | None:
+    def blob_here(
+        self, row: int, column: str, *, verify: bool = True
+    ) -> bytes | EllipsisType | None:
         """The blob of a tile by one read of a local file; `...` where that is not possible."""
         part, local = self.place(row) if len(self.parts) > 1 else (0, row)
         pages = self.parts[part].pages.get(column)
@@ -162,7 +164,7 @@ class TileStore:
                 file.read(offset, reader.head),
                 file.read(offset + reader.head, size - reader.head),
             )
-            if reader.is_value(start, value):
+            if reader.is_value(start, value, verify=verify):
                 file.check_unchanged()
                 return value
             page = start + value
