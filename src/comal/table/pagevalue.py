@@ -94,7 +94,9 @@ def _numbers(reader: CompactReader) -> dict[int, int]:
     return found
 
 
-def one_value(page: bytes, where: str, *, required: bool = False) -> bytes | None:
+def one_value(
+    page: bytes, where: str, *, required: bool = False, verify: bool = True
+) -> bytes | None:
     """The value of a page that holds one row; None for NULL.
 
     Parameters
@@ -105,6 +107,8 @@ def one_value(page: bytes, where: str, *, required: bool = False) -> bytes | Non
         What an error calls the page.
     required
         Whether the column has no NULLs, and so no levels.
+    verify
+        Whether the checksum is compared where the page has one.
 
     Raises
     ------
@@ -125,7 +129,7 @@ def one_value(page: bytes, where: str, *, required: bool = False) -> bytes | Non
             where=where,
             found=f"{header.values} values in encoding {header.encoding}",
         )
-    if header.checksum is not None:
+    if verify and header.checksum is not None:
         check_crc(page, header.size, header.checksum, where)
     at, there = _levels(page, header, where, required=required)
     if not there:
@@ -205,14 +209,14 @@ class OneValueReader:
         crc = f"s{_CRC - 1}s" if checked else "0s0s"
         self._shape = struct.Struct(f"<3s3ss3s{crc}{len(self._rest)}sI")
 
-    def value(self, page: bytes, where: str) -> bytes | None:
+    def value(self, page: bytes, where: str, *, verify: bool = True) -> bytes | None:
         """As `one_value`."""
         at = self.head
         if self._usual and len(page) > _MOST_START and self._is_start(page, len(page) - at):
-            if self._checked:
+            if self._checked and verify:
                 check_crc(page, at - 4 - len(self._levels), _checksum(page[_CRC_AT]), where)
             return page[at:]
-        return self._value(page, where)
+        return self._value(page, where, verify=verify)
 
     @property
     def head(self) -> int:
@@ -247,10 +251,10 @@ class OneValueReader:
             and (not crc or _is_checksum(mark + crc))
         )
 
-    def _value(self, page: bytes, where: str) -> bytes | None:
+    def _value(self, page: bytes, where: str, *, verify: bool) -> bytes | None:
         """As `value`, for pages of any size."""
         if not self._usual:
-            return one_value(page, where, required=self._required)
+            return one_value(page, where, required=self._required, verify=verify)
         crc = b""
         if self._checked:
             # The checksum stands behind both sizes, which take two heads and as many bytes each.
@@ -258,10 +262,10 @@ class OneValueReader:
             crc = page[at - 1 : at - 1 + _CRC]
         start = self._start(len(page), crc)
         if page.startswith(start) and (not crc or _is_checksum(crc)):
-            if crc:
+            if crc and verify:
                 check_crc(page, len(start) - len(self._levels) - 4, _checksum(crc), where)
             return page[len(start) :]
-        value = one_value(page, where, required=self._required)
+        value = one_value(page, where, required=self._required, verify=verify)
         header = read_page_header(page, where)
         self._expect(checked=header.checksum is not None)
         self._usual = header.version == 1

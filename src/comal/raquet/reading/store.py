@@ -169,7 +169,7 @@ class TileStore:
                 return value
             page = start + value
         file.check_unchanged()
-        return self._value(page, row, column)
+        return self._value(page, row, column, verify=verify)
 
     def pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
         """As `blob_here`, decoded and kept."""
@@ -329,17 +329,17 @@ class TileStore:
         part, _ = self.place(row)
         return f"{self.parts[part].where}, block {self.ids[row]}, {column}"
 
-    def _value(self, page: bytes, row: int, column: str) -> bytes | None:
+    def _value(self, page: bytes, row: int, column: str, *, verify: bool = True) -> bytes | None:
         part = self.place(row)[0] if len(self.parts) > 1 else 0
         reader = self._readers.get((part, column))
         if reader is None:
             required = column in self.parts[part].required
             reader = self._readers[part, column] = OneValueReader(required=required)
         try:
-            return reader.value(page, column)
+            return reader.value(page, column, verify=verify)
         except InvalidMetadataError:
             # The place is only put into words where it is needed.
-            return reader.value(page, self.where(row, column))
+            return reader.value(page, self.where(row, column), verify=verify)
 
     def _decoded(self, blob: bytes, row: int, column: str, *, keep: bool) -> Pixels:
         try:
