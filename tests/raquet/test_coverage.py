@@ -360,14 +360,16 @@ def test_what_a_writer_may_count_lies_near_the_edge(
     column, row = np.meshgrid(16 * x + np.arange(16) + 0.5, 16 * y + np.arange(16) + 0.5)
     middles = shapely.points(column, row)
     inside, away = shapely.contains(polygon, middles), shapely.distance(polygon.exterior, middles)
+    blunt, clear = polygon.buffer(-1).buffer(0.99), away > 1e-6
     for reduced, reach in ((False, 0.3), (True, 1.5)):
         found = cover.limits(2, x, y, (16, 16), reduced=reduced)
         least, most = found or (np.ones((16, 16), bool),) * 2
-        assert (least <= inside).all()
-        assert (inside <= most).all()
+        assert (least <= inside)[clear].all()
+        assert (inside <= most)[clear].all()
         assert (away[least] >= reach / 2).all()
         assert (away[inside & ~least] <= reach * 1.5).all()
-        assert (away[~most] >= reach / 2).all()
+        # A corner sharper than a pixel holds no middle, wherever it is moved.
+        assert blunt.is_empty or (shapely.distance(blunt, middles)[~most] >= reach / 2).all()
         assert (away[most & ~inside] <= reach * 1.5 + reduced).all()
 
 
