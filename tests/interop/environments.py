@@ -18,6 +18,20 @@ LATEST = "reader-2.4.21"
 SPECIFIED = "reader-2.4.13"
 OLDEST = "reader-2.0.0rc5"
 
+RUN = """
+import os, runpy, sys
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+os._exit(0)
+"""
+"""Runs a driver and leaves without taking the interpreter down.
+
+Now and then native threads of the reference packages abort the process there ("terminate called
+without an active exception"), long after the driver has given all its answers. A driver that
+fails before ends with its traceback and an exit code as ever.
+"""
+
 
 def python_of(name: str) -> Path:
     """The interpreter of an environment.
@@ -41,7 +55,7 @@ def drive(name: str, driver: str, home: Path, *arguments: object, jobs: object =
     """
     home.mkdir(exist_ok=True)
     done = subprocess.run(
-        [python_of(name), "-I", "-B", DRIVERS / driver, *map(str, arguments)],
+        [python_of(name), "-I", "-B", "-c", RUN, DRIVERS / driver, *map(str, arguments)],
         capture_output=True,
         input=json.dumps(jobs).encode(),
         env={
