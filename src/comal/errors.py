@@ -25,6 +25,19 @@ def shown(name: object, width: int = _NAME_WIDTH) -> str:
     return text if len(text) <= width else text[: width - 4] + "..." + text[-1]
 
 
+def counted(number: int, what: str, several: str | None = None) -> str:
+    """A number of things in words; `several` where the plural is not `what` with an s."""
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
+def _printable(text: str) -> str:
+    """The words of a library, which may hold bytes of the file, made safe to print."""
+    if text.isprintable():
+        return text
+    lines = " ".join(text.splitlines())
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in lines)
+
+
 class ComalError(Exception):
     """Root of all errors of comal.
 
@@ -279,7 +292,6 @@ def translated(
         for kind, ours in table.items():
             if isinstance(error, kind):
                 reason = traceback.format_exception_only(error)[-1].strip()
-                raise ours(
-                    what, **{"found": reason.partition(": ")[2] or reason, **named}
-                ) from error
+                reason = _printable(reason.partition(": ")[2] or reason)
+                raise ours(what, **{"found": reason, **named}) from error
         raise  # pragma: no cover - the tuple above and the loop name the same kinds

@@ -15,9 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
+
+from tests.servers.multipart import HONEST, Form, Span, many_spans
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 
@@ -87,11 +90,14 @@ class HttpServer:
         Every request, in the order of the answers.
     latency
         Seconds to wait before each answer.
+    sent
+        Bytes of bodies that were handed to the system, as far as they went.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.requests: list[Seen] = []
         self.latency = 0.0
+        self.sent = 0
         self._objects: dict[str, tuple[bytes, str, float]] = {}
         self._folders: list[tuple[str, Path]] = []
         self._behaviours: list[Behaviour] = []
@@ -150,7 +156,9 @@ class HttpServer:
             ``short-body`` (`keep`), ``wrong-range`` (`shift`), ``gzip``, ``etag`` (`value`),
             ``no-validators``, ``redirect`` (`to`, `code`), ``stall`` (`seconds`),
             ``trickle`` (`seconds`), ``trickle-header`` (`seconds`), ``header`` (`name`, `value`),
-            ``call`` (`function`, called before the answer).
+            ``call`` (`function`, called before the answer). Requests for many ranges are ignored
+            unless they meet ``multipart`` (`form`), ``first-only``, ``spanning`` or
+            ``many-status`` (`code`).
         path
             Only requests for this name.
         times
@@ -270,7 +278,14 @@ class _Handler(BaseHTTPRequestHandler):
         if "If-Match" in self.headers and self.headers["If-Match"] not in ("*", tag):
             self._send(name, 412, headers, b"", active)
             return
+        many = many_spans(self.headers["Range"], len(data))
+        if many and self._many(name, headers, data, many, active):
+            return
         span = None if "ignore-range" in active else _span(self.headers["Range"], len(data))
+        if many and "first-only" in active:
+            span = many[0]
+        elif many and "spanning" in active:
+            span = many[0][0], many[-1][1]
         if span is not None and span[0] >= span[1]:
             headers["Content-Range"] = f"bytes */{len(data)}"
             self._send(name, 416, headers, b"", active)
@@ -285,6 +300,59 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Content-Encoding"] = "gzip"
             data = gzip.compress(data)
         self._send(name, status, headers, data, active, body=body)
+
+    def _many(
+        self,
+        name: str,
+        headers: dict[str, str],
+        data: bytes,
+        spans: list[Span],
+        active: dict[str, dict[str, Any]],
+    ) -> bool:
+        """Answer a request for many ranges, if there is a way of its own for them."""
+        if "many-status" in active:
+            self._send(name, active["many-status"]["code"], headers, b"no", active)
+        elif "multipart" in active:
+            self._multipart(name, headers, data, spans, active["multipart"].get("form", HONEST))
+        else:
+            return False
+        return True
+
+    def _multipart(
+        self, name: str, headers: dict[str, str], data: bytes, spans: list[Span], form: Form
+    ) -> None:
+        self._saw(name, 206)
+        self.send_response(206)
+        if form.span:
+            headers["Content-Range"] = form.span
+        for key, value in {**headers, "Content-Type": form.content_type}.items():
+            self.send_header(key, value)
+        body = form.body(data, spans)
+        if form.endless:
+            self.close_connection = True
+            self.send_header("Connection", "close")
+        elif form.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+            chunks = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in body if piece)
+            body = chain(chunks, [b"0\r\n\r\n"])
+        else:
+            whole = b"".join(body)
+            body = iter([whole])
+            self.send_header("Content-Length", str(len(whole)))
+            if form.cut >= 0:
+                self.close_connection = True
+                body = iter([whole[: form.cut]])
+        self.end_headers()
+        for piece in body:
+            self._write(piece)
+
+    def _write(self, data: bytes) -> None:
+        """Send in small steps, so that `sent` tells how much went out before a client left."""
+        owner = self.server.owner
+        for at in range(0, len(data), 1 << 16):
+            step = data[at : at + (1 << 16)]
+            self.wfile.write(step)
+            owner.sent += len(step)
 
     def _send(
         self,
@@ -316,7 +384,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif "trickle" in active:
             self._drip(data, active["trickle"]["seconds"])
         else:
-            self.wfile.write(data)
+            self._write(data)
 
     def _trickle(self, data: bytes, active: dict[str, dict[str, Any]]) -> None:
         self._saw(self.path, 206)

@@ -359,6 +359,16 @@ def test_suffixes_refused_by_the_server(http_server: HttpServer) -> None:
     ]
 
 
+def test_a_server_that_answers_416_to_everything_is_asked_twice(http_server: HttpServer) -> None:
+    http_server.behave("status", code=416, headers={"Content-Range": f"bytes */{len(DATA)}"})
+    source = storage.open_source(http_server.put("a", DATA))
+    for want in (Tail(10), ByteRange(5, 5)):
+        before = len(http_server.requests)
+        with pytest.raises(StorageError):
+            source.fetch([want])
+        assert len(http_server.requests) - before <= 2
+
+
 def test_416_for_a_known_object_means_changed(http_server: HttpServer) -> None:
     source = storage.open_source(http_server.put("a", DATA, etag=""))
     source.fetch([Head(10)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import multiprocessing
 import os
 import signal
@@ -10,15 +12,16 @@ import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import obstore
 import pytest
 
 from comal import storage
-from comal.errors import ObjectChangedError, StorageError
+from comal.errors import ObjectChangedError, ObjectNotFoundError, StorageError
 from comal.plan import ByteRange, Head
-from comal.storage import BlockCache, CachedSource, Source
+from comal.storage import BlockCache, CachedSource, Source, StorageConfig
 from comal.storage.cloud import memory_store
 from comal.storage.process import PerProcess
 from tests.servers.http import HttpServer
@@ -91,17 +94,93 @@ def test_a_forked_child_notices_a_change(tmp_path: Path) -> None:
     in_child(child)
 
 
-def test_a_forked_child_gets_an_error_from_stores(s3_server: S3Server) -> None:
+def test_a_forked_child_reads_stores(s3_server: S3Server) -> None:
+    source = storage.open_source(s3_server.put("fork", DATA), config=s3_server.config)
+    other = storage.open_source(s3_server.put("fork2", DATA), config=s3_server.config)
+    read_all(source)
+
+    def child() -> None:
+        for _ in range(3):
+            read_all(source)
+            # Nothing of this one was signed before.
+            read_all(other)
+        copy = storage.open_source(other.href, config=s3_server.config)
+        read_all(copy)
+        with pytest.raises(ObjectNotFoundError):
+            other.sibling("absent").fetch([Head(1)])
+        assert asyncio.run(other.fetch_async([ByteRange(5, 5)]))[0].data == DATA[5:10]
+
+    in_child(child)
+    read_all(source)
+
+
+def test_a_forked_child_notices_a_change_in_a_store(s3_server: S3Server) -> None:
+    source = storage.open_source(s3_server.put("fork3", DATA), config=s3_server.config)
+    read_all(source)
+    s3_server.put("fork3", DATA[::-1])
+
+    def child() -> None:
+        with pytest.raises(ObjectChangedError):
+            source.fetch([Head(1)])
+
+    in_child(child)
+
+
+def test_a_forked_child_lists_no_stores(s3_server: S3Server) -> None:
     source = storage.open_source(s3_server.put("fork", DATA), config=s3_server.config)
     read_all(source)
 
     def child() -> None:
         begin = time.monotonic()
         with pytest.raises(StorageError, match="spawn"):
-            source.fetch([Head(1)])
-        with pytest.raises(StorageError, match="spawn"):
             source.names()
         assert time.monotonic() - begin < 5
+
+    in_child(child)
+    read_all(source)
+
+
+def credentials_by_http(http_server: HttpServer) -> StorageConfig:
+    """S3 options whose credentials come over the network, as in a container of a cloud."""
+    until = (datetime.now(UTC) + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    answer = {"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "t", "Expiration": until}
+    url = http_server.put("credentials", json.dumps(answer).encode())
+    options = {
+        "endpoint": http_server.origin,
+        "region": "r",
+        "container_credentials_full_uri": url,
+        "container_authorization_token_file": "/dev/null",
+    }
+    return StorageConfig(s3=options, connect_timeout=1.0)
+
+
+def test_a_forked_child_uses_the_credentials_of_its_parent(http_server: HttpServer) -> None:
+    http_server.put("bucket/a", DATA)
+    http_server.put("bucket/b", DATA)
+    source = storage.open_source("s3://bucket/a", config=credentials_by_http(http_server))
+    read_all(source)
+
+    def child() -> None:
+        read_all(source)
+        read_all(source.sibling("b"))
+
+    in_child(child)
+    assert sum(seen.path == "credentials" for seen in http_server.requests) == 1
+
+
+def test_a_forked_child_does_not_wait_for_credentials(
+    http_server: HttpServer, s3_server: S3Server
+) -> None:
+    read_all(storage.open_source(s3_server.put("fork", DATA), config=s3_server.config))
+    http_server.put("bucket/a", DATA)
+    source = storage.open_source("s3://bucket/a", config=credentials_by_http(http_server))
+
+    def child() -> None:
+        for most in (4.0, 0.5):
+            begin = time.monotonic()
+            with pytest.raises(StorageError, match="spawn"):
+                source.fetch([Head(1)])
+            assert time.monotonic() - begin < most
 
     in_child(child)
     read_all(source)
@@ -148,4 +227,18 @@ def test_shared_things_are_made_once_in_each_process() -> None:
         assert table.get("a", list) is table.get("a", list)
 
     in_child(child)
+    assert table.get("a", list) is first
+
+
+def test_shared_things_that_a_child_goes_on_with() -> None:
+    table: PerProcess[str, list[int]] = PerProcess(inherited=True)
+    first = table.get("a", list)
+
+    def child() -> None:
+        assert table.get("a", list) is first
+        assert table.get("b", list) is not first
+
+    # A lock that a thread of the parent holds is none of the child's.
+    with table._lock:
+        in_child(child)
     assert table.get("a", list) is first

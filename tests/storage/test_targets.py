@@ -164,6 +164,30 @@ def test_an_error_of_the_caller(tmp_path: Path, error: type[BaseException], old:
         assert listing(folder_target) == ["old"]
 
 
+def test_a_spool_whose_name_stays_is_closed_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+    failed: list[Any] = []
+
+    def fail_once(path: Any, **more: Any) -> None:
+        if ".spool." in str(path) and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, "broken disk")
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", fail_once)
+    with targets.new_file(tmp_path / "out.bin") as file:
+        descriptors = listing(Path("/proc/self/fd"))
+        with pytest.raises(StorageError, match="temporary"):
+            file.spool()
+        assert listing(Path("/proc/self/fd")) == descriptors
+        assert not [name for name in listing(tmp_path) if "spool" in name]
+        file.spool().write(NEW)
+    assert failed
+    assert listing(tmp_path) == ["out.bin"]
+
+
 def test_spools(tmp_path: Path) -> None:
     with targets.new_file(tmp_path / "out") as file:
         first, second = file.spool(), file.spool()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from comal.errors import InvalidMetadataError, LimitExceededError, ShortReadError
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
+from comal.storage.closing import Closing
 from comal.storage.config import StorageConfig
 from comal.storage.file import RangeFile
 from comal.storage.gdal import vsi_path
@@ -19,7 +19,7 @@ from comal.storage.source import ObjectInfo
 _LARGEST = 2**63 - 1
 
 
-class LocatedSource(ABC):
+class LocatedSource(Closing):
     """A source with a location, a configuration and pins. It holds no connection itself.
 
     So a pickled copy opens nothing, a forked child inherits nothing that it could break, and
@@ -82,19 +82,8 @@ class LocatedSource(ABC):
         """A seekable binary file over an object or a span of it."""
         return RangeFile(self, href, offset, size)
 
-    def close(self) -> None:  # noqa: B027 - a default that fits all sources so far
+    def close(self) -> None:
         """Do nothing: connections belong to the process and serve every source."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def check_wanted(want: Wanted, where: object) -> None:

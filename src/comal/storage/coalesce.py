@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from comal.limits import KIB, MIB
+
 Ints = npt.NDArray[np.int64]
+
+# Of several ranges in one request: Apache answers up to 200 (MaxRanges), and servers commonly
+# refuse header lines of 8 KiB. CloudFront wants them ascending and without overlap.
+_MOST_RANGES = 128
+_MOST_HEADER = 4 * KIB
+# So much is worth a request of its own: smaller ones would only be more.
+_SHARE = MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,42 @@ def _take(starts: Ints, ends: Ints, largest: int) -> tuple[int, int]:
     reach = np.maximum.accumulate(ends[:window])
     count = int(np.searchsorted(reach, limit, side="right"))
     return count, int(reach[count - 1])
+
+
+def bundled(spans: Sequence[tuple[int, int]], lanes: int, largest: int) -> list[list[int]]:
+    """Which ranges of one object may share a request that names them all.
+
+    The bytes are dealt to all connections as far as that leaves each a worthwhile share: one
+    answer after the other on a single connection would be slower than many side by side.
+
+    Parameters
+    ----------
+    spans
+        Offsets and sizes of what `coalesce` could not merge, ascending.
+    lanes
+        Requests that can be in flight at once.
+    largest
+        Size that the ranges of one request do not exceed together.
+
+    Returns
+    -------
+    list of list of int
+        Positions in `spans`, each in one of the lists.
+    """
+    most = min(largest, max(_SHARE, sum(size for _, size in spans) // lanes))
+    found: list[list[int]] = []
+    size, header, stop = 0, 0, -1
+    for index, (start, length) in enumerate(spans):
+        text = len(f"{start}-{start + length},")
+        size, header = size + length, header + text
+        fits = found and start >= stop and size <= most and header <= _MOST_HEADER
+        if fits and len(found[-1]) < _MOST_RANGES:
+            found[-1].append(index)
+        else:
+            found.append([index])
+            size, header = length, text
+        stop = start + length
+    return found
 
 
 def scatter(merged: Merged, bodies: Sequence[bytes], offsets: Ints, sizes: Ints) -> list[bytes]:

@@ -22,6 +22,10 @@ class StorageConfig:
     """Two ranges that are at most this far apart are asked for in one request."""
     max_request: int = 8 * MIB
     """Ranges are not merged beyond this, and a longer one is fetched in parts of this size."""
+    multi_range: bool = True
+    """Ask for many ranges of one object in one HTTP request, where a server has shown that it
+    answers them: when more requests than `concurrency` would be needed, the first of an origin is
+    a trial. Off, every range is a request of its own. Object stores know single ranges only."""
     whole_answer: int = 8 * MIB
     """A server that ignores Range is put up with for objects up to this size."""
     tries: int = 4
@@ -44,6 +48,15 @@ class StorageConfig:
     """Redirects that are followed for one request."""
     follow_symlinks: bool = False
     """Whether names below a local folder may lead out of it through symbolic links."""
+    memory_map: bool = False
+    """Whether local files that stay open (RaQuet, Tapalcatl) are mapped into memory.
+
+    Tiles that are read again and again then cost a copy and no call of the system; the first
+    look at a page costs more, and all threads wait while it comes from the disk. A file that
+    another program makes shorter in place, or a disk that fails, kills the process (SIGBUS)
+    instead of raising an error. What comal itself writes takes its name when it is complete or
+    is appended to, and is safe to map.
+    """
     http_headers: Mapping[str, str] = field(default_factory=dict)
     """Headers sent with each HTTP request to the origin that was named, such as a token."""
     s3: Mapping[str, Any] = field(default_factory=dict)

@@ -2,10 +2,13 @@
 
 Opening a file for each read costs more than the read. Who holds a file sees the version that was
 opened, also when another one takes its name; `HeldFile.current` tells whether that has happened.
+
+Where `StorageConfig.memory_map` asks for it the file is mapped, and a read copies out of the map.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Sequence
 
@@ -24,12 +27,18 @@ class HeldFile:
     Reads have no position, so that threads and forked processes may share it.
     """
 
-    __slots__ = ("_descriptor", "_source", "info")
+    __slots__ = ("_descriptor", "_map", "_source", "info")
 
     def __init__(self, source: LocalSource) -> None:
         self._descriptor = -1
         self._source = source
         self._descriptor, self.info = source.open_descriptor()
+        self._map = _mapped(self._descriptor, self.info.size) if source.config.memory_map else None
+
+    @property
+    def descriptors(self) -> int:
+        """Open descriptors that this takes: a map has one of its own."""
+        return 1 if self._map is None else 2
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly the bytes ``offset .. offset + size``.
@@ -41,14 +50,15 @@ class HeldFile:
         StorageError
             The disk fails.
         """
-        try:
-            data = os.pread(self._descriptor, size, offset)
-        except OSError:
-            with translated_local("cannot read", self._source.location):
-                raise
-        if len(data) == size:
-            return data
-        return self._rest(data, offset, size)
+        if self._map is not None and offset >= 0:
+            data = self._map[offset : offset + size]
+        else:
+            try:
+                data = os.pread(self._descriptor, size, offset)
+            except OSError:
+                with translated_local("cannot read", self._source.location):
+                    raise
+        return data if len(data) == size else self._rest(data, offset, size)
 
     def check_unchanged(self) -> None:
         """Raise `ObjectChangedError` when the opened file itself was written to since.
@@ -68,7 +78,8 @@ class HeldFile:
             check_wanted(want, where)
             offset, size = span_of(want, total, where)
             report(self.info.href, offset, size)
-            pieces.append(Piece(self.read(offset, size), offset, total))
+            # What opens a file is read once, and an unfinished update may be cut off meanwhile.
+            pieces.append(Piece(self._rest(b"", offset, size), offset, total))
         return pieces
 
     def current(self) -> bool:
@@ -85,7 +96,8 @@ class HeldFile:
             raise changed(self._source.location, self.info, None)
 
     def _rest(self, data: bytes, offset: int, size: int) -> bytes:
-        parts, have = [data], len(data)
+        """What follows after `data`, by descriptor."""
+        parts, have = [data] if data else [], len(data)
         while have < size:
             with translated_local("cannot read", self._source.location):
                 part = os.pread(self._descriptor, size - have, offset + have)
@@ -103,6 +115,14 @@ class HeldFile:
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap | None:
+    """The file in memory; None where that cannot be, as of an empty one."""
+    try:
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    except (OSError, ValueError, OverflowError):
+        return None  # reads by descriptor say what is wrong, if anything is
 
 
 def held(source: Source) -> HeldFile | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import IncompleteRead
 from typing import Any
@@ -27,7 +27,9 @@ from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.limits import KIB
 from comal.plan import ByteRange, Wanted, Whole
 from comal.storage import http_answer as answers
+from comal.storage import multirange
 from comal.storage.base import span_of, too_large
+from comal.storage.byteranges import NotFittingError
 from comal.storage.config import StorageConfig
 from comal.storage.http_pool import manager, set_deadline
 from comal.storage.location import HTTP_SCHEMES, Location, parse_href
@@ -43,6 +45,8 @@ _MOVED_FOR = 300.0
 _MOST_MOVED = 4096
 _BLOCK = 256 * KIB
 _DRAIN = 64 * KIB
+
+Replies = list[Reply | None]
 
 
 def http_source(location: Location, config: StorageConfig) -> RemoteSource:
@@ -67,6 +71,17 @@ class HttpTransport:
         tries = Tries(self.config, ask.location, size, stop=stop)
         return retrying(tries, lambda deadline: self._get(ask, deadline))
 
+    def takes_many(self, location: Location) -> bool | None:
+        """Whether `get_many` is of use for an object; None when its first call will tell."""
+        return multirange.takes_many(self._settled(location))
+
+    def get_many(self, asks: Sequence[Ask], stop: threading.Event | None = None) -> Replies:
+        """Ask for ranges of one known object in one request; see `multirange.asked_together`."""
+        at = self._settled(asks[0].location)
+        return multirange.asked_together(
+            asks, at, self.config, stop, lambda deadline: self._get_many(asks, at, deadline)
+        )
+
     def stat(self, ask: Ask) -> ObjectInfo:
         """What an object is, from the header of a range answer.
 
@@ -84,12 +99,7 @@ class HttpTransport:
         )
 
     def _get(self, ask: Ask, deadline: float) -> Reply:
-        headers = {
-            "Accept-Encoding": "identity",
-            "Range": answers.range_header(ask.want, self.config.max_request),
-        }
-        if ask.known is not None and ask.known.etag is not None:
-            headers["If-Match"] = ask.known.etag
+        headers = _asking(ask, answers.range_header(ask.want, self.config.max_request))
         with self._opened(ask.location, headers, deadline) as response:
             if response.status == 206:
                 return self._partial(ask, response)
@@ -98,6 +108,23 @@ class HttpTransport:
             if response.status == 416:
                 return self._unsatisfied(ask, response, deadline)
             raise self._failure(ask, response)
+
+    def _get_many(self, asks: Sequence[Ask], at: Location, deadline: float) -> Replies:
+        ask, location = asks[0], asks[0].location
+        headers = self._headers(at, location, _asking(ask, multirange.range_header(asks)))
+        with _closing(self._send(at, headers, deadline), location) as response:
+            status = response.status
+            if status == 206:
+                return multirange.replies_of(asks, response)
+            if status == 412 or passes(status):
+                raise self._failure(ask, response)
+            # Not even a 200 is read: it would be the whole object.
+            _drain(response)
+            if status in _REDIRECTS or (at is not location and status not in _SETTLED):
+                # Single ranges find out who answers now.
+                self._moved.pop(location.href, None)
+                raise multirange.ElsewhereError(f"status {status}")
+            raise NotFittingError(f"status {status}")
 
     def _partial(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Reply:
         headers, location = response.headers, ask.location
@@ -160,6 +187,8 @@ class HttpTransport:
         offset, size = span_of(ask.want, total, ask.location)
         if size == 0:
             return Reply(b"", offset, info)
+        if ask.want == ByteRange(offset, size):
+            raise answers.refusal(416, ask.location)
         # Some stores refuse to count from the end: now the end is known.
         return self._get(Ask(ask.location, ByteRange(offset, size), None), deadline)
 
@@ -181,14 +210,8 @@ class HttpTransport:
     def _opened(
         self, location: Location, headers: dict[str, str], deadline: float
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        response = self._follow(location, headers, deadline)
-        try:
-            with _network_errors(location):
-                yield response
-        finally:
-            # What was read to its end has given its connection back; any other is of no use.
-            response.close()
-            response.release_conn()
+        with _closing(self._follow(location, headers, deadline), location) as response:
+            yield response
 
     def _follow(
         self, location: Location, headers: dict[str, str], deadline: float
@@ -221,14 +244,19 @@ class HttpTransport:
         Hosts of large files redirect each request to a signed address; asking them each time
         would double the requests.
         """
-        at, until = self._moved.get(location.href, (location, 0.0))
-        if time.monotonic() < until:
+        at = self._settled(location)
+        if at is not location:
             response = self._send(at, self._headers(at, location, headers), deadline)
             if response.status in _SETTLED:
                 return response
             _dismiss(response, location)
         self._moved.pop(location.href, None)
         return None
+
+    def _settled(self, location: Location) -> Location:
+        """The address that answered last, which a redirect may have led to."""
+        at, until = self._moved.get(location.href, (location, 0.0))
+        return at if time.monotonic() < until else location
 
     def _headers(self, at: Location, location: Location, headers: dict[str, str]) -> dict[str, str]:
         """The headers for one server; only the origin that was named is told secrets."""
@@ -264,6 +292,14 @@ class HttpTransport:
             )
 
 
+def _asking(ask: Ask, ranges: str) -> dict[str, str]:
+    """The headers that ask for ranges of one version."""
+    headers = {"Accept-Encoding": "identity", "Range": ranges}
+    if ask.known is not None and ask.known.etag is not None:
+        headers["If-Match"] = ask.known.etag
+    return headers
+
+
 def _redirected(at: Location, target: str | None, origin: Location) -> Location:
     where = origin.label
     if not target:
@@ -271,16 +307,20 @@ def _redirected(at: Location, target: str | None, origin: Location) -> Location:
     try:
         url = urljoin(at.url, target)
     except ValueError as error:
-        raise StorageError("a redirect to no URL", where=where, found=shown(target)) from error
+        raise StorageError("a redirect to no URL", where=where) from error
     scheme = url.partition(":")[0].lower()
     if scheme not in HTTP_SCHEMES:
         raise StorageError("a redirect to another scheme", where=where, found=shown(scheme))
     if at.scheme == "https" and scheme == "http":
-        raise StorageError("a redirect from https to http", where=where, found=shown(url, 120))
+        raise StorageError(
+            "a redirect from https to http", where=where, found=shown(url.partition("?")[0], 120)
+        )
     try:
         followed = parse_href(url)
     except InvalidInputError as error:
-        raise StorageError("a redirect to no URL", where=where, found=shown(url, 120)) from error
+        raise StorageError(
+            "a redirect to no URL", where=where, found=shown(url.partition("?")[0], 120)
+        ) from error
     # A signed query stays, user and password of a stranger do not.
     return Location(followed.scheme, followed.root, followed.path, followed.query)
 
@@ -301,6 +341,19 @@ def _body(response: urllib3.BaseHTTPResponse, size: int, *, exact: bool) -> byte
     # Reading once more tells the connection that its answer is over.
     response.read1(1)
     return body
+
+
+@contextmanager
+def _closing(
+    response: urllib3.BaseHTTPResponse, location: Location
+) -> Iterator[urllib3.BaseHTTPResponse]:
+    try:
+        with _network_errors(location):
+            yield response
+    finally:
+        # What was read to its end has given its connection back; any other is of no use.
+        response.close()
+        response.release_conn()
 
 
 def _dismiss(response: urllib3.BaseHTTPResponse, location: Location) -> None:

@@ -62,18 +62,27 @@ def check_version(known: ObjectInfo | None, info: ObjectInfo, location: Location
 def content_range(headers: Headers, location: Location) -> tuple[int, int, int]:
     """First byte, number of bytes and total of a 206 answer."""
     value = headers.get("Content-Range", "")
-    match = _CONTENT_RANGE.fullmatch(value.strip())
-    if match is None or match[3] == "*":
+    found = parse_content_range(value)
+    if found is None:
         raise StorageError(
             "the server answers a range without saying which",
             where=location.label,
             found=shown(value),
             expected="Content-Range: bytes first-last/total",
         )
-    start, last, total = int(match[1]), int(match[2]), int(match[3])
-    if not start <= last < total:
+    start, size, total = found
+    if size < 1 or start + size > total:
         raise wrong_range(value, None, location)
-    return start, last + 1 - start, total
+    return found
+
+
+def parse_content_range(value: str) -> tuple[int, int, int] | None:
+    """First byte, number of bytes and total as ``Content-Range`` says, not compared yet."""
+    match = _CONTENT_RANGE.fullmatch(value.strip())
+    if match is None or match[3] == "*":
+        return None
+    start = int(match[1])
+    return start, int(match[2]) + 1 - start, int(match[3])
 
 
 def wrong_range(found: str, expected: object, location: Location) -> StorageError:

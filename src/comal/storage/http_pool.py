@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import http.client
 import io
+import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -111,6 +114,36 @@ class _SecureConnection(HTTPSConnection):
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
 
+    def urlopen(self, *args: Any, **named: Any) -> Any:
+        with _unlogged_queries():
+            return super().urlopen(*args, **named)
+
 
 class _SecurePool(HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
+
+    def urlopen(self, *args: Any, **named: Any) -> Any:
+        with _unlogged_queries():
+            return super().urlopen(*args, **named)
+
+
+@contextmanager
+def _unlogged_queries() -> Iterator[None]:
+    """Keep queries, which may be signatures, out of the log that urllib3 keeps for debugging."""
+    _request.ours = True
+    try:
+        yield
+    finally:
+        _request.ours = False
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    if getattr(_request, "ours", False) and isinstance(record.args, tuple):
+        record.args = tuple(
+            arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args
+        )
+    return True
+
+
+# A record is made in the thread of its request, so that those of others stay as they are.
+logging.getLogger(urllib3.connectionpool.__name__).addFilter(_without_query)

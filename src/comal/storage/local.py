@@ -1,7 +1,8 @@
 """Files on this machine, read by pread. Nothing is mapped: a shrinking file is an error, no signal.
 
-A file is opened for each fetch and closed after it, which costs some microseconds and leaves no
-descriptor to leak, to inherit or to pickle.
+Only `held` does otherwise, where `StorageConfig.memory_map` asks for it. Here a file is opened for
+each fetch and closed after it, which costs some microseconds and leaves no descriptor to leak, to
+inherit or to pickle.
 """
 
 from __future__ import annotations

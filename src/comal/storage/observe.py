@@ -24,6 +24,8 @@ class Request:
     """Number of bytes that were asked for."""
     kind: str = "get"
     """``get``, ``stat`` or ``list``."""
+    ranges: int = 1
+    """Ranges that it asks for together; `offset` is where the first begins, `size` their sum."""
 
 
 Observer = Callable[[Request], None]
@@ -46,10 +48,10 @@ def is_observed() -> bool:
     return bool(_observers.get())
 
 
-def report(href: str, offset: int, size: int, kind: str = "get") -> None:
+def report(href: str, offset: int, size: int, kind: str = "get", ranges: int = 1) -> None:
     """Tell the observers of this context of one request."""
     observers = _observers.get()
     if observers:
-        request = Request(href, offset, size, kind)
+        request = Request(href, offset, size, kind, ranges)
         for observer in observers:
             observer(request)

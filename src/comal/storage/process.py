@@ -13,9 +13,16 @@ V = TypeVar("V")
 
 
 class PerProcess(Generic[K, V]):
-    """A table of shared things that starts empty again in a forked child."""
+    """A table of shared things that starts empty again in a forked child.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    inherited
+        Whether a child goes on with what its parent has made instead.
+    """
+
+    def __init__(self, *, inherited: bool = False) -> None:
+        self._goes_on = inherited
         self._inherited: list[dict[K, V]] = []
         self._start()
 
@@ -31,6 +38,8 @@ class PerProcess(Generic[K, V]):
             # what the parent still reads from. Its lock may be held by a thread that is not here.
             self._inherited.append(self._values)
             self._start()
+            if self._goes_on:
+                self._values.update(self._inherited[-1])
         with self._lock:
             if key not in self._values:
                 self._values[key] = make()

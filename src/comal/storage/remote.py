@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import numpy as np
 
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
 from comal.storage.base import LocatedSource, check_wanted, span_of
-from comal.storage.coalesce import Merged, coalesce, scatter
+from comal.storage.coalesce import Merged, bundled, coalesce, scatter
 from comal.storage.config import StorageConfig
 from comal.storage.location import Location
 from comal.storage.observe import report
@@ -67,6 +67,21 @@ class AsyncTransport(Protocol):
 
     async def get_async(self, ask: Ask) -> Reply:
         """Make one request."""
+        ...
+
+
+@runtime_checkable
+class BundlingTransport(Protocol):
+    """A transport that can ask for many ranges in one request."""
+
+    def takes_many(self, location: Location) -> bool | None:
+        """Whether `get_many` is of use for an object; None when its first call will tell."""
+        ...
+
+    def get_many(
+        self, asks: Sequence[Ask], stop: threading.Event | None = None
+    ) -> list[Reply | None]:
+        """Ask for ranges of one known object, ascending; None for those to be asked alone."""
         ...
 
 
@@ -135,15 +150,67 @@ class RemoteSource(LocatedSource):
         _report(ask, self.config.max_request)
         return self._checked(ask, self.transport.get(ask, stop))
 
+    def _many(self, asks: Sequence[Ask], stop: threading.Event | None = None) -> list[Reply | None]:
+        transport = self.transport
+        if len(asks) == 1 or not isinstance(transport, BundlingTransport):
+            return [self._one(ask, stop) for ask in asks]
+        _report_many(asks)
+        replies = transport.get_many(asks, stop)
+        for ask, reply in zip(asks, replies, strict=True):
+            if reply is not None:
+                self._checked(ask, reply)
+        return replies
+
     def _run(self, asks: list[Ask]) -> list[Reply]:
-        if len(asks) <= 1:
-            return [self._one(ask) for ask in asks]
+        found: dict[int, Reply] = {}
+        self._side_by_side(asks, self._jobs(asks, found), found)
+        alone = [[index] for index in range(len(asks)) if index not in found]
+        self._side_by_side(asks, alone, found)
+        return [found[index] for index in range(len(asks))]
+
+    def _jobs(self, asks: list[Ask], found: dict[int, Reply]) -> list[list[int]]:
+        """Which of `asks` go together in a request; the answer to a trial is put into `found`.
+
+        As long as all fit into the connections at once, single ranges take one round trip, and
+        all servers know them. Beyond that each further wave of them waits once more, and asking
+        for many ranges at once pays, also for a trial, which has one wait to itself.
+        """
+        transport, config = self.transport, self.config
+        singly = [[index] for index in range(len(asks))]
+        if len(asks) <= config.concurrency or not config.multi_range:
+            return singly
+        if not isinstance(transport, BundlingTransport):
+            return singly
+        jobs: list[list[int]] = []
+        for bundles in _bundles(asks, config):
+            location = asks[bundles[0][0]].location
+            longest = max(bundles, key=len)
+            if len(longest) > 1 and transport.takes_many(location) is None:
+                self._side_by_side(asks, [longest], found)
+            if transport.takes_many(location):
+                jobs += [job for job in bundles if job[0] not in found]
+            else:
+                jobs += [[index] for job in bundles for index in job if index not in found]
+        return jobs
+
+    def _side_by_side(
+        self, asks: list[Ask], jobs: list[list[int]], found: dict[int, Reply]
+    ) -> None:
+        """Make the requests of `jobs` at once, and put their answers into `found`."""
+        bundles = [[asks[index] for index in job] for job in jobs]
+        for job, replies in zip(jobs, self._together(bundles), strict=True):
+            answered = zip(job, replies, strict=True)
+            found.update((index, reply) for index, reply in answered if reply is not None)
+
+    def _together(self, bundles: list[list[Ask]]) -> list[list[Reply | None]]:
+        if len(bundles) <= 1:
+            return [self._many(asks) for asks in bundles]
         stop = threading.Event()
         pool = executor(self.config.concurrency)
-        futures: list[Future[Reply]] = []
+        futures: list[Future[list[Reply | None]]] = []
         try:
             # A copy of the context each, so that observers hear of requests in other threads.
-            futures += [pool.submit(copy_context().run, self._one, ask, stop) for ask in asks]
+            futures += [pool.submit(copy_context().run, self._many, b, stop) for b in bundles]
             return [future.result() for future in futures]
         except BaseException:  # also on Ctrl-C: nobody waits for the others any more
             stop.set()
@@ -240,6 +307,24 @@ class _Batch:
         return [found[index] for index in range(len(self._wanted))]
 
 
+def _bundles(asks: list[Ask], config: StorageConfig) -> Iterator[list[list[int]]]:
+    """For each object which of its ranges may go together; what is no range is alone."""
+    by_href: dict[str, list[int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for index, ask in enumerate(asks):
+        want = ask.want
+        if ask.known is not None and isinstance(want, ByteRange) and want.size:
+            by_href.setdefault(ask.location.href, []).append(index)
+            spans[index] = want.offset, want.size
+        else:
+            yield [[index]]
+    for indexes in by_href.values():
+        bundles = bundled(
+            [spans[index] for index in indexes], config.concurrency, config.max_request
+        )
+        yield [[indexes[position] for position in bundle] for bundle in bundles]
+
+
 def _single_piece(want: Wanted, reply: Reply) -> Piece:
     if not reply.data:
         # Of an object that was not known yet only now the place of an empty range is known.
@@ -263,6 +348,12 @@ def _joined(pieces: list[Piece], rest: dict[int, ByteRange], more: list[Piece]) 
         first = pieces[index]
         joined[index] = Piece(first.data + piece.data, first.offset, first.total)
     return joined
+
+
+def _report_many(asks: Sequence[Ask]) -> None:
+    spans = [ask.want for ask in asks if isinstance(ask.want, ByteRange)]
+    size = sum(span.size for span in spans)
+    report(asks[0].location.href, spans[0].offset, size, ranges=len(spans))
 
 
 def _report(ask: Ask, most: int) -> None:

@@ -81,7 +81,7 @@ def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
     StorageError
         When the disk is full or fails, from the write that meets it.
     """
-    target = _local_target(path)
+    target = target_of(path)
     with ExitStack() as scope:
         scope.enter_context(locked(target))
         _refuse_existing(target, overwrite=overwrite, folder=False)
@@ -118,7 +118,7 @@ def new_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterato
     ConflictError, InvalidInputError, ObjectNotFoundError, StorageError
         As `new_file`; `InvalidInputError` when the target is a file.
     """
-    target = _local_target(path)
+    target = target_of(path)
     with ExitStack() as scope:
         scope.enter_context(locked(target))
         _refuse_existing(target, overwrite=overwrite, folder=True)
@@ -150,7 +150,14 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     return Path(location.path if "://" in os.fspath(path) else path)
 
 
-def _local_target(path: str | os.PathLike[str]) -> Path:
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a target, whose folder exists.
+
+    Raises
+    ------
+    InvalidInputError, ObjectNotFoundError
+        It has no name, is no local path, or there is no such folder.
+    """
     target = Path(parse_href(local_path(path)).path)
     if not target.name:
         raise InvalidInputError("the target must have a name", where=shown_path(target))
@@ -175,15 +182,32 @@ def _refuse_existing(target: Path, *, overwrite: bool, folder: bool) -> None:
             where=shown_path(target),
         )
     if not overwrite:
-        raise _conflict(target)
+        raise existing(target)
 
 
-def _conflict(target: Path) -> ConflictError:
+def existing(target: Path) -> ConflictError:
+    """The error for a target that is there and may not be replaced."""
     return ConflictError(
         "the target exists",
         where=shown_path(target),
         hint="pass overwrite=True to replace it, or choose another name",
     )
+
+
+def refuse_input(href: str, target: Path) -> None:
+    """Refuse to write a mended copy over what it is a copy of.
+
+    Raises
+    ------
+    ConflictError
+        The target is what lies at `href`.
+    """
+    if "://" not in href and target.exists() and target.samefile(href):
+        raise ConflictError(
+            "the target is the input",
+            where=shown_path(target),
+            hint="a repair writes a copy; choose another name",
+        )
 
 
 def _publish_file(part: Path, target: Path, *, overwrite: bool) -> None:
@@ -196,7 +220,7 @@ def _publish_file(part: Path, target: Path, *, overwrite: bool) -> None:
     try:
         rename_new(part, target)
     except FileExistsError as error:
-        raise _conflict(target) from error
+        raise existing(target) from error
     try:
         sync_folder(target.parent)
     except OSError:
@@ -213,7 +237,7 @@ def _publish_folder(part: Path, target: Path, *, overwrite: bool) -> None:
     try:
         rename_new(part, target)
     except FileExistsError as error:
-        raise _conflict(target) from error
+        raise existing(target) from error
     try:
         sync_folder(target.parent)
     except OSError:
@@ -258,8 +282,13 @@ def _create(path: Path) -> int:
 
 def _nameless(target: Path) -> _WatchedFile:
     descriptor, name = tempfile.mkstemp(prefix=".spool.", suffix=".part", dir=target.parent)
-    os.unlink(name)  # noqa: PTH108 - a string already
-    return _WatchedFile(descriptor, target)
+    try:
+        os.unlink(name)  # noqa: PTH108 - a string already
+        return _WatchedFile(descriptor, target)
+    except BaseException:  # also on Ctrl-C: nobody else would close and remove it
+        os.close(descriptor)
+        _remove_file(Path(name))
+        raise
 
 
 def _close_quietly(file: io.IOBase) -> None:

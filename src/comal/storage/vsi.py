@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 
 _SUBFILE = re.compile(r"/vsisubfile/(\d+)_(\d+),(.*)", re.DOTALL)

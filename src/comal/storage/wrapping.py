@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from comal.plan import Piece, Wanted
+from comal.storage.closing import Closing
 from comal.storage.file import RangeFile
 from comal.storage.source import ObjectInfo, Source
 
 
-class WrappedSource(ABC):
+class WrappedSource(Closing):
     """Passes everything on to `source`, except the reading, which its subclasses do."""
 
     def __init__(self, source: Source) -> None:
@@ -69,14 +69,3 @@ class WrappedSource(ABC):
     def close(self) -> None:
         """Close the wrapped source."""
         self.source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

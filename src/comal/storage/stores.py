@@ -1,0 +1,251 @@
+"""Stores of obstore: how they are opened, and what their errors mean in the words of comal."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+from obstore.exceptions import (
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StorageError,
+    shown,
+)
+from comal.storage.config import StorageConfig
+from comal.storage.http_answer import ignores_range
+from comal.storage.location import Location
+from comal.storage.pins import changed
+from comal.storage.process import PerProcess
+from comal.storage.remote import Ask
+from comal.storage.retry import TransientError, passes
+from comal.storage.tokens import asked_at_once
+
+_STATUS = re.compile(r"status(?: code)?: (\d{3})")
+_BROKEN = ("error sending request", "HTTP error", "error decoding", "timed out", "connection")
+# Where the store looks for credentials when none are named.
+_METADATA_SERVICE = "169.254.169.254"
+_PREFIXES = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_STORAGE_", "AZURE_")}
+# Variables that are of the storage only with the longer prefix; AZURE_TOKEN is nobody's.
+_OF_STORAGE = frozenset({"token", "bearer_token", "sas_key", "sas_token"})
+_ENDPOINTS = {
+    "s3": ("endpoint_url_s3", "endpoint_url", "endpoint"),
+    "gs": ("base_url",),
+    "az": ("endpoint",),
+}
+_OFF = frozenset({"", "false", "no", "off", "0", "none"})
+
+_memory: dict[str, MemoryStore] = {}
+# What needs no network a store can do in a forked child, too, with the credentials that it has.
+_opened: PerProcess[tuple[str, ...], ObjectStore] = PerProcess(inherited=True)
+_first_user: list[int] = []
+
+
+class OtherWayError(Exception):
+    """The store cannot answer this kind of range."""
+
+
+def memory_store(name: str) -> MemoryStore:
+    """The store behind ``memory://name/``, to be filled with ``obstore.put``."""
+    return _memory.setdefault(name, MemoryStore())
+
+
+def forked() -> bool:
+    """Whether a parent of this process was the first to use obstore.
+
+    obstore's threads are not in a forked child: it would wait for the network for ever. What
+    needs no network works there.
+    """
+    if not _first_user:
+        _first_user.append(os.getpid())
+    return _first_user[0] != os.getpid()
+
+
+def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
+    """The store of a location, to be used over the network, or in memory.
+
+    Raises
+    ------
+    StorageError
+        In a forked child of a process that has used obstore.
+    """
+    left_behind = forked()
+    if location.scheme == "memory":
+        return memory_store(location.root)
+    if left_behind:
+        raise no_network_here(location)
+    return opened_store(location, store_options(location.scheme, config), config)
+
+
+def no_network_here(location: Location) -> StorageError:
+    """The error for what a forked child cannot do."""
+    return StorageError(
+        "in a forked process, whose parent has used an object store, none can be listed, and none "
+        "read whose credentials come over the network",
+        where=location.label,
+        hint="start the process with the 'spawn' or 'forkserver' method",
+    )
+
+
+def store_options(scheme: str, config: StorageConfig) -> dict[str, Any]:
+    """What the configuration says of a kind of store."""
+    options = dict({"s3": config.s3, "gs": config.gcs, "az": config.azure}[scheme])
+    if scheme == "s3" and switched_on(os.environ.get("AWS_NO_SIGN_REQUEST", "")):
+        # The name that GDAL and its users have for what obstore calls skip_signature.
+        options.setdefault("skip_signature", True)
+    return options
+
+
+def settings(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options, and below them variables of the environment, by their short names in lower case.
+
+    obstore tells only the options that it was given, and not even those in every case.
+    """
+    prefixes = _PREFIXES[scheme]
+    found: dict[str, Any] = {}
+    for name, value in os.environ.items():
+        short = _short(name, prefixes)
+        other_service = short in _OF_STORAGE and not name.startswith("AZURE_STORAGE_")
+        if name.startswith(prefixes) and not (scheme == "az" and other_service):
+            found[short] = value
+    return found | {_short(name, prefixes): value for name, value in options.items()}
+
+
+def _short(name: str, prefixes: tuple[str, ...]) -> str:
+    upper = name.upper()
+    for prefix in prefixes:
+        if upper.startswith(prefix):
+            return upper.removeprefix(prefix).lower()
+    return name.lower()
+
+
+def without(scheme: str, options: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """The options but for some, whichever way their names are written."""
+    prefixes = _PREFIXES[scheme]
+    return {key: value for key, value in options.items() if _short(key, prefixes) not in names}
+
+
+def switched_on(value: object) -> bool:
+    """Whether a setting is there and says yes."""
+    return value is not None and str(value).lower() not in _OFF
+
+
+def opened_store(
+    location: Location, options: Mapping[str, Any], config: StorageConfig, **client: Any
+) -> ObjectStore:
+    """The store of a location; one for each configuration, which a forked child has, too.
+
+    Parameters
+    ----------
+    client
+        Further options of its HTTP client.
+    """
+    parts = repr(sorted(options.items())), repr(config), repr(client)
+    named = (location.scheme, location.root, *parts)
+    return _opened.get(named, lambda: _open(location, dict(options), config, client))
+
+
+def allows_http(scheme: str, options: Mapping[str, Any]) -> bool:
+    """Whether the store is configured for an endpoint without TLS."""
+    known = settings(scheme, options)
+    named = any(str(known.get(name, "")).startswith("http://") for name in _ENDPOINTS[scheme])
+    return named or any(switched_on(known.get(name)) for name in ("allow_http", "use_emulator"))
+
+
+def _open(
+    location: Location, options: dict[str, Any], config: StorageConfig, client: dict[str, Any]
+) -> ObjectStore:
+    container, _, account = location.root.partition("@")
+    client = {
+        "connect_timeout": timedelta(seconds=config.connect_timeout),
+        "read_timeout": timedelta(seconds=config.idle_timeout),
+        "timeout": timedelta(seconds=config.deadline(config.max_request)),
+        "allow_http": allows_http(location.scheme, options),
+        **client,
+    }
+    options.pop("allow_http", None)
+    named: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
+    if config.credential_provider is not None:
+        named["credential_provider"] = asked_at_once(config.credential_provider)
+    if account:
+        options.setdefault("account_name", account.partition(".")[0])
+    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[location.scheme]
+    try:
+        return cast("ObjectStore", kind(container, config=options, **named))
+    except (BaseError, ValueError, TypeError) as error:
+        raise InvalidInputError(
+            "the store cannot be configured", where=location.label, found=_first_line(error)
+        ) from error
+
+
+@contextmanager
+def store_errors(ask: Ask, *, last: bool = False) -> Iterator[None]:
+    """Turn what obstore raises into errors of comal, or into one that asks for another try.
+
+    Parameters
+    ----------
+    last
+        Whether there is no other way to ask left.
+    """
+    try:
+        yield
+    except ComalError:
+        raise
+    except (BaseError, OSError, ValueError, TypeError) as error:
+        raise _translation(error, ask, last=last) from error
+
+
+def _translation(error: Exception, ask: Ask, *, last: bool) -> Exception:
+    location = ask.location
+    if isinstance(error, FileNotFoundError):
+        return ObjectNotFoundError("no such object", where=location.label)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError):
+        return AccessDeniedError("access denied", where=location.label)
+    if isinstance(error, PreconditionError) and ask.known is not None:
+        return changed(location, ask.known, None)
+    if isinstance(error, NotSupportedError) or "non-partial response" in str(error):
+        return ignores_range(None, 0, location) if last else OtherWayError()
+    if isinstance(error, ValueError | TypeError) and not isinstance(error, BaseError):
+        return InvalidInputError("not a key", where=location.label, found=_first_line(error))
+    return _generic(error, ask, last=last)
+
+
+def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
+    text = _first_line(error)
+    match = _STATUS.search(text)
+    status = int(match[1]) if match else None
+    if status == 416 or "Invalid range" in text:
+        if ask.known is not None:
+            # The range was inside the object that was opened: this is another one.
+            return changed(ask.location, ask.known, None)
+        if not last:
+            return OtherWayError()
+    if status is not None and passes(status):
+        return TransientError(f"status {status}", status=status)
+    if status is None and any(sign in text for sign in _BROKEN):
+        return TransientError(text)
+    hint = None
+    if _METADATA_SERVICE in text or "credential" in text.lower():
+        hint = "name credentials, or read a public bucket unsigned: AWS_NO_SIGN_REQUEST=YES"
+    return StorageError(
+        "the store failed", where=ask.location.label, found=text, hint=hint, status=status
+    )
+
+
+def _first_line(error: Exception) -> str:
+    # obstore appends its own innards, which may hold signed URLs.
+    return shown(str(error).partition("\n")[0], 200)[1:-1]

@@ -1,0 +1,99 @@
+"""Bearer tokens for stores: given by the caller, or by the caller's credential provider."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from comal.errors import InvalidInputError, StorageError, shown
+
+_Provider = Callable[[], Mapping[str, Any]]
+# A token that is about to expire could do so on its way.
+_BEFORE = 60.0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Token:
+    """A token and when it expires, by `time.monotonic`."""
+
+    value: str
+    until: float
+
+
+class Tokens:
+    """The token that is good now, asked of a provider when there is none."""
+
+    def __init__(self, provider: _Provider, where: str) -> None:
+        self._provider = provider
+        self._where = where
+        self._token: Token | None = None
+
+    def get(self, refused: str = "") -> Token | None:
+        """A token that has not expired, and is not the one that was refused.
+
+        None where the provider gives credentials of another kind.
+
+        Raises
+        ------
+        StorageError
+            When the provider fails.
+        InvalidInputError
+            When what it gives is not a token.
+        """
+        token = self._token
+        if token is None or token.value == refused or time.monotonic() >= token.until:
+            # Threads that come here at once ask more than once: a lock could be held in a fork.
+            token = self._token = self._ask()
+        return token
+
+    def _ask(self) -> Token | None:
+        try:
+            given = self._provider()
+            if "token" not in given:
+                return None
+            value, expires = given["token"], given.get("expires_at")
+            left = math.inf if expires is None else expires.timestamp() - time.time()
+        except Exception as error:  # whatever the caller's own code may raise
+            raise StorageError(
+                "the credential provider failed",
+                where=self._where,
+                found=shown(f"{type(error).__name__}: {error}", 200)[1:-1],
+            ) from error
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise InvalidInputError(
+                "the credential provider gives no token",
+                where=self._where,
+                expected="printable ASCII",
+            )
+        return Token(value, time.monotonic() + left - _BEFORE)
+
+
+class AskedAtOnce:
+    """A credential provider that is a coroutine function, as one that is not.
+
+    Its coroutine runs in a thread of its own, whatever loop may run in the one that asks.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def __call__(self) -> Any:
+        """What the provider gives."""
+        with ThreadPoolExecutor(1, thread_name_prefix="comal-credentials") as pool:
+            return pool.submit(asyncio.run, self._provider()).result()
+
+    def __getattr__(self, name: str) -> Any:
+        # obstore looks for more than the call: some providers bring options of the store.
+        return getattr(self._provider, name)
+
+
+def asked_at_once(provider: Any) -> Any:
+    """A provider that answers when it is called, made of one that may need to be awaited."""
+    called = provider if inspect.isroutine(provider) else getattr(provider, "__call__", None)  # noqa: B004 - looked at, not called
+    return AskedAtOnce(provider) if inspect.iscoroutinefunction(called) else provider

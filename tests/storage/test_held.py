@@ -1,0 +1,148 @@
+"""Files that stay open, read by descriptor and out of a map."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal.errors import ObjectChangedError, ShortReadError, StorageError
+from comal.plan import ByteRange, Tail
+from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage.held import HeldFile, held
+
+CONTENT = np.random.default_rng(5).bytes(200_000)
+MAPPED = StorageConfig(memory_map=True)
+
+
+def opened(path: Path, config: StorageConfig) -> HeldFile:
+    file = held(open_source(path, config=config))
+    assert file is not None
+    return file
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture(params=[StorageConfig(), MAPPED], ids=["by descriptor", "mapped"])
+def config(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.bin"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def test_every_read(path: Path, config: StorageConfig) -> None:
+    file = opened(path, config)
+    rng = np.random.default_rng(1)
+    spans = [(0, 0), (0, len(CONTENT)), (len(CONTENT) - 1, 1), (len(CONTENT), 0), (4095, 2)]
+    for at in rng.integers(0, len(CONTENT), 200).tolist():
+        spans.append((at, int(rng.integers(0, len(CONTENT) - at + 1))))
+    for offset, size in spans:
+        found = file.read(offset, size)
+        assert type(found) is bytes
+        assert found == CONTENT[offset : offset + size]
+    pieces = file.fetch([Tail(10), ByteRange(5, 7)])
+    assert [piece.data for piece in pieces] == [CONTENT[-10:], CONTENT[5:12]]
+
+
+def test_reads_that_cannot_be(path: Path, config: StorageConfig) -> None:
+    file = opened(path, config)
+    for offset, size in ((len(CONTENT) - 1, 2), (len(CONTENT), 1), (10**12, 5)):
+        with pytest.raises(ShortReadError):
+            file.read(offset, size)
+    for offset in (-1, -100):
+        with pytest.raises(StorageError):
+            file.read(offset, 10)
+
+
+def test_an_empty_file(tmp_path: Path, config: StorageConfig) -> None:
+    (tmp_path / "a").touch()
+    file = opened(tmp_path / "a", config)
+    assert file.read(0, 0) == b""
+    with pytest.raises(ShortReadError):
+        file.read(0, 1)
+
+
+def test_a_file_that_grows(path: Path, config: StorageConfig) -> None:
+    file = opened(path, config)
+    with path.open("ab") as stream:
+        stream.write(b"more" * 5_000)
+    assert file.read(100, 50) == CONTENT[100:150]
+    assert file.read(len(CONTENT) - 2, 6) == CONTENT[-2:] + b"more"
+    with pytest.raises(ObjectChangedError):
+        file.check_unchanged()
+    assert not file.current()
+    assert opened(path, config).read(len(CONTENT), 4) == b"more"
+
+
+def test_a_file_that_is_replaced(path: Path, config: StorageConfig) -> None:
+    file = opened(path, config)
+    other = path.with_name("b.bin")
+    other.write_bytes(b"other")
+    other.replace(path)
+    assert file.read(1_000, 500) == CONTENT[1_000:1_500]
+    file.check_unchanged()
+    assert not file.current()
+
+
+def test_a_file_that_is_written_over(path: Path, config: StorageConfig) -> None:
+    file = opened(path, config)
+    with path.open("r+b") as stream:
+        stream.write(b"new")
+    os.utime(path, ns=(1, 1))
+    assert file.read(0, 3) == b"new"
+    with pytest.raises(ObjectChangedError):
+        file.check_unchanged()
+
+
+def test_threads_and_forks(path: Path, config: StorageConfig) -> None:
+    file = opened(path, config)
+    spans = [(at, 900) for at in range(0, 190_000, 1_000)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda span: file.read(*span), spans * 5))
+    assert found == [CONTENT[at : at + size] for at, size in spans] * 5
+    child = os.fork()
+    if child == 0:
+        os._exit(file.read(500, 100) != CONTENT[500:600])
+    assert os.waitpid(child, 0)[1] == 0
+    assert file.read(500, 100) == CONTENT[500:600]
+
+
+def test_descriptors_are_counted_and_closed(path: Path, config: StorageConfig) -> None:
+    before = descriptors()
+    file = opened(path, config)
+    assert descriptors() == before + file.descriptors
+    assert file.descriptors == (2 if config.memory_map else 1)
+    del file
+    assert descriptors() == before
+
+
+def test_a_file_that_cannot_be_mapped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError("no such device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mmap, "mmap", refused)
+        file = opened(path, MAPPED)
+    assert file.descriptors == 1
+    assert file.read(7, 9) == CONTENT[7:16]
+
+
+def test_only_plain_files_are_held(path: Path) -> None:
+    assert held(CountingSource(open_source(path, config=MAPPED))) is None
+    assert pickle.loads(pickle.dumps(MAPPED)) == MAPPED
+    assert not StorageConfig().memory_map
