@@ -118,3 +118,14 @@ def test_rectangles_anywhere_on_the_circle(found: list[tuple[int, int, int, int]
     expected = [[w, s, w + dx if w + dx <= 180 else w + dx - 360, s + dy] for w, s, dx, dy in found]
     np.testing.assert_allclose(np.array(plain).T, expected)
     np.testing.assert_allclose(np.array(wrapped).T, expected)
+
+
+def test_a_place_that_is_no_number_spoils_no_other() -> None:
+    nowhere = shapely.set_coordinates(
+        shapely.from_wkt("GEOMETRYCOLLECTION (POINT (1 2), POLYGON ((0 0, 1 0, 1 1, 0 0)))"),
+        np.array([[1, 2], [0, 0], [np.nan, 0], [1, np.inf], [0, 0]]),
+    )
+    rows = wkb.from_shapely([nowhere, shapely.box(2, 2, 4, 4)])
+    lon, lat = geometry_centroids(rows)
+    np.testing.assert_array_equal([lon, lat], [[NAN, 3], [NAN, 3]])
+    np.testing.assert_array_equal(np.array(geometry_boxes(rows))[:, 1], [2, 2, 4, 4])

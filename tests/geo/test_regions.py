@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,36 @@ def test_faults(tmp_path: Path) -> None:
     for wrong in (5, ["x"], [(1, 2)]):
         with pytest.raises(InvalidInputError):
             load_regions(wrong)
+
+
+def _feature(properties: Any) -> bytes:
+    point = {"type": "Point", "coordinates": [1, 2]}
+    return json.dumps({"features": [{"properties": properties, "geometry": point}]}).encode()
+
+
+def _parquet(areas: pa.Table, geo: str | None = None) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(areas if geo is None else areas.replace_schema_metadata({"geo": geo}), file)
+    return file.getvalue()
+
+
+BROKEN = {
+    "properties as a list": _feature(["name"]),
+    "properties as a number": _feature(7),
+    "half a character": _feature({"name": "\ud800"}),
+    "columns as a list": _parquet(table(), '{"columns": [1]}'),
+    "column as a number": _parquet(table(), '{"columns": {"geometry": 3}}'),
+    "metadata as a text": _parquet(table(), '"geo"'),
+    "metadata without end": _parquet(table(), "[" * 5_000),
+    "name that is no UTF-8": _parquet(table()).replace(b"shapeName", b"shape\xe2ame"),
+    "geometry as a number": _parquet(pa.table({"geometry": [1], "name": ["a"]})),
+    "page cut short": _parquet(table())[:50] + _parquet(table())[60:],
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_files(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "areas"
+    path.write_bytes(BROKEN[kind])
+    with pytest.raises(InvalidMetadataError):
+        load_regions(path)

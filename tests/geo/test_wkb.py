@@ -97,3 +97,10 @@ def test_shapely_both_ways() -> None:
     again = wkb.to_shapely(wkb.from_shapely(geometries))
     assert shapely.equals_exact(geometries[[0, 2, 7]], again[[0, 2, 7]]).all()
     assert wkb.from_shapely([None])[0].as_py() is None
+
+
+@pytest.mark.parametrize("values", [[1], [[1]], [{"x": 1}], [True]])
+@pytest.mark.parametrize("read", [wkb.bounds, wkb.points_xy, wkb.to_shapely])
+def test_a_column_of_something_else(values: list[Any], read: Any) -> None:
+    with pytest.raises(InvalidMetadataError, match="no"):
+        read(pa.array(values))

@@ -6,6 +6,8 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
+from comal.errors import counted
+
 _ROWS = 10
 _COLUMNS = 20
 _WIDTH = 80
@@ -26,7 +28,7 @@ def table(shown: Any, shape: tuple[int, int]) -> str:
     )
     return (
         f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"<p>{shape[0]} rows, {shape[1]} columns</p></div>"
+        f"<p>{counted(shape[0], 'row')}, {counted(shape[1], 'column')}</p></div>"
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any, SupportsIndex, TypeGuard
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.frames.rows import IdIndex, Rows
 from comal.table.columns import blobs_column, rows_where

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, MissingExtraError, shown
 
 

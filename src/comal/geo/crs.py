@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +24,15 @@ LONLAT = "EPSG:4326"
 _LONLAT_NAMES = frozenset(
     {LONLAT, "epsg:4326", "OGC:CRS84", "WGS84", "urn:ogc:def:crs:OGC:1.3:CRS84"}
 )
+
+_ARGUMENT = re.compile(r"\b\w+\s*=\s*[\"@]*([^\s\"]*)")
+"""The value of an argument of PROJ, in its own notation or inside of WKT 1."""
+_FRACTION = re.compile(r"[\d.eE]+/[\d.eE]+")
+_FILE = re.compile(r"PARAMETERFILE\s*\[([^\]]*)|\"value\"\s*:\s*\"([^\"]*)", re.IGNORECASE)
+"""The value of a parameter of WKT 2 or PROJJSON that is the name of a file."""
+
+_MOST_KNOWN = 256
+"""A file may name as many as it has rows."""
 
 _local = threading.local()
 
@@ -75,26 +87,30 @@ def projection(crs: str, where: str = "crs") -> Projection:
     Raises
     ------
     InvalidInputError
-        PROJ knows no such CRS, or it is neither projected nor geographic.
+        PROJ knows no such CRS, or its text names a file.
     """
     if crs in _LONLAT_NAMES:
         return _PLAIN
     known: dict[str, Projection] = _local.__dict__.setdefault("known", {})
     found = known.get(crs)
     if found is None:
-        found = known[crs] = _load(crs, where)
+        found = _load(crs, where)
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[crs] = found
     return found
 
 
 def _load(crs: str, where: str) -> Projection:
     import pyproj  # noqa: PLC0415 - 60 ms that EPSG:4326 does not need
 
+    _refuse_files(crs, where)
     try:
         parsed = pyproj.CRS.from_user_input(crs)
         if parsed.equals(pyproj.CRS.from_epsg(4326), ignore_axis_order=True):
             return _PLAIN
         transformer = pyproj.Transformer.from_crs(parsed, LONLAT, always_xy=True)
-    except pyproj.exceptions.ProjError as error:
+    except (pyproj.exceptions.ProjError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             "invalid CRS",
             where=where,
@@ -106,6 +122,21 @@ def _load(crs: str, where: str) -> Projection:
     if geographic:
         unit = unit * _DEGREE / np.deg2rad(1)
     return Projection(crs, geographic, float(unit or 1.0), transformer)
+
+
+def _refuse_files(crs: str, where: str) -> None:
+    """Refuse a text that would have PROJ open a path: texts of strangers name no files of ours."""
+    text = crs
+    if crs.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):  # which PROJ refuses
+            text = json.dumps(json.loads(crs), ensure_ascii=False)  # without escapes of slashes
+    named = [value for value in _ARGUMENT.findall(text) if not _FRACTION.fullmatch(value)]
+    named += [old or new for old, new in _FILE.findall(text)]
+    found = next((value for value in named if "/" in value or "\\" in value), None)
+    if found is not None:
+        raise InvalidInputError(
+            "CRS names a file", where=where, found=shown(found, 100), expected="no paths in it"
+        )
 
 
 def groups(crs: Any, count: int) -> Iterator[tuple[str, Rows]]:

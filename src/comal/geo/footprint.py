@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError
 from comal.geo.boxes import union_box, wrap, wrap_arcs
 from comal.geo.crs import Projection, groups, projection

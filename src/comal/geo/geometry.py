@@ -153,6 +153,9 @@ def _centroids(source: Projection, geometry: Any, *, check: bool) -> tuple[Float
     geometries = wkb.to_shapely(geometry)
     if source.is_geographic and check:
         geometries = unrolled(geometries)
+    # GEOS refuses all of them for the sake of one.
+    coordinates, row = shapely.get_coordinates(geometries, return_index=True)
+    geometries[row[~np.isfinite(coordinates).all(axis=1)]] = None
     middle = shapely.centroid(geometries)
     middle[shapely.is_empty(middle)] = None
     return source.to_lonlat(shapely.get_x(middle), shapely.get_y(middle))

@@ -40,6 +40,14 @@ _FILE_FAULTS: dict[type[BaseException], type[ComalError]] = {
     OSError: StorageError,
 }
 
+_JSON_FAULTS: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (ValueError, RecursionError), InvalidMetadataError
+)
+_PARQUET_FAULTS: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (pa.ArrowException, OSError, ValueError, TypeError, LookupError, NotImplementedError),
+    InvalidMetadataError,
+)
+
 _LIST_FAULTS: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
     (ValueError, TypeError, LookupError, pa.ArrowException), InvalidInputError
 )
@@ -134,20 +142,16 @@ def _from_file(path: Path, name: str | None) -> Regions:
         with path.open("rb") as file:
             head = file.read(4)
         if head == b"PAR1":
-            with translated(
-                {pa.ArrowException: InvalidMetadataError}, "broken Parquet", where=where
-            ):
-                return _from_table(pq.read_table(path), name, where)
+            with translated(_PARQUET_FAULTS, "broken Parquet", where=where):
+                table = pq.read_table(path)
+                table.validate(full=True)
+            return _from_table(table, name, where)
         text = path.read_bytes()
     if not text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise NotThisFormatError(
             "not a file of areas", where=where, expected="GeoJSON or GeoParquet"
         )
-    faults: dict[type[BaseException], type[ComalError]] = {
-        ValueError: InvalidMetadataError,
-        RecursionError: InvalidMetadataError,
-    }
-    with translated(faults, "broken GeoJSON", where=where):
+    with translated(_JSON_FAULTS, "broken GeoJSON", where=where):
         document = json.loads(text)
     return _from_geojson(document, name, where)
 
@@ -157,6 +161,8 @@ def _from_geojson(document: Any, name: str | None, where: str) -> Regions:
     if not isinstance(features, list) or not all(isinstance(f, dict) for f in features):
         raise InvalidMetadataError("GeoJSON without features", where=where)
     properties = [feature.get("properties") or {} for feature in features]
+    if not all(isinstance(one, dict) for one in properties):
+        raise InvalidMetadataError("GeoJSON with properties that are no object", where=where)
     key = _name_key({key for one in properties for key in one}, name, where)
     texts = [json.dumps(feature.get("geometry")) for feature in features]
     with translated(
@@ -164,7 +170,9 @@ def _from_geojson(document: Any, name: str | None, where: str) -> Regions:
     ):
         geometries = [None if t == "null" else shapely.from_geojson(t) for t in texts]
     names = [None if one.get(key) is None else str(one[key]) for one in properties]
-    return Regions(pa.array(names, pa.string()), np.array(geometries, object))
+    with translated(_JSON_FAULTS, "name holds half a character", where=where):
+        column = pa.array(names, pa.string())
+    return Regions(column, np.array(geometries, object))
 
 
 def _from_table(
@@ -180,7 +188,7 @@ def _from_table(
     with translated({pa.ArrowException: InvalidInputError}, "areas of another type", where=where):
         names = table.column(key).cast(pa.string()).combine_chunks()
     geometries = wkb.to_shapely(table.column(column), f"{where}, {column}")
-    crs = (metadata.get("columns") or {}).get(column, {}).get("crs")
+    crs = metadata.get("columns", {}).get(column, {}).get("crs")
     if crs is not None:
         source = projection(json.dumps(crs), where)
         if source.transformer is not None:
@@ -195,9 +203,14 @@ def _geo_metadata(table: pa.Table, where: str) -> dict[str, Any]:
     text = (table.schema.metadata or {}).get(b"geo")
     if text is None:
         return {}
-    with translated({ValueError: InvalidMetadataError}, "broken GeoParquet metadata", where=where):
-        metadata = json.loads(text)
-    return metadata if isinstance(metadata, dict) else {}
+    what = "broken GeoParquet metadata"
+    with translated(_JSON_FAULTS, what, where=where):
+        metadata: Any = json.loads(text)
+    columns = metadata.get("columns", {}) if isinstance(metadata, dict) else None
+    if not isinstance(columns, dict) or not all(isinstance(one, dict) for one in columns.values()):
+        raise InvalidMetadataError(what, where=where, expected="objects, by the specification")
+    found: dict[str, Any] = metadata
+    return found
 
 
 def _name_key(keys: set[str], name: str | None, where: str) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, InvalidMetadataError
+from comal import arrowcompute as pc
+from comal.errors import InvalidInputError, InvalidMetadataError, translated
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -144,23 +144,26 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
         some = rows[start : start + _BLOCK]
         encoded = np.array(array.take(pa.array(some)).to_pylist(), object)
         try:
-            yield some, shapely.from_wkb(encoded)
+            with np.errstate(invalid="ignore"):  # NaN among the coordinates is no reason to warn
+                geometries = shapely.from_wkb(encoded)
         except shapely.errors.ShapelyError as error:
             bad = np.flatnonzero(shapely.is_missing(shapely.from_wkb(encoded, "ignore")))
             raise InvalidMetadataError(
                 "not a WKB geometry", where=f"{where}, row {some[bad[0]]}", found=str(error)[:80]
             ) from error
+        yield some, geometries
 
 
 def _binary(array: Any) -> Any:
     """One contiguous large-binary array with 64-bit offsets."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.cast(pa.large_binary()).combine_chunks()
+    with translated({pa.ArrowException: InvalidMetadataError}, "not a column of WKB"):
         if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([])
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    return array.cast(pa.large_binary())
+            array = array.cast(pa.large_binary()).combine_chunks()
+            if isinstance(array, pa.ChunkedArray):
+                array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([])
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        return array.cast(pa.large_binary())
 
 
 def _valid(array: Any) -> npt.NDArray[np.bool_]:

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from comal.findings import LEVELS as LEVELS
     from comal.findings import Report as Report
     from comal.tortilla.checking.codes import CODES as CODES
-    from comal.tortilla.checking.run import LEVELS as LEVELS
     from comal.tortilla.checking.run import check as check
     from comal.tortilla.reading.frame import TortillaFrame as TortillaFrame
     from comal.tortilla.reading.loading import load as load
@@ -44,7 +44,7 @@ _HOMES = {
     "CODES": "checking.codes",
     "Created": "writing.creating",
     "Enrichment": "writing.enriching",
-    "LEVELS": "checking.run",
+    "LEVELS": "comal.findings",
     "RAI": "writing.samples",
     "Report": "comal.findings",
     "STAC": "writing.samples",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from comal import tortilla
-from comal.errors import InvalidMetadataError
+from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.tortilla import spec
 from tests.tortilla import build
 from tests.tortilla.build import Item, column
@@ -193,6 +193,12 @@ def test_only_wanted_columns_are_decoded(tmp_path: Path) -> None:
     frame = tortilla.open(path, columns=["b", "rai:elevation"])
     assert {"b", "rai:elevation"} <= set(frame.columns)
     assert "a" not in frame.columns
+    flat = frame.flatten(["rai:ele"])
+    assert ("rai:elevation" in flat.columns, "b" in flat.columns) == (True, False)
+    stored = tortilla.open(path, columns=["rai:elevation"], typed=False)
+    assert ("rai:ele" in stored.columns, "b" in stored.columns) == (True, False)
+    with pytest.raises(InvalidInputError, match="no column 'c'"):
+        tortilla.open(path, columns=["b", "c"])
 
 
 @pytest.mark.parametrize(

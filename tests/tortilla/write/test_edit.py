@@ -436,3 +436,31 @@ def test_readers_see_the_old_or_the_new_rows(tmp_path: Path) -> None:
     thread.join()
     assert errors == []
     assert seen <= set(range(4, 25))
+
+
+def test_columns_of_published_writers_have_two_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.tortilla"
+    create([Sample("a", path=b"x", rai_data={"elevation": 3})], path, peer_names=True)
+    set_columns(path, {"rai:elevation": [4]}, replace=True)
+    assert read(path).column("rai:ele") == [4]
+    with pytest.raises(InvalidInputError, match="nothing") as caught:
+        drop_columns(path, ["nothing"])
+    assert "rai:ele" in str(caught.value.expected)
+    drop_columns(path, ["rai:elevation"])
+    assert not {"rai:ele", "rai:elevation"} & set(read(path).table.column_names)
+
+
+def test_columns_of_nested_items(tmp_path: Path) -> None:
+    """The way that `set_columns` names: out, changed, and in again."""
+    path, inner, new = (tmp_path / f"{name}.tortilla" for name in ("a", "inner", "new"))
+    nested = [Sample("x", path=b"1", n=1), Sample("y", path=b"2", n=2)]
+    create([Sample("roi", path=nested)], path)
+    set_columns(path, {"n": [0]})
+    frame = tortilla.open(path)
+    assert frame.read("roi")["n"].to_pylist() == [1, 2]
+    tortilla.compile(frame.read("roi"), inner)
+    set_columns(inner, {"n": [3, 4]}, replace=True)
+    create([Sample("roi", path=inner)], new)
+    changed = tortilla.open(new)
+    assert changed.read("roi")["n"].to_pylist() == [3, 4]
+    assert changed.flatten().read_bytes() == [b"1", b"2"]

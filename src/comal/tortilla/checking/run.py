@@ -15,7 +15,7 @@ from comal.errors import (
     StorageError,
     shown,
 )
-from comal.findings import OF_CONTENT, Findings, Report
+from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress, silent
@@ -30,9 +30,6 @@ from comal.tortilla.reading.items import with_format
 from comal.tortilla.reading.loading import Location, open_one, sources_of
 from comal.tortilla.reading.sets import Member, last_name, part_name, set_problems
 from comal.tortilla.wire import DEFAULT_TAIL, TACO_MAGIC, Opened, children_plan
-
-LEVELS = ("structure", "sample", "full")
-"""How thorough a check can be; see `check`."""
 
 _ONE_OF = 20
 _AT_ONCE = 256
@@ -80,8 +77,7 @@ def check(
     InvalidInputError
         An unknown level.
     """
-    if level not in LEVELS:
-        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    check_level(level)
     sources = sources_of(href, config)
     findings = Findings(CODES, of_limits={"tortilla_depth": "tortilla-depth"})
     files = [_File(source, _label(source, sources)) for source in sources]

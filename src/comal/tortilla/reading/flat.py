@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.table.columns import (
     numbers_column,
     numbers_of,
     one_array,
-    rows_where,
+    rows_equal,
     texts_column,
+    values_at,
 )
 from comal.tortilla import spec
 from comal.tortilla.reading.home import Address, Home, Nested
@@ -60,7 +61,7 @@ async def descend_async(descent: Descent[T], home: Home) -> T:
 
 def nested_rows(table: Any) -> Ints:
     """Numbers of the rows that are files of this format themselves."""
-    return rows_where(pc.equal(table[spec.FILE_FORMAT], texts_column([spec.TORTILLA])[0]))
+    return np.flatnonzero(rows_equal(table[spec.FILE_FORMAT], spec.TORTILLA))
 
 
 def parts_of(table: Any) -> Ints:
@@ -72,10 +73,10 @@ def parts_of(table: Any) -> Ints:
 
 def addresses_of(table: Any, rows: Ints) -> list[Address]:
     """Where the bytes of some rows lie."""
-    names = [name for name in (spec.PART, spec.OFFSET, spec.LENGTH) if name in table.column_names]
-    chosen = table.select(names).take(numbers_column(rows))
-    spans = (chosen[name].to_pylist() for name in (spec.OFFSET, spec.LENGTH))
-    return list(map(Address, parts_of(chosen).tolist(), *spans))
+    spans = (values_at(table[name], rows) for name in (spec.OFFSET, spec.LENGTH))
+    has_parts = spec.PART in table.column_names
+    parts = values_at(table[spec.PART], rows) if has_parts else [0] * len(rows)
+    return list(map(Address, parts, *spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,9 @@ def flattening(
 def _chosen(table: Any, columns: Sequence[str] | None) -> Any:
     if columns is None:
         return table
-    wanted = {*columns, *spec.NAVIGATION}
-    return table.select([name for name in table.column_names if name in wanted])
+    wanted = {spec.ALIASES.get(name, name) for name in (*columns, *spec.NAVIGATION)}
+    names = table.column_names
+    return table.select([name for name in names if spec.ALIASES.get(name, name) in wanted])
 
 
 def _leaf_rows(level: _Level) -> Ints:

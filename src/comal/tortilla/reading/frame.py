@@ -9,14 +9,14 @@ from typing import Any, Self, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.frames import html
 from comal.frames.named import NamedRows
 from comal.plan import Piece
 from comal.storage import RangeFile, vsi
-from comal.table.columns import numbers_column, texts_column
+from comal.table.columns import numbers_column, texts_column, values_at
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import (
     Below,
@@ -130,6 +130,60 @@ class TortillaFrame(NamedRows):
             if name in self._table.column_names:
                 return self._table.column(name)
         return self.read(key)
+
+    # -- rows that are wanted ----------------------------------------------------------------------
+
+    def filter_bbox(
+        self, minx: float, miny: float, maxx: float, maxy: float, geometry_col: str = "auto"
+    ) -> Self:
+        """The rows that have a point in common with a box, edges included.
+
+        Parameters
+        ----------
+        minx, miny, maxx, maxy
+            West, south, east, north in degrees; west > east is a box across the antimeridian.
+        geometry_col
+            Column of points as text, ``POINT (lon lat)``, or of WKB, in degrees. ``"auto"`` takes
+            the outline that ``stac:crs``, ``stac:geotransform`` and ``stac:raster_shape`` give, and
+            ``stac:centroid`` of rows without one. A row without either lies nowhere.
+
+        Raises
+        ------
+        InvalidInputError
+            No box, or columns that say nothing of where items are.
+        InvalidMetadataError
+            A CRS that PROJ does not know, or a place that is broken.
+
+        Notes
+        -----
+        It tells of the rows of this frame by their own columns: `flatten` comes first where those
+        of nested items say where they are.
+        """
+        from comal.tortilla.reading.filtering import box_mask  # noqa: PLC0415 - most open and read
+
+        return self.filter(box_mask(self._table, (minx, miny, maxx, maxy), geometry_col))
+
+    def filter_datetime(self, datetime_range: Any, time_col: str = "auto") -> Self:
+        """The rows whose time lies in a range, both ends included.
+
+        Parameters
+        ----------
+        datetime_range
+            ``"2023-01-01/2023-12-31"``, one instant, or a pair of texts, datetimes, dates or
+            integers of microseconds. ``..`` leaves an end open, a date alone is the whole day,
+            times without a zone are UTC.
+        time_col
+            Column of seconds since 1970, as the specification has times, or of timestamps;
+            ``"auto"`` takes ``stac:time_start``. Null lies in no range.
+
+        Raises
+        ------
+        InvalidInputError
+            No range, or no column of times.
+        """
+        from comal.tortilla.reading.filtering import time_mask  # noqa: PLC0415 - as above
+
+        return self.filter(time_mask(self._table, datetime_range, time_col))
 
     # -- navigation --------------------------------------------------------------------------------
 
@@ -306,7 +360,7 @@ class TortillaFrame(NamedRows):
 
     def _leaves_at(self, rows: Any) -> list[Leaf]:
         chosen = np.asarray(rows, np.int64)
-        formats = self._table[spec.FILE_FORMAT].take(numbers_column(chosen)).to_pylist()
+        formats = values_at(self._table[spec.FILE_FORMAT], chosen)
         addresses = addresses_of(self._table, chosen)
         return [
             Leaf(one.part, one.offset, one.size, kind)

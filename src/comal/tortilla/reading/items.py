@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidMetadataError
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec

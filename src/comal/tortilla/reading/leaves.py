@@ -1,10 +1,11 @@
 """The bytes of items: exact ranges, neighbours together.
 
 The specification advises one request with many ranges ("Why am I not getting expected performance
-in online mode"). Its example is malformed, and servers that follow RFC 9110 answer it with the
-whole object; several object stores document no multipart answers at all. So ranges that lie close
-together are merged and the rest go out side by side as single ranges, which every server knows and
-which take the same one round trip.
+in online mode"). Its example is malformed, servers that follow RFC 9110 answer it with the whole
+object, and object stores know single ranges only. So ranges that lie close together are merged, and
+the rest go out side by side as single ranges, which every server knows and which take the same one
+round trip. Where there are more than go out at once, the storage asks for many in one request, as
+RFC 9110 writes it, of servers that have shown that they answer so (`comal.storage.multirange`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
     allow_partial
         Open what there is of a set, with a warning, where a part is missing or broken.
     columns
-        Optional columns to decode; None for all.
+        Optional columns to decode; None for all. One that no file has is an error.
     typed
         Give columns of the specification its names and types: times are int64 seconds,
         ``rai:ele`` is ``rai:elevation``. False leaves optional columns as they are stored.
@@ -100,6 +100,8 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
         Nothing is there, or it cannot be read.
     NotThisFormatError
         Something else is there.
+    InvalidInputError
+        A name in `columns` that no file has, or a file that is named twice.
     InvalidMetadataError
         The content is broken, or a set of several files is not whole.
     LimitExceededError
@@ -294,7 +296,21 @@ def _frame(
         parts.append(Part.of(source, opened, aliased(stored) if typed else ()))
         tables.append(table)
         limits.check("table_rows", sum(one.num_rows for one in tables), source.href)
-    return TortillaFrame(joined(tables, parts[0].source.href), Home(parts, limits, typed=typed))
+    table = joined(tables, parts[0].source.href)
+    _refuse_unknown(columns, table.column_names, parts[0].source.href)
+    return TortillaFrame(table, Home(parts, limits, typed=typed))
+
+
+def _refuse_unknown(columns: Sequence[str] | None, names: Sequence[str], where: str) -> None:
+    """Refuse names that no file has; aliases are one name."""
+    known = {spec.ALIASES.get(name, name) for name in names}
+    for name in columns or ():
+        if spec.ALIASES.get(name, name) not in known and not name.startswith(spec.INTERNAL):
+            raise InvalidInputError(
+                f"no column {shown(name)}",
+                where=where,
+                hint="leave columns= out and look at frame.columns",
+            )
 
 
 def _sound(results: Sequence[Result], *, allow_partial: bool) -> list[tuple[Source, Opened]]:

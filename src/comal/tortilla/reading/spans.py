@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidMetadataError
-from comal.table.columns import numbers_of, one_array, rows_where
+from comal.table.columns import numbers_of, one_array, valid_of
 from comal.tortilla.wire import Header
 
 Ints = npt.NDArray[np.int64]
@@ -33,12 +33,14 @@ def integers(column: Any, name: str, where: str) -> Ints:
             f"{name} is no integer", where=where, found=str(kind), expected="int64"
         )
     if column.null_count:
-        row = int(rows_where(column.is_null())[0])
+        row = int(np.argmin(valid_of(column)))
         raise InvalidMetadataError(f"{name} is null", where=f"{where}, row {row}")
     if pa.types.is_uint64(kind):
         # A value that would wrap is as far outside of the file as one can be.
         column = pc.min_element_wise(column, pa.scalar(_TOO_LARGE, pa.uint64()))
-    return numbers_of(one_array(pc.cast(column, pa.int64())))
+    if not pa.types.is_int64(column.type):
+        column = pc.cast(column, pa.int64())
+    return numbers_of(one_array(column))
 
 
 def outside(offsets: Ints, lengths: Ints, header: Header, size: int) -> Mask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -34,6 +33,8 @@ def _result(job: Callable[[], T]) -> T | ComalError:
 
 async def together_async(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T | ComalError]:
     """As `together`, without threads."""
+    import asyncio  # noqa: PLC0415 - 2 MB, which are loaded already where this is called
+
     slots = asyncio.Semaphore(_THREADS)
 
     async def one(job: Callable[[], Awaitable[T]]) -> T | ComalError:

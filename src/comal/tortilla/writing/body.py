@@ -39,7 +39,7 @@ class Telling:
         self.progress(self.done, None, "samples")
 
 
-def write_items(out: Appender, items: Prepared, telling: Telling) -> Ints:
+def write_items(out: Appender, items: Prepared, telling: Telling, *, aliases: bool = False) -> Ints:
     """Append all items.
 
     Parameters
@@ -50,49 +50,58 @@ def write_items(out: Appender, items: Prepared, telling: Telling) -> Ints:
         What to write; formats are known.
     telling
         Told what was written and what looked odd.
+    aliases
+        Nested footers have the names of published writers, as the outermost one is to have them.
 
     Returns
     -------
     Lengths of the items in bytes; each begins where the one before it ends.
     """
-    return _write(out, items, 0, len(items), telling, depth=0)
+    return _Writing(out, telling, aliases).write(items, 0, len(items), depth=0)
 
 
-def _write(
-    out: Appender, items: Prepared, start: int, stop: int, telling: Telling, *, depth: int
-) -> Ints:
-    lengths = np.empty(stop - start, np.int64)
-    row = start
-    # Runs of plain items, each up to a nested one or the end.
-    for edge in [*items.nested(start, stop).tolist(), stop]:
-        while row < edge:
-            last = min(row + _STEP, edge)
-            copied = items.payloads.copy(row, last, out)
-            telling.oddities.look(copied, items.table, row)
-            lengths[row - start : last - start] = copied.sizes
-            if depth == 0:
-                telling.wrote(last - row)
-            row = last
-        if edge < stop:
-            lengths[edge - start] = _write_nested(out, items, edge, telling, depth)
-            row = edge + 1
-            if depth == 0:
-                telling.wrote(1)
-    return lengths
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """One call of `write_items`."""
 
+    out: Appender
+    telling: Telling
+    aliases: bool
 
-def _write_nested(out: Appender, items: Prepared, row: int, telling: Telling, depth: int) -> int:
-    assert items.below is not None
-    assert items.starts is not None
-    assert items.stops is not None
-    begin = out.position
-    start, stop = int(items.starts[row]), int(items.stops[row])
-    out.write(bytes(wire.HEADER_SIZE))
-    lengths = _write(out, items.below, start, stop, telling, depth=depth + 1)
-    offsets = wire.HEADER_SIZE + np.cumsum(lengths) - lengths
-    table = spanned(items.below.table.slice(start, stop - start), offsets, lengths)
-    footer = nested_footer(fitted(table, unified([table.schema], "nested samples")))
-    span = ByteRange(out.position - begin, len(footer))
-    out.write(footer)
-    out.patch(begin, wire.pack_header(wire.Header(span)))
-    return out.position - begin
+    def write(self, items: Prepared, start: int, stop: int, *, depth: int) -> Ints:
+        """Append the items of some rows; their lengths."""
+        lengths = np.empty(stop - start, np.int64)
+        row = start
+        # Runs of plain items, each up to a nested one or the end.
+        for edge in [*items.nested(start, stop).tolist(), stop]:
+            while row < edge:
+                last = min(row + _STEP, edge)
+                copied = items.payloads.copy(row, last, self.out)
+                self.telling.oddities.look(copied, items.table, row)
+                lengths[row - start : last - start] = copied.sizes
+                if depth == 0:
+                    self.telling.wrote(last - row)
+                row = last
+            if edge < stop:
+                lengths[edge - start] = self._write_nested(items, edge, depth)
+                row = edge + 1
+                if depth == 0:
+                    self.telling.wrote(1)
+        return lengths
+
+    def _write_nested(self, items: Prepared, row: int, depth: int) -> int:
+        assert items.below is not None
+        assert items.starts is not None
+        assert items.stops is not None
+        out, begin = self.out, self.out.position
+        start, stop = int(items.starts[row]), int(items.stops[row])
+        out.write(bytes(wire.HEADER_SIZE))
+        lengths = self.write(items.below, start, stop, depth=depth + 1)
+        offsets = wire.HEADER_SIZE + np.cumsum(lengths) - lengths
+        table = spanned(items.below.table.slice(start, stop - start), offsets, lengths)
+        table = fitted(table, unified([table.schema], "nested samples"))
+        footer = nested_footer(table, aliases=self.aliases)
+        span = ByteRange(out.position - begin, len(footer))
+        out.write(footer)
+        out.patch(begin, wire.pack_header(wire.Header(span)))
+        return out.position - begin

@@ -8,14 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.table import plain_table
-from comal.table.columns import one_array, rows_where, texts_column, values_column
+from comal.table.columns import (
+    Mask,
+    flags_of,
+    one_array,
+    rows_equal,
+    texts_column,
+    valid_of,
+    values_column,
+)
 from comal.tortilla import spec
 from comal.tortilla.writing.seconds import check_times, seconds
 
@@ -144,17 +153,19 @@ def check_values(table: Any, where: str) -> None:
     """Refuse splits, shapes, geotransforms and times that the specification does not allow."""
     present = set(table.column_names)
     if spec.DATA_SPLIT in present:
-        known = pc.is_in(table[spec.DATA_SPLIT], value_set=texts_column([*spec.SPLITS, None]))
-        _refuse(table, spec.DATA_SPLIT, pc.invert(known), ", ".join(spec.SPLITS), where)
+        wrong = valid_of(table[spec.DATA_SPLIT])
+        for split in spec.SPLITS:
+            wrong &= ~rows_equal(table[spec.DATA_SPLIT], split)
+        _refuse(table, spec.DATA_SPLIT, wrong, ", ".join(spec.SPLITS), where)
     for name, length in _LENGTHS.items():
         if name in present:
-            wrong = pc.not_equal(pc.list_value_length(table[name]), length)
+            wrong = flags_of(pc.not_equal(pc.list_value_length(table[name]), length))
             _refuse(table, name, wrong, f"{length} numbers", where)
     check_times(table, where)
 
 
-def _refuse(table: Any, name: str, wrong: Any, expected: str, where: str) -> None:
-    rows = rows_where(wrong)
+def _refuse(table: Any, name: str, wrong: Mask, expected: str, where: str) -> None:
+    rows = np.flatnonzero(wrong)
     if not len(rows):
         return
     row = int(rows[0])

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
@@ -61,7 +61,8 @@ def compile(  # noqa: A001 - the name that users of published readers know
     rows, ids
         The rows to take, in this order: positions or a mask, or ids. All when both are None.
     chunk_size, chunk_rows, chunk_by, first_part, peer_names, overwrite, allow_ids, progress
-        As for `create`. Ids that are merely not portable are kept in any case.
+        As for `create`. Ids that are merely not portable are kept in any case. A nested file is
+        an item like any other: its bytes, and so the names of its columns, stay as they are.
     limits, config
         As for `comal.tortilla.open`.
     **parquet
@@ -208,7 +209,7 @@ def common_collection(frame: TortillaFrame) -> bytes | None:
 
 def _chosen(items: Prepared, rows: Any, ids: Sequence[str] | None) -> Ints | None:
     if rows is not None and ids is not None:
-        raise InvalidInputError("both rows and ids are given")
+        raise InvalidInputError("both rows and ids are given", expected="one of them")
     if ids is not None:
         return rows_of_ids(items.table[spec.ID], ids)
     return None if rows is None else rows_of(rows, len(items))
@@ -241,11 +242,12 @@ def rows_of_ids(column: Any, ids: Sequence[str]) -> Ints:
     if found.null_count:
         missing = wanted.filter(found.is_null())[0].as_py()
         raise NotInContainerError(f"no row has the id {shown(missing)}")
-    twice = pc.is_in(flat, value_set=wanted).to_numpy(zero_copy_only=False).sum() > len(
-        pc.unique(wanted)
-    )
-    if twice:
+    counts = pc.value_counts(flat.filter(pc.is_in(flat, value_set=wanted)))
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    if len(twice):
         raise InvalidInputError(
-            "an id stands twice", hint="name the rows by their positions", found=shown(ids[0])
+            "an id stands twice",
+            found=shown(twice[0].as_py()),
+            hint="name the rows by their positions",
         )
     return np.asarray(found.to_numpy(), np.int64)

@@ -118,7 +118,8 @@ def create(
     rai
         Compute the ``rai:*`` columns from rasters and areas, for the items of one level.
     peer_names
-        Write ``rai:ele`` in the place of ``rai:elevation``, as published files have it.
+        Write ``rai:ele`` in the place of ``rai:elevation``, as published files have it, at every
+        level.
     id, path, base
         Of tables: the columns of ids and of payloads (paths as text, or bytes), and the folder of
         relative paths, the working folder when None. Columns ``file_format`` and ``data_split``
@@ -264,7 +265,7 @@ def write_set(
             for number, rows in router.route(items):
                 part = parts.part(number)
                 chosen = items.take(rows)
-                part.add(chosen.table, write_items(part.out, chosen, telling))
+                part.add(chosen.table, write_items(part.out, chosen, telling, aliases=how.aliases))
         if not ids:
             raise InvalidInputError("no samples", expected="at least one")
         if len(ids) > 1:

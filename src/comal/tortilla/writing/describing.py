@@ -11,11 +11,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import footprint
-from comal.table.columns import flags_of, numbers_column, one_array, texts_column
+from comal.table.columns import (
+    flags_of,
+    numbers_column,
+    one_array,
+    rows_equal,
+    texts_column,
+    valid_of,
+)
 from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
 from comal.tortilla.writing.columns import with_column
@@ -40,8 +47,10 @@ def with_formats(level: Prepared) -> Prepared:
         known = one_array(level.table[spec.FILE_FORMAT])
     else:
         known = pa.nulls(len(level), pa.string())
-    missing = ~flags_of(known.is_valid())
-    wrong = nested & flags_of(pc.not_equal(known, texts_column([spec.TORTILLA])[0]))
+    missing = ~valid_of(known)
+    wrong = nested & ~missing
+    if wrong.any():
+        wrong &= ~rows_equal(known, spec.TORTILLA)
     for row in np.flatnonzero(wrong)[:1].tolist():
         raise InvalidInputError(
             f"an item that holds others cannot be a {shown(known[row].as_py())}",
@@ -102,12 +111,11 @@ class Oddities:
         if copied.empty.any():
             self._note("hold nothing but zeros", copied.empty, table, start)
         formats = table[spec.FILE_FORMAT].slice(start, len(copied.sizes))
-        for name in pc.unique(formats).to_pylist():
-            if name not in spec.SIGNATURES:
-                continue
-            wrong = ~begins(copied.heads, name) & (copied.sizes > 0)
+        for name in spec.SIGNATURES:
+            wrong = rows_equal(formats, name) & (copied.sizes > 0)
             if wrong.any():
-                wrong &= flags_of(pc.equal(formats, texts_column([name])[0]))
+                wrong &= ~begins(copied.heads, name)
+            if wrong.any():
                 self._note(f"do not begin as {name} does", wrong, table, start)
 
     def _note(self, what: str, wrong: Any, table: Any, start: int) -> None:
@@ -161,7 +169,7 @@ def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | 
     found = headers([source for source in sources if source is not None], executor)
     shapes = found["shape"].combine_chunks()
     sides = footprint.size_of(shapes).astype(np.int64)
-    placed = flags_of(pc.and_(found["crs"].is_valid(), found["geotransform"].is_valid()))
+    placed = valid_of(found["crs"]) & valid_of(found["geotransform"])
     values = {
         spec.CRS: found["crs"],
         spec.GEOTRANSFORM: found["geotransform"],

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
@@ -85,7 +85,7 @@ def append(
         for items in batches_of(samples, names):
             new = described(items, stac=stac, rai=rai)
             _refuse_known(tables, new.table[spec.ID], edit.path)
-            lengths = write_items(edit.out, new, telling)
+            lengths = write_items(edit.out, new, telling, aliases=_has_aliases(edit.table))
             offsets = edit.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
             tables.append(spanned(_named_like(new.table, edit.table), offsets, lengths))
         if len(tables) == 1:
@@ -98,14 +98,20 @@ def append(
 
 
 def set_columns(path: Location, columns: Any, *, replace: bool = False) -> None:
-    """Add or replace columns of a file.
+    """Add or replace columns of a file: those of its own rows, not of what is nested in them.
+
+    A nested file is an item, whose bytes no change of the footer touches. To give it other columns
+    write it as a file of its own (`compile` of the frame that `TortillaFrame.read` gives), change
+    that, and pass it to `create` as the path of a sample.
 
     Parameters
     ----------
     path
         As for `append`.
     columns
-        A mapping of names to values, or a table: a value per row, in the order of the rows. Where
+        A mapping of names to values, or a table: a value per row, in the order of the rows. A
+        column that the file has under the name of a published writer (``rai:ele``) is found by
+        the specification's too, and keeps its own. Where
         there is a column of ids (``tortilla:id`` or ``id``), rows are found by it, and rows that
         are not named keep their value, or get null.
     replace
@@ -153,11 +159,18 @@ def drop_columns(path: Location, columns: Sequence[str]) -> None:
         A column that is not there, or is required.
     """
     with editing(path) as edit:
-        for name in columns:
+        stored = [_stored_name(name, edit.table) for name in columns]
+        for name in stored:
             if name in spec.REQUIRED or name not in edit.table.column_names:
                 what = "is required" if name in spec.REQUIRED else "is not there"
-                raise InvalidInputError(f"column {shown(name)} {what}", where=edit.path.name)
-        edit.commit(edit.table.drop_columns(list(columns)))
+                raise InvalidInputError(
+                    f"column {shown(name)} {what}",
+                    where=shown(edit.path.name),
+                    expected=", ".join(
+                        shown(one) for one in edit.table.column_names if one not in spec.REQUIRED
+                    ),
+                )
+        edit.commit(edit.table.drop_columns(stored))
 
 
 def rename(path: Location, ids: Mapping[str, str]) -> None:
@@ -237,6 +250,11 @@ def _stored_name(name: str, table: Any) -> str:
         if name == specified and alias in table.column_names:
             return alias
     return name
+
+
+def _has_aliases(table: Any) -> bool:
+    """Whether the file has names of published writers."""
+    return not set(spec.ALIASES).isdisjoint(table.column_names)
 
 
 def _named_like(new: Any, old: Any) -> Any:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, StorageError, shown, translated
-from comal.geo import samples, wkb
+from comal.geo import samples, wkb, wkt
 from comal.geo.regions import Regions, load_regions
 from comal.limits import MIB
 from comal.tortilla import spec
@@ -34,7 +34,6 @@ ADMIN = (0, 1, 2)
 # Rounding of a mean of float32 pixels may pass an end of the range.
 _SLACK = 1e-6
 _METRES_PER_DEGREE = 111_320.0
-_POINT = r"^\s*POINT\s*\(\s*(?P<x>[-+0-9.eE]+)\s+(?P<y>[-+0-9.eE]+)\s*\)\s*$"
 
 
 @dataclass(frozen=True)
@@ -186,12 +185,7 @@ def _column(name: str, values: Floats) -> Any:
 
 def _points(column: Any) -> Any:
     """WKB points from WKT; null where there is none or it is no point."""
-    parts = pc.extract_regex(column, _POINT)
-    x, y = (
-        np.asarray(pc.cast(pc.struct_field(parts, name), pa.float64()).to_numpy(), np.float64)
-        for name in ("x", "y")
-    )
-    return wkb.point(x, y)
+    return wkb.point(*wkt.points_xy(column))
 
 
 def _around(places: samples.Footprints, footprint: str | float) -> samples.Footprints:

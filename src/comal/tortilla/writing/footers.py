@@ -82,9 +82,11 @@ def write_footer(
     writer.close(key_values)
 
 
-def nested_footer(table: Any) -> bytes:
-    """The footer of a nested file, of a few rows most times."""
+def nested_footer(table: Any, *, aliases: bool = False) -> bytes:
+    """The footer of a nested file, of a few rows most times; `aliases` as for `written_names`."""
     sink = io.BytesIO()
+    if aliases:
+        table = table.rename_columns(written_names(table.schema, aliases=True).names)
     write_table(table, sink, settings(table.num_rows, {}))
     return sink.getvalue()
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from comal.limits import MIB
 from comal.storage.manyfiles import Part, file_sizes, opened, read_ahead, read_exactly
-from comal.table.columns import numbers_column, rows_where
+from comal.table.columns import numbers_column, valid_of
 from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.payloads import HEAD, Copied, Heads, Ints, all_zero, head_rows
 
@@ -44,11 +43,12 @@ class Files:
     def copy(self, start: int, stop: int, out: Appender) -> Copied:
         """Append the files, many small ones by one write."""
         paths = self.paths.slice(start, stop - start)
-        rows = rows_where(pc.is_valid(paths))
+        held = [path for path in paths.to_pylist() if path is not None]
+        rows = np.flatnonzero(valid_of(paths))
         sizes = np.zeros(len(paths), np.int64)
         heads = np.zeros((len(paths), HEAD), np.uint8)
         empty = np.zeros(len(paths), bool)
-        for piece in read_ahead(paths.drop_null().to_pylist(), np.zeros_like(rows), _looked):
+        for piece in read_ahead(held, np.zeros_like(rows), _looked):
             if isinstance(piece, Part):
                 row = rows[piece.row]
                 if not piece.start:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.limits import parse_size
 from comal.tortilla.writing.columns import SHORT

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.table.columns import numbers_column, one_array, texts_column
@@ -183,7 +183,11 @@ def from_tables(tables: Sequence[Any], names: Names) -> Prepared:
 
 def _parents(table: Any, above: Any, names: Names, where: str) -> Ints:
     if names.parent not in table.column_names:
-        raise InvalidInputError(f"{where} has no column {shown(names.parent)}")
+        raise InvalidInputError(
+            f"{where} has no column {shown(names.parent)}",
+            found=", ".join(map(shown, table.column_names[:20])),
+            hint="name it by parent=",
+        )
     column = table.column(names.parent)
     if not pa.types.is_integer(column.type):
         ids = above.column(names.id if names.id in above.column_names else spec.ID)
@@ -239,7 +243,11 @@ def arrow_table(data: Any, where: str) -> Any:
         return pa.Table.from_batches([data])
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
-    raise InvalidInputError(f"{where} is no table", found=type(data).__name__)
+    raise InvalidInputError(
+        f"{where} is no table",
+        found=type(data).__name__,
+        expected="an Arrow table, or a frame that has __arrow_c_stream__",
+    )
 
 
 def _payloads(table: Any, names: Names, where: str) -> Payloads:

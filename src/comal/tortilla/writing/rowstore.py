@@ -57,7 +57,7 @@ class RowStore:
         if not any(schema.equals(table.schema) for schema in self._schemas[-4:]):
             self._schemas.append(table.schema)
         self._held.append(table)
-        self._bytes += table.nbytes
+        self._bytes += table.get_total_buffer_size()  # `nbytes` takes memory to tell
         if self._bytes > _HELD and (self._file is not None or len(self._held) > 1):
             self._write_out()
 
