@@ -6,6 +6,7 @@ import gzip
 import sqlite3
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,39 @@ def prepare_sqlite(directory: str, name: str) -> dict[str, Any]:
     return {"seconds": 0.0}
 
 
-def tiles_sqlite(directory: str, name: str) -> dict[str, Any]:
+QUERY = "SELECT tile_data FROM tiles WHERE z=? AND x=? AND y=?"
+
+
+def tiles_sqlite(directory: str, name: str, *, together: bool = False) -> dict[str, Any]:
     wanted = _keys_of(cells_of(Path(directory) / f"{name}.parquet"))
-    query = "SELECT tile_data FROM tiles WHERE z=? AND x=? AND y=?"
     started = time.perf_counter()
     base = sqlite3.connect(f"file:{directory}/{name}.mbtiles?mode=ro", uri=True)
-    found = [base.execute(query, key).fetchone()[0][-END:] for key in wanted]
+    if together:
+        base.execute("BEGIN")
+    found = [base.execute(QUERY, key).fetchone()[0][-END:] for key in wanted]
     return {"seconds": (time.perf_counter() - started) / READS, "check": _checksum(found)}
+
+
+# All in one transaction, which takes the lock once: the fastest of SQLite's ways.
+together_sqlite = partial(tiles_sqlite, together=True)
+
+
+def mapped_sqlite(directory: str, name: str, *, together: bool = False) -> dict[str, Any]:
+    """With the file in memory: the second of two passes."""
+    wanted = _keys_of(cells_of(Path(directory) / f"{name}.parquet"))
+    base = sqlite3.connect(f"file:{directory}/{name}.mbtiles?mode=ro", uri=True)
+    base.execute(f"PRAGMA mmap_size={1 << 34}")
+    for _ in range(2):
+        started = time.perf_counter()
+        if together:
+            base.execute("BEGIN")
+        found = [base.execute(QUERY, key).fetchone()[0][-END:] for key in wanted]
+        base.rollback()
+        done = time.perf_counter()
+    return {"seconds": (done - started) / READS, "check": _checksum(found)}
+
+
+together_mapped_sqlite = partial(mapped_sqlite, together=True)
 
 
 def places(directory: str, name: str) -> Any:

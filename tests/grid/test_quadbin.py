@@ -266,3 +266,17 @@ def test_every_name_is_there() -> None:
     assert all(getattr(grid, name) is not None for name in dir(grid))
     with pytest.raises(AttributeError):
         _ = grid.nothing
+
+
+def test_limits_hold_to_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = quadbin.cells(5, 8, 9)
+    monkeypatch.setattr("comal.grid.quadbin._MOST", 81)
+    assert len(quadbin.k_ring(cell, 4)) == 81
+    assert quadbin.children([cell] * 20).size == 80
+    monkeypatch.setattr("comal.grid.quadbin._MOST", 79)
+    with pytest.raises(InvalidInputError, match="too large") as caught:
+        quadbin.k_ring(cell, 4)
+    assert caught.value.found == 4
+    with pytest.raises(InvalidInputError, match="too many") as caught:
+        quadbin.children([cell] * 20)
+    assert caught.value.found == 80

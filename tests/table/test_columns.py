@@ -16,10 +16,15 @@ from hypothesis.extra import numpy as hnp
 from comal.errors import LimitExceededError
 from comal.table.columns import (
     blobs_column,
+    flags_of,
     numbers_column,
     numbers_of,
+    rows_equal,
+    rows_where,
     spans_column,
     texts_column,
+    valid_of,
+    values_at,
 )
 
 NUMBERS = st.sampled_from(
@@ -54,6 +59,52 @@ def test_texts_and_blobs(texts: list[str | None]) -> None:
         assert found.equals(pa.array(texts, kind))
     blobs = [None if text is None else text.encode() for text in texts]
     assert blobs_column(blobs).equals(pa.array(blobs, pa.binary()))
+
+
+def _cut(data: st.DataObject, array: Any) -> Any:
+    """A part of an array, as it is or in chunks."""
+    start = data.draw(st.integers(0, len(array)))
+    part = array.slice(start, data.draw(st.integers(0, len(array))))
+    if data.draw(st.booleans()):
+        return part
+    middle = data.draw(st.integers(0, len(part)))
+    return pa.chunked_array([part.slice(0, middle), part.slice(middle)], array.type)
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(st.sampled_from([True, False, None]), max_size=40))
+def test_flags_and_rows_of_a_mask(data: st.DataObject, values: list[bool | None]) -> None:
+    mask = _cut(data, pa.array(values, pa.bool_()))
+    expected = [value is True for value in mask.to_pylist()]
+    assert flags_of(mask).tolist() == expected
+    assert rows_where(mask).tolist() == [row for row, value in enumerate(expected) if value]
+    assert rows_where(mask).dtype == np.int64
+
+
+KINDS = st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(st.none() | st.sampled_from(["", "a", "b", "ab", "\xe9"])), KINDS)
+def test_rows_of_a_text(data: st.DataObject, texts: list[str | None], kind: Any) -> None:
+    column = _cut(data, pa.array(texts, pa.string()).cast(kind))
+    for text in ("", "a", "ab", "\xe9", "c"):
+        assert rows_equal(column, text).tolist() == [one == text for one in column.to_pylist()]
+    assert valid_of(column).tolist() == [one is not None for one in column.to_pylist()]
+
+
+def test_null_columns_hold_nothing() -> None:
+    nothing = pa.nulls(3)
+    assert valid_of(nothing).tolist() == [False] * 3
+    assert rows_equal(nothing.cast(pa.string()), "").tolist() == [False] * 3
+    assert flags_of(pa.chunked_array([], pa.bool_())).tolist() == []
+
+
+@pytest.mark.parametrize("count", [0, 3, 200])
+def test_values_at(count: int) -> None:
+    column = pa.chunked_array([[f"v{n}" for n in range(150)], [None, "end"]])
+    rows = np.random.default_rng(0).integers(0, 152, count)
+    assert values_at(column, rows) == [column.to_pylist()[row] for row in rows]
 
 
 def test_numbers_of_a_part() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import MemorySource
 from tests.table.tables import opened, parquet, sample_table, source_of
+from tests.table.test_thrift import varint
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, ShortReadError
 from comal.limits import Limits
@@ -45,6 +46,18 @@ def test_footers_that_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(InvalidMetadataError, match=message) as caught:
         run(footer_plan(span), source.fetch)
     assert f"bytes {span.offset}+{span.size}" in str(caught.value.where)
+
+
+def test_no_number_of_a_footer_is_too_large_for_a_column() -> None:
+    data = parquet(sample_table(2))
+    size = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - size : -8]
+    # FileMetaData: 1 version, 2 schema; of its first column: 1 type, 3 repetition (parquet.thrift).
+    place = footer.index(b"\x15\x0c\x25\x02")
+    for number in (2**70 - 1, 2**64 - 1, 2**32 - 2):
+        lying = footer[: place + 3] + varint(number) + footer[place + 4 :]
+        found = attempt(data[: -8 - size] + lying + len(lying).to_bytes(4, "little") + b"PAR1")
+        assert isinstance(found, InvalidMetadataError)
 
 
 def test_a_footer_over_the_limit() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -205,6 +207,23 @@ def test_an_index_outside_of_the_file(tmp_path: Path) -> None:
     footer.layout.offset_index[0, 1] = (2**62, 2**62)
     with pytest.raises(InvalidMetadataError, match="outside"):
         run(page_index_plan(footer, [1]), source.fetch)
+
+
+def test_indexes_that_share_their_bytes_take_no_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [b"v" * 500] * 1_000, 1, ids=range(1_000))
+    source, footer = opened(path)
+    size = footer.span.size
+    spans = np.full_like(footer.layout.offset_index, 4)
+    spans[..., 1] = size - 4
+    assert spans[..., 1].sum() > 1_000_000_000
+    lying = replace(footer, layout=replace(footer.layout, offset_index=spans))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidMetadataError, match="overlap"):
+            run(page_index_plan(lying, [0, 1], 0), source.fetch)
+        assert tracemalloc.get_traced_memory()[1] < 4 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_rows_of_the_index_and_of_the_group_differ(tmp_path: Path) -> None:

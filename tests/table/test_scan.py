@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -81,6 +82,41 @@ def test_a_scan_in_many_reads_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -
     assert copy.to_table(columns=["id"]).equals(TABLE.select(["id"]))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 999), max_size=4),
+    st.lists(st.integers(0, 999), max_size=4),
+    st.integers(1, 400),
+    st.sampled_from(range(len(CONDITIONS))),
+)
+def test_columns_in_chunks_of_their_own(
+    one: list[int], two: list[int], most: int, number: int
+) -> None:
+    """Batches are cut at every chunk of every column, and matches are told for all at once."""
+
+    def cut(column: Any, places: list[int]) -> Any:
+        ends = [0, *sorted(places), len(column)]
+        parts = [column.slice(a, b - a) for a, b in itertools.pairwise(ends)]
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], column.type)
+
+    chunked = pa.table(
+        [cut(column, two if n % 2 else one) for n, column in enumerate(TABLE.columns)],
+        schema=TABLE.schema,
+    )
+    table, _ = opened(GROUPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "_BATCH", most)
+        scanned = table.dataset(whole=chunked.select).scanner(filter=CONDITIONS[number])
+        batches = list(scanned.to_reader())
+        with duckdb.connect() as connection:
+            connection.register("data", table.dataset(whole=chunked.select))
+            some = connection.sql("SELECT id FROM data WHERE number % 3 = 1").fetchall()
+    assert some == [(f"s{row}",) for row in range(1, 1000, 3)]
+    expected = ds.InMemoryDataset(TABLE).to_table(filter=CONDITIONS[number])
+    assert pa.Table.from_batches(batches, TABLE.schema).equals(expected)
+    assert max((batch.num_rows for batch in batches), default=0) <= most
+
+
 def test_rows_that_the_filter_drops_do_not_count_as_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,3 +134,11 @@ def test_rows_that_the_filter_drops_do_not_count_as_kept(
     monkeypatch.setattr(scan, "_PASSED", 1)
     with pytest.raises(LimitExceededError, match="reads more"):
         table.dataset().to_table(filter=pc.bit_wise_and(ds.field("n"), 1023) == 5)
+
+
+def test_a_scan_without_rows_of_its_own_cannot_be_made() -> None:
+    class Half(scan.Batches):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half(TABLE.schema, [])  # type: ignore[abstract]

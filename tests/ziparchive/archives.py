@@ -79,3 +79,17 @@ def end_record(*, count: int, size: int, offset: int, comment: bytes = b"", disk
         struct.pack("<4sHHHHIIH", b"PK\5\6", disk, disk, count, count, size, offset, len(comment))
         + comment
     )
+
+
+def with_zip64_end(data: bytes, *, disk: int = 0, first_disk: int = 0, here: int = 0) -> bytes:
+    """The same archive, without a comment, with a ZIP64 end record (APPNOTE 4.3.14, 4.3.15).
+
+    `here` is added to the number of entries on this disk.
+    """
+    body, end = data[:-22], data[-22:]
+    count, size, start = struct.unpack("<HII", end[10:20])
+    record = struct.pack(
+        "<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, disk, first_disk, count + here, count, size, start
+    )
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(body), 1)
+    return body + record + locator + end[:8] + b"\xff" * 12 + end[20:]

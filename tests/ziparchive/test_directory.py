@@ -14,7 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import MemorySource
-from tests.ziparchive.archives import CASES, Entry, archive, contents, end_record, opened
+from tests.ziparchive.archives import (
+    CASES,
+    Entry,
+    archive,
+    contents,
+    end_record,
+    opened,
+    with_zip64_end,
+)
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, NotThisFormatError
 from comal.limits import Limits
@@ -153,6 +161,15 @@ BROKEN: dict[str, tuple[bytes, type[ComalError]]] = {
     "offset beyond the file": (with_end(offset=0xFFFFFFFE), InvalidMetadataError),
     "offset largest": (with_end(offset=0xFFFFFFFF), InvalidMetadataError),
     "several volumes": (with_end(disk=1), InvalidMetadataError),
+    "another volume": (changed(END + 4, b"\1\0"), InvalidMetadataError),
+    "directory on another volume": (changed(END + 6, b"\1\0"), InvalidMetadataError),
+    "entries on another volume": (changed(END + 8, b"\1\0"), InvalidMetadataError),
+    "ZIP64: another volume": (with_zip64_end(TWO, disk=1), InvalidMetadataError),
+    "ZIP64: directory on another volume": (
+        with_zip64_end(TWO, first_disk=1),
+        InvalidMetadataError,
+    ),
+    "ZIP64: entries on another volume": (with_zip64_end(TWO, here=-1), InvalidMetadataError),
     "signature of the first": (changed(START, b"PK\1\3"), InvalidMetadataError),
     "signature of the second": (changed(START + 51, b"XX"), InvalidMetadataError),
     "name too long": (changed(START + 28, b"\xff\xff"), InvalidMetadataError),
@@ -169,6 +186,19 @@ BROKEN: dict[str, tuple[bytes, type[ComalError]]] = {
         InvalidMetadataError,
     ),
 }
+
+
+def test_the_comment_is_what_stands_behind_the_end_record() -> None:
+    said = b"about PK\5\6 itself"
+    directory = opened(archive([Entry("a", b"1")], comment=said))
+    assert directory.comment == said
+    assert opened(TWO).comment == b""
+
+
+def test_a_zip64_end_record_that_nothing_needs() -> None:
+    directory = opened(with_zip64_end(TWO))
+    assert directory.header_offset.tolist() == opened(TWO).header_offset.tolist()
+    assert directory.problems == ()
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from comal.findings import LEVELS as LEVELS
     from comal.findings import Report as Report
     from comal.raquet.checking.codes import CODES as CODES
     from comal.raquet.checking.repairing import repair as repair
-    from comal.raquet.checking.run import LEVELS as LEVELS
     from comal.raquet.checking.run import check as check
     from comal.raquet.documents import metadata_json as metadata_json
     from comal.raquet.exporting import Exported as Exported
@@ -46,7 +46,7 @@ _HOMES = {
     "BandStatistics": "spec",
     "CODES": "checking.codes",
     "Exported": "exporting",
-    "LEVELS": "checking.run",
+    "LEVELS": "comal.findings",
     "Metadata": "spec",
     "Options": "writing.options",
     "RaquetConnection": "querying.session",

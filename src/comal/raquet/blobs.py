@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.errors import InvalidInputError, InvalidMetadataError, counted
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raquet import gzipped, spec
 
@@ -127,7 +127,7 @@ def decode(
         raise InvalidMetadataError(
             "tile has another size than its pixels",
             where=where,
-            found=f"{len(data)} bytes",
+            found=counted(len(data), "byte"),
             expected=size,
         )
     pixels = np.frombuffer(data, pixel_type)

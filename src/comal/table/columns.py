@@ -15,11 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from comal import arrowcompute as pc
 from comal.errors import LimitExceededError
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer[Any]]
 
+SMALL_POOL = pa.system_memory_pool()
+"""For what is small or lives shortly, given to Arrow call by call. The default pool asks the system
+for huge pages: its first allocation of each size alone takes megabytes."""
+
+_FEW = 64
+"""Values that are looked up one by one."""
 _MOST = (1 << 31) - 1
 
 
@@ -115,16 +122,79 @@ def _bits(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 def rows_where(mask: Any) -> npt.NDArray[np.int64]:
     """The rows where an Arrow column of booleans, chunked or not, is true; a null is not."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - its import takes longer than all of this
-
-    return numbers_of(pc.indices_nonzero(mask)).astype(np.int64)
+    return np.flatnonzero(flags_of(mask)).astype(np.int64, copy=False)
 
 
 def flags_of(mask: Any) -> Mask:
     """An Arrow column of booleans, chunked or not, as numpy has it; a null is False."""
-    flags = np.zeros(len(mask), bool)
-    flags[rows_where(mask)] = True
+    flags = np.empty(len(mask), bool)
+    start = 0
+    for chunk in _chunks(mask):
+        flags[start : start + len(chunk)] = _bits_of(chunk, 1) & valid_of(chunk)
+        start += len(chunk)
     return flags
+
+
+def rows_equal(column: Any, text: str) -> Mask:
+    """Where a column of texts, chunked or not, holds just this one; a null does not."""
+    wanted = text.encode()
+    equal = np.zeros(len(column), bool)
+    start = 0
+    for chunk in _chunks(column):
+        plain = chunk if pa.types.is_string(chunk.type) else pc.cast(chunk, pa.string())
+        starts, sizes, data = _texts_of(plain)
+        rows = np.flatnonzero(sizes == len(wanted))
+        for place, byte in enumerate(wanted):
+            rows = rows[data[starts[rows] + place] == byte]
+        equal[start + rows] = True
+        start += len(chunk)
+    return equal & valid_of(column)
+
+
+def values_at(column: Any, rows: Ints) -> list[Any]:
+    """The values of some rows of a column, chunked or not, as Python objects."""
+    if len(rows) <= _FEW:
+        return [column[row].as_py() for row in rows.tolist()]
+    found: list[Any] = column.take(numbers_column(rows)).to_pylist()
+    return found
+
+
+def valid_of(column: Any) -> Mask:
+    """Which values of an Arrow column, chunked or not, are not null."""
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), bool)
+    valid = np.ones(len(column), bool)
+    start = 0
+    for chunk in _chunks(column):
+        if chunk.null_count:
+            valid[start : start + len(chunk)] = _bits_of(chunk, 0)
+        start += len(chunk)
+    return valid
+
+
+def _chunks(column: Any) -> list[Any]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def _texts_of(array: Any) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
+    """Where the texts of an array of strings begin, their bytes each, and the bytes of all."""
+    _, ends, data = array.buffers()
+    if ends is None or not len(array):
+        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8)
+    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    return offsets[:-1], np.diff(offsets), np.frombuffer(data or b"", np.uint8)
+
+
+def _bits_of(array: Any, buffer: int) -> Mask:
+    """The bits of one of an array's buffers."""
+    data = array.buffers()[buffer]
+    if data is None or not len(array):
+        return np.zeros(len(array), bool)
+    first, end = array.offset, array.offset + len(array)
+    # Whole bytes first: an offset need not be one of bytes.
+    packed = np.frombuffer(data, np.uint8)[first // 8 : (end + 7) // 8]
+    bits = np.unpackbits(packed, bitorder="little")[first % 8 :]
+    return bits[: len(array)].view(bool)
 
 
 def values_column(values: Sequence[Any]) -> Any:

@@ -8,7 +8,7 @@ they are spread out; columns with shared prefixes are decoded a few rows at a ti
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from comal.errors import InvalidMetadataError, translated
 from comal.limits import Limits
 from comal.plan import Piece
+from comal.table.columns import SMALL_POOL
 from comal.table.footer import BROKEN, Footer, where_of
 from comal.table.pages import Expansion, expansion
 from comal.table.schema import plain_table, spread_bytes
@@ -30,15 +31,17 @@ BATCH = 65_536
 _SHARE = 4
 """What columns of unknown size may take while they are decoded, as a part of `leaf_bytes`."""
 
-_CHUNK = 4096
+_CHUNK = BATCH // 2
 """Rows of a batch on average under which batches are joined to one: that costs a copy."""
 
-
 _PARALLEL = 100_000
-"""Rows from which on columns are decoded side by side."""
+"""Rows from which on a table is decoded in parts, side by side."""
+_PART = 1 << 17
+"""Rows of a part, where row groups are not larger."""
 _THREADS = 2
 
-Columns = list[tuple[str, Any]]
+_HEAD = 64
+"""Bytes of a chunk, its first page header among them, that are compared with those of others."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class _Ways:
     """At once: its pages bound its size."""
     dictionaries: list[str] = field(default_factory=list)
     """At once, as a dictionary that is measured before it is spread out."""
+    lookups: list[str] = field(default_factory=list)
+    """As a dictionary though pages bound their size: of many rows that takes half the time."""
     slow: list[str] = field(default_factory=list)
     """A few rows at a time."""
     widest: int = 1
@@ -91,52 +96,77 @@ class Decoder:
         self._pieces = pieces
         self._limits = limits
         self._where = where_of(footer.span)
-        self._schema = pa.schema([footer.schema.field(name) for name in names])
-        self._rows = int(footer.layout.rows[np.array(self._groups, np.int64)].sum())
+        self._all = range(len(self._groups))
+        self._rows = self._rows_of(self._all)
+        self._twins = self._find_twins()
+        self._distinct = [name for name in self._names if name not in self._twins]
         self._ways = self._find_ways()
         self._lock = threading.Lock()
         self._taken = 0
 
     def table(self) -> Any:
         """All rows as one table, in plain types, checked whole."""
-        columns = self._columns()
+        parts = self._decoded()
         with translated(BROKEN, "Parquet file is broken", where=self._where):
             if not self._names:
                 return pa.table({}).select([])
-            table = pa.table([columns[name] for name in self._names], names=self._names)
-            table = self._plain(table)
+            table = self._with_twins(pa.concat_tables(parts))
             self._limits.check("leaf_bytes", table.nbytes, self._where)
         return table
+
+    def batches(self, rows: int) -> Iterator[Any]:
+        """Record batches of at most `rows` rows, each in plain types and checked."""
+        rows = self._few(rows)
+        dictionaries = self._ways.dictionaries
+        for batch in self._read_batches(self._distinct, self._all, rows, dictionaries):
+            self._limits.check("leaf_bytes", spread_bytes(batch), self._where)
+            with translated(BROKEN, "Parquet file is broken", where=self._where):
+                plain = self._with_twins(self._plain(batch))
+            yield plain
 
     @property
     def _is_large(self) -> bool:
         """Whether threads pay; each takes memory of its own, whatever it decodes."""
         return self._rows >= _PARALLEL
 
-    def _columns(self) -> dict[str, Any]:
-        ways = self._ways
-        fast = [*ways.whole, *ways.dictionaries]
-        jobs = [partial(self._by_batches, name) for name in ways.slow]
-        if fast or not self._names:
-            jobs.insert(0, partial(self._at_once, fast))
-        if len(jobs) == 1 or not self._is_large:
-            return dict(pair for job in jobs for pair in job())
-        with ThreadPoolExecutor(_THREADS, "comal-decode") as pool:
-            futures = [pool.submit(job) for job in jobs]
-            try:
-                return dict(pair for future in futures for pair in future.result())
-            finally:
-                pool.shutdown(cancel_futures=True)
+    # -- twins -------------------------------------------------------------------------------------
 
-    def batches(self, rows: int) -> Iterator[Any]:
-        """Record batches of at most `rows` rows, each in plain types and checked."""
-        ways = self._ways
-        rows = self._few(rows)
-        for batch in self._read_batches(self._names, rows, ways.dictionaries):
-            self._limits.check("leaf_bytes", spread_bytes(batch), self._where)
-            with translated(BROKEN, "Parquet file is broken", where=self._where):
-                plain = self._plain(batch)
-            yield plain
+    def _find_twins(self) -> dict[str, str]:
+        """Columns with the stored bytes of another one before them, which are decoded once.
+
+        At level 0 of a TACO the path is the id, and the parent is the row.
+        """
+        layout, groups = self._footer.layout, self._groups
+        count = len(self._leaves(self._names))
+        alike: dict[tuple[Any, ...], tuple[str, list[bytes]]] = {}
+        twins: dict[str, str] = {}
+        place = 0
+        for name in self._names:
+            leaf, leaves = layout.leaves[name][0], len(layout.leaves[name])
+            stored = [piece.data for piece in self._pieces[place::count]]
+            place += leaves
+            if leaves > 1 or not layout.flat[leaf]:
+                continue
+            kind = self._footer.schema.field(name)
+            key = (
+                (kind.type, kind.nullable, int(layout.width[leaf])),
+                tuple(layout.codec[groups, leaf].tolist()),
+                tuple(layout.values[groups, leaf].tolist()),
+                tuple((len(data), data[:_HEAD]) for data in stored),
+            )
+            # Compared with one other column at most, however many begin alike.
+            first, data = alike.setdefault(key, (name, stored))
+            if first != name and data == stored:
+                twins[name] = first
+        return twins
+
+    def _with_twins(self, rows: Any) -> Any:
+        """A table or batch of `_distinct` with all columns in their order."""
+        if not self._twins:
+            return rows
+        places = {name: place for place, name in enumerate(self._distinct)}
+        chosen = rows.select([places[self._twins.get(name, name)] for name in self._names])
+        return chosen.rename_columns(self._names)
 
     # -- ways --------------------------------------------------------------------------------------
 
@@ -145,14 +175,15 @@ class Decoder:
         ways = _Ways()
         total = 0
         spare = self._limits.leaf_bytes // _SHARE
-        leaves = [leaf for name in self._names for leaf in layout.leaves[name]]
+        leaves = self._leaves(self._names)
         places = {leaf: place for place, leaf in enumerate(leaves)}
-        for name in self._names:
-            bound, largest, prefixes, dictionary = 0, 0, False, False
+        for name in self._distinct:
+            bound, largest, prefixes, dictionary, lookups = 0, 0, False, False, True
             for leaf in layout.leaves[name]:
                 width = int(layout.width[leaf])
                 for found in self._expansions(places[leaf], len(leaves)):
                     total += found.values * width if width else found.total
+                    lookups &= found.lookups
                     if width or not (found.dictionary or found.prefixes):
                         continue
                     # Shared prefixes may repeat a whole page, and a dictionary its longest entry.
@@ -161,10 +192,12 @@ class Decoder:
                     largest = max(largest, longest)
                     prefixes |= found.prefixes
                     dictionary |= found.dictionary > 0
+            is_text = self._is_flat_text(name)
             if bound <= spare:
                 spare -= bound
-                ways.whole.append(name)
-            elif dictionary and not prefixes and self._is_flat_text(name):
+                quick = lookups and is_text and self._is_large
+                (ways.lookups if quick else ways.whole).append(name)
+            elif dictionary and not prefixes and is_text:
                 ways.dictionaries.append(name)
             else:
                 ways.slow.append(name)
@@ -183,14 +216,19 @@ class Decoder:
         return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) and "." not in name
 
     def _few(self, rows: int) -> int:
-        """Rows of a batch whose slow columns stay within their share."""
-        return max(1, min(rows, self._limits.leaf_bytes // _SHARE // self._ways.widest))
+        """Rows of a batch whose slow columns stay within their share, in all threads together."""
+        threads = _THREADS if self._is_large else 1
+        return max(1, min(rows, self._limits.leaf_bytes // _SHARE // self._ways.widest // threads))
 
     # -- decoding ----------------------------------------------------------------------------------
 
-    def _reader(self, dictionaries: Sequence[str]) -> Any:
-        file = SpanFile(self._source, self._footer.span, [self._footer.tail, *self._pieces])
-        return pq.ParquetFile(
+    def _reader(self, part: range, dictionaries: Sequence[str]) -> Any:
+        count = len(self._leaves(self._names))
+        pieces = self._pieces[part.start * count : part.stop * count]
+        file = SpanFile(self._source, self._footer.span, [self._footer.tail, *pieces])
+        # Not by `ParquetFile`, which takes no pool, and makes objects of all columns first.
+        reader = pq.ParquetReader(None if self._is_large else SMALL_POOL)
+        reader.open(
             pa.PythonFile(file, mode="r"),
             metadata=self._footer.metadata,
             read_dictionary=list(dictionaries),
@@ -198,29 +236,75 @@ class Decoder:
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
+        return reader
 
-    def _at_once(self, names: Sequence[str]) -> Columns:
+    def _leaves(self, names: Sequence[str]) -> list[int]:
+        return [leaf for name in names for leaf in self._footer.layout.leaves[name]]
+
+    def _decoded(self) -> list[Any]:
+        """One table of the columns in `_distinct` for each part."""
+        parts = list(self._parts())
+        slow = self._ways.slow
+        fast = [name for name in self._distinct if name not in slow]
+        jobs: list[Callable[[], Any]] = []
+        for part in parts:
+            jobs += [partial(self._by_batches, name, part) for name in slow]
+            jobs.append(partial(self._at_once, fast, part, alone=len(parts) == 1))
+        tables = self._run(jobs)
+        width = len(slow) + 1
         with translated(BROKEN, "Parquet file is broken", where=self._where):
-            reader = self._reader(self._ways.dictionaries)
+            return [
+                _beside(tables[at : at + width]).select(self._distinct)
+                for at in range(0, len(tables), width)
+            ]
+
+    def _parts(self) -> Iterator[range]:
+        """Places in `_groups` that are decoded together: a few of a large table, else all."""
+        start = rows = 0
+        for place, group in enumerate(self._groups):
+            rows += int(self._footer.layout.rows[group])
+            if self._is_large and rows >= _PART:
+                yield range(start, place + 1)
+                start, rows = place + 1, 0
+        if start < len(self._groups) or not self._groups:
+            yield range(start, len(self._groups))
+
+    def _run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        if len(jobs) == 1 or not self._is_large:
+            return [job() for job in jobs]
+        with ThreadPoolExecutor(_THREADS, "comal-decode") as pool:
+            futures = [pool.submit(job) for job in jobs]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _at_once(self, names: Sequence[str], part: range, *, alone: bool) -> Any:
+        """Columns of some row groups whose size is known; `alone` in parallel by themselves."""
+        ways = self._ways
+        with translated(BROKEN, "Parquet file is broken", where=self._where):
+            reader = self._reader(part, [*ways.dictionaries, *ways.lookups])
             table = reader.read_row_groups(
-                self._groups, columns=list(names), use_threads=self._is_large
+                self._groups_of(part), self._leaves(names), use_threads=alone and self._is_large
             ).select(list(names))
-            self._check_rows(table.num_rows)
-        size = table.nbytes + sum(spread_bytes(batch) for batch in table.to_batches())
-        self._take(size)
-        return list(zip(names, table.columns, strict=True))
-
-    def _by_batches(self, name: str) -> Columns:
-        chunks = []
-        for batch in self._read_batches([name], self._few(BATCH), ()):
-            self._take(batch.nbytes)
-            chunks.append(batch.column(0))
+        self._check_rows(table.num_rows, part)
+        measured = table.select([name for name in names if name in ways.dictionaries])
+        self._take(table.nbytes + sum(spread_bytes(batch) for batch in measured.to_batches()))
         with translated(BROKEN, "Parquet file is broken", where=self._where):
-            column = pa.chunked_array(chunks, None if chunks else self._schema.field(name).type)
-            if len(column) < _CHUNK * len(chunks):
-                # A table's columns may stay in several chunks, where one array cannot hold them.
-                column = pa.table({name: column}).combine_chunks().column(0)
-        return [(name, column)]
+            return self._plain(table)
+
+    def _by_batches(self, name: str, part: range) -> Any:
+        """One column of some row groups, a few rows at a time."""
+        batches = []
+        for batch in self._read_batches([name], part, self._few(BATCH), ()):
+            self._take(batch.nbytes)
+            batches.append(batch)
+        with translated(BROKEN, "Parquet file is broken", where=self._where):
+            table = pa.Table.from_batches(batches, None if batches else self._schema_of([name]))
+            if table.num_rows < _CHUNK * len(batches):
+                # A column stays in several chunks where one array cannot hold it.
+                table = table.combine_chunks()
+            return self._plain(table)
 
     def _take(self, size: int) -> None:
         """Take note of decoded bytes, of all columns together."""
@@ -229,14 +313,13 @@ class Decoder:
             self._limits.check("leaf_bytes", self._taken, self._where)
 
     def _read_batches(
-        self, names: Sequence[str], rows: int, dictionaries: Sequence[str]
+        self, names: Sequence[str], part: range, rows: int, dictionaries: Sequence[str]
     ) -> Iterator[Any]:
         found = 0
         with translated(BROKEN, "Parquet file is broken", where=self._where):
-            reader = self._reader(dictionaries)
-            batches = reader.iter_batches(
-                rows, row_groups=self._groups, columns=list(names), use_threads=self._is_large
-            )
+            reader = self._reader(part, dictionaries)
+            groups, leaves = self._groups_of(part), self._leaves(names)
+            batches = reader.iter_batches(rows, groups, leaves, use_threads=False)
         while True:
             with translated(BROKEN, "Parquet file is broken", where=self._where):
                 batch = next(batches, None)
@@ -245,20 +328,40 @@ class Decoder:
                 batch = batch.select(list(names))
             found += batch.num_rows
             yield batch
-        self._check_rows(found)
+        self._check_rows(found, part)
 
-    def _check_rows(self, found: int) -> None:
-        if found != self._rows:
+    def _groups_of(self, part: range) -> list[int]:
+        return self._groups[part.start : part.stop]
+
+    def _rows_of(self, part: range) -> int:
+        groups = np.array(self._groups_of(part), np.int64)
+        return int(self._footer.layout.rows[groups].sum())
+
+    def _check_rows(self, found: int, part: range) -> None:
+        expected = self._rows_of(part)
+        if found != expected:
             raise InvalidMetadataError(
                 "Parquet file holds another number of rows than its footer says",
                 where=self._where,
-                found=f"{found - self._rows:+d} rows",
+                found=f"{found - expected:+d} rows",
             )
+
+    def _schema_of(self, names: Sequence[str]) -> Any:
+        return pa.schema([self._footer.schema.field(name) for name in names])
 
     def _plain(self, rows: Any) -> Any:
         """A table or batch in the plain types of the schema, every value checked."""
+        # Of dictionaries that is less than of what they are spread out to.
+        rows.validate(full=True)
+        schema = self._schema_of(rows.schema.names)
         plain = plain_table(rows)
-        if not plain.schema.equals(self._schema):
-            plain = plain.cast(self._schema)
-        plain.validate(full=True)
+        if not plain.schema.equals(schema):
+            plain = plain.cast(schema)
+        plain.validate()
         return plain
+
+
+def _beside(tables: Sequence[Any]) -> Any:
+    """Tables of the same rows as one."""
+    columns = {name: table.column(name) for table in tables for name in table.column_names}
+    return pa.table(list(columns.values()), names=list(columns))

@@ -112,6 +112,15 @@ def _check_spans(spans: Ints, footer: Footer, where: str) -> None:
     outside = (sizes > footer.span.size) | (starts > footer.span.size - sizes)
     if outside.any():
         raise InvalidMetadataError("page index reaches outside of the Parquet file", where=where)
+    # Parts are joined: those that overlap would take more memory than the file has bytes.
+    total = int(sizes.sum())
+    if total > footer.span.size:
+        raise InvalidMetadataError(
+            "parts of the page index overlap",
+            where=where,
+            found=f"{total} bytes",
+            expected=f"at most {footer.span.size}",
+        )
 
 
 def _missing(spans: Ints, pieces: Sequence[Piece], href: str) -> list[ByteRange]:

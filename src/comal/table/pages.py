@@ -33,6 +33,8 @@ class Expansion:
     """Bytes of the dictionary in which values are looked up, 0 where there is none."""
     prefixes: bool
     """Whether values share their beginnings (DELTA_BYTE_ARRAY)."""
+    lookups: bool
+    """Whether every value is looked up in a dictionary, so that as one it is decoded soonest."""
     values: int
     """Values of all data pages, nulls included; what a footer says of them may be wrong."""
 
@@ -61,6 +63,7 @@ def expansion(chunk: bytes, where: str) -> Expansion:
         sum(sizes),
         max(1, dictionary) if encodings & _DICTIONARY else 0,
         _DELTA_BYTE_ARRAY in encodings,
+        bool(encodings) and encodings <= _DICTIONARY,
         values,
     )
 

@@ -257,11 +257,11 @@ class OneValueReader:
             return one_value(page, where, required=self._required, verify=verify)
         crc = b""
         if self._checked:
-            # The checksum stands behind both sizes, which take two heads and as many bytes each.
-            at = 5 + 2 * _size_bytes(len(page) - _FIXED - _CRC)
-            crc = page[at - 1 : at - 1 + _CRC]
+            # The checksum stands behind both sizes, each with a head. One in sixteen is shorter.
+            at = 4 + 2 * _varint_size(page, 3)
+            crc = page[at : at + 1 + _varint_size(page, at + 1)]
         start = self._start(len(page), crc)
-        if page.startswith(start) and (not crc or _is_checksum(crc)):
+        if page.startswith(start) and (not crc or crc[0] == _I32_NEXT):
             if crc and verify:
                 check_crc(page, len(start) - len(self._levels) - 4, _checksum(crc), where)
             return page[len(start) :]
@@ -288,6 +288,8 @@ _FIXED = 15
 """Bytes of the usual header beside its sizes and its checksum."""
 _CRC = 6
 """Bytes of the usual checksum with its head."""
+_I32_NEXT = 0x15
+"""Head of a 32-bit integer whose field number is one above that of the field before it."""
 _CRC_AT = slice(10, 10 + _CRC)
 """Where it stands behind sizes of three bytes."""
 _AFTER_SIZES = b"\x2c\x15\x02\x15\0\x15\x06\x15\x06\0\0"
@@ -304,6 +306,14 @@ def _size_bytes(room: int) -> int:
         if room - 2 * width < limit:
             return width
     return 5
+
+
+def _varint_size(data: bytes, at: int) -> int:
+    """Bytes of the varint at a place; 0 where more than five go on."""
+    for size in range(1, 6):
+        if data[at + size - 1 : at + size] < b"\x80":
+            return size
+    return 0
 
 
 def _varint3(value: int) -> bytes:
@@ -328,7 +338,7 @@ def _varint(value: int) -> bytes:
 
 
 def _checksum(field: bytes) -> int:
-    """The checksum in a signed varint of five bytes behind its head."""
+    """The checksum in a signed varint of up to five bytes behind its head."""
     packed = int.from_bytes(field[1:], "little")
     value = (
         packed & 0x7F

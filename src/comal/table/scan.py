@@ -7,6 +7,7 @@ that call back into Python after the query is over. Here an engine's scan become
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from comal.errors import ComalError, LimitExceededError, translated
+from comal.table.columns import one_array
 from comal.table.footer import BROKEN
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _RUN_BYTES = 32 << 20
 _RUN_CELLS = 4_000_000
 """What one read of a scan takes at once: stored bytes, and rows times columns."""
+_BATCH = 1 << 16
+"""Rows of a batch at most: an engine takes in one while the matches of the next are gathered."""
 _PASSED = 8
 """Bytes that a scan may decode and drop by its filter, as a multiple of `leaf_bytes`."""
 
@@ -59,7 +63,7 @@ class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
         return Scanned(self._table, self._failures, self._whole, names, filter)
 
 
-class Batches:
+class Batches(ABC):
     """What engines use of a `pyarrow.dataset.Scanner`: rows that are read when they are asked for.
 
     Parameters
@@ -93,9 +97,9 @@ class Batches:
             self._failures.append(error)
             raise
 
+    @abstractmethod
     def _checked(self) -> Iterator[Any]:
         """The rows, batch by batch."""
-        raise NotImplementedError
 
 
 def columns_of(condition: Any, schema: Any, without: Sequence[str] = ()) -> list[str]:
@@ -159,19 +163,23 @@ class Scanned(Batches):
             yield self._table.read(names, run)
 
     def _matching(self, rows: Any) -> Iterator[Any]:
-        chosen = rows.select(self._names)
+        batches = rows.select(self._names).to_batches(max_chunksize=_BATCH)
         if self._condition is None:
-            yield from chosen.to_batches() or [pa.record_batch(self.projected_schema.empty_table())]
+            yield from batches or [pa.record_batch(self.projected_schema.empty_table())]
             return
         with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
-            # Arrow's scanner would filter batch by batch and column by column, which takes three
-            # times as long; it is only asked which rows match.
+            # Arrow's scanner would filter column by column, which takes three times as long; it
+            # is only asked which rows match.
             memory = ds.InMemoryDataset(rows.select(self._filtered_by or self._names[:1]))
             mask = memory.scanner(columns={"matches": self._condition}).to_table().column(0)
-            found = chosen.take(pc.indices_nonzero(mask.combine_chunks()))
-        for batch in found.to_batches():
-            if batch.num_rows:
-                yield batch
+            matches = one_array(mask)
+        start = 0
+        for batch in batches:
+            with translated(BROKEN, "rows cannot be filtered", where=self._table.where):
+                found = batch.take(pc.indices_nonzero(matches.slice(start, batch.num_rows)))
+            start += batch.num_rows
+            if found.num_rows:
+                yield found
 
     @cached_property
     def _filtered_by(self) -> list[str]:

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from comal import arrowcompute as pc
 from comal.errors import InvalidMetadataError, shown
 from comal.limits import Limits
 

@@ -44,7 +44,7 @@ class CompactReader:
             at += 1
             value |= (byte & 0x7F) << shift
             shift += 7
-            if shift > 70:
+            if shift > 63 and (shift > 70 or value >> 64):
                 raise InvalidMetadataError("Thrift integer is too long", where=f"byte {at}")
         self.at = at
         return value

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.table.columns import SMALL_POOL
 from comal.table.schema import plain_schema, plain_table
 
 _LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11)}
@@ -177,7 +178,10 @@ class Writer:
         self._rows = 0
         with translated(_WRITING, "table cannot be written"):
             self._writer = pq.ParquetWriter(
-                file, self.schema, **self._settings.writer_arguments(self.schema)
+                file,
+                self.schema,
+                memory_pool=SMALL_POOL,  # pages and a row group at most
+                **self._settings.writer_arguments(self.schema),
             )
 
     def write(self, batch: Any) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import igzip_lib, isal_zlib
 
-from comal.errors import InvalidMetadataError, Problem, shown
+from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.plan import ByteRange, Plan
 from comal.ziparchive import wire
 from comal.ziparchive.directory import Directory
@@ -234,7 +234,7 @@ def _hole(start: int, size: int, data: bytes) -> Problem:
         name = data[wire.LOCAL_SIZE : wire.LOCAL_SIZE + name_size].decode("utf-8", "replace")
         message = f"holds an entry that the directory does not list: {shown(name)}"
         return Problem("zip-undeclared-entry", place, message)
-    return Problem("zip-hole", place, f"{size} bytes that belong to no entry", "warning")
+    return Problem("zip-hole", place, f"{counted(size, 'byte')} of no entry", "warning")
 
 
 def content_plan(
@@ -318,7 +318,7 @@ class _Content:
         if self._broken is not None:
             return [Problem("zip-content", place, self._broken)]
         if self._size != directory.size[row]:
-            message = f"holds {self._size} bytes, {directory.size[row]} are stated"
+            message = f"holds {counted(self._size, 'byte')}, {directory.size[row]} are stated"
             return [Problem("zip-content", place, message)]
         if self._crc != directory.crc[row]:
             message = f"checksum {self._crc:08x}, {directory.crc[row]:08x} is stated"

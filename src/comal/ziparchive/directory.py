@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidMetadataError, Problem
+from comal.errors import InvalidMetadataError, Problem, counted
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Piece, Plan, read_span
 from comal.ziparchive import parse, wire
@@ -182,9 +182,16 @@ def directory_bytes_plan(
 
 
 def parse_directory(
-    data: bytes, end: End, where: str = "archive", *, lenient: bool = False
+    data: bytes,
+    end: End,
+    where: str = "archive",
+    *,
+    lenient: bool = False,
+    known: npt.NDArray[Any] | None = None,
 ) -> Directory:
     """The columns of a central directory whose bytes are `data`.
+
+    Where its headers begin may be `known`, as `RegularDirectory.starts` says it.
 
     Raises
     ------
@@ -192,7 +199,7 @@ def parse_directory(
         Another number of entries than the end record says; an entry that reaches beyond the
         entries' part of the object, or into another one.
     """
-    starts, records = parse.headers(data, where)
+    starts, records = parse.headers(data, where, known)
     if len(starts) != end.count:
         end = _other_count(end, len(starts), where, lenient=lenient)
     doubts: list[Problem] | None = [] if lenient else None
@@ -232,12 +239,12 @@ def parse_directory(
 def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
     place, what = f"{where}, byte {end.position}", "end record and directory disagree"
     if lenient:
-        message = f"{what}: {end.count} entries stated, {found} there"
+        message = f"{what}: {counted(end.count, 'entry', 'entries')} stated, {found} there"
         return end.but(Problem("zip-count", place, message))
     raise InvalidMetadataError(
         f"{what} about the number of entries",
         where=place,
-        found=f"{found} entries",
+        found=counted(found, "entry", "entries"),
         expected=f"{end.count}",
     )
 

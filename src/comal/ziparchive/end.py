@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from comal.errors import InvalidMetadataError, NotThisFormatError, Problem
+from comal.errors import InvalidMetadataError, NotThisFormatError, Problem, counted
 from comal.plan import ByteRange, Piece, Plan, Tail, read_span
 from comal.ziparchive import wire
 
@@ -138,7 +138,7 @@ def _record(position: int, tail: Piece, pieces: list[Piece], href: str, where: s
     end = End(count, offset, size, position, comment, tail.total)
     stop = position + wire.END_SIZE + comment_size
     if stop < tail.total:
-        message = f"{tail.total - stop} bytes stand behind the end record"
+        message = f"{counted(tail.total - stop, 'byte')} behind the end record"
         end = end.but(Problem("zip-trailing-bytes", f"{where}, byte {stop}", message))
     if position >= wire.LOCATOR64_SIZE:
         at = position - wire.LOCATOR64_SIZE
@@ -225,7 +225,7 @@ def _placed(end: End, pieces: list[Piece], href: str, where: str, *, sure: bool)
 
 def _moved(end: End, start: int, adjacent: int, place: str) -> End:
     if start != end.start:
-        message = f"{start - end.start} bytes stand before the archive and are not counted in it"
+        message = f"{counted(start - end.start, 'byte')} before the archive, not counted in it"
         end = end.but(Problem("zip-prefix", place, message))
         return replace(end, shift=start - end.start, start=start)
     if start != adjacent:

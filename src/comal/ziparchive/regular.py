@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from comal.plan import Piece
 from comal.ziparchive import parse, wire
 from comal.ziparchive.end import End
+
+Uint32s = npt.NDArray[np.uint32]
 
 _FEW: Final = 192
 """Up to so many headers are gone through one by one, which is faster than passes over arrays."""
@@ -59,6 +62,8 @@ class RegularDirectory:
     end: End
     offsets: Sequence[int]
     """Those of the local headers as they are stated, ascending."""
+    starts: Uint32s | None = None
+    """Where each header begins in `data`; None of few, whose beginnings are found at once."""
 
     def find(self, name: bytes) -> Found | None:
         """The last entry of this name, or None.
@@ -89,7 +94,7 @@ class RegularDirectory:
 
     def all_end_with(self, ending: bytes) -> bool:
         """Whether each name ends with a digit and then this."""
-        starts, records = parse.headers(self.data, "")
+        starts, records = parse.headers(self.data, "", self.starts)
         stops = starts + wire.CENTRAL_SIZE + records["name_size"]
         data = np.frombuffer(self.data, np.uint8)
         for back, byte in enumerate(reversed(ending), 1):
@@ -150,15 +155,18 @@ def regular_end(tail: Piece) -> End | None:
 
 def regular(data: bytes, end: End) -> RegularDirectory | None:
     """The directory as it stands; None where anything about its headers is unusual."""
-    offsets = (_few_offsets if end.count <= _FEW else _many_offsets)(data, end.count)
+    if end.count <= _FEW:
+        offsets, starts = _few_offsets(data, end.count), None
+    else:
+        offsets, starts = _many_offsets(data, end.count)
     # Sizes and offsets of 4 294 967 295 stand in ZIP64 fields.
     room = min(end.start - end.shift - wire.LOCAL_SIZE, wire.U32 - 1)
     if offsets is None or (len(offsets) and offsets[-1] > room):
         return None
-    return RegularDirectory(data, end, offsets)
+    return RegularDirectory(data, end, offsets, starts)
 
 
-def _few_offsets(data: bytes, count: int) -> list[int] | None:
+def _few_offsets(data: bytes, count: int) -> Sequence[int] | None:
     if data.count(_MARK) != count or count * wire.CENTRAL_SIZE > len(data):
         return None
     offsets = []
@@ -175,14 +183,14 @@ def _few_offsets(data: bytes, count: int) -> list[int] | None:
     return offsets if at == len(data) else None
 
 
-def _many_offsets(data: bytes, count: int) -> Sequence[int] | None:
+def _many_offsets(data: bytes, count: int) -> tuple[Sequence[int] | None, Uint32s | None]:
     chain = parse.chain(data)
     if chain is None or len(chain[0]) != count:
-        return None
-    records = chain[1]
+        return None, None
+    starts, records = chain
     if (records["csize"] == wire.U32).any() or (records["size"] == wire.U32).any():
-        return None
+        return None, None
     offsets = records["offset"].copy()
     if not (offsets[1:] >= offsets[:-1]).all():
         offsets.sort()
-    return memoryview(np.ascontiguousarray(offsets, np.uint32).data)
+    return memoryview(np.ascontiguousarray(offsets, np.uint32).data), starts.astype(np.uint32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -312,6 +313,56 @@ def test_scales_are_those_of_the_tiles(tmp_path: Path) -> None:
     tapalcatl.put(out, [(3, 1, 1, b"{}")], scale=4)
     assert said(out)["maxscale"] == 4
     assert set(tapalcatl.check(out).counts) == {"dead-space"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"bounds": [6, 45.5, 7, 46]}, {"minzoom": 6, "maxzoom": 9}),
+        ({"minzoom": 7, "maxzoom": 8}, {"minzoom": 6, "maxzoom": 9}),
+        ({"minzoom": 0, "maxzoom": 12}, {"minzoom": 0, "maxzoom": 12}),
+        ({"bounds": [-20, 10, 50, 70]}, {"bounds": [-20, 10, 50, 70]}),
+        ({"bounds": [170, -10, -170, 10]}, {"minzoom": 6}),
+        ({"bounds": None, "minzoom": None}, {"bounds": None, "minzoom": None, "maxzoom": 9}),
+    ],
+)
+def test_metadata_never_hide_a_tile(
+    alps: Path, changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    done = tapalcatl.edit_metadata(alps, changes)
+    about = said(alps)
+    assert done.document == about
+    assert {key: about.get(key) for key in expected} == expected
+    # As another reader would ask: the tile's zoom is within, and it touches the box.
+    for z, x, y in ALPS:
+        assert about.get("minzoom", 0) <= z <= about.get("maxzoom", 26)
+        west, south, east, north = about.get("bounds", [-180, -90, 180, 90])
+        tile = mercantile_box(z, x, y)
+        assert west < tile[2]
+        assert east > tile[0]
+        assert south < tile[3]
+        assert north > tile[1]
+    with tapalcatl.open(alps) as tileset:
+        assert all(tileset.tile(*key) is not None for key in ALPS)
+    assert "archive-bounds" not in tapalcatl.check(alps).counts
+
+
+def mercantile_box(z: int, x: int, y: int) -> tuple[float, float, float, float]:
+    """West, south, east and north of a tile, by the formula of the web."""
+
+    def latitude(row: int) -> float:
+        return math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * row / 2**z))))
+
+    return x / 2**z * 360 - 180, latitude(y + 1), (x + 1) / 2**z * 360 - 180, latitude(y)
+
+
+def test_an_archive_of_a_tileset_keeps_the_box_of_its_root(tmp_path: Path) -> None:
+    tapalcatl.build(listed(ALPS), tmp_path / "t", metatile=1, materialized_zooms=[6])
+    archive = tmp_path / "t" / "6" / "33" / "22.zip"
+    tapalcatl.edit_metadata(archive, {"bounds": [6, 46, 7, 47]})
+    west, south, east, north = mercantile_box(6, 33, 22)
+    assert said(archive)["bounds"] == pytest.approx([west, south, east, north])
+    assert tapalcatl.check(tmp_path / "t").counts.keys() <= {"tile-image", "dead-space"}
 
 
 def test_bounds_that_miss_a_tile_are_told(alps: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal import grid
-from comal.errors import ConflictError, InvalidMetadataError, Problem, shown
+from comal.errors import InvalidMetadataError, Problem, shown
 from comal.findings import Findings
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
@@ -33,7 +33,7 @@ from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Metadata
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
 from comal.storage import Source, StorageConfig, open_source
-from comal.storage.targets import new_file
+from comal.storage.targets import new_file, refuse_input
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB
@@ -93,7 +93,7 @@ def repair(
     target = Path(output)
     tell = progress or silent
     with open_source(href, config=config) as source:
-        _refuse_input(source, target)
+        refuse_input(source.href, target)
         job = _Job.of(source, limits, byte_interleaved=byte_interleaved)
         tell(0, len(job.rows), "tiles")
         metadata = job.recounted(tell)
@@ -111,15 +111,6 @@ def _repaired_by() -> dict[str, str]:
     from comal import __version__  # noqa: PLC0415 - the package imports this module
 
     return {REPAIRED_BY: f"comal {__version__}"}
-
-
-def _refuse_input(source: Source, target: Path) -> None:
-    if "://" not in source.href and target.exists() and target.samefile(source.href):
-        raise ConflictError(
-            "the target is the input",
-            where=shown(str(target), 200),
-            hint="a repair writes a copy; choose another name",
-        )
 
 
 @dataclass(frozen=True, slots=True)

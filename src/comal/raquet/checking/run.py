@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from comal.errors import InvalidInputError, NotThisFormatError
-from comal.findings import OF_CONTENT, Findings, Report
+from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Tail, run
 from comal.progress import Progress, silent
@@ -30,8 +30,6 @@ from comal.table import footer_plan
 
 Location = str | os.PathLike[str]
 
-LEVELS = ("structure", "sample", "full")
-"""How thorough a check can be; see `check`."""
 _MAGIC = b"PAR1"
 
 
@@ -78,8 +76,7 @@ def check(
     InvalidInputError
         An unknown level, or statistics without all tiles.
     """
-    if level not in LEVELS:
-        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    check_level(level)
     if statistics and level != "full":
         raise InvalidInputError("statistics need every tile", found=level, expected="level='full'")
     hrefs = [href] if isinstance(href, str | os.PathLike) else list(href)

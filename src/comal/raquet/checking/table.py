@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import shown
+from comal.errors import counted, shown
 from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.raquet import spec
@@ -105,7 +105,7 @@ def read_subject(
         nulls = rows.column(spec.BLOCK).null_count
         if nulls:
             place = f"row group {groups[0]}" if len(groups) == 1 else "column block"
-            findings.add("raquet-cell", place, f"block is NULL in {nulls} rows")
+            findings.add("raquet-cell", place, f"block is NULL in {counted(nulls, 'row')}")
         found.add(np.repeat(groups, footer.layout.rows[groups]), rows)
     if not found.ids:
         if not findings.total:

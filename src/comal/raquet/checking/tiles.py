@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import ComalError, shown
+from comal.errors import ComalError, counted, shown
 from comal.findings import OF_CONTENT, Findings
 from comal.grid import quadbin
 from comal.limits import Limits
@@ -178,7 +178,7 @@ class TileCheck:
         if found.framing not in {None, gzipped.GZIP}:
             self.findings.add("raquet-framing", place, f"{found.framing} instead of gzip")
         if found.behind:
-            self.findings.add("raquet-tile-tail", place, f"{found.behind} bytes")
+            self.findings.add("raquet-tile-tail", place, counted(found.behind, "byte"))
         assert found.pixels is not None
         if self.metadata.interleaved:
             for number, pixels in enumerate(found.pixels):

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from comal.raquet.spec import TIME_CF, Metadata
 from comal.raquet.writing.copying import version_for
 from comal.raquet.writing.uniting import united_custom
 from comal.storage import StorageConfig
+from comal.storage.closing import Closing
 
 RASTER = "raster"
 """Name of the data set where only one is given."""
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _VIEWS = ("tiles", "overviews", "metadata", "pyramid")
 
 
-class RaquetConnection:
+class RaquetConnection(Closing):
     """RaQuet files as tables of a DuckDB that can do nothing but SELECT.
 
     For a data set called ``raster`` (or as the keys of a mapping say) there are
@@ -155,17 +155,6 @@ class RaquetConnection:
         self._session.close()
         for one in self._files.values():
             one.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def connect(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
+from comal.grid.tilerows import tile_rows
 from comal.plan import Plan, run, run_async
 from comal.raquet.reading.coverage import Coverage, extent, with_padding
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
@@ -199,20 +200,23 @@ class RaquetFile:
 
     def tiles(
         self,
-        tiles: Sequence[Tile],
+        tiles: Iterable[Tile] | Ints,
         bands: Bands = None,
         *,
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
     ) -> list[Pixels]:
-        """The pixels of many tiles, given as (z, x, y), fetched together; see `tile`."""
+        """The pixels of many tiles, fetched together; see `tile`.
+
+        They are given as triples of zoom, column and row, or as an array of shape (n, 3).
+        """
         plan = self._tiles_plan(tiles, bands, time, masked=masked, scaled=scaled)
         return run(plan, self._store.fetch)
 
     async def tiles_async(
         self,
-        tiles: Sequence[Tile],
+        tiles: Iterable[Tile] | Ints,
         bands: Bands = None,
         *,
         time: Step | None = None,
@@ -244,11 +248,60 @@ class RaquetFile:
         if row == ABSENT:
             return None
         store = self._store
-        column = store.columns[0] if store.metadata.interleaved else self._band(band).name
+        column = self._column(band)
         blob = store.blob_here(row, column, verify=verify)
         if blob is ...:
             return run(store.blobs_plan([(row, column)]), store.fetch)[row, column]
         return blob
+
+    def raw_blobs(
+        self,
+        tiles: Iterable[Tile] | Ints,
+        band: str | int = 1,
+        *,
+        time: Step | None = None,
+        verify: bool = True,
+    ) -> list[bytes | None]:
+        """The blobs of many tiles and one band, in their order and fetched together.
+
+        Parameters
+        ----------
+        tiles
+            Zoom, column and row of each: triples, or an array of shape (n, 3).
+        band, time, verify
+            See `raw_blob`, whose errors are those of this.
+        """
+        rows, column = self._rows(tiles, time), self._column(band)
+        if self._store.is_local:
+            return list(self._store.iter_blobs(rows, column, verify=verify))
+        return run(self._blobs_plan(rows, column), self._store.fetch)
+
+    async def raw_blobs_async(
+        self,
+        tiles: Iterable[Tile] | Ints,
+        band: str | int = 1,
+        *,
+        time: Step | None = None,
+    ) -> list[bytes | None]:
+        """As `raw_blobs`, without blocking the event loop; checksums are compared."""
+        plan = self._blobs_plan(self._rows(tiles, time), self._column(band))
+        return await run_async(plan, self._store.fetch_async)
+
+    def iter_raw_blobs(
+        self,
+        tiles: Iterable[Tile] | Ints,
+        band: str | int = 1,
+        *,
+        time: Step | None = None,
+        verify: bool = True,
+    ) -> Iterator[bytes | None]:
+        """As `raw_blobs`, but one after the other: no more than some are held at a time.
+
+        Of local files this is the fastest way to read blobs, as each can take the memory of one
+        that is no longer used.
+        """
+        rows, column = self._rows(tiles, time), self._column(band)
+        return self._store.iter_blobs(rows, column, verify=verify)
 
     def raw_tile(
         self, z: int, x: int, y: int, *, time: Step | None = None
@@ -491,6 +544,23 @@ class RaquetFile:
             + f", or 1 to {len(every)}",
         )
 
+    def _column(self, band: str | int) -> str:
+        """The column that holds a band."""
+        store = self._store
+        return store.columns[0] if store.metadata.interleaved else self._band(band).name
+
+    def _rows(self, tiles: Iterable[Tile] | Ints, time: Step | None) -> Ints:
+        """As `_row` for many tiles."""
+        places = tile_rows(tiles)
+        z, x, y = places.T
+        side = np.int64(1) << np.clip(z, 0, quadbin.MAX_ZOOM)
+        wrong = (z < self.metadata.min_zoom) | (z > self.metadata.max_zoom)
+        wrong |= (x < 0) | (x >= side) | (y < 0) | (y >= side)
+        if wrong.any():
+            z0, x0, y0 = places[np.argmax(wrong)].tolist()
+            self._row(z0, x0, y0, time)  # says what is wrong with it
+        return self._lookup.rows(quadbin.cells(z, x, y), self._step(time))
+
     def _row(self, z: int, x: int, y: int, time: Step | None) -> int:
         metadata = self.metadata
         if not metadata.min_zoom <= z <= metadata.max_zoom:
@@ -556,9 +626,15 @@ class RaquetFile:
         found = yield from self._store.blobs_plan([(row, column) for column in columns])
         return tuple(found[row, column] for column in columns)
 
+    def _blobs_plan(self, rows: Ints, column: str) -> Plan[list[bytes | None]]:
+        asked = rows.tolist()
+        keys = [(row, column) for row in dict.fromkeys(asked) if row != ABSENT]
+        found = (yield from self._store.blobs_plan(keys)) if keys else {}
+        return [found.get((row, column)) for row in asked]
+
     def _tiles_plan(
         self,
-        tiles: Sequence[Tile],
+        tiles: Iterable[Tile] | Ints,
         bands: Bands,
         time: Step | None,
         *,
@@ -566,7 +642,7 @@ class RaquetFile:
         scaled: bool,
     ) -> Plan[list[Pixels]]:
         chosen = self._bands(bands)
-        rows = [self._row(z, x, y, time) for z, x, y in tiles]
+        rows: list[int] = self._rows(tiles, time).tolist()
         columns, _ = columns_of(self._store, chosen)
         keys = [(row, column) for row in dict.fromkeys(rows) if row != ABSENT for column in columns]
         found = (yield from self._store.pixels_plan(keys)) if keys else {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from types import EllipsisType
 from typing import Any
 
@@ -15,12 +16,12 @@ import numpy.typing as npt
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
-from comal.plan import ByteRange, Piece, Plan, Wanted
+from comal.plan import ByteRange, Piece, Plan, Wanted, run
 from comal.raquet import blobs
 from comal.raquet.reading.cache import ByteCache
 from comal.raquet.reading.columns import chunk_ranges, columns_plan
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.lookup import joined
+from comal.raquet.reading.lookup import ABSENT, joined
 from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
 from comal.raquet.reading.part import Part
 from comal.raquet.reading.seeking import FoundPiece, Seeker, SoughtRange
@@ -42,6 +43,15 @@ _MOST_HELD = 64
 """Files that are kept open; of more, each is opened when it is read."""
 _IN_TWO = 16 * KIB
 """Bytes of a page from which on its header and its value are read one by one."""
+_TOGETHER = 256
+"""Blobs of an iteration that are fetched together."""
+_LOCATED = 4_096
+"""Blobs of local files that are located together."""
+_FEW = 16
+"""Blobs of local files that are read before they are handed out, while the processor's cache still
+holds them."""
+_MOST_HEAD = 256
+"""Bytes of a header from which on it is looked at whenever it is passed."""
 _CHUNK_BYTES = 16 * MIB
 """Stored bytes of column chunks that are fetched together."""
 _BESIDE = 64 * KIB
@@ -92,6 +102,8 @@ class TileStore:
         self._decoders = {name: self._decoder(name) for name in self.columns}
         self._readers: dict[tuple[int, str], OneValueReader] = {}
         self._held: list[HeldFile | None] | None = None
+        self._heads: dict[tuple[int, str], bytearray] = {}
+        """Of pages that were read: bytes in front of their values, by row; 0 of all others."""
 
     @cached_property
     def coverage(self) -> tuple[Coverage | None, ...]:
@@ -104,12 +116,20 @@ class TileStore:
         """One piece for each range; ``href`` is the number of the part."""
         files = self._files()
         if None not in files:
-            return [self._read(want) for want in wanted]
+            pieces = [self._read(want) for want in wanted]
+            for number in {int(want.href or 0) for want in wanted}:
+                files[number].check_unchanged()  # type: ignore[union-attr]  # see above
+            return pieces
         return fetch_parts(self.sources, wanted)
 
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
         return await fetch_parts_async(self.sources, wanted)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all files are local ones that stay open."""
+        return None not in self._files()
 
     def _files(self) -> list[HeldFile | None]:
         if self._held is None:
@@ -125,15 +145,14 @@ class TileStore:
         if isinstance(want, SoughtRange):
             found = self._seeker.found(want, number, self.parts[number], file)
             if found is not None:
-                file.check_unchanged()
                 return found
         data = file.read(want.offset, want.size)
-        file.check_unchanged()
         return Piece(data, want.offset, self.parts[number].footer.tail.total)
 
     def close(self) -> None:
         """Let go of files and of what is kept."""
         self._held = None
+        self._heads.clear()
         self._tiles.clear()
         self._chunks.clear()
         self._seeker.clear()
@@ -151,10 +170,41 @@ class TileStore:
         file = (self._held or self._files())[part]
         if pages is None or file is None:
             return ...
-        size = pages.size.item(local)
+        offset, size = pages.offset.item(local), pages.size.item(local)
+        head = 0 if verify else self._heads_of(part, column)[local]
+        blob: bytes | None
+        if head:
+            blob = file.read(offset + head, size - head)
+        else:
+            blob = self._blob(file, part, local, offset, size, column, verify=verify)
+        file.check_unchanged()
+        return blob
+
+    def _heads_of(self, part: int, column: str) -> bytearray:
+        """What is known of the headers of pages, which are looked at once in each version.
+
+        That a file is still the one that was opened is seen after every read.
+        """
+        heads = self._heads.get((part, column))
+        if heads is None:
+            heads = self._heads[part, column] = bytearray(len(self.parts[part].ids))
+        return heads
+
+    def _blob(
+        self,
+        file: HeldFile,
+        part: int,
+        local: int,
+        offset: int,
+        size: int,
+        column: str,
+        *,
+        verify: bool,
+    ) -> bytes | None:
+        """The value of a page. Who reads it looks afterwards whether the file has changed."""
+        row = local + int(self.starts[part])
         if size > self.limits.tile_bytes:
             self._check_page(size, row, column)
-        offset = pages.offset.item(local)
         reader = self._readers.get((part, column))
         if reader is None or size < _IN_TWO:
             page = file.read(offset, size)
@@ -165,11 +215,17 @@ class TileStore:
                 file.read(offset + reader.head, size - reader.head),
             )
             if reader.is_value(start, value, verify=verify):
-                file.check_unchanged()
+                self._heads_of(part, column)[local] = reader.head
                 return value
             page = start + value
-        file.check_unchanged()
-        return self._value(page, row, column, verify=verify)
+        try:
+            found = self._value(page, row, column, verify=verify)
+        except InvalidMetadataError:
+            file.check_unchanged()  # that it was written to says more
+            raise
+        if found and size - len(found) < _MOST_HEAD:
+            self._heads_of(part, column)[local] = size - len(found)
+        return found
 
     def pixels_here(self, row: int, column: str) -> Pixels | EllipsisType | None:
         """As `blob_here`, decoded and kept."""
@@ -182,6 +238,50 @@ class TileStore:
         return self._decoded(blob, row, column, keep=True)
 
     # -- many tiles --------------------------------------------------------------------------------
+
+    def iter_blobs(self, rows: Ints, column: str, *, verify: bool = True) -> Iterator[bytes | None]:
+        """The blobs of one column, one after the other; None for `ABSENT` rows too.
+
+        Some are read at a time, and then seen to be of the version that was opened.
+        """
+        if not self.is_local or any(column not in part.pages for part in self.parts):
+            for at in range(0, len(rows), _TOGETHER):
+                asked = rows[at : at + _TOGETHER].tolist()
+                keys = [(row, column) for row in dict.fromkeys(asked) if row != ABSENT]
+                found = run(self.blobs_plan(keys), self.fetch) if keys else {}
+                yield from (found.get((row, column)) for row in asked)
+            return
+        for at in range(0, len(rows), _LOCATED):
+            yield from self._local_blobs(rows[at : at + _LOCATED], column, verify=verify)
+
+    def _local_blobs(self, rows: Ints, column: str, *, verify: bool) -> Iterator[bytes | None]:
+        files = self._files()
+        places = np.searchsorted(self.starts, rows, side="right") - 1
+        local, there = rows - self.starts[places], rows != ABSENT
+        offsets, sizes = np.zeros(len(rows), np.int64), np.full(len(rows), -1, np.int64)
+        heads: dict[int, bytearray] = {}
+        for part in np.unique(places[there]).tolist():
+            mine, pages = (places == part) & there, self.parts[part].pages[column]
+            offsets[mine], sizes[mine] = pages.offset[local[mine]], pages.size[local[mine]]
+            heads[part] = self._heads_of(part, column)
+        spans = zip(places.tolist(), local.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
+        while few := list(islice(spans, _FEW)):
+            blobs: list[bytes | None] = []
+            used = set()
+            for part, at, offset, size in few:
+                file = files[part] if size >= 0 else None
+                if file is None:
+                    blobs.append(None)
+                    continue
+                head = 0 if verify else heads[part][at]
+                if head:
+                    blobs.append(file.read(offset + head, size - head))
+                else:
+                    blobs.append(self._blob(file, part, at, offset, size, column, verify=verify))
+                used.add(file)
+            for file in used:
+                file.check_unchanged()
+            yield from blobs
 
     def blobs_plan(self, keys: Sequence[Key]) -> Plan[dict[Key, bytes | None]]:
         """The blobs of tiles: pages in one round trip, column chunks in one for some 16 MiB."""
@@ -235,14 +335,14 @@ class TileStore:
         """Put into `found` the blobs of rows of row groups, which are counted within each."""
         footer = self.parts[part].footer
         table = ParquetTable(self.sources[part], footer, limits=self.limits)
-        for run in table.runs(self.columns, sorted(groups), stored=_CHUNK_BYTES):
+        for stretch in table.runs(self.columns, sorted(groups), stored=_CHUNK_BYTES):
             missing = {
                 group: sorted(
                     column
                     for column in {key[1] for key, _ in groups[group]}
                     if (part, group, column) not in self._chunks
                 )
-                for group in run
+                for group in stretch
             }
             wanted = [
                 SoughtRange(
@@ -263,7 +363,7 @@ class TileStore:
                 for want, piece in zip(wanted, known, strict=True)
                 if isinstance(piece, FoundPiece)
             }
-            for group in run:
+            for group in stretch:
                 names = [name for name in missing[group] if (group, name) not in sought]
                 arrays = yield from self._chunks_plan(part, group, names, known)
                 for key, at in groups[group]:
@@ -385,4 +485,4 @@ class TileStore:
             self.limits.check("tile_bytes", size, self.where(row, column))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None, "_readers": {}}
+        return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}}

@@ -27,7 +27,6 @@ from comal.ziparchive.parse import label
 from comal.ziparchive.runs import runs
 
 OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
-LEVELS: Final = ("structure", "sample", "full")
 _ONE_OF = 20
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
 """What lies between entries: for this format bytes of earlier versions, told in one sum."""

@@ -18,7 +18,7 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
-from comal.findings import OF_CONTENT, Findings, Report
+from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
 from comal.progress import Progress, silent
@@ -26,7 +26,6 @@ from comal.storage import Source, StorageConfig, open_source
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
 from comal.tapalcatl.checking.archive import (
-    LEVELS,
     OLD_SHAPE,
     CheckedArchive,
     Rules,
@@ -87,8 +86,7 @@ def check(
     InvalidInputError
         An unknown level.
     """
-    if level not in LEVELS:
-        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    check_level(level)
     source = open_source(href, config=config) if isinstance(href, str | os.PathLike) else href
     findings = Findings(CODES, milder=MILDER)
     container = "tree"

@@ -26,7 +26,7 @@ from comal.tapalcatl.spec import Headers, Tile
 BUDGET = 64 * MIB
 """Bytes of directories that are kept; a million entries and more."""
 HELD_FILES = 400
-"""Local archives that stay open at most; a process may commonly open 1 024 files."""
+"""Descriptors of local archives that stay open at most; a process may commonly have 1 024."""
 LOCAL_RECHECK = 1.0
 REMOTE_RECHECK = 10.0
 """Seconds for which is believed that an archive is the same, or absent, without asking again."""
@@ -138,7 +138,8 @@ class Archives:
         self._places = places
         self._budget, self._tail, self._limits = budget, tail, limits
         self._recheck, self._prefix = recheck, prefix
-        self._local = isinstance(places.root, LocalSource)
+        self.local = isinstance(places.root, LocalSource)
+        """Whether they are files of this machine."""
         self._start()
 
     def _start(self) -> None:
@@ -230,7 +231,7 @@ class Archives:
             return kept
         now = monotonic()
         if isinstance(kept, _Absent):
-            if now - kept.checked < self._patience(self._local):
+            if now - kept.checked < self._patience(self.local):
                 return kept
             self.drop(tile, kept)
             return None
@@ -306,7 +307,7 @@ class Archives:
     def _count(self, kept: OpenArchive | _Absent, sign: int) -> None:
         if isinstance(kept, OpenArchive):
             self._weight += sign * kept.index.weight
-            self._files += sign * (kept.file is not None)
+            self._files += sign * (0 if kept.file is None else kept.file.descriptors)
         else:
             self._weight += sign * _ABSENT_WEIGHT
 
@@ -380,7 +381,7 @@ class Archives:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name in {"_places", "_budget", "_tail", "_limits", "_recheck", "_prefix", "_local"}
+            if name in {"_places", "_budget", "_tail", "_limits", "_recheck", "_prefix", "local"}
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
 from comal.tapalcatl.spec import ArchiveMetadata, read_comment
 from comal.tapalcatl.times import dos_moment, modified_times, ut_seconds
-from comal.tapalcatl.wire import TileNames, is_suffix, key_tile, parse_name, parse_names
+from comal.tapalcatl.wire import Int64s, TileNames, is_suffix, key_tile, parse_name, parse_names
 from comal.ziparchive import Directory, directory_bytes_plan, parse_directory
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.end import End
@@ -114,7 +114,7 @@ class ArchiveIndex:
             self._regular = directory
             # Columns are smaller, but for comments of entries, of which nothing is known yet.
             few = end.count <= _FEW
-            weight = len(directory.data) + (40 if few else 8) * end.count + 3_000
+            weight = len(directory.data) + (40 if few else 12) * end.count + 3_000
             self._left = _BY_NAME_IN_FEW if few else _BY_NAME
         else:
             self._columns = _columns(directory, prefix)
@@ -154,6 +154,26 @@ class ArchiveIndex:
         fields = columns.unpack(columns.records, number * columns.record_size)
         return fields, columns.comments.get(number) if columns.comments else None
 
+    def numbers(self, suffix: str, keys: Int64s) -> Int64s | None:
+        """Numbers of the records of many tiles, -1 where there is none.
+
+        None where they are so few that each is found by its name.
+        """
+        if self._columns is None and len(keys) <= self._left:
+            return None
+        entry = self.keys.get(suffix)
+        if entry is None or not len(entry[0]):
+            return np.full(len(keys), -1, np.int64)
+        known, first = np.asarray(entry[0]), entry[1]
+        at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return np.where(known[at] == keys, at + first, -1)
+
+    def record(self, number: int) -> tuple[Fields, bytes | None]:
+        """The record of this number, and the comment of its entry."""
+        columns = self._made()
+        fields = columns.unpack(columns.records, number * columns.record_size)
+        return fields, columns.comments.get(number) if columns.comments else None
+
     def _by_name(self, suffix: str, key: int) -> tuple[Fields, bytes | None] | None:
         self._left -= 1
         directory = self._regular
@@ -188,7 +208,9 @@ class ArchiveIndex:
         if columns is None:
             # Two threads may do this at once, and come to the same.
             assert directory is not None
-            whole = parse_directory(directory.data, directory.end, self._where, lenient=True)
+            whole = parse_directory(
+                directory.data, directory.end, self._where, lenient=True, known=directory.starts
+            )
             columns = self._columns = _columns(whole, self._prefix)
         self._regular = None
         return columns

@@ -15,13 +15,14 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Self
 
+import numpy as np
 from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
+from comal.grid.tilerows import tile_rows
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
 from comal.storage import Source
-from comal.storage.local import LocalSource
 from comal.storage.pins import same_version
 from comal.tapalcatl import spec
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
@@ -29,6 +30,7 @@ from comal.tapalcatl.reading.describing import tilejson, with_formats
 from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
 from comal.tapalcatl.reading.index import Fields, Record
 from comal.tapalcatl.reading.locating import Locator
+from comal.tapalcatl.reading.manytiles import ABSENT, blocks
 from comal.tapalcatl.reading.payloads import (
     check_local_name,
     entry_name,
@@ -50,6 +52,8 @@ _KEPT_COMMENTS: Final = 4_096
 _LOCAL_SIZE: Final = zip_wire.LOCAL_SIZE
 _AT_ONCE: Final = 16
 """Archives of which the directories are fetched at the same time."""
+_TOGETHER: Final = 256
+"""Tiles that an iteration fetches in one call from a server."""
 Found = tuple[OpenArchive, Fields, bytes | None, str, int]
 """An archive, a record, the comment of its entry, its suffix and its key."""
 
@@ -243,7 +247,7 @@ class TileSet:
 
     def tiles(
         self,
-        tiles: Iterable[Key],
+        tiles: Iterable[Key] | Int64s,
         *,
         scale: float | None = None,
         ext: str | None = None,
@@ -253,24 +257,37 @@ class TileSet:
         """Many tiles, in their order; those that are not there are None.
 
         Directories are fetched side by side, and neighbouring tiles of an archive in one request.
-        Parameters and errors are those of `tile`; the first tile that cannot be read ends it.
+
+        Parameters
+        ----------
+        tiles
+            Zoom, column and row of each: triples, or an array of shape (n, 3) such as `keys` gives.
+        scale, ext, size, verify
+            See `tile`, whose errors are those of this; the first tile that cannot be read ends it.
         """
-        wanted = [(int(z), int(x), int(y)) for z, x, y in tiles]
-        spots = [self.locator.find(z, x, y, size) for z, x, y in wanted]
-        groups: dict[Key, list[int]] = {}
-        for number, spot in enumerate(spots):
-            if spot is not None:
-                groups.setdefault(spot[0], []).append(number)
-        results: list[Tile | None] = [None] * len(wanted)
+        rows = tile_rows(tiles)
+        roots, _ = self.locator.find_many(rows, size)
+        results: list[Tile | None] = [None] * len(rows)
+        if self.archives.local:
+            # An archive after another, so that each is opened once.
+            order = np.argsort(roots, kind="stable")
+            found = self.iter_tiles(rows[order], scale=scale, ext=ext, size=size, verify=verify)
+            for number, tile in zip(order.tolist(), found, strict=True):
+                results[number] = tile
+            return results
+        groups: dict[int, list[int]] = {}
+        for number, root in enumerate(roots.tolist()):
+            if root >= 0:
+                groups.setdefault(root, []).append(number)
 
         def one(numbers: Sequence[int]) -> None:
-            asked = [wanted[number] for number in numbers]
+            asked = [(z, x, y) for z, x, y in rows[numbers].tolist()]
             for number, tile in zip(
                 numbers, self._of_archive(asked, scale, ext, size, verify), strict=True
             ):
                 results[number] = tile
 
-        if len(groups) <= 1 or isinstance(self.source, LocalSource):
+        if len(groups) <= 1:
             for numbers in groups.values():
                 one(numbers)
             return results
@@ -279,9 +296,34 @@ class TileSet:
                 done.result()
         return results
 
+    def iter_tiles(
+        self,
+        tiles: Iterable[Key] | Int64s,
+        *,
+        scale: float | None = None,
+        ext: str | None = None,
+        size: int | None = None,
+        verify: bool = True,
+    ) -> Iterator[Tile | None]:
+        """As `tiles`, but one after the other: no more than some are held at a time.
+
+        Of local archives this is the fastest way to read tiles, as each can take the memory of
+        the one before. An archive is looked at again after some thousand tiles; until then one
+        that is replaced is still read as it was.
+        """
+        rows = tile_rows(tiles)
+        if self.archives.local:
+            return self._streamed(rows, scale, ext, size, verify)
+        options: dict[str, Any] = {"scale": scale, "ext": ext, "size": size, "verify": verify}
+        return (
+            tile
+            for at in range(0, len(rows), _TOGETHER)
+            for tile in self.tiles(rows[at : at + _TOGETHER], **options)
+        )
+
     async def tiles_async(
         self,
-        tiles: Iterable[Key],
+        tiles: Iterable[Key] | Int64s,
         *,
         scale: float | None = None,
         ext: str | None = None,
@@ -289,9 +331,9 @@ class TileSet:
         verify: bool = True,
     ) -> list[Tile | None]:
         """As `tiles`, without blocking the event loop."""
-        wanted = list(tiles)
+        rows = tile_rows(tiles)
         return await asyncio.to_thread(
-            self.tiles, wanted, scale=scale, ext=ext, size=size, verify=verify
+            self.tiles, rows, scale=scale, ext=ext, size=size, verify=verify
         )
 
     def archive_tiles(self) -> Iterator[Key]:
@@ -572,6 +614,47 @@ class TileSet:
                 self._comments[comment] = headers
         return headers
 
+    def _streamed(
+        self,
+        rows: Int64s,
+        scale: float | None,
+        ext: str | None,
+        size: int | None,
+        verify: bool,  # noqa: FBT001 - private
+    ) -> Iterator[Tile | None]:
+        """Tiles of local archives, one after the other."""
+
+        def suffix_in(archive: OpenArchive) -> str | None:
+            # Where it is not there the tile is looked for by itself, among the others.
+            chosen = self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive)
+            return chosen[0] if chosen else None
+
+        def alone(place: Key) -> Tile | None:
+            return self.tile(*place, scale=scale, ext=ext, size=size, verify=verify)
+
+        most = self.limits.tile_bytes
+        for block in blocks(rows, size, self.locator, self.archives, suffix_in, most):
+            told = [
+                self._described(archive, None, suffix)
+                for archive, suffix in zip(block.archives, block.suffixes, strict=True)
+            ]
+            for at, number in enumerate(block.numbers):
+                if number < 0:
+                    yield None if number == ABSENT else alone(block.places[at])
+                    continue
+                try:
+                    data = block.data(at, verify=verify)
+                    if data is None:
+                        tile: Tile | None = self._decoded(block.found(at), verify)
+                    else:
+                        headers, own_ext, own_scale = told[block.owners[at]]
+                        modified = block.times[at] or None
+                        tile = Tile(data, headers, block.crcs[at], modified, own_ext, own_scale)
+                except ComalError:
+                    # An archive that has changed is opened anew; anything else fails once more.
+                    tile = alone(block.places[at])
+                yield tile
+
     def _of_archive(
         self,
         wanted: Sequence[Key],
@@ -588,8 +671,6 @@ class TileSet:
                 self.tile(*tile, scale=scale, ext=ext, size=size, verify=verify) for tile in wanted
             ]
         try:
-            if there[0][0].file is not None:
-                return [None if one is None else self._decoded(one, verify) for one in found]
             tiles = iter(self._fetched(there, verify))
         except ComalError as error:
             self._renew(there[0], error)

@@ -6,12 +6,44 @@ Readers answer "no tile" outside of the bounds, so that a box that misses a tile
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from comal.tapalcatl.addressing import tile_bounds, tile_range
 from comal.tapalcatl.spec import WORLD, Bounds
 
 Extents = Mapping[int, tuple[int, int, int, int]]
 """For each zoom the first and last column and row: (x, y, x, y)."""
+
+
+class Placed(Protocol):
+    """Tiles of any kind; arrays of shape (n,)."""
+
+    @property
+    def z(self) -> npt.NDArray[np.int64]:
+        """Zooms."""
+        ...
+
+    @property
+    def x(self) -> npt.NDArray[np.int64]:
+        """Columns."""
+        ...
+
+    @property
+    def y(self) -> npt.NDArray[np.int64]:
+        """Rows from the north."""
+        ...
+
+
+def extents_of(tiles: Placed) -> dict[int, tuple[int, int, int, int]]:
+    """For each zoom of some tiles the first and last column and row."""
+    found = {}
+    for z in np.unique(tiles.z).tolist():
+        x, y = tiles.x[tiles.z == z], tiles.y[tiles.z == z]
+        found[z] = (int(x.min()), int(y.min()), int(x.max()), int(y.max()))
+    return found
 
 
 def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
@@ -24,7 +56,7 @@ def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
     box = _box(max(extents), extents[max(extents)]) if said is None else _ordered(said)
     for zoom, extent in extents.items():
         if not covers(box, zoom, extent):
-            box = _union(box, _box(zoom, extent))
+            box = union(box, _box(zoom, extent))
     return box
 
 
@@ -50,7 +82,8 @@ def _box(zoom: int, extent: tuple[int, int, int, int]) -> Bounds:
     return west, south, east, north
 
 
-def _union(one: Bounds, other: Bounds) -> Bounds:
+def union(one: Bounds, other: Bounds) -> Bounds:
+    """The smallest box that holds both."""
     return (
         min(one[0], other[0]),
         min(one[1], other[1]),

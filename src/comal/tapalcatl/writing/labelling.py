@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
+from comal.tapalcatl.addressing import archive_bounds
 from comal.tapalcatl.reading.loading import open as open_tileset
 from comal.tapalcatl.sources.tilesets import OfTileSet
 from comal.tapalcatl.spec import (
@@ -25,14 +26,17 @@ from comal.tapalcatl.spec import (
     read_comment,
     tileset_document,
 )
+from comal.tapalcatl.wire import TileNames
 from comal.tapalcatl.writing.arranging import dealt
-from comal.tapalcatl.writing.boxes import bounds_of
+from comal.tapalcatl.writing.boxes import bounds_of, extents_of, union
 from comal.tapalcatl.writing.inplace import editing
 from comal.tapalcatl.writing.targets import Target, changing, target_at, write_document
 
 Location = str | os.PathLike[str]
 LAYOUT: Final = ("tapalcatl", "metatile", "materializedZooms", "source", "root")
 """What archives are like; changing it would hide tiles."""
+_REACH: Final = frozenset({"bounds", "minzoom", "maxzoom"})
+"""Keys outside of which readers answer that there is no tile."""
 _EVERYWHERE: Final = frozenset({"name", "description", "formats", "minscale", "maxscale"})
 """Keys that archives repeat."""
 
@@ -78,8 +82,8 @@ def edit_metadata(
     target
         A local archive, or a tileset by its folder or document.
     changes
-        Keys of the document and their new values; None removes a key. Bounds are widened where
-        they would hide tiles.
+        Keys of the document and their new values; None removes a key. Zooms
+        and bounds are widened where they would hide tiles.
     archives
         Whether comments of a tileset's archives follow, which repeat some of it.
     progress
@@ -116,7 +120,7 @@ def _edit_tileset(
     assert place.meta is not None
     document = _merged(tileset_document(place.metadata), changes)
     metadata = parse_tileset(ascii_line(document), place.meta.name)
-    if {"bounds", "minzoom", "maxzoom"} & changes.keys():
+    if _REACH & changes.keys():
         metadata = _covering(place.meta, metadata)
     shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
     tiles = _archives(place.meta) if archives and shared else []
@@ -148,6 +152,27 @@ def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
     )
 
 
+def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -> ArchiveMetadata:
+    """What an archive is to say of itself, with zooms and bounds that hide none of its tiles.
+
+    What it does not say hides nothing. One of several archives has the box of its root tiles, and
+    keeps it; one that stands alone has that of its tiles.
+    """
+    if not len(tiles):
+        return said
+    bounds = None if said.bounds is None else bounds_of(extents_of(tiles), said.bounds)
+    if bounds is not None and before.bounds is not None and before.root is not None:
+        whole = archive_bounds(before.root, before.metatile)
+        if union(before.bounds, whole) == before.bounds:
+            bounds = union(bounds, whole)
+    return replace(
+        said,
+        min_zoom=None if said.min_zoom is None else min(said.min_zoom, int(tiles.z.min())),
+        max_zoom=None if said.max_zoom is None else max(said.max_zoom, int(tiles.z.max())),
+        bounds=bounds,
+    )
+
+
 def _archives(meta: Path) -> list[Tile]:
     with open_tileset(meta) as tileset:
         return list(tileset.archive_tiles())
@@ -159,11 +184,13 @@ def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") 
         old = edit.comment
         if instead and read_comment(old, path.name)[0] is None:
             old = instead
-        before = archive_document(
-            parse_archive(old, path.name) if old.strip() else ArchiveMetadata()
-        )
+        own = parse_archive(old, path.name) if old.strip() else ArchiveMetadata()
+        before = archive_document(own)
         document = _merged(before, changes)
         metadata = parse_archive(ascii_line(document), path.name)
+        if _REACH & changes.keys():
+            metadata = _holding(metadata, own, edit.tiles)
+            document = archive_document(metadata)
         if document == before and old.strip() and old is edit.comment:
             return Labelled(archive_document(metadata))
         comment, cut = archive_comment(metadata)

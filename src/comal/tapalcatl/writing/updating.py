@@ -33,7 +33,7 @@ from comal.tapalcatl.warning import TapalcatlWarning
 from comal.tapalcatl.wire import split_suffix, tile_keys
 from comal.tapalcatl.writing.archives import archives_at
 from comal.tapalcatl.writing.arranging import Dealt, First, dealt, order_of
-from comal.tapalcatl.writing.boxes import bounds_of
+from comal.tapalcatl.writing.boxes import bounds_of, extents_of
 from comal.tapalcatl.writing.commenting import fitted
 from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, few_names, names_of, prepared
 from comal.tapalcatl.writing.inplace import ArchiveEdit, NewEntries, editing
@@ -245,7 +245,7 @@ def _put_all(
     if isinstance(source, Given) and len(source) <= _FEW:
         tiles = source.read_all()
         blocks = iter([tiles])
-        extents = partial(_extents, tiles)
+        extents = partial(extents_of, tiles)
     else:
         plan = dealt(source.keys(), place.arrangement)
         blocks = _blocks(source, plan, place)
@@ -293,14 +293,6 @@ def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
         rows.setdefault(place.arrangement.archive(tile), []).append(row)
     for archive, own in rows.items():
         yield archive, tiles if len(rows) == 1 else tiles.take(np.array(own, np.int64))
-
-
-def _extents(tiles: Tiles) -> dict[int, tuple[int, int, int, int]]:
-    found = {}
-    for z in sorted(set(tiles.z.tolist())):
-        x, y = tiles.x[tiles.z == z], tiles.y[tiles.z == z]
-        found[z] = (int(x.min()), int(y.min()), int(x.max()), int(y.max()))
-    return found
 
 
 def _grown(
@@ -399,7 +391,7 @@ def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:
         max_scale=max([said.max_scale, *scales]),
         min_zoom=_least(said.min_zoom, int(zooms.min())),
         max_zoom=_most(said.max_zoom, int(zooms.max())),
-        bounds=None if said.bounds is None else bounds_of(_extents(entries.tiles), said.bounds),
+        bounds=None if said.bounds is None else bounds_of(extents_of(entries.tiles), said.bounds),
     )
     if new == said:
         return None

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError, StorageError
-from comal.storage.location import parse_href, shown_path
+from comal.errors import InvalidInputError, StorageError
+from comal.storage.location import shown_path
 from comal.storage.publish import exchange, flush_file_system, rename_new, sync_folder
 from comal.storage.targetlock import locked, write_errors
-from comal.storage.targets import local_path
+from comal.storage.targets import existing, target_of
 
 _BUILD = "build.json"
 _TREE = "tree"
@@ -34,26 +34,6 @@ class Workplace:
     """Whether there may be finished archives of the same build."""
     name: str = ""
     """Of the only archive in `tree`, where the target is one."""
-
-
-def target_of(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a folder to be written, whose parent exists.
-
-    Raises
-    ------
-    InvalidInputError, ObjectNotFoundError
-        It has no name, is no local path, or its parent is no folder.
-    """
-    target = Path(parse_href(local_path(path)).path)
-    if not target.name:
-        raise InvalidInputError("the target must have a name", where=shown_path(target))
-    if not target.parent.is_dir():
-        raise ObjectNotFoundError(
-            "the folder of the target does not exist",
-            where=shown_path(target.parent),
-            hint="make it first, or write to one that is there",
-        )
-    return target
 
 
 @contextmanager
@@ -103,15 +83,7 @@ def _refuse(target: Path, *, overwrite: bool) -> None:
     if not target.is_dir() or target.is_symlink():
         raise InvalidInputError("the target is not a folder", where=shown_path(target))
     if not overwrite:
-        raise _conflict(target)
-
-
-def _conflict(target: Path) -> ConflictError:
-    return ConflictError(
-        "the target exists",
-        where=shown_path(target),
-        hint="pass overwrite=True to replace it, or choose another name",
-    )
+        raise existing(target)
 
 
 def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
@@ -143,7 +115,7 @@ def _publish(tree: Path, target: Path, *, overwrite: bool) -> None:
         try:
             rename_new(tree, target)
         except FileExistsError as error:
-            raise _conflict(target) from error
+            raise existing(target) from error
     sync_folder(target.parent)
 
 

@@ -1,0 +1,249 @@
+"""The blobs of many tiles in one call: what `raw_blob` gives for each, with fewer reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from comal import raquet, storage
+from comal.errors import InvalidInputError, InvalidMetadataError, ObjectChangedError
+from comal.grid import quadbin
+from comal.storage.held import HeldFile
+from tests.raquet.build import Plan, framed, noise, stored, write
+from tests.raquet.test_reading import ABSENT_TILE, PLANS, TILES
+
+if TYPE_CHECKING:
+    from tests.servers.http import HttpServer
+
+ASKED = [ABSENT_TILE, *TILES, *reversed(TILES), ABSENT_TILE, (4, 4, 4)]
+MAPPED = storage.StorageConfig(memory_map=True)
+
+
+SIDE = 12
+SQUARE = [(6, x, y) for x in range(SIDE) for y in range(SIDE)]
+
+
+def pixels(x: int, y: int) -> Any:
+    return noise(x * SIDE + y, "uint8", (256, 256))
+
+
+def blob(x: int, y: int) -> bytes:
+    return framed(stored(pixels(x, y)))
+
+
+def large(path: Path, side: int = SIDE, **named: Any) -> Path:
+    """Tiles whose pages are read in two: headers and values."""
+    tiles = {(6, x, y): [pixels(x, y)] for x in range(side) for y in range(side)}
+    return write(path, tiles, Plan(block=(256, 256), **named))
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """How often a method of open files is called."""
+    calls: list[int] = []
+    whole = getattr(HeldFile, name)
+
+    def counted(*given: Any) -> Any:
+        calls.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(HeldFile, name, counted)
+    return calls
+
+
+@pytest.mark.parametrize("config", [storage.StorageConfig(), MAPPED], ids=["read", "mapped"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_every_layout(tmp_path: Path, plan: Plan, config: storage.StorageConfig) -> None:
+    path = write(tmp_path / "a.parquet", dict(reversed(TILES.items())), plan)
+    how = plan.frame or framed
+    blobs = {key: how(stored(band)) if plan.compression else stored(band)
+             for key, (band,) in TILES.items()}  # fmt: skip
+    expected = [blobs.get(tile) for tile in ASKED]
+    with raquet.open(path, config=config) as file:
+        assert file.raw_blobs(ASKED) == expected
+        assert file.raw_blobs(np.array(ASKED), verify=False) == expected
+        assert list(file.iter_raw_blobs(iter(ASKED))) == expected
+        assert asyncio.run(file.raw_blobs_async(ASKED)) == expected
+        assert [file.raw_blob(*tile) for tile in ASKED] == expected
+        assert file.raw_blobs([]) == list(file.iter_raw_blobs([])) == []
+        assert [pixels.tolist() for pixels in file.tiles(np.array(ASKED))] == [
+            pixels.tolist() for pixels in file.tiles(ASKED)
+        ]
+    again = pickle.loads(pickle.dumps(file))
+    assert again.raw_blobs(ASKED) == expected
+
+
+def test_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from comal.raquet.reading import store
+
+    path = large(tmp_path / "a.parquet")
+    monkeypatch.setattr(store, "_LOCATED", 70)
+    with raquet.open(path) as file:
+        asked = np.random.default_rng(2).permutation(SQUARE)
+        expected = [blob(x, y) for _, x, y in asked.tolist()]
+        looks = counting(monkeypatch, "check_unchanged")
+        assert list(file.iter_raw_blobs(asked)) == expected
+        assert 9 <= len(looks) <= 12
+
+
+def test_parts_and_bands(tmp_path: Path) -> None:
+    bands = [("a", "uint8", None), ("b", "int16", None)]
+    tiles = {(5, x, y): [noise(x * 8 + y), noise(x, "int16")] for x in range(8) for y in range(8)}
+    keys = list(tiles)
+    paths = [
+        write(tmp_path / f"{n}.parquet", {key: tiles[key] for key in keys[n::2]}, Plan(bands=bands))
+        for n in range(2)
+    ]
+    with raquet.open(paths) as file:
+        for number, name in enumerate(("a", "b"), 1):
+            expected = [framed(stored(tiles[key][number - 1])) for key in keys]
+            assert file.raw_blobs(keys, name) == expected
+            assert list(file.iter_raw_blobs(keys, number)) == expected
+            assert asyncio.run(file.raw_blobs_async(keys, name)) == expected
+
+
+@pytest.mark.parametrize(
+    "tile", [(1, 0, 0), (5, 0, 0), (4, 16, 0), (4, 0, -1), (60, 0, 0), (-1, 0, 0)]
+)
+def test_tiles_that_cannot_be(tmp_path: Path, tile: tuple[int, int, int]) -> None:
+    with raquet.open(write(tmp_path / "a.parquet", TILES)) as file:
+        with pytest.raises(InvalidInputError) as alone:
+            file.raw_blob(*tile)
+        for ask in (file.raw_blobs, file.iter_raw_blobs, file.tiles):
+            with pytest.raises(InvalidInputError) as error:
+                ask([*TILES, tile])
+            assert str(error.value) == str(alone.value)
+
+
+@pytest.mark.parametrize(
+    "tiles", [[(4, 4)], [(4, 4, 4, 4)], [4, 4, 4], [(4.0, 4.0, 4.0)], [("4", "4", "4")],
+              [(4, 4, 4), (4, 4)], [(4, 2**70, 0)], 5, [None]]
+)  # fmt: skip
+def test_what_is_no_list_of_tiles(tmp_path: Path, tiles: Any) -> None:
+    with raquet.open(write(tmp_path / "a.parquet", TILES)) as file:
+        for ask in (file.raw_blobs, file.iter_raw_blobs, file.tiles):
+            with pytest.raises(InvalidInputError):
+                ask(tiles)
+
+
+def test_a_damaged_page(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.parquet", checksum=True)
+    tiles = SQUARE[:20]
+    with raquet.open(path) as file:
+        blobs = file.raw_blobs(tiles)
+        content = bytearray(path.read_bytes())
+        content[content.index(blobs[7] or b"?") + 9_000] ^= 1
+        path.write_bytes(bytes(content))
+    for config in (None, MAPPED):
+        with raquet.open(path, config=config) as file:
+            found = file.iter_raw_blobs(tiles)
+            with pytest.raises(InvalidMetadataError, match="another checksum") as error:
+                list(found)
+            assert str(quadbin.cells(*tiles[7])) in str(error.value)
+            loose = file.raw_blobs(tiles, verify=False)
+            assert [a == b for a, b in zip(loose, blobs, strict=True)] == [
+                n != 7 for n in range(20)
+            ]
+
+
+@pytest.mark.parametrize("config", [None, MAPPED], ids=["read", "mapped"])
+def test_a_file_that_is_written_to(tmp_path: Path, config: storage.StorageConfig | None) -> None:
+    path = large(tmp_path / "a.parquet")
+    tiles = SQUARE
+    with raquet.open(path, config=config) as file:
+        found = file.iter_raw_blobs(tiles)
+        assert next(found) is not None
+        with path.open("ab") as stream:
+            stream.write(b"x")
+        with pytest.raises(ObjectChangedError):
+            list(found)
+        with pytest.raises(ObjectChangedError):
+            file.raw_blobs(tiles)
+        with pytest.raises(ObjectChangedError):
+            file.tiles(tiles)
+    with raquet.open(large(tmp_path / "b.parquet"), config=config) as file:
+        found = file.iter_raw_blobs(tiles)
+        first = next(found)
+        os.replace(large(tmp_path / "c.parquet", side=2), tmp_path / "b.parquet")  # noqa: PTH105
+        # Who holds a file reads the version that was opened, whatever has its name now.
+        assert [first, *found] == [blob(x, y) for _, x, y in tiles]
+
+
+def test_one_request_from_a_server(tmp_path: Path, http_server: HttpServer) -> None:
+    url = http_server.put("a.parquet", large(tmp_path / "a.parquet", 4).read_bytes())
+    source = storage.CountingSource(storage.open_source(url))
+    file = raquet.open(source)
+    tiles = [(6, x, y) for x in range(4) for y in range(4)] * 2
+    expected = [blob(x, y) for _, x, y in tiles]
+    for ask in (file.raw_blobs, file.iter_raw_blobs):
+        source.reset()
+        assert list(ask(tiles)) == expected
+        assert source.round_trips == 1
+
+
+def test_no_more_than_some_are_held(tmp_path: Path) -> None:
+    import tracemalloc
+
+    path = large(tmp_path / "a.parquet")
+    with raquet.open(path) as file:
+        tiles = np.array(SQUARE * 4)
+        file.raw_blobs(tiles[:5])
+        tracemalloc.start()
+        total = sum(len(blob or b"") for blob in file.iter_raw_blobs(tiles))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert total > 10_000_000
+    assert peak < total / 10
+
+
+def test_the_header_of_a_page_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for plan in (Plan(block=(256, 256)), Plan(block=(256, 256), page_version="2.0"), Plan()):
+        tiles: dict[Any, Any] = {(6, x, 0): [noise(x, "uint8", plan.block)] for x in range(20)}
+        tiles[6, 20, 0] = [None]
+        asked = list(tiles)
+        path = write(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet", tiles, plan)
+        expected = [None if one is None else framed(stored(one)) for (one,) in tiles.values()]
+        with raquet.open(path) as file, monkeypatch.context() as patch:
+            assert [file.raw_blob(*tile, verify=False) for tile in asked] == expected
+            reads: list[int] = []
+            whole = HeldFile.read
+
+            def counted(
+                held: HeldFile, offset: int, size: int, whole: Any = whole, to: Any = reads
+            ) -> bytes:
+                to.append(size)
+                return bytes(whole(held, offset, size))
+
+            patch.setattr(HeldFile, "read", counted)
+            assert [file.raw_blob(*tile, verify=False) for tile in asked] == expected
+            assert list(file.iter_raw_blobs(asked, verify=False)) == expected
+            # A page without a value has nothing to remember.
+            assert [size for size in reads if size > 100] == [
+                len(blob) for blob in expected if blob
+            ] * 2
+            assert len(reads) <= 2 * len(asked)
+            reads.clear()
+            assert file.raw_blobs(asked) == expected
+            assert sum(reads) > sum(len(blob) for blob in expected if blob)
+
+
+def test_a_damaged_header_is_seen_without_checksums_too(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.parquet", 4)
+    with raquet.open(path) as file:
+        index = file.store.parts[0].pages[file.store.columns[0]]
+        row = int(np.argmax(file.store.ids == quadbin.cells(6, 2, 2)))
+        content = bytearray(path.read_bytes())
+        content[int(index.offset[row]) + 1] ^= 1
+    path.write_bytes(bytes(content))
+    with raquet.open(path) as file:
+        for _ in range(2):
+            with pytest.raises(InvalidMetadataError):
+                file.raw_blob(6, 2, 2, verify=False)
+            with pytest.raises(InvalidMetadataError):
+                file.raw_blobs([(6, 2, 2)], verify=False)
+        assert file.raw_blob(6, 2, 1, verify=False) == blob(2, 1)

@@ -1,0 +1,304 @@
+"""Many tiles in one call: what `tile` gives for each, with fewer looks and reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comal import tapalcatl
+from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, LimitExceededError
+from comal.limits import Limits
+from comal.storage import CountingSource, StorageConfig, open_source
+from comal.storage.held import HeldFile
+from comal.tapalcatl import TileSet
+from comal.tapalcatl.reading import archives, index, manytiles
+from comal.tapalcatl.reading.locating import InArchive, InTree, Locator
+from comal.tapalcatl.wire import key_tile
+from tests.servers.http import HttpServer
+from tests.tapalcatl.making import listed, payload, pyramid
+from tests.tapalcatl.odd import Entry, archive
+from tests.tapalcatl.reading.test_first import written as first_generation
+from tests.tapalcatl.reading.test_odd import BROKEN
+
+Key = tuple[int, int, int]
+CONFIGS = {"read": StorageConfig(), "mapped": StorageConfig(memory_map=True)}
+TILES = pyramid(5)
+ASKED: list[Key] = [
+    *reversed(TILES), (6, 0, 0), (3, 8, 0), (3, 0, -1), (-1, 0, 0), (40, 0, 0), (0, 0, 0), *TILES,
+]  # fmt: skip
+
+
+@pytest.fixture(params=list(CONFIGS.values()), ids=list(CONFIGS))
+def config(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _arrays_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archives of these tests are small, and would mostly be read by name."""
+    monkeypatch.setattr(index, "_BY_NAME_IN_FEW", 3)
+
+
+def tree(folder: Path, **named: Any) -> Path:
+    tapalcatl.build(listed(TILES), folder, metatile=2, materialized_zooms=(0, 2, 4), **named)
+    return folder
+
+
+def large(path: Path, count: int = 64, **named: Any) -> Path:
+    """One archive of zoom 5."""
+    path.write_bytes(archive([entry(number, **named) for number in range(count)], META5))
+    return path
+
+
+def entry(number: int, **named: Any) -> Entry:
+    x, y = divmod(number, 32)
+    return Entry(f"5/{x}/{y}.png".encode(), payload(5, x, y), **named)
+
+
+META5 = (
+    b'{"tapalcatl":"2.0.0","minzoom":0,"maxzoom":5,"formats":{"png":"image/png"},'
+    b'"metatile":1,"root":"0/0/0"}'
+)
+PLACES: list[Key] = [(5, *divmod(number, 32)) for number in range(64)]
+
+
+def data_of(tiles: Any) -> list[bytes | None]:
+    return [None if tile is None else tile.data for tile in tiles]
+
+
+def same(tileset: TileSet, asked: list[Key], expected: list[bytes | None], **named: Any) -> None:
+    """Every way to ask gives these bytes, and all that `tile` says."""
+    alone = [tileset.tile(*place, **named) for place in asked]
+    assert data_of(alone) == expected
+    rows = np.array(asked)
+    assert tileset.tiles(asked, **named) == alone
+    assert tileset.tiles(rows, **named) == alone
+    assert list(tileset.iter_tiles(iter(asked), **named)) == alone
+    assert list(tileset.iter_tiles(rows, verify=False, **named)) == alone
+    assert asyncio.run(tileset.tiles_async(rows, **named)) == alone
+
+
+def test_a_tree(tmp_path: Path, config: StorageConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree(tmp_path / "t")
+    expected = [TILES.get(place) for place in ASKED]
+    same(tapalcatl.open(folder, config=config), ASKED, expected)
+    monkeypatch.setattr(manytiles, "_BLOCK", 97)
+    monkeypatch.setattr(manytiles, "_MOST_ARCHIVES", 2)
+    same(tapalcatl.open(folder, config=config), ASKED, expected)
+    fresh = tapalcatl.open(folder, config=config)
+    assert data_of(fresh.iter_tiles(ASKED)) == expected
+    assert fresh.tiles([]) == list(fresh.iter_tiles([])) == []
+    rows = fresh.keys()
+    assert data_of(fresh.tiles(rows)) == [TILES[z, x, y] for z, x, y in rows.tolist()]
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+@pytest.mark.parametrize("comment", [b"", b'{"headers":{"X-One":"1"}}'])
+def test_one_archive(tmp_path: Path, config: StorageConfig, deflate: bool, comment: bytes) -> None:
+    path = large(tmp_path / "a.zip", deflate=deflate, comment=comment)
+    asked = [*PLACES, (5, 31, 31), *PLACES[::3], (0, 0, 0)]
+    expected = [payload(*place) if place in PLACES else None for place in asked]
+    same(tapalcatl.open(path, config=config), asked, expected)
+
+
+def test_scales_and_formats(tmp_path: Path, config: StorageConfig) -> None:
+    both = [
+        Entry(f"5/{x}/{y}{suffix}".encode(), payload(5, x, y) + suffix.encode())
+        for x in range(2)
+        for y in range(20)
+        for suffix in (".png", "@2x.png", ".mvt")
+        if (suffix != ".png" or y % 3) and (suffix != ".mvt" or y % 2)
+    ]
+    meta = META5.replace(b'"png":"image/png"', b'"png":"image/png","mvt":"x/y"')
+    (tmp_path / "a.zip").write_bytes(archive(both, meta))
+    tileset = tapalcatl.open(tmp_path / "a.zip", config=config)
+    asked: list[Key] = [(5, x, y) for x in range(2) for y in range(20)]
+    names = {one.name.decode(): one.data for one in both}
+
+    def of(*suffixes: str) -> list[bytes | None]:
+        every = [[names.get(f"{z}/{x}/{y}{one}") for one in suffixes] for z, x, y in asked]
+        return [next((one for one in tile if one is not None), None) for tile in every]
+
+    same(tileset, asked, of(".png", ".mvt"))
+    same(tileset, asked, of(".mvt"), ext="mvt")
+    same(tileset, asked, of("@2x.png"), ext="png", scale=2)
+    same(tileset, asked, of("@3x.png"), ext="png", scale=3)
+
+
+@pytest.mark.parametrize("size", [None, 256, 512])
+def test_the_first_generation(
+    tmp_path: Path, config: StorageConfig, monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    monkeypatch.setattr(manytiles, "_LEAST_TILES", 1)
+    monkeypatch.setattr(index, "_BY_NAME_IN_FEW", 0)
+    folder = first_generation(tmp_path, t0_0_0=("png",), t1_0_0=("png", "mvt"), t1_1_1=("mvt",))
+    tileset = tapalcatl.open(folder, metatile=2, config=config)
+    asked: list[Key] = [(z, x, y) for z in range(4) for x in range(1 << z) for y in range(1 << z)]
+    tileset.tiles(asked, size=size)  # from now on the formats are known
+    alone = [tileset.tile(*place, size=size) for place in asked]
+    assert sum(one is not None for one in alone) >= 3
+    same(tileset, asked, data_of(alone), size=size)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_places_all_at_once_are_those_one_by_one(data: st.DataObject) -> None:
+    zooms = data.draw(st.sampled_from([(0,), (0, 2), (1, 3, 6), (5, 26)]))
+    bounds = data.draw(
+        st.sampled_from([None, (-180.0, -85.0, 180.0, 85.0), (5.0, 45.0, 12.0, 48.0)])
+    )
+    metatile = data.draw(st.sampled_from([1, 2, 8]))
+    layout = tapalcatl.Layout(materialized_zooms=zooms, metatile=metatile)
+    first, last = data.draw(st.sampled_from([(None, None), (1, 7), (3, 3)]))
+    locators: list[Locator] = [InTree(layout, first, last, bounds), InArchive()]
+    number = st.one_of(st.integers(-2, 40), st.integers(-(2**62), 2**62))
+    place = st.tuples(st.one_of(st.integers(-2, 32), number), number, number)
+    rows = data.draw(st.lists(place, min_size=1, max_size=20))
+    for locator in locators:
+        roots, keys = locator.find_many(np.array(rows, np.int64))
+        for row, root, key in zip(rows, roots.tolist(), keys.tolist(), strict=True):
+            spot = locator.find(*row)
+            assert (None if root < 0 else (key_tile(root), key)) == spot
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_tile(tmp_path: Path, name: str, config: StorageConfig) -> None:
+    entries = [entry(number) for number in range(40)]
+    entries[7] = replace(BROKEN[name], name=b"5/0/7.png")
+    entries[7].payload = BROKEN[name].payload
+    (tmp_path / "a.zip").write_bytes(archive(entries, META5))
+    limits = Limits(tile_bytes=1 << 20)
+    tileset = tapalcatl.open(tmp_path / "a.zip", limits=limits, config=config)
+    for many in (tileset.tiles, tileset.iter_tiles):
+        with pytest.raises((InvalidMetadataError, LimitExceededError), match="5/0/7"):
+            list(many(PLACES[:40]))
+        others = [*PLACES[:7], *PLACES[8:40]]
+        assert data_of(many(others)) == [payload(*place) for place in others]
+    # Without the checksum they fail or succeed as one by one.
+    results: list[Any] = []
+    asks: list[Callable[[], Any]] = [
+        lambda: tileset.tile(5, 0, 7, verify=False),
+        lambda: tileset.tiles(PLACES[:40], verify=False)[7],
+    ]
+    for ask in asks:
+        try:
+            results.append(ask())
+        except ComalError as error:
+            results.append(str(error))
+    assert results[0] == results[1]
+
+
+def test_a_local_header_of_another_tile(tmp_path: Path, config: StorageConfig) -> None:
+    entries = [entry(number) for number in range(40)]
+    entries[7].local_name = b"5/9/9.png"
+    (tmp_path / "a.zip").write_bytes(archive(entries, META5))
+    tileset = tapalcatl.open(tmp_path / "a.zip", config=config)
+    with pytest.raises(InvalidMetadataError, match="another tile"):
+        tileset.tiles(PLACES[:40])
+    assert tileset.tiles(PLACES[:40], verify=False)[7] is not None
+
+
+@pytest.mark.parametrize(
+    "tiles", [[(1, 2)], [(1, 2, 3, 4)], [1, 2, 3], [("1", "2", "3")], 5, [(1, 2, 3), 4]]
+)
+def test_what_is_no_list_of_tiles(tmp_path: Path, tiles: Any) -> None:
+    tileset = tapalcatl.open(large(tmp_path / "a.zip"))
+    for many in (tileset.tiles, tileset.iter_tiles):
+        with pytest.raises(InvalidInputError, match=r"list of tiles|64-bit"):
+            many(tiles)
+    with pytest.raises(InvalidInputError, match="size"):
+        tileset.tiles(PLACES, size=256)
+
+
+def test_an_archive_that_changes(tmp_path: Path, config: StorageConfig) -> None:
+    path = large(tmp_path / "a.zip")
+    old = [payload(*place) for place in PLACES]
+    tileset = tapalcatl.open(path, config=config, recheck=0)
+    found = tileset.iter_tiles(PLACES)
+    first = next(found)
+    tapalcatl.put(path, [(5, 0, 0, b"new"), (5, 0, 1, b"new")])
+    # What was replaced stays where it was.
+    assert data_of([first, *found]) == old
+    assert data_of(tileset.tiles(PLACES)) == [b"new", b"new", *old[2:]]
+    found = tileset.iter_tiles(PLACES)
+    next(found)
+    part = tmp_path / "part"
+    part.write_bytes(archive([Entry(f"5/0/{y}.png".encode(), b"other") for y in range(20)], META5))
+    os.replace(part, path)  # noqa: PTH105
+    assert data_of(found) == [b"new", *old[2:]]
+    assert data_of(tileset.tiles(PLACES)) == [b"other"] * 20 + [None] * 44
+
+
+def test_an_archive_that_is_written_over_in_place(tmp_path: Path) -> None:
+    path = large(tmp_path / "a.zip")
+    tileset = tapalcatl.open(path, recheck=1000)
+    found = tileset.iter_tiles(PLACES)
+    next(found)
+    short = archive([Entry(f"5/0/{y}.png".encode(), b"x" * y) for y in range(20)], META5)
+    path.write_bytes(short)
+    assert data_of(found) == [b"x" * y for y in range(1, 20)] + [None] * 44
+
+
+def test_reads_and_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tileset = tapalcatl.open(tree(tmp_path / "t"))
+    tileset.tiles(ASKED)
+    reads: list[int] = []
+    whole = HeldFile.read
+
+    def counted(file: HeldFile, offset: int, size: int) -> bytes:
+        reads.append(size)
+        return whole(file, offset, size)
+
+    monkeypatch.setattr(HeldFile, "read", counted)
+    assert data_of(tileset.iter_tiles(TILES, verify=False)) == list(TILES.values())
+    assert len(reads) == len(TILES)
+    assert sum(reads) < 2 * sum(map(len, TILES.values()))
+    monkeypatch.setattr(archives, "HELD_FILES", 4)
+    monkeypatch.setattr(manytiles, "_MOST_ARCHIVES", 3)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    few = tapalcatl.open(tmp_path / "t", config=CONFIGS["mapped"])
+    most = 0
+    for tile in few.iter_tiles(ASKED):
+        assert tile is None or tile.data
+        most = max(most, len(list(Path("/proc/self/fd").iterdir())))
+    assert most <= before + 4 + 2 * 3 + 3
+
+
+def test_no_more_than_some_are_held(tmp_path: Path) -> None:
+    entries = [Entry(f"5/{n >> 5}/{n & 31}.png".encode(), bytes(20_000)) for n in range(64)]
+    (tmp_path / "a.zip").write_bytes(archive(entries, META5))
+    tileset = tapalcatl.open(tmp_path / "a.zip")
+    tileset.tiles(PLACES)
+    asked = np.array(PLACES * 20)
+    tracemalloc.start()
+    total = sum(len(tile.data) for tile in tileset.iter_tiles(asked) if tile)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total == 64 * 20 * 20_000
+    assert peak < total / 10
+
+
+def test_from_a_server(
+    tmp_path: Path, http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from comal.tapalcatl.reading import tileset as module
+
+    folder = tree(tmp_path / "t")
+    for path in folder.rglob("*.*"):
+        http_server.put(f"t/{path.relative_to(folder)}", path.read_bytes())
+    remote = tapalcatl.open(http_server.url_for("t/meta.json"))
+    monkeypatch.setattr(module, "_TOGETHER", 100)
+    expected = [TILES.get(place) for place in ASKED]
+    assert data_of(remote.iter_tiles(ASKED)) == expected
+    counting = tapalcatl.open(CountingSource(open_source(folder / "meta.json")))
+    assert data_of(counting.iter_tiles(np.array(ASKED))) == expected
