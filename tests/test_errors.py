@@ -6,7 +6,14 @@ import pickle
 import pytest
 
 from comal import errors
-from comal.errors import ComalError, InvalidMetadataError, Problem, StorageError, translated
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    Problem,
+    StorageError,
+    counted,
+    translated,
+)
 
 
 def leaves(kind: type[ComalError] = ComalError) -> list[type[ComalError]]:
@@ -107,3 +114,24 @@ def test_shown_names_are_printable_and_short(name: str) -> None:
     assert text.isascii()
     assert text.isprintable()
     assert len(text) <= 60
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "text"),
+    [
+        (0, ("row",), "0 rows"),
+        (1, ("row",), "1 row"),
+        (2, ("row",), "2 rows"),
+        (1_234_567, ("row",), "1,234,567 rows"),
+        (1, ("entry", "entries"), "1 entry"),
+        (2, ("entry", "entries"), "2 entries"),
+    ],
+)
+def test_things_are_counted_in_words(number: int, words: tuple[str, ...], text: str) -> None:
+    assert counted(number, *words) == text
+
+
+def test_words_of_a_library_are_made_safe_to_print() -> None:
+    with pytest.raises(StorageError) as caught, translated({OSError: StorageError}, "broken"):
+        raise OSError("no type \x0e\x1b[2J\u202e here,\nnor 'Łódź' there")
+    assert caught.value.found == r"no type \x0e\x1b[2J\u202e here, nor 'Łódź' there"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -123,11 +125,34 @@ def test_twins_agree_with_a_dictionary(rows: list[tuple[str, int]]) -> None:
     assert found == sorted(expected)
 
 
-@given(st.lists(st.text(max_size=14), max_size=30), st.integers(0, 3))
-def test_whether_names_are_all_distinct(texts: list[str], skipped: int) -> None:
-    """However many parts they are looked at in."""
+@given(
+    st.lists(st.text(max_size=14), max_size=30),
+    st.integers(0, 3),
+    st.sampled_from([(0, 4), (0, 1 << 16), (1 << 14, 1 << 16)]),
+)
+def test_whether_names_are_all_distinct(
+    texts: list[str], skipped: int, sizes: tuple[int, int]
+) -> None:
+    """However many they are, and in however many parts they are looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(names, "_PART", 4)
+        patch.setattr(names, "_FEW", sizes[0])
+        patch.setattr(names, "_PART", sizes[1])
         for kind in (pa.string(), pa.large_string()):
             column = pa.array(texts, kind)[skipped:]
             assert names.all_distinct(column) == (len(set(texts[skipped:])) == len(column))
+
+
+@given(st.lists(st.none() | st.text(max_size=6), max_size=20), st.integers(0, 3))
+def test_folding(texts: list[str | None], skipped: int) -> None:
+    """Letters of ASCII become small; names with any other character are folded whole."""
+    expected = [
+        text
+        if text is None
+        else text.lower()
+        if text.isascii()
+        else unicodedata.normalize("NFKC", text).casefold()
+        for text in texts[skipped:]
+    ]
+    found = names.folded(pa.array(texts, pa.string())[skipped:])
+    found.validate(full=True)
+    assert found.to_pylist() == expected

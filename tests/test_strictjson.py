@@ -20,6 +20,9 @@ BROKEN = [
     (b'{"a": NaN}', "number that is none"),
     (b'{"a": -Infinity}', "number that is none"),
     (b"", "not valid"),
+    (b'{"a": 1e999}', "number that is none"),
+    (b'{"a": [-1' + b"0" * 400 + b".5]}", "number that is none"),
+    (b'{"a": ' + b"1" * 250 + b".0E+99}", "number that is none"),
 ]
 
 
@@ -79,6 +82,11 @@ def test_any_bytes_give_a_document_or_our_error(data: bytes) -> None:
     except ComalError:
         return
     assert isinstance(document, dict)
+
+
+def test_a_number_beyond_floats_is_infinity_where_that_is_known() -> None:
+    found = strictjson.loads(b'{"a": [1e999, -1e999, 1e99, 1E+5]}', "x", constant=float)
+    assert found == {"a": [float("inf"), float("-inf"), 1e99, 1e5]}
 
 
 def test_half_a_character_is_no_text() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from comal.errors import (
     ComalError,
+    InvalidInputError,
     InvalidMetadataError,
     LimitExceededError,
     NotThisFormatError,
@@ -24,6 +25,9 @@ from comal.errors import (
 )
 
 MAX_LISTED = 1_000
+
+LEVELS = ("structure", "sample", "full")
+"""How thorough a check can be: metadata alone, also some of the payloads, or every byte."""
 
 Codes = Mapping[str, tuple[str, str]]
 """For each code its severity (``error`` or ``warning``) and what it means."""
@@ -36,6 +40,18 @@ OF_CONTENT = (
     ShortReadError,
 )
 """Errors that say something about the content; all others are about the storage or about us."""
+
+
+def check_level(level: str) -> None:
+    """Refuse a level of a check that there is not.
+
+    Raises
+    ------
+    InvalidInputError
+        It is none of `LEVELS`.
+    """
+    if level not in LEVELS:
+        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
 
 
 @dataclass(frozen=True, slots=True)

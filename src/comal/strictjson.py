@@ -7,6 +7,7 @@ thing to us and another to the next reader is refused here, before any format lo
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -18,6 +19,8 @@ _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """The escape of a surrogate, which may have its other half beside it."""
+_LARGE = re.compile(rb"[0-9][eE]\+?[0-9]{2}|[0-9]{300}")
+"""A number that may be beyond a float of 64 bits; Python reads such a one as infinity."""
 
 
 def loads(
@@ -39,12 +42,13 @@ def loads(
         Caps on size, depth and digits.
     constant
         What stands for ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON but are found
-        in files; refused when None.
+        in files, and for numbers beyond a float of 64 bits; refused when None.
 
     Raises
     ------
     InvalidMetadataError
-        Not UTF-8, not JSON, no object at the root, a key that stands twice, NaN or infinity.
+        Not UTF-8, not JSON, no object at the root, a key that stands twice, NaN or infinity, a
+        number that no float holds.
     LimitExceededError
         Larger, deeper, or with longer integers than `limits` allows; checked before parsing.
     """
@@ -55,6 +59,9 @@ def loads(
             data.decode("utf-8-sig"),
             object_pairs_hook=_unique_keys(where),
             parse_constant=constant or _refuse_constant(where),
+            parse_float=_finite(constant or _refuse_constant(where))
+            if _LARGE.search(data)
+            else None,
             parse_int=_bounded_int(where, limits) if _has_long(data, limits) else None,
         )
     except UnicodeDecodeError as error:
@@ -141,6 +148,16 @@ def _refuse_constant(where: str) -> Callable[[str], NoReturn]:
         raise InvalidMetadataError("JSON holds a number that is none", where=where, found=name)
 
     return refuse
+
+
+def _finite(constant: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parse(digits: str) -> Any:
+        number = float(digits)
+        if math.isfinite(number):
+            return number
+        return constant("Infinity" if number > 0 else "-Infinity")
+
+    return parse
 
 
 def _bounded_int(where: str, limits: Limits) -> Callable[[str], int]:

@@ -20,11 +20,14 @@ from hypothesis import strategies as st
 from comal import tortilla
 from comal.errors import (
     ComalError,
+    InvalidInputError,
     InvalidMetadataError,
     LimitExceededError,
     NotThisFormatError,
 )
 from comal.tortilla import spec
+from comal.tortilla.checking import values
+from comal.tortilla.checking.run import check
 from tests.tortilla import build
 from tests.tortilla.build import Item, column
 
@@ -282,6 +285,22 @@ def test_ids_are_data_and_never_paths(tmp_path: Path) -> None:
     assert frame.read_bytes(names[0]) == LEAVES["a"]
     assert frame.read(f"{names[2]}/x") == LEAVES["in/x"]
     assert frame.vsi(names[1]) == f"/vsisubfile/210_6,{path}"
+
+
+def test_a_thousand_systems_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def unknown(name: str) -> None:
+        asked.append(name)  # PROJ takes a quarter of a second to say so
+        raise InvalidInputError("invalid CRS")
+
+    monkeypatch.setattr(values, "projection", unknown)
+    items = [Item(f"s{number}", b"x") for number in range(1_000)]
+    names = pa.array([f"system {number}" for number in range(1_000)])
+    report = check(write(tmp_path, build.built(items, table=column(spec.CRS, names))))
+    assert report.counts["tortilla-crs"] == len(asked) == 20
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])

@@ -80,7 +80,7 @@ def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> Non
     dry = json.loads(run("tapalcatl", "compact", tree, "--dry-run", "--json").stdout)
     assert dry["dead"] > len(TILES) * 46
     result = run("tapalcatl", "delete", tree, "3/1/1", "3/1/1", "9/1/1")
-    assert result.stdout == f"{tree}: 1 entries deleted, 1 tiles were not there\n"
+    assert result.stdout == f"{tree}: 1 entry deleted, 1 tile not there\n"
     assert json.loads(run("tapalcatl", "compact", tree, "--json").stdout)["saved"] > dry["dead"]
     archive = tree / "0" / "0" / "0.zip"
     whole = archive.read_bytes()
@@ -160,7 +160,7 @@ def test_convert(source: Path, tmp_path: Path) -> None:
 def test_one_archive(run: Run, source: Path, tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.zip"
     result = run("tapalcatl", "create", source, out)
-    assert result.stdout.startswith(f"{out}: 85 tiles in 1 archives, ")
+    assert result.stdout.startswith(f"{out}: 85 tiles in 1 archive, ")
     run("tapalcatl", "create", source, out, code=10)
     refused = run("tapalcatl", "create", source, out, "--overwrite", "--metatile", "2").output
     assert "85 tiles" in refused

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rasterio
+from rasterio.warp import transform_bounds
 
 from comal import tortilla
 from tests.cli.conftest import Run
@@ -75,7 +77,7 @@ def test_create_with_options(run: Run, folder: Path, tmp_path: Path) -> None:
     assert found.items[1] == b"in sub"
     parts = tmp_path / "p.tortilla"
     result = run("tortilla", "create", folder, parts, "--rows", "3", "--from-zero")
-    assert "and 1 more parts: 4 samples" in result.stdout
+    assert "and 1 more part: 4 samples" in result.stdout
     assert [name for name in listing(tmp_path) if name.startswith("p.")] == [
         "p.0000.part.tortilla",
         "p.0001.part.tortilla",
@@ -116,6 +118,26 @@ def test_append_delete_compact(run: Run, file: Path, tmp_path: Path) -> None:
     assert read(copy).tree() == read(file).tree()
 
 
+def test_compile_by_place_and_time(run: Run, file: Path, folder: Path, tmp_path: Path) -> None:
+    with rasterio.open(folder / "r0.tif") as raster:
+        west, south, east, north = transform_bounds(raster.crs, "EPSG:4326", *raster.bounds)
+    inside = f"--bbox={west},{south},{east},{north}"
+    beside = f"--bbox={east + 1},{south},{east + 2},{north}"
+    day = 86_400
+    tortilla.set_columns(file, {"stac:time_start": [0, day, 2 * day, None]})
+    target = tmp_path / "b.tortilla"
+    for line, expected in (
+        ([inside], ["r0.tif", "r1.tif"]),
+        (["--datetime", "../1970-01-02"], ["note.txt", "r0.tif"]),
+        ([inside, "--datetime", "1970-01-03"], ["r1.tif"]),
+    ):
+        run("tortilla", "compile", file, target, *line, "--overwrite")
+        assert read(target).ids == expected
+    for wrong in ([beside], ["--bbox=1,2"], ["--datetime", "never"]):
+        run("tortilla", "compile", file, tmp_path / "c.tortilla", *wrong, code=2)
+    assert "c.tortilla" not in listing(tmp_path)
+
+
 def test_compile(run: Run, file: Path, tmp_path: Path) -> None:
     tortilla.set_columns(file, {"n": [1, 2, 3, 4], "data_split": ["train", "test", "train", None]})
     for line, expected in (
@@ -129,6 +151,9 @@ def test_compile(run: Run, file: Path, tmp_path: Path) -> None:
         run("tortilla", "compile", file, target, *line, "--overwrite")
         assert read(target).ids == expected
         assert read(target).tree() == {name: read(file).tree()[name] for name in expected}
+    tortilla.set_columns(file, {"rai:elevation": [1, 2, 3, 4]})
+    run("tortilla", "compile", file, target, "--peer-names", "--overwrite")
+    assert read(target).column("rai:ele") == [1, 2, 3, 4]
     run("tortilla", "compile", file, file, "--overwrite", code=10)
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--where", "nonsense", code=2)
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--where", "n > 9", code=2)

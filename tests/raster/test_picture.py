@@ -33,6 +33,38 @@ def test_stretch_and_transparency(tmp_path: Path) -> None:
     assert (np.diff(picture[0].ravel()[1:].astype(int)) >= 0).all()
 
 
+@pytest.mark.parametrize("fill", [1, -9999])
+def test_an_edge_without_a_nodata_value_does_not_make_the_rest_pale(
+    tmp_path: Path, fill: int
+) -> None:
+    pixels = np.linspace(20_000, 21_000, 100 * 100).reshape(100, 100).astype(np.int16)
+    pixels[:, :30] = fill
+    shade = decoded(raster.preview(write(tmp_path / "a.tif", pixels)))[0].astype(int)
+    assert (shade[:, :30] == 0).all()
+    inside = shade[:, 30:]
+    # What is dark there is still told from the edge, and all the shades above are used.
+    assert 16 <= inside.min() <= 48
+    assert inside.max() == 255
+    assert (np.diff(inside, axis=1) >= 0).all()
+    assert len(np.unique(inside)) > 200
+
+
+def test_percentiles_that_are_asked_for(tmp_path: Path) -> None:
+    pixels = np.linspace(20_000, 21_000, 100 * 100).reshape(100, 100).astype(np.int16)
+    pixels[:, :30] = 1
+    path = write(tmp_path / "a.tif", pixels)
+    shade = decoded(raster.preview(path, percentiles=(0, 100)))[0]
+    assert (shade[:, :30] == 0).all()
+    assert shade[:, 30:].min() == round((pixels[0, 30] - 1) / (21_000 - 1) * 255)
+
+
+def test_two_classes_are_black_and_white(tmp_path: Path) -> None:
+    pixels = np.zeros((10, 10), np.uint8)
+    pixels[3:5] = 1
+    shade = decoded(raster.preview(write(tmp_path / "a.tif", pixels)))[0]
+    assert np.array_equal(shade, pixels * 255)
+
+
 def test_eight_bit_colour_is_shown_as_it_is(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 99, (3, 8, 9)).astype(np.uint8)
     path = write(tmp_path / "a.tif", pixels, photometric="RGB")

@@ -9,8 +9,9 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import print_json, print_rows, working
-from comal.errors import InvalidInputError
-from comal.formats import CHECK_LEVELS, Findings, adapter_of, sniff
+from comal.errors import InvalidInputError, counted
+from comal.findings import LEVELS
+from comal.formats import Findings, adapter_of, sniff
 
 
 @click.command(
@@ -26,7 +27,7 @@ from comal.formats import CHECK_LEVELS, Findings, adapter_of, sniff
 @options.source
 @click.option(
     "--level",
-    type=click.Choice(CHECK_LEVELS),
+    type=click.Choice(LEVELS),
     default="full",
     show_default=True,
     help="Metadata only; also some of the leaves; or every byte.",
@@ -87,5 +88,4 @@ def print_findings(
 def _count(found: Findings) -> str:
     if not found.problems:
         return "no problems"
-    errors, warnings = found.errors, found.warnings
-    return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+    return f"{counted(found.errors, 'error')}, {counted(found.warnings, 'warning')}"

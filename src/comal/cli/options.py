@@ -54,35 +54,48 @@ overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace the target when it is there already."
 )
 
+as_csv = click.option(
+    "--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal."
+)
+
+untrusted = click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Run the query in a process with hard limits on time and memory.",
+)
+
+
+_BBOX = click.option(
+    "--bbox",
+    metavar="W,S,E,N",
+    help="Samples that touch this box, in degrees; W > E crosses the antimeridian.",
+)
+_DATETIME = click.option(
+    "--datetime",
+    "datetime_range",
+    metavar="RANGE",
+    help="Samples in this time: '2025-06-01/2025-08-31', '2025-06-01/..' or one day.",
+)
+_LEVEL = click.option(
+    "--level",
+    type=click.IntRange(0, 5),
+    help="Level whose place and time count; the first that has them if absent.",
+)
+_WHERE = click.option(
+    "--where",
+    metavar="SQL",
+    help="Samples for which this holds: 'cloud_cover < 10'.",
+)
+
+
+def row_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The filters that choose rows by their own columns: a box, a time range and SQL."""
+    return _BBOX(_DATETIME(_WHERE(function)))
+
 
 def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The filters that choose samples: a box, a time range and SQL."""
-    options = (
-        click.option(
-            "--bbox",
-            metavar="W,S,E,N",
-            help="Samples that touch this box, in degrees; W > E crosses the antimeridian.",
-        ),
-        click.option(
-            "--datetime",
-            "datetime_range",
-            metavar="RANGE",
-            help="Samples in this time: '2025-06-01/2025-08-31', '2025-06-01/..' or one day.",
-        ),
-        click.option(
-            "--level",
-            type=click.IntRange(0, 5),
-            help="Level whose place and time count; the first that has them if absent.",
-        ),
-        click.option(
-            "--where",
-            metavar="SQL",
-            help="Samples for which this holds: 'cloud_cover < 10'.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    """The filters that choose samples, by what they say themselves or what lies in them."""
+    return _BBOX(_DATETIME(_LEVEL(_WHERE(function))))
 
 
 def parse_bbox(text: str) -> tuple[float, float, float, float]:

@@ -10,13 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
-from comal.geo import wkb
+from comal.geo import wkb, wkt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_POINT = rf"^\s*(?i:POINT)\s*\(\s*(?P<x>{_NUMBER})\s+(?P<y>{_NUMBER})\s*\)\s*$"
 _BLOCK = 65_536
 
 
@@ -75,16 +73,8 @@ def centroid_points(texts: Any) -> tuple[Any, int]:
 
 
 def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    found = pc.extract_regex(texts, _POINT)
-    x, y = (
-        np.asarray(
-            pc.struct_field(found, n).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64
-        ).copy()
-        for n in (0, 1)
-    )
-    plain = np.asarray(found.is_valid(), bool)
-    x[~plain], y[~plain] = np.nan, np.nan
-    odd = np.flatnonzero(known & ~plain)
+    x, y = (numbers.copy() for numbers in wkt.points_xy(texts))
+    odd = np.flatnonzero(known & np.isnan(x))
     for start in range(0, len(odd), _BLOCK):
         rows = odd[start : start + _BLOCK]
         shapes = shapely.from_wkt(texts.take(pa.array(rows)).to_pylist(), on_invalid="ignore")

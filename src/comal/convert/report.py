@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import ComalError, shown
+from comal.errors import ComalError, counted, shown
 
 KINDS = ("renamed", "changed", "added", "dropped", "kept", "warning")
 IDS_SCHEMA = pa.schema([("level", pa.int8()), ("old", pa.string()), ("new", pa.string())])
@@ -124,12 +124,13 @@ class MigrationReport:
     def lines(self) -> Iterator[str]:
         """The report for people, safe to print."""
         rows = " + ".join(map(str, self.levels))
-        yield f"{self.leaves} leaves of {self.bytes} bytes, rows by level: {rows}"
+        size = counted(self.bytes, "byte")
+        yield f"{counted(self.leaves, 'leaf', 'leaves')} of {size}, rows by level: {rows}"
         if self.padding:
             yield f"padding: {self.padding} empty samples"
         for kind in KINDS:
             for change in self.of(kind):
-                count = "" if change.rows is None else f" ({change.rows} rows)"
+                count = "" if change.rows is None else f" ({counted(change.rows, 'row')})"
                 name = shown(change.name)[1:-1]
                 yield f"{kind}: {change.place}, {name}: {change.message}{count}"
         yield from self._id_lines()

@@ -12,7 +12,7 @@ from comal import formats, taco
 from comal.demo import maps, pictures, rasters, scenes
 from comal.demo.pictures import Picture
 from comal.demo.rasters import IMAGE, MASK, Material
-from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError
+from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, counted
 from comal.progress import silent
 from comal.raster import preview
 from comal.storage import targets
@@ -137,7 +137,7 @@ class _Run:
             if not paths:
                 raise InvalidInputError("no rasters to pack")
             material = rasters.take_rasters(paths)
-            text = f"{len(paths)} rasters"
+            text = counted(len(paths), "raster")
         self.step("Rasters", text)
         return material
 
@@ -207,7 +207,10 @@ class _Run:
         )
         if report.errors:
             raise InvalidMetadataError("the archive has errors", problems=report.problems)
-        self.step("Check", f"every byte: {report.errors} errors, {report.warnings} warnings")
+        self.step(
+            "Check",
+            f"every byte: {counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}",
+        )
 
     def draw(self, dataset: Any, material: Material) -> list[Picture]:
         paths = dict(leaf_paths(dataset))

@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import Any, cast
 
 from comal.errors import InvalidInputError, shown
-from comal.formats.base import CHECK_LEVELS, LEAF_COLUMNS, Adapter, Archive, Findings, Leaf
-from comal.formats.sniff import FORMATS, Evidence, Format, Found, recognise
+from comal.formats.base import LEAF_COLUMNS, Adapter, Archive, Findings, Leaf
+from comal.formats.evidence import Evidence
+from comal.formats.sniff import FORMATS, Format, Found, recognise
 from comal.storage import open_source
 
 __all__ = [
-    "CHECK_LEVELS",
     "FORMATS",
     "LEAF_COLUMNS",
     "Adapter",

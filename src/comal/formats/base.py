@@ -86,10 +86,6 @@ class Findings(Protocol):
         ...
 
 
-CHECK_LEVELS = ("structure", "sample", "full")
-"""How thorough a check is: metadata only, also some of the leaves, every byte."""
-
-
 class Adapter(Protocol):
     """One format as `comal.formats` sees it. A module with these functions is one."""
 

@@ -14,17 +14,17 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
     UnsupportedVersionError,
-    shown,
 )
+from comal.formats.evidence import Evidence
+from comal.formats.strangers import stranger
 from comal.limits import KIB
 from comal.plan import ByteRange, Head, Piece, Tail
-from comal.storage import Source
+from comal.storage import Source, parse_href
 
 _HEAD = 4 * KIB
 _TAIL = 16 * KIB
 _FOOTER = 256 * KIB
 _PARQUET = b"PAR1"
-_LOCAL_FILE = b"PK\x03\x04"
 _COLLECTION = "COLLECTION.json"
 _TACOCAT_FOLDER = ".tacocat/"
 _TACOCAT = "__TACOCAT__"
@@ -34,26 +34,6 @@ _TILE_NAME = re.compile(
     _NUMBER + rb"/" + _NUMBER + rb"/" + _NUMBER + rb"(@[0-9]+x)?(\.[0-9A-Za-z_+-]{1,32})?"
 )
 _TILESET_KEYS = (b'"source"', b'"formats"')
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is looked at: both ends of a file, or the names in a folder."""
-
-    href: str
-    head: bytes = b""
-    tail: bytes = b""
-    names: frozenset[str] = frozenset()
-    footer: bytes = b""
-    """Of a Parquet file the start of its footer, which holds the schema."""
-
-    @property
-    def first_entry(self) -> bytes | None:
-        """Name of the first entry of a ZIP, or None."""
-        if not self.head.startswith(_LOCAL_FILE) or len(self.head) < 30:
-            return None
-        size = int.from_bytes(self.head[26:28], "little")
-        return self.head[30 : 30 + size]
 
 
 Rule = Callable[[Evidence], str | None]
@@ -103,11 +83,13 @@ def recognise(source: Source) -> Found:
                     expected="TACO 2.0",
                 )
             return Found(candidate, how)
+    unknown = stranger(evidence, parse_href(source.href))
     raise NotThisFormatError(
         "no format that comal knows",
         where=source.href,
-        found=_first_impression(evidence),
+        found=unknown.found,
         expected=", ".join(candidate.title for candidate in FORMATS if candidate.adapter),
+        hint=unknown.hint,
     )
 
 
@@ -158,14 +140,6 @@ def _is_there(source: Source, href: str) -> bool:
     except ObjectNotFoundError:
         return False
     return True
-
-
-def _first_impression(evidence: Evidence) -> str:
-    if evidence.names:
-        return f"a folder with {shown(', '.join(sorted(evidence.names)[:3]))}"
-    if evidence.first_entry is not None:
-        return f"a ZIP whose first entry is {shown(evidence.first_entry.decode('latin-1'))}"
-    return f"bytes {evidence.head[:8].hex(' ')}" if evidence.head else "an empty file"
 
 
 # -- one rule per format --------------------------------------------------------------------------

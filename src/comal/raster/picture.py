@@ -18,6 +18,8 @@ from comal.raster.opening import check_read, open_raster, place
 Bytes = npt.NDArray[np.uint8]
 
 _STRETCH = (2.0, 98.0)
+_DARKEST = 32
+"""Of what is not an edge, so that it is told from one."""
 
 
 def preview(
@@ -40,7 +42,9 @@ def preview(
         One or three bands counted from 1. By default those marked red, green and blue, else the
         first three, else the first.
     percentiles
-        Values that become black and white, per band; 8-bit colour is shown as it is. A band with
+        Values that become black and white, per band; 8-bit colour is shown as it is. Where more
+        pixels than that share the least value, as those of an edge without a nodata value do, it
+        is black, and all others become dark grey to white by their own percentiles. A band with
         a colour table is shown in its colours.
     limits
         As for `open_raster`.
@@ -147,11 +151,20 @@ def _stretched(
     values = band[alpha].astype(np.float64)
     if not values.size:
         return np.zeros(band.shape, np.uint8)
+    least = float(values.min())
     low, high = np.percentile(values, percentiles)
+    darkest = 0
+    if low == least and percentiles[0] > 0 and (values > least).any():
+        # Many pixels share the least value: an edge without a nodata value, or the sea.
+        others = np.percentile(values[values > least], percentiles)
+        if others[1] > others[0]:
+            (low, high), darkest = others, _DARKEST
     if high <= low:
-        low, high = float(values.min()), float(values.max())
-    filled = np.where(alpha, band, low).astype(np.float64)
+        low, high = least, float(values.max())
     if high <= low:
         return np.full(band.shape, 128, np.uint8)
-    shade: Bytes = (np.clip((filled - low) / (high - low), 0, 1) * 255).round().astype(np.uint8)
+    filled = np.where(alpha, band, least).astype(np.float64)
+    scaled = np.clip((filled - low) / (high - low), 0, 1)
+    shade: Bytes = (darkest + scaled * (255 - darkest)).round().astype(np.uint8)
+    shade[filled <= least] = 0
     return shade

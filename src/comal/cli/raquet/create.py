@@ -10,6 +10,7 @@ from comal import raquet
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
+from comal.errors import counted
 
 RESAMPLING = (
     "nearest",
@@ -129,7 +130,7 @@ def command(
     done(
         made.to_dict(),
         style,
-        f"{output}: {made.tiles} tiles of zooms {made.min_zoom} to {made.max_zoom}, "
+        f"{output}: {counted(made.tiles, 'tile')} of zooms {made.min_zoom} to {made.max_zoom}, "
         f"{human_size(made.size)}",
     )
 

@@ -10,6 +10,7 @@ from comal import raquet
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
+from comal.errors import counted
 
 
 @click.command(
@@ -33,4 +34,4 @@ def command(
         made = raquet.merge(
             parts[0] if folder else list(parts), output, overwrite=overwrite, progress=progress
         )
-    done(made.to_dict(), style, f"{output}: {made.tiles} tiles, {human_size(made.size)}")
+    done(made.to_dict(), style, f"{output}: {counted(made.tiles, 'tile')}, {human_size(made.size)}")

@@ -8,6 +8,7 @@ from comal import raquet
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
+from comal.errors import counted
 
 
 @click.command(
@@ -53,4 +54,4 @@ def command(
             progress=progress,
         )
     summary = {"folder": folder, "parts": [one.to_dict() for one in made]}
-    done(summary, style, f"{folder}: {len(made)} parts")
+    done(summary, style, f"{folder}: {counted(len(made), 'part')}")

@@ -27,12 +27,8 @@ from comal.cli.results import print_result
 )
 @options.source
 @click.argument("query")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal.")
-@click.option(
-    "--untrusted",
-    is_flag=True,
-    help="Run the query in a process with hard limits on time and memory.",
-)
+@options.as_csv
+@options.untrusted
 @options.pass_style
 def command(
     style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool

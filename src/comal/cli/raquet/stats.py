@@ -26,7 +26,7 @@ from comal.cli.results import print_result
 @choices.stats
 @choices.zoom
 @choices.step
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal.")
+@options.as_csv
 @options.pass_style
 def command(
     style: options.Style,

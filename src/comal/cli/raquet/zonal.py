@@ -42,7 +42,7 @@ from comal.cli.results import print_result
     help="Pixels whose middle is inside; all that are touched; or by the share that is inside.",
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Also this column of the zones.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal.")
+@options.as_csv
 @options.pass_style
 def command(
     style: options.Style,

@@ -8,6 +8,7 @@ from comal import taco
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
+from comal.errors import counted
 from comal.taco.reading.stages import ColumnMode
 
 
@@ -54,4 +55,4 @@ def command(
     finally:
         for dataset in datasets:
             dataset.close()
-    done({"output": output, "samples": count}, style, f"{output}: {count} samples")
+    done({"output": output, "samples": count}, style, f"{output}: {counted(count, 'sample')}")

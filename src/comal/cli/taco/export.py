@@ -11,6 +11,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.taco.filters import filtered
+from comal.errors import counted
 
 
 @click.command(
@@ -55,4 +56,4 @@ def command(
         with working(f"exporting to {output}", style) as progress:
             taco.export(part, output, overwrite=overwrite, progress=progress)
         count = len(part.data)
-    done({"output": output, "samples": count}, style, f"{output}: {count} samples")
+    done({"output": output, "samples": count}, style, f"{output}: {counted(count, 'sample')}")

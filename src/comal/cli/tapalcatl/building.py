@@ -9,6 +9,7 @@ import click
 
 from comal.cli.options import Style, parse_bbox
 from comal.cli.output import done, human_size
+from comal.errors import counted
 from comal.tapalcatl import Built
 
 
@@ -103,7 +104,8 @@ def report(made: Built, style: Style) -> None:
     """What was written."""
     kept = f", {made.kept} of them kept" if made.kept else ""
     text = (
-        f"{made.output}: {made.tiles} tiles in {made.archives} archives{kept}, "
+        f"{made.output}: {counted(made.tiles, 'tile')} "
+        f"in {counted(made.archives, 'archive')}{kept}, "
         f"{human_size(made.size)}{_layout(made)}"
     )
     done(made.to_dict(), style, text)

@@ -10,6 +10,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
 from comal.cli.tapalcatl.opening import generation1_of, generation1_options
+from comal.errors import counted
 from comal.tapalcatl import compact, space
 
 
@@ -37,7 +38,7 @@ def command(
             found = space(target, generation1=first, progress=progress)
         text = (
             f"{target}: {human_size(found.dead)} of {human_size(found.size)} are dead, "
-            f"{found.entries} entries in {found.archives} archives"
+            f"{counted(found.entries, 'entry', 'entries')} in {counted(found.archives, 'archive')}"
         )
         done({"output": target, **found.to_dict()}, style, text)
         return

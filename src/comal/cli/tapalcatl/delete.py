@@ -11,6 +11,7 @@ from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.tapalcatl.building import tile_of
 from comal.cli.tapalcatl.opening import generation1_of, generation1_options
+from comal.errors import counted
 from comal.tapalcatl import delete
 
 
@@ -49,5 +50,8 @@ def command(
             generation1=generation1_of(more),
             progress=progress,
         )
-    text = f"{target}: {changed.deleted} entries deleted, {changed.absent} tiles were not there"
+    text = (
+        f"{target}: {counted(changed.deleted, 'entry', 'entries')} deleted, "
+        f"{counted(changed.absent, 'tile')} not there"
+    )
     done({"output": target, **changed.to_dict()}, style, text)

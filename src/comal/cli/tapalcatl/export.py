@@ -11,6 +11,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.tapalcatl.opening import generation1_options, tiles_of
+from comal.errors import counted
 from comal.tapalcatl import to_directory, to_mbtiles, to_pmtiles
 
 
@@ -71,4 +72,4 @@ def command(
                 overwrite=overwrite,
                 progress=progress,
             )
-    done(made.to_dict(), style, f"{output}: {made.tiles} tiles")
+    done(made.to_dict(), style, f"{output}: {counted(made.tiles, 'tile')}")

@@ -9,8 +9,8 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
-from comal.cli.tapalcatl.opening import box_of, counted, numbers_of, open_options, opening_of
-from comal.errors import InvalidInputError
+from comal.cli.tapalcatl.opening import box_of, numbers_of, open_options, opening_of
+from comal.errors import InvalidInputError, counted
 from comal.tapalcatl.extracting import extract
 
 

@@ -92,11 +92,6 @@ def opening_of(options: dict[str, Any]) -> dict[str, Any]:
     return opening
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things in words."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
 def box_of(text: str | None) -> tuple[float, ...] | None:
     """A box from ``W,S,E,N``."""
     if text is None:

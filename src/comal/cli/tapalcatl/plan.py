@@ -7,7 +7,8 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import human_size, print_json, print_rows
-from comal.cli.tapalcatl.opening import box_of, counted, numbers_of, zooms_of
+from comal.cli.tapalcatl.opening import box_of, numbers_of, zooms_of
+from comal.errors import counted
 from comal.tapalcatl import plan
 from comal.tapalcatl.wire import split_suffix
 
@@ -73,7 +74,8 @@ def command(
     if not style.quiet:
         chosen = ",".join(map(str, planned.materialized_zooms))
         click.echo(
-            f"{counted(planned.archives, 'archive')}, {planned.entries:,} entries: "
+            f"{counted(planned.archives, 'archive')}, "
+            f"{counted(planned.entries, 'entry', 'entries')}: "
             f"--materialized-zooms {chosen} --metatile {planned.metatile}",
             err=True,
         )

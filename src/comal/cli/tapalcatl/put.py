@@ -13,7 +13,7 @@ from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.tapalcatl.building import entry_options, tile_of
 from comal.cli.tapalcatl.opening import generation1_of, generation1_options
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, counted
 from comal.tapalcatl import open_tiles, put
 
 
@@ -54,8 +54,8 @@ def command(
         first = generation1_of(more)
         changed = put(target, given, generation1=first, progress=progress, **more)
     text = (
-        f"{target}: {changed.added} tiles added, {changed.replaced} replaced "
-        f"in {changed.archives} archives"
+        f"{target}: {counted(changed.added, 'tile')} added, {changed.replaced} replaced "
+        f"in {counted(changed.archives, 'archive')}"
     )
     done({"output": target, **changed.to_dict()}, style, text)
 

@@ -7,6 +7,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done
+from comal.errors import counted
 from comal.tapalcatl import recover
 
 
@@ -20,5 +21,5 @@ from comal.tapalcatl import recover
 def command(style: options.Style, archives: tuple[str, ...]) -> None:
     """Cut archives back to the last end that is valid; one that is whole stays as it is."""
     cut = {archive: recover(archive) for archive in archives}
-    lines = [f"{archive}: {size} bytes cut off" for archive, size in cut.items()]
+    lines = [f"{archive}: {counted(size, 'byte')} cut off" for archive, size in cut.items()]
     done({"archives": cut}, style, "\n".join(lines))

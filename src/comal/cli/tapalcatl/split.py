@@ -8,6 +8,7 @@ from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
 from comal.cli.tapalcatl.building import layout_of, layout_options
+from comal.errors import counted
 from comal.tapalcatl import split
 
 
@@ -49,7 +50,7 @@ def command(
     more = layout_of(metatile, materialized, hash_in_path=hash_in_path, overwrite=overwrite)
     with working(f"splitting {source}", style) as progress:
         parts = split(source, output, zooms=pairs, at=at, progress=progress, **more)
-    lines = [f"{part.output}: {part.tiles} tiles" for part in parts.values()]
+    lines = [f"{part.output}: {counted(part.tiles, 'tile')}" for part in parts.values()]
     found = {name: part.to_dict() for name, part in parts.items()}
     done({"output": output, "parts": found}, style, "\n".join(lines))
 

@@ -9,6 +9,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
+from comal.errors import counted
 from comal.tortilla import Sample, append
 
 
@@ -36,4 +37,4 @@ def command(
     samples = [Sample(Path(item).name, path=item, data_split=split) for item in items]
     with working(f"appending to {file}", style) as progress:
         count = append(file, samples, stac=stac or None, progress=progress)
-    done({"output": file, "samples": count}, style, f"{file}: {count} samples")
+    done({"output": file, "samples": count}, style, f"{file}: {counted(count, 'sample')}")

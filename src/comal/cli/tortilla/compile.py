@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import working
+from comal.cli.tortilla import cutting
 from comal.cli.tortilla.cutting import cut_of, cut_options, report
 from comal.errors import InvalidInputError
 from comal.query import engine
@@ -34,6 +35,10 @@ _NUMBER = "__row"
             "comal tortilla compile scenes.tortilla clear.tortilla --where 'cloud_cover < 10'",
             "those for which a condition holds",
         ),
+        (
+            "comal tortilla compile scenes.tortilla iberia.tortilla --bbox=-10,35,4,44",
+            "a region; --datetime 2025-06-01/2025-08-31 beside it leaves a season of that",
+        ),
         ("comal tortilla compile scenes.tortilla few.tortilla --head 100", "the first hundred"),
     ),
 )
@@ -41,10 +46,11 @@ _NUMBER = "__row"
 @click.argument("output")
 @click.option("--id", "ids", multiple=True, help="A sample to take; repeatable, in this order.")
 @click.option("--split", type=click.Choice(["train", "validation", "test"]), help="One split.")
-@click.option("--where", metavar="SQL", help="Samples for which this holds: 'cloud_cover < 10'.")
+@options.row_options
 @click.option("--head", type=click.IntRange(1), metavar="N", help="At most the first N of them.")
 @click.option("--siblings", is_flag=True, help="X is one part of a set; take all of it.")
 @click.option("--allow-ids", is_flag=True, help="Keep ids that no file system could hold.")
+@cutting.peer_names
 @cut_options
 @options.overwrite
 @options.pass_style
@@ -55,11 +61,14 @@ def command(
     output: str,
     ids: tuple[str, ...],
     split: str | None,
+    bbox: str | None,
+    datetime_range: str | None,
     where: str | None,
     head: int | None,
     *,
     siblings: bool,
     allow_ids: bool,
+    peer_names: bool,
     overwrite: bool,
     **cut: Any,
 ) -> None:
@@ -71,6 +80,10 @@ def command(
     frame = open_frame(source, siblings=siblings)
     if split is not None:
         frame = _of_split(frame, split)
+    if bbox is not None:
+        frame = frame.filter_bbox(*options.parse_bbox(bbox))
+    if datetime_range is not None:
+        frame = frame.filter_datetime(datetime_range)
     if where is not None:
         frame = _where(frame, where)
     if head is not None:
@@ -81,6 +94,7 @@ def command(
             output,
             ids=list(ids) or None,
             allow_ids=allow_ids,
+            peer_names=peer_names,
             overwrite=overwrite,
             progress=progress,
             **cut_of(**cut),

@@ -9,6 +9,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import working
+from comal.cli.tortilla import cutting
 from comal.cli.tortilla.cutting import cut_of, cut_options, report
 from comal.errors import InvalidInputError
 from comal.tortilla import Enrichment, pack_folder
@@ -57,7 +58,7 @@ from comal.tortilla import Enrichment, pack_folder
     default=0,
     help="Items that get these columns: 0 the outermost, 1 those nested in them, ...",
 )
-@click.option("--peer-names", is_flag=True, help="Write rai:ele for rai:elevation.")
+@cutting.peer_names
 @cut_options
 @options.overwrite
 @options.pass_style

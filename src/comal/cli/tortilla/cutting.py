@@ -9,6 +9,7 @@ import click
 
 from comal.cli.options import Style
 from comal.cli.output import done
+from comal.errors import counted
 from comal.tortilla import Created
 
 
@@ -32,6 +33,13 @@ def cut_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+peer_names = click.option(
+    "--peer-names",
+    is_flag=True,
+    help="Write rai:ele for rai:elevation, as published files have it.",
+)
+
+
 def cut_of(**options: Any) -> dict[str, Any]:
     """The keyword arguments that the options stand for."""
     first = options.pop("first_part", None)
@@ -42,8 +50,9 @@ def report(made: Created, style: Style) -> None:
     """Tell what was written, and what class of the specification it is."""
     paths = [str(path) for path in made.paths]
     kind = f", a {' and a '.join(made.classes)}" if made.classes else ""
-    first = f"{paths[0]}: {made.rows} samples{kind}"
+    samples = counted(made.rows, "sample")
+    first = f"{paths[0]}: {samples}{kind}"
     if len(paths) > 1:
-        first = f"{paths[0]} and {len(paths) - 1} more parts: {made.rows} samples{kind}"
+        first = f"{paths[0]} and {counted(len(paths) - 1, 'more part')}: {samples}{kind}"
     summary = {"output": paths, "samples": made.rows, "classes": list(made.classes)}
     done(summary, style, first)

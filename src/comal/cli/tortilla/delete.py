@@ -7,6 +7,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done
+from comal.errors import counted
 from comal.tortilla import delete
 
 
@@ -24,4 +25,4 @@ def command(style: options.Style, file: str, ids: tuple[str, ...]) -> None:
     Their bytes stay in the file until 'comal tortilla compact'.
     """
     count = delete(file, ids=list(ids))
-    done({"output": file, "samples": count}, style, f"{file}: {count} samples")
+    done({"output": file, "samples": count}, style, f"{file}: {counted(count, 'sample')}")
