@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from comal.raquet.reading.windows import (
 )
 from comal.raquet.spec import Band, Bounds, Metadata
 from comal.storage import Source
+from comal.storage.closing import Closing
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
 
 
-class RaquetFile:
+class RaquetFile(Closing):
     """A raster in one RaQuet file, or in the files of a partitioned set. Made by `open`.
 
     Every method that reads takes
@@ -506,17 +506,6 @@ class RaquetFile:
     def close(self) -> None:
         """Let go of files and of tiles that are kept."""
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- arguments ---------------------------------------------------------------------------------
 

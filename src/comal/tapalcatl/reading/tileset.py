@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from isal.isal_zlib import crc32
@@ -23,6 +22,7 @@ from comal.grid.tilerows import tile_rows
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
 from comal.storage import Source
+from comal.storage.closing import Closing
 from comal.storage.pins import same_version
 from comal.tapalcatl import spec
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
@@ -82,7 +82,7 @@ class Entry:
         return self.record.offset + zip_wire.LOCAL_SIZE + self.record.name_size + 20 * wide
 
 
-class TileSet:
+class TileSet(Closing):
     """Tiles of one tileset. Made by `comal.tapalcatl.open`.
 
     It may be used from several threads and coroutines at once, survives a fork and can be
@@ -439,17 +439,6 @@ class TileSet:
         """Forget all archives and close the source."""
         self.archives.clear()
         self.source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"TileSet({shown(self.href)}, version {self.version})"
