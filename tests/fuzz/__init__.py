@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing of everything that takes bytes from strangers; see ``scripts/fuzz``."""

@@ -1,0 +1,70 @@
+"""TACO containers: the header, the level tables and the collection; and whole archives."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+
+from comal import strictjson, taco
+from comal.errors import NotThisFormatError, UnsupportedVersionError
+from comal.plan import run
+from comal.taco import wire
+from comal.taco.checking import CODES, check
+from tests.attacks.build import COLLECTION, FLAT, NESTED, Recipe, leaves_of
+from tests.attacks.reading import read_everything
+from tests.fakes import MemorySource
+from tests.fuzz.base import Target, as_file, folder
+
+
+def _wire(data: bytes) -> None:
+    opened = run(wire.open_plan("archive"), MemorySource.of(data).fetch)
+    assert len(opened.footers) == len(opened.header.levels if opened.header else ())
+
+
+def _archive(data: bytes) -> None:
+    """Every door of the reader, and the check."""
+    path = as_file(data, "data.tacozip")
+    read_everything(path, {})
+    try:
+        assert set(check(path).counts) <= set(CODES)
+    except (NotThisFormatError, UnsupportedVersionError):
+        return
+
+
+def _collection(data: bytes) -> None:
+    """Any COLLECTION.json in an archive that is sound otherwise."""
+    _archive(Recipe(tree=FLAT, collection_bytes=lambda _: data).build())
+
+
+def _json(data: bytes) -> None:
+    """What the strict parser takes is what CPython's says it is, and can be written again."""
+    document = strictjson.loads(data, "document")
+    assert document == json.loads(data.decode("utf-8-sig"))
+    assert strictjson.loads(strictjson.dumps(document), "again") == document
+
+
+def _archives() -> Iterator[bytes]:
+    yield Recipe(tree=FLAT).build()
+    yield Recipe(tree=NESTED).build()
+    path = folder() / "seed.tacozip"
+    samples = [taco.Sample(id=name, path=data) for name, data in leaves_of(FLAT)]
+    made = taco.Taco(taco.Tortilla(samples), **{**COLLECTION, "id": "seed"})
+    taco.create(made, path, overwrite=True)
+    yield path.read_bytes()
+
+
+def _documents() -> Iterator[bytes]:
+    for archive in _archives():
+        with zipfile.ZipFile(io.BytesIO(archive)) as file:
+            yield file.read("COLLECTION.json")
+    yield b'{"a": [1, -2.5e3, 1e99, true, null, "\\ud83d\\ude00"], "b": {"c": "\xc3\xa9"}}'
+
+
+TARGETS = {
+    "taco": Target(_archive, _archives),
+    "taco-wire": Target(_wire, _archives),
+    "taco-collection": Target(_collection, _documents),
+    "json": Target(_json, _documents),
+}
