@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.storage.coalesce import coalesce, scatter
+from comal.storage.coalesce import bundled, coalesce, scatter
 
+MIB = 1 << 20
 DATA = bytes(range(256)) * 8
 RANGES = st.lists(st.tuples(st.integers(0, 1900), st.integers(0, 148)), min_size=0, max_size=40)
 
@@ -75,3 +78,52 @@ def test_a_million_neighbours() -> None:
     assert len(merged.starts) == 12
     assert (offsets >= merged.starts[merged.owner]).all()
     assert (offsets + sizes <= (merged.starts + merged.sizes)[merged.owner]).all()
+
+
+def _may_be_together(part: list[tuple[int, int]], most: int) -> bool:
+    header = "".join(f"{start}-{start + size}," for start, size in part)
+    apart = all(a + n <= b for (a, n), (b, _) in itertools.pairwise(part))
+    total = sum(size for _, size in part)
+    return apart and total <= most and len(header) <= 4096 and len(part) <= 128
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from([0, 1, 10**6, 10**17]), st.sampled_from([1, 99, MIB // 3])),
+        max_size=400,
+    ),
+    lanes=st.sampled_from([1, 3, 64]),
+    largest=st.sampled_from([MIB // 2, MIB, 8 * MIB]),
+)
+def test_ranges_that_share_a_request(
+    steps: list[tuple[int, int]], lanes: int, largest: int
+) -> None:
+    spans, at = [], 0
+    for gap, size in steps:
+        spans.append((at + gap, size))
+        at += gap + size
+    _check_bundles(spans, lanes, largest)
+
+
+def _check_bundles(spans: list[tuple[int, int]], lanes: int, largest: int) -> list[int]:
+    """In order, allowed, and no list could have taken the next range; how long the lists are."""
+    found = bundled(spans, lanes, largest)
+    assert [index for part in found for index in part] == list(range(len(spans)))
+    most = min(largest, max(MIB, sum(size for _, size in spans) // lanes))
+    for part in found:
+        assert len(part) == 1 or _may_be_together([spans[index] for index in part], most)
+    for part, after in itertools.pairwise(found):
+        assert not _may_be_together([spans[index] for index in [*part, after[0]]], most)
+    return [len(part) for part in found]
+
+
+def test_bounds_of_a_shared_request() -> None:
+    far = 10**15
+    assert _check_bundles([(far + 10 * n, 5) for n in range(300)], 1, MIB) == [120, 120, 60]
+    assert _check_bundles([(10 * n, 5) for n in range(300)], 1, MIB) == [128, 128, 44]
+    assert _check_bundles([(n * MIB, MIB // 2) for n in range(8)], 2, 8 * MIB) == [4, 4]
+    assert _check_bundles([(n * MIB, MIB // 2) for n in range(8)], 8, 8 * MIB) == [2, 2, 2, 2]
+    assert _check_bundles([(n * MIB, MIB // 2) for n in range(8)], 1, 3 * MIB) == [6, 2]
+    assert _check_bundles([(0, 10), (5, 10), (15, 10)], 1, MIB) == [1, 2]
+    assert _check_bundles([], 1, MIB) == []

@@ -41,6 +41,9 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
     "temp_directory": "",
 }
+# Before 2.0 a relation keeps Python's lock while it runs, and threads of DuckDB that ask a table of
+# ours for its next rows wait for that lock for ever. With one thread it asks by itself.
+_ONE_THREAD = int(duckdb.__version__.partition(".")[0]) < 2
 # After this no statement can read or write a file, reach the network or change a setting.
 _LOCK = (
     "SET TimeZone = 'UTC'",
@@ -55,7 +58,7 @@ class Engine:
     Parameters
     ----------
     threads
-        Worker threads of DuckDB; None lets it use every core.
+        Worker threads of DuckDB; None lets it use every core. Before DuckDB 2.0 always one.
     memory_limit
         Bytes that a query may hold; None leaves DuckDB's own limit.
     limits
@@ -70,6 +73,8 @@ class Engine:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         config = dict(_CONFIG)
+        if _ONE_THREAD:
+            threads = 1
         if threads is not None:
             config["threads"] = threads
         if memory_limit is not None:
@@ -112,6 +117,8 @@ class Engine:
         text, names
             The new text, and for each new name the one that the caller used.
         """
+        if "$" not in sql and "?" not in sql:
+            return sql, {}
         wanted = self._statement(sql).named_parameters
         text, found_names = _replaced(sql, lambda name: f"${prefix}{name}")
         names = {prefix + name: name for name in found_names}

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.geo.selecting import intersecting
 from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.filters import Box, Period, intersecting
+from comal.taco.reading.filters import Box, Period
 from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import DAY, HOUR, START, expected, located, point, scenes, write
@@ -247,3 +248,9 @@ def test_a_box_knows_its_columns() -> None:
         "istac:crs",
     )
     assert expected(TREE)
+
+
+def test_a_crs_that_nobody_knows_is_a_fault_of_the_file() -> None:
+    box = Box((0.0, 0.0, 1.0, 1.0), "istac:geometry", "istac:crs")
+    with pytest.raises(InvalidMetadataError, match="unknown CRS: istac:geometry"):
+        box.matches(pa.array([point(0, 0)]), pa.array(["EPSG:999999"]))

@@ -61,8 +61,10 @@ def test_parameters_of_chained_queries_do_not_meet(dataset: TacoDataset) -> None
         {"id": "s1", "given": "s10", "q": "$x"}
     ]
     assert ids(dataset.sql("SELECT * FROM data WHERE id IN (?, ?)", ["s1", "s2"])) == ["s2", "s1"]
-    with pytest.raises(QueryError, match="no value"):
+    with pytest.raises(QueryError, match="no value") as caught:
         _ = dataset.sql("SELECT $missing AS x FROM data").data
+    assert "params=" in str(caught.value.hint)
+    assert str(caught.value.expected).startswith("$")
 
 
 def test_levels_and_flat_views(dataset: TacoDataset) -> None:

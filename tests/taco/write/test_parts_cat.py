@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import shutil
@@ -14,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
+from comal.errors import ConflictError, InvalidInputError, NotThisFormatError, StorageError
 from comal.limits import parse_size
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
-from comal.taco.writing import stored, zipwrite
+from comal.taco.writing import creating, stored, zipwrite
 from comal.taco.writing.creating import create
 from comal.taco.writing.stored import Spans
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
@@ -99,6 +100,157 @@ def test_existing_part_or_index_is_refused_before_anything_is_written(tmp_path: 
             create(dataset(flat(4)), tmp_path / "d.zip", split_size=300)
         assert names(list(tmp_path.iterdir())) == [name]
         (tmp_path / name).unlink()
+
+
+# -- a set that takes the place of another --------------------------------------------------------
+
+
+def in_batches(rows: int) -> Tortilla:
+    """The samples of `flat`, in batches."""
+    table = pa.table(
+        {
+            "id": [f"s{n}" for n in range(rows)],
+            "path": pa.array([b"x" * 100] * rows, pa.binary()),
+            "group": ["even" if n % 2 == 0 else "odd" for n in range(rows)],
+        }
+    )
+    return Tortilla.from_batches(lambda: iter(table.to_batches(2)), schema=table.schema)
+
+
+def in_table(rows: int) -> Tortilla:
+    stream = in_batches(rows).stream
+    assert stream is not None
+    assert callable(stream.source)
+    return Tortilla.from_table(pa.Table.from_batches(list(stream.source())))
+
+
+WAYS = pytest.mark.parametrize("samples", [in_table, in_batches])
+
+
+@WAYS
+@pytest.mark.parametrize("consolidate", [True, False])
+def test_parts_that_the_new_set_lacks_are_removed(
+    tmp_path: Path, samples: Any, consolidate: bool
+) -> None:
+    how: dict[str, Any] = {"split_size": 600, "consolidate": consolidate}
+    for name in ("d_part0009.txt", "other_part0009.zip", "d_part009.zip", "d_odd_part0001.zip"):
+        (tmp_path / name).write_bytes(b"mine")
+    others = set(tmp_path.iterdir())
+    old = create(dataset(samples(12)), tmp_path / "d.zip", **how)
+    assert len([path for path in old if path.suffix]) == 6
+    new = create(
+        dataset(samples(3), dataset_version="2"), tmp_path / "d.zip", overwrite=True, **how
+    )
+    assert set(tmp_path.iterdir()) == {*new, *others}
+    assert names([path for path in new if path.suffix]) == ["d_part0001.zip", "d_part0002.zip"]
+    found = [Archive(path).leaves() for path in sorted(tmp_path.glob("d_part????.zip"))]
+    assert [list(leaves) for leaves in found] == [["s0", "s1"], ["s2"]]
+
+
+@WAYS
+def test_parts_of_each_group_are_removed(tmp_path: Path, samples: Any) -> None:
+    how: dict[str, Any] = {"split_size": 300, "group_by": "group"}
+    create(dataset(samples(8)), tmp_path / "d.zip", **how)
+    new = create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
+    assert set(tmp_path.iterdir()) == set(new)
+    assert names(new)[:3] == ["d_even_part0001.zip", "d_even_part0002.zip", "d_odd_part0001.zip"]
+
+
+@WAYS
+@pytest.mark.parametrize("kind", ["bytes", "dataset", "link", "broken"])
+def test_a_file_that_is_no_part_is_never_removed(tmp_path: Path, samples: Any, kind: str) -> None:
+    old = create(dataset(samples(4)), tmp_path / "d.zip", split_size=600, consolidate=False)
+    before = {path: path.read_bytes() for path in old}
+    stranger = tmp_path / "d_part0007.zip"
+    if kind == "bytes":
+        stranger.write_bytes(b"mine")
+    elif kind == "dataset":
+        create(dataset(samples(1), id="another"), stranger)
+    elif kind == "link":
+        stranger.symlink_to(old[0])
+    else:
+        stranger.write_bytes(old[0].read_bytes()[:500])
+    before[stranger] = stranger.read_bytes()
+    with pytest.raises(ConflictError, match="d_part0007") as caught:
+        create(dataset(samples(2)), tmp_path / "d.zip", split_size=600, overwrite=True)
+    assert caught.value.hint
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@WAYS
+def test_without_overwrite_no_part_may_be_there(tmp_path: Path, samples: Any) -> None:
+    old = create(dataset(samples(12)), tmp_path / "d.zip", split_size=600, consolidate=False)
+    for path in old[:-1]:
+        path.unlink()
+    with pytest.raises(ConflictError, match="d_part0006"):
+        create(dataset(samples(2)), tmp_path / "d.zip", split_size=600)
+    assert list(tmp_path.iterdir()) == old[-1:]
+
+
+@WAYS
+def test_a_failure_leaves_the_old_parts(
+    tmp_path: Path, samples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it is interrupted, no old part is gone before all new ones and the index stand."""
+    how: dict[str, Any] = {"split_size": 600}
+    create(dataset(samples(12)), tmp_path / "d.zip", **how)
+    there = names(sorted(tmp_path.iterdir()))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(creating, "create_tacocat", fail)
+        with pytest.raises(KeyboardInterrupt):
+            create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
+    assert names(sorted(tmp_path.iterdir())) == there
+    unlink = Path.unlink
+
+    def killed(self: Path, missing_ok: bool = False) -> None:
+        if self.name.startswith("d_part"):
+            raise KeyboardInterrupt
+        unlink(self, missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
+    assert {name for name in names(list(tmp_path.iterdir())) if name[0] == "d"} == {
+        name for name in there if name[0] == "d"
+    }
+    new = create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
+    assert {path for path in tmp_path.iterdir() if path.name[0] == "d"} == {
+        path for path in new if path.name[0] == "d"
+    }
+
+
+def test_an_old_part_that_cannot_go_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dataset(in_table(12)), tmp_path / "d.zip", split_size=600)
+    unlink = Path.unlink
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        if self.name == "d_part0004.zip":
+            raise OSError(errno.EIO, "broken disk")
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(StorageError, match="d_part0004"):
+        create(dataset(in_table(3)), tmp_path / "d.zip", split_size=600, overwrite=True)
+    assert Archive(tmp_path / "d_part0001.zip").leaves().keys() == {"s0", "s1"}
+
+
+@WAYS
+def test_an_old_part_is_no_source_of_the_new_set(tmp_path: Path, samples: Any) -> None:
+    (*_, last) = create(dataset(samples(12)), tmp_path / "d.zip", split_size=600, consolidate=False)
+    table = pa.table({"id": ["a"], "path": [f"{tmp_path}/../{tmp_path.name}/{last.name}"]})
+    tortilla = Tortilla.from_table(table)
+    if samples is in_batches:
+        tortilla = Tortilla.from_batches(table.to_batches(), schema=table.schema)
+    with pytest.raises(ConflictError, match="source"):
+        create(dataset(tortilla), tmp_path / "d.zip", split_size=600, overwrite=True)
+    assert last.is_file()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ import pytest
 from comal.errors import ConflictError, InvalidInputError
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.writing.creating import create
+from comal.taco.writing.streamwrite import GROUPS
 from tests.taco.write.small import Archive, dataset, flat, nested
 
 
@@ -266,6 +267,118 @@ def test_batches_are_split_as_a_table_is(tmp_path: Path, at_once: int) -> None:
     assert parts == whole
     index = (tmp_path / "batches" / "__TACOCAT__").read_bytes()
     assert index == (tmp_path / "table" / "__TACOCAT__").read_bytes()
+
+
+def _grouped(rows: int, at_once: int) -> tuple[Any, Tortilla]:
+    """As `_stream`, with two fields to group by whose values come back again and again."""
+    table, _ = _stream(rows, rows)
+    fields = {
+        "where": pa.array([["north", "süd / west", None][n * 7 % 3] for n in range(rows)]),
+        "year": pa.array([2020 + n // 11 % 4 for n in range(rows)], pa.int16()),
+    }
+    for name, column in fields.items():
+        table = table.append_column(name, column)
+    schema = table.schema
+    return table, Tortilla.from_batches(lambda: iter(table.to_batches(at_once)), schema=schema)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 50, 1000])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"group_by": "where"},
+        {"group_by": ["year", "where"]},
+        {"group_by": "where", "split_size": 3_000},
+        {"group_by": "year", "split_size": 2_000, "consolidate": False},
+    ],
+)
+def test_batches_are_grouped_as_a_table_is(
+    tmp_path: Path, at_once: int, how: dict[str, Any]
+) -> None:
+    table, tortilla = _grouped(100, at_once)
+    made = {}
+    for name, source in (("table", Tortilla.from_table(table)), ("batches", tortilla)):
+        (tmp_path / name).mkdir()
+        paths = create(dataset(source), tmp_path / name / "a.zip", **how)
+        made[name] = [path.name for path in paths]
+    whole, parts = (
+        {
+            str(path.relative_to(tmp_path / name)): path.read_bytes()
+            for path in (tmp_path / name).rglob("*")
+            if path.is_file()
+        }
+        for name in ("table", "batches")
+    )
+    assert len(parts) >= 3
+    assert parts == whole
+    assert made["batches"] == made["table"]
+
+
+def test_groups_of_batches_of_files(tmp_path: Path) -> None:
+    paths = []
+    for number in range(6):
+        paths.append(tmp_path / f"in{number}")
+        paths[-1].write_bytes(b"%d" % number * number)
+    table = pa.table(
+        {
+            "id": [path.name for path in paths],
+            "path": [str(path) for path in paths],
+            "k": [0, 1, 0, 1, 2, 0],
+        }
+    )
+    tortilla = Tortilla.from_batches(table.to_batches(4), schema=table.schema)
+    (tmp_path / "out").mkdir()
+    made = create(dataset(tortilla), tmp_path / "out" / "a.zip", group_by="k", consolidate=False)
+    found = {path.name: list(Archive(path).leaves().values()) for path in made}
+    assert found == {
+        "a_0.zip": [b"", b"22", b"55555"],
+        "a_1.zip": [b"1", b"333"],
+        "a_2.zip": [b"4444"],
+    }
+
+
+def test_groups_of_batches_are_bounded(tmp_path: Path) -> None:
+    def tortilla(groups: int) -> Tortilla:
+        ids = [f"s{n}" for n in range(groups)]
+        table = pa.table({"id": ids, "path": pa.array([b"x"] * groups), "k": range(groups)})
+        return Tortilla.from_batches(table.to_batches(), schema=table.schema)
+
+    with pytest.raises(InvalidInputError, match="too many groups"):
+        create(dataset(tortilla(GROUPS + 1)), tmp_path / "a.zip", group_by="k")
+    assert list(tmp_path.iterdir()) == []
+    made = create(dataset(tortilla(GROUPS)), tmp_path / "a.zip", group_by="k", consolidate=False)
+    assert len(made) == GROUPS
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [("nothing", "no field"), ("id", "no field"), ("k", "one file name"), ("id2", "stands twice")],
+)
+def test_groups_of_batches_are_all_there_or_none(tmp_path: Path, fields: str, text: str) -> None:
+    table = pa.table(
+        {
+            "id": ["a", "b", "a"],
+            "path": pa.array([b"x"] * 3),
+            "k": ["x", "X", "y"],
+            "id2": ["x", "y", "z"],
+        }
+    )
+    tortilla = Tortilla.from_batches(table.to_batches(1), schema=table.schema)
+    with pytest.raises(InvalidInputError, match=text):
+        create(dataset(tortilla), tmp_path / "a.zip", group_by=fields)
+    assert list(tmp_path.iterdir()) == []
+    mine = tmp_path / "a_y.zip"
+    mine.write_bytes(b"mine")
+    with pytest.raises(ConflictError):
+        create(dataset(_year(3)), tmp_path / "a.zip", group_by="k")
+    assert list(tmp_path.iterdir()) == [mine]
+    assert mine.read_bytes() == b"mine"
+
+
+def _year(rows: int) -> Tortilla:
+    ids = [f"s{n}" for n in range(rows)]
+    table = pa.table({"id": ids, "path": pa.array([b"x"] * rows), "k": ["x", "y", "z"][:rows]})
+    return Tortilla.from_batches(table.to_batches(1), schema=table.schema)
 
 
 def test_batches_become_the_folder_that_a_table_becomes(tmp_path: Path) -> None:

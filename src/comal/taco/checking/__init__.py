@@ -1,7 +1,7 @@
 """Checking a container: every problem, with its place, instead of the first (TACO 2.0, 5 and 6)."""
 
-from comal.findings import Report
+from comal.findings import LEVELS, Report
 from comal.taco.checking.codes import CODES
-from comal.taco.checking.run import LEVELS, check
+from comal.taco.checking.run import check
 
 __all__ = ["CODES", "LEVELS", "Report", "check"]

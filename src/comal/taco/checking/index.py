@@ -14,6 +14,7 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
     UnsupportedVersionError,
+    counted,
     shown,
 )
 from comal.findings import Findings
@@ -83,7 +84,7 @@ def _compare_part(
     findings: Findings,
 ) -> None:
     if len(part.tables) != len(subject.tables):
-        message = f"the index has {len(subject.tables)} levels, the ZIP {len(part.tables)}"
+        message = f"levels: {len(subject.tables)} in the index, {len(part.tables)} in the ZIP"
         findings.add("taco-source-rows", place, message)
     for rows, own in zip(levels, part.tables, strict=False):
         table = subject.tables[rows.depth]
@@ -95,7 +96,7 @@ def _compare_part(
             findings.add("taco-source-broken", where, "cannot be read")
             continue
         if own.num_rows != len(mine):
-            message = f"{len(mine)} rows in the index, {own.num_rows} in the ZIP"
+            message = f"{counted(len(mine), 'row')} in the index, {own.num_rows} in the ZIP"
             findings.add("taco-source-rows", where, message)
             continue
         _compare_tables(table, mine, own, where, findings)
@@ -192,7 +193,7 @@ def check_forms(source: Source, limits: Limits, findings: Findings) -> None:
         findings.take_error(error, "taco-index-forms", spec.TACOCAT)
         return
     if len(folder.tables) != len(single.tables):
-        message = f"{len(folder.tables)} levels in one, {len(single.tables)} in the other"
+        message = f"levels: {len(folder.tables)} in one, {len(single.tables)} in the other"
         findings.add("taco-index-forms", source.href, message)
     for depth, (one, other) in enumerate(zip(folder.tables, single.tables, strict=False)):
         if one is not None and other is not None:
@@ -203,7 +204,7 @@ def check_forms(source: Source, limits: Limits, findings: Findings) -> None:
 def _compare_form(one: ParquetTable, other: ParquetTable, depth: int, findings: Findings) -> None:
     place = f"level {depth}"
     if one.num_rows != other.num_rows:
-        message = f"{one.num_rows} rows in .tacocat, {other.num_rows} in __TACOCAT__"
+        message = f"{counted(one.num_rows, 'row')} in .tacocat, {other.num_rows} in __TACOCAT__"
         findings.add("taco-index-forms", place, message)
         return
     wanted = (spec.ID, spec.TYPE, spec.OFFSET, spec.SIZE, spec.SOURCE_FILE, spec.RELATIVE_PATH)
@@ -217,5 +218,5 @@ def _compare_form(one: ParquetTable, other: ParquetTable, depth: int, findings: 
         rows = differing(left.column(name), right.column(name))
         if rows:
             found = flat(right.column(name))[rows[0]].as_py()
-            message = f"{name} differs in {len(rows)} rows, the first {shown(found)}"
+            message = f"{name} differs in {counted(len(rows), 'row')}, the first {shown(found)}"
             findings.add("taco-index-forms", place, message)

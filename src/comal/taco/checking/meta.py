@@ -177,7 +177,7 @@ def _compare(
             findings.add("taco-meta-rows", place, f"column {name} is no text")
             return
     if local.num_rows != expected.num_rows:
-        message = f"has {local.num_rows} rows, level {below.depth} has {expected.num_rows}"
+        message = f"rows: {local.num_rows} here, {expected.num_rows} in level {below.depth}"
         findings.add("taco-meta-rows", place, message)
         return
     for name in spec.CORE_COLUMNS:

@@ -17,11 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import (
-    ConflictError,
     InvalidInputError,
     InvalidMetadataError,
     Problem,
-    shown,
 )
 from comal.findings import Findings
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -131,21 +129,12 @@ def repair(
                 where=source.href,
                 hint="create_tacocat makes it anew from its ZIPs",
             )
-        _refuse_input(source, target)
+        targets.refuse_input(source.href, target)
         levels = _levels(subject, findings)
         document = _document(subject, levels, fresh_extent=extent)
         how = Writing(settings({}), overwrite, progress or silent)
         write_levels(levels, document, target, subject.kind, how)
     return target
-
-
-def _refuse_input(source: Source, target: Path) -> None:
-    if "://" not in source.href and target.exists() and target.samefile(source.href):
-        raise ConflictError(
-            "the target is the input",
-            where=shown(target, 200),
-            hint="a repair writes a copy; choose another name",
-        )
 
 
 # -- what is right --------------------------------------------------------------------------------

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from comal.errors import (
-    InvalidInputError,
     LimitExceededError,
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
 )
-from comal.findings import Findings, Report
+from comal.findings import Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, open_source
@@ -27,9 +26,6 @@ from comal.taco.checking.meta import check_meta
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.spans import EntrySpans, check_bounds, check_entries, check_overlap
 from comal.taco.checking.subject import Subject, open_folder, open_zip
-
-LEVELS = ("structure", "sample", "full")
-"""How thorough a check can be; see `check`."""
 
 
 def check(
@@ -75,8 +71,7 @@ def check(
     InvalidInputError
         An unknown level.
     """
-    if level not in LEVELS:
-        raise InvalidInputError("unknown level of a check", found=level, expected=", ".join(LEVELS))
+    check_level(level)
     findings = new_findings()
     with open_source(href, config=config) as source:
         base = None if base_path is None else open_source(base_path, config=config)

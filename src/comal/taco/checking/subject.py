@@ -13,6 +13,7 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
+    counted,
 )
 from comal.findings import Findings
 from comal.limits import Limits
@@ -167,7 +168,7 @@ def _compare_slots(
     findings: Findings,
 ) -> None:
     if len(levels) != len(header.levels):
-        message = f"names {len(header.levels)} levels, the archive has {len(levels)}"
+        message = f"names {counted(len(header.levels), 'level')}, the archive has {len(levels)}"
         findings.add("taco-header-slot", "TACO_HEADER", message)
     for depth, (slot, entry) in enumerate(zip(header.levels, levels, strict=False)):
         _compare_slot(depth, spec.level_path(depth), slot, entry, findings)
@@ -209,7 +210,11 @@ def _open_tacocat(
             )
         end = max(end, span.end)
     if end < total:
-        findings.add("zip-trailing-bytes", f"byte {end}", f"{total - end} bytes follow")
+        findings.add(
+            "zip-trailing-bytes",
+            f"byte {end}",
+            f"{counted(total - end, 'byte')} behind the archive",
+        )
     subject.tables = _open_tables(subject, list(subject.header.levels), findings)
     with findings.guard("taco-collection", source.href):
         (piece,) = source.fetch([subject.header.collection])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import names
-from comal.errors import InvalidMetadataError, shown
+from comal.errors import InvalidMetadataError, counted, shown
 from comal.findings import Findings
 from comal.taco import spec
 from comal.taco.checking.rows import Int64s, Rows, bools, integers
@@ -299,7 +299,7 @@ def check_pit_schema(
         return
     place = f"{spec.COLLECTION}: {spec.PIT_SCHEMA}"
     if stated.levels != len(levels):
-        message = f"tells of {stated.levels} levels, there are {len(levels)}"
+        message = f"tells of {counted(stated.levels, 'level')}, there are {len(levels)}"
         findings.add("taco-pit-schema", place, message)
     if not levels:
         return
@@ -308,7 +308,7 @@ def check_pit_schema(
         message = f"says {stated.root_type}, the first sample is a {root}"
         findings.add("taco-pit-schema", f"{place}.root.type", message)
     if stated.root_n != len(levels[0]):
-        message = f"says {stated.root_n}, level 0 has {len(levels[0])} rows"
+        message = f"says {stated.root_n}, level 0 has {counted(len(levels[0]), 'row')}"
         findings.add("taco-pit-count", f"{place}.root.n", message)
     for depth in range(1, min(stated.levels, len(levels))):
         _check_patterns(
@@ -337,7 +337,7 @@ def _check_patterns(
             message = f"ids {shown(', '.join(one.id))}, found {shown(', '.join(other.id))}"
             findings.add("taco-pit-schema", where, message)
         if one.n != other.n:
-            findings.add("taco-pit-count", f"{where}.n", f"says {one.n}, there are {other.n} rows")
+            findings.add("taco-pit-count", f"{where}.n", f"says {one.n}, there are {other.n}")
 
 
 def patterns(levels: Sequence[Rows], codes: Sequence[Int64s], depth: int) -> list[spec.PITPattern]:

@@ -24,6 +24,7 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
+    counted,
     shown,
     translated,
 )
@@ -235,7 +236,9 @@ def _all_levels(container: Container, limit: int) -> Levels:
         found = len(picked[depth].row) if depth < len(picked) else 0
         if found != level.num_rows:
             raise InvalidMetadataError(
-                "rows without a parent", where=level.where, found=f"{level.num_rows - found} rows"
+                "rows without a parent",
+                where=level.where,
+                found=counted(level.num_rows - found, "row"),
             )
     return levels_from([container], picked, [None] * len(picked), limit, links=False)
 

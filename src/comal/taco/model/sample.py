@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from comal import names
-from comal.errors import InvalidInputError, StorageError, shown
+from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.taco import spec
 from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
 from comal.taco.model.levels import bad_id
@@ -291,7 +291,7 @@ def _row_values(table: Any, sample: Sample, name: str | None) -> Iterator[tuple[
         raise InvalidInputError(
             "table that extends a sample must have one row",
             where=f"sample {shown(sample.id)}",
-            found=f"{table.num_rows} rows",
+            found=counted(table.num_rows, "row"),
         )
     for position, found in enumerate(table.schema):
         field = _plain_field(found, name)

@@ -22,6 +22,7 @@ from comal.errors import (
     InvalidInputError,
     ObjectNotFoundError,
     StorageError,
+    counted,
     shown,
 )
 from comal.plan import ByteRange
@@ -65,8 +66,8 @@ def check_size(found: int, planned: int, where: str) -> None:
         raise InvalidInputError(
             "source changed its size while it was copied",
             where=shown(where, 200),
-            found=f"{found} bytes",
-            expected=f"{planned} bytes",
+            found=counted(found, "byte"),
+            expected=counted(planned, "byte"),
             hint="leave the sources alone while they are packed",
         )
 

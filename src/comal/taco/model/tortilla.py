@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, counted, shown
 from comal.taco import spec
 from comal.taco.extensions.base import SampleExtension, columns_for
 from comal.taco.model.build import beside, build, check_fields, check_siblings, sample_table
@@ -159,8 +159,8 @@ class Tortilla:
     ) -> Self:
         """FILE samples that come in batches and are written as they come.
 
-        `create` writes them to a ZIP, a FOLDER or, with `split_size`, several ZIPs; it cannot group
-        them.
+        `create` writes them to a ZIP, a FOLDER or, with `split_size` and `group_by`, several ZIPs;
+        of at most a hundred groups, as the archive of each is open until the last batch.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class Tortilla:
     def __repr__(self) -> str:
         if self._stream is not None:
             return "Tortilla(in batches)"
-        return f"Tortilla({len(self)} samples)"
+        return f"Tortilla({counted(len(self), 'sample')})"
 
     def levels(self) -> Levels:
         """The samples and all that is below them, as columns (made once, then kept).
@@ -280,8 +280,8 @@ class Tortilla:
         if table.num_rows != len(self):
             raise InvalidInputError(
                 "extension does not have one row per sample",
-                found=f"{table.num_rows} rows",
-                expected=f"{len(self)} rows",
+                found=counted(table.num_rows, "row"),
+                expected=counted(len(self), "row"),
             )
         for name in table.column_names:
             check_key(name)

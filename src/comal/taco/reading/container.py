@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from comal import ziparchive
 from comal.errors import (
-    InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
-    UnsafeContentError,
     UnsupportedVersionError,
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.names import illegal
 from comal.plan import Head, Piece, run
 from comal.storage import Source
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.taco.reading.filters import Filter
 from comal.taco.reading.level import Level
+from comal.taco.reading.origin import Origin
 from comal.taco.warning import TacoWarning
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-INDEX_KINDS = frozenset({"tacocat", "tacocat-folder"})
 
 
 class Container:
@@ -61,6 +55,7 @@ class Container:
         base: Source | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
+        self.origin = Origin(source, opened, base, limits)
         self.source = source
         self.base = base
         self.limits = limits
@@ -69,13 +64,13 @@ class Container:
         self.pit = spec.PITSchema.from_dict(
             self.collection.get(spec.PIT_SCHEMA), where=f"{source.href}: {spec.COLLECTION}"
         )
-        self.levels = tuple(
-            Level(self, index, ParquetTable(source, footer, known=opened.pieces, limits=limits))
-            for index, footer in enumerate(opened.footers)
-        )
+        levels: list[Level] = []
+        for footer in opened.footers:
+            table = ParquetTable(source, footer, known=opened.pieces, limits=limits)
+            levels.append(Level(self.origin, table, levels[-1] if levels else None))
+        self.levels = tuple(levels)
         self.masks: dict[Filter, list[npt.NDArray[np.bool_]]] = {}
         """What filters over deeper levels matched; kept here for all views of the container."""
-        self._parts: dict[str, Source] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         opened = self.opened
@@ -87,12 +82,12 @@ class Container:
     @property
     def kind(self) -> wire.Container:
         """Which of the four forms this is."""
-        return self.opened.container
+        return self.origin.kind
 
     @property
     def is_index(self) -> bool:
         """Whether rows name the ZIP that holds them (6.5)."""
-        return self.kind in INDEX_KINDS
+        return self.origin.is_index
 
     @property
     def name(self) -> str:
@@ -102,59 +97,24 @@ class Container:
     @property
     def known(self) -> Sequence[Piece]:
         """What opening fetched of the container's own object."""
-        return self.opened.pieces
+        return self.origin.known
 
     def part(self, source_file: str | None) -> Source:
         """The ZIP that a row names, or the container itself."""
-        if source_file is None or not self.is_index:
-            return self.source
-        found = self._parts.get(source_file)
-        if found is None:
-            reason = illegal(source_file)
-            if reason is not None:
-                raise UnsafeContentError(
-                    f"{spec.SOURCE_FILE} is no file name: it {reason}",
-                    where=self.source.href,
-                    found=shown(source_file),
-                )
-            if self.base is not None:
-                found = self.base.child(source_file)
-            else:
-                found = self.source.sibling(source_file)
-            self._parts[source_file] = found
-        return found
+        return self.origin.part(source_file)
 
     def directory(self, source_file: str | None = None) -> Any:
         """The central directory of the ZIP, or of the ZIP that a row of an index names."""
-        if source_file is None:
-            return self._own_directory
-        plan = ziparchive.directory_plan(limits=self.limits)
-        return run(plan, self.part(source_file).fetch)
+        return self.origin.directory(source_file)
 
-    @cached_property
-    def _own_directory(self) -> Any:
-        plan = ziparchive.directory_plan(limits=self.limits, known=self.known)
-        return run(plan, self.source.fetch)
-
-    @cached_property
+    @property
     def source_codes(self) -> dict[str, int]:
         """A number for each ZIP of an index, in the order in which level 0 names them."""
-        if not self.is_index:
-            return {}
-        column = self.levels[0].column(spec.SOURCE_FILE)
-        names = column.unique().to_pylist()
-        if None in names:
-            raise InvalidMetadataError(
-                "a row does not say which ZIP holds it",
-                where=f"{self.source.href}: level 0",
-                expected=f"a name in {spec.SOURCE_FILE}",
-            )
-        return {name: code for code, name in enumerate(names)}
+        return self.levels[0].source_codes
 
     def close(self) -> None:
         """Let go of what the sources hold."""
-        for source in (self.source, *self._parts.values(), *([self.base] if self.base else [])):
-            source.close()
+        self.origin.close()
 
 
 def _rebuild(source: Source, opened: wire.Opened, base: Source | None, limits: Limits) -> Container:

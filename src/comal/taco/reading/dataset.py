@@ -267,7 +267,9 @@ class TacoDataset:
     def limit(self, n: int) -> TacoDataset:
         """The first `n` samples."""
         if not _is_count(n):
-            raise InvalidInputError("a limit is a number of rows", found=repr(n))
+            raise InvalidInputError(
+                "a limit is a number of rows", found=repr(n), expected="0 or more"
+            )
         return self._then(Limit(n))
 
     def _schema_of_level(self, level: int) -> Any:

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown, translated
-from comal.geo import boxes, times, wkb
+from comal import arrowcompute as pc
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.geo import boxes, times
 from comal.geo.crs import LONLAT, groups, projection
-from comal.geo.geometry import densified, unrolled
+from comal.geo.selecting import intersecting, projected_intersecting, within
 from comal.taco import spec
 
 Bools = npt.NDArray[np.bool_]
-
-Objects = npt.NDArray[np.object_]
 
 _DEGREES = frozenset({"", LONLAT, "OGC:CRS84"})
 
@@ -77,59 +75,21 @@ class Period:
 
     def matches(self, values: Any) -> Bools:
         """Which rows match; null never does."""
-        column = _plain(times.timestamps(_plain(values), self.column))
-        moments = np.asarray(pc.fill_null(column.cast(pa.int64()), 0), np.int64)
-        result = np.asarray(pc.is_valid(column), np.bool_)
-        if self.start is not None:
-            result = result & (moments >= self.start)
-        if self.end is not None:
-            result = result & (moments <= self.end)
-        return result
+        return within(_plain(values), self.start, self.end, self.column)
 
 
 Filter = Box | Period
 
 
-def intersecting(geometry: Any, bounds: tuple[float, ...], where: str) -> Bools:
-    """Which WKB geometries in degrees meet the box `bounds`; points need no geometry library."""
-    west, south, east, north = wkb.bounds(geometry, where)
-    result = boxes.boxes_intersect(west, south, east, north, bounds)
-    with np.errstate(invalid="ignore"):
-        extended = np.flatnonzero((west < east) | (south < north))
-    if len(extended):
-        shapes = wkb.to_shapely(geometry.take(pa.array(extended)), where)
-        result[extended] = _meet(unrolled(shapes), bounds)
-    return result
-
-
-def _meet(shapes: Objects, bounds: tuple[float, ...]) -> Bools:
-    """Which geometries in degrees, of which some go on beyond 180, meet the box."""
-    import shapely  # noqa: PLC0415 - 40 ms that points never need
-
-    west, south, east, north = bounds
-    arcs = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
-    result = np.zeros(len(shapes), np.bool_)
-    for shift in (-360.0, 0.0, 360.0):
-        for start, end in arcs:
-            window = shapely.box(start + shift, south, end + shift, north)
-            result |= shapely.intersects(shapes, window)
-    return result
-
-
 def _projected(geometry: Any, crs: str, bounds: tuple[float, ...], where: str) -> Bools:
     """Which WKB geometries in another CRS meet the box."""
-    import shapely  # noqa: PLC0415 - as above
-
-    with translated({InvalidInputError: InvalidMetadataError}, "unknown CRS", where=where):
+    try:
         source = projection(crs, where)
-    shapes = densified(source, wkb.to_shapely(geometry, where))
-    points, index = shapely.get_coordinates(shapes, return_index=True)
-    degrees = np.column_stack(source.to_lonlat(points[:, 0], points[:, 1]))
-    lost = np.unique(index[~np.isfinite(degrees).all(axis=1)])
-    shapes = shapely.set_coordinates(shapes, np.nan_to_num(degrees))
-    # A geometry that has no place on the earth meets nothing.
-    shapes[lost] = None
-    return _meet(unrolled(shapes), bounds)
+    except InvalidInputError as error:  # which the file has given, not the caller
+        raise InvalidMetadataError(
+            "unknown CRS", where=where, found=error.found, expected=error.expected
+        ) from error
+    return projected_intersecting(geometry, source, bounds, where)
 
 
 _PROJECTING: list[ThreadPoolExecutor] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,11 +38,12 @@ class Home:
         self.labels = _labels(self.containers)
         # Views of one file that were put together say where they come from as others do.
         self.is_labelled = self.containers[0].is_index or next(unions(view), None) is not None
-        self._by_label = dict(zip(self.labels, range(len(self.labels)), strict=True))
+        self._by_label = {label: number for number, label in enumerate(self.labels)}
+        self._by_key = {_key(one): number for number, one in enumerate(self.containers)}
 
     def number(self, container: Container) -> int:
         """The place of a container, or of another one that is the same."""
-        return next(n for n, c in enumerate(self.containers) if _key(c) == _key(container))
+        return self._by_key[_key(container)]
 
     @property
     def depth(self) -> int:
@@ -206,12 +208,14 @@ def _distinct(containers: Sequence[Container]) -> tuple[Container, ...]:
 
 def _labels(containers: Sequence[Container]) -> tuple[str, ...]:
     names = [_short(container) for container in containers]
+    named = Counter(names)
     whole = [
-        container.source.href if names.count(name) > 1 else name
+        container.source.href if named[name] > 1 else name
         for name, container in zip(names, containers, strict=True)
     ]
     # One index at two bases is two containers of one location.
-    return tuple(f"{name}#{n}" if whole.count(name) > 1 else name for n, name in enumerate(whole))
+    held = Counter(whole)
+    return tuple(f"{name}#{n}" if held[name] > 1 else name for n, name in enumerate(whole))
 
 
 def _short(container: Container) -> str:

@@ -27,7 +27,7 @@ from comal.taco.reading.lineage import ChildIndex, Int64s, RowIndex, broken
 from comal.taco.reading.spans import Spans, verified_spans
 
 if TYPE_CHECKING:
-    from comal.taco.reading.container import Container
+    from comal.taco.reading.origin import Origin
 
 _CACHED_GROUPS = 4
 _CHUNK = 4_096
@@ -40,12 +40,22 @@ class Level:
     """A level of a container; nothing is read before it is needed.
 
     Rows are numbered by their place in the table, padding included.
+
+    Parameters
+    ----------
+    container
+        Where the container lies.
+    table
+        The consolidated table.
+    above
+        The level of the parents; None for level 0.
     """
 
-    def __init__(self, container: Container, index: int, table: ParquetTable) -> None:
+    def __init__(self, container: Origin, table: ParquetTable, above: Level | None) -> None:
         self.container = container
-        self.index = index
+        self.index: int = 0 if above is None else above.index + 1
         self.table = table
+        self._above = above
         self._groups: dict[int, Any] = {}
         self._columns: dict[str, Any] = {}
         limits, cells = container.limits, table.num_rows * len(table.column_names)
@@ -71,7 +81,8 @@ class Level:
     @property
     def above(self) -> Level:
         """The level of the parents."""
-        return self.container.levels[self.index - 1]
+        assert self._above is not None, "level 0 holds no children"
+        return self._above
 
     # -- columns -----------------------------------------------------------------------------------
 
@@ -146,6 +157,22 @@ class Level:
     # -- derived -----------------------------------------------------------------------------------
 
     @cached_property
+    def source_codes(self) -> dict[str, int]:
+        """A number for each ZIP of an index, in the order in which level 0 names them."""
+        if self._above is not None:
+            return self._above.source_codes
+        if not self.container.is_index:
+            return {}
+        names = self.column(spec.SOURCE_FILE).unique().to_pylist()
+        if None in names:
+            raise InvalidMetadataError(
+                "a row does not say which ZIP holds it",
+                where=self.where,
+                expected=f"a name in {spec.SOURCE_FILE}",
+            )
+        return {name: code for code, name in enumerate(names)}
+
+    @cached_property
     def codes(self) -> Int64s | None:
         """The number of each row's ZIP in an index; see `lineage.codes_of`."""
         return lineage.codes_of(self)
@@ -200,7 +227,7 @@ class Level:
         """
         codes = None
         if self.container.is_index:
-            codes = np.array([self.container.source_codes.get(source_file or "", -1)], np.int64)
+            codes = np.array([self.source_codes.get(source_file or "", -1)], np.int64)
         found = int(self.index_of_rows.find(np.array([current_id], np.int64), codes)[0])
         if found < 0:
             raise InvalidMetadataError(
@@ -382,13 +409,13 @@ def vsi_column(level: Level, table: Any) -> Any:
     parts = ["/vsisubfile/", numbers[0], "_", numbers[1], "," + vsi_base(container)]
     if container.is_index:
         names = table.column(spec.SOURCE_FILE)
-        for name, spelled in odd_parts(container).items():
+        for name, spelled in odd_parts(level).items():
             names = pc.if_else(pc.equal(names, name), spelled, names)
         parts.append(names)
     return pc.binary_join_element_wise(*parts, "")
 
 
-def vsi_base(container: Container) -> str:
+def vsi_base(container: Origin) -> str:
     """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a slash at its end."""
     if not container.is_index:
         return container.source.vsi()
@@ -397,12 +424,13 @@ def vsi_base(container: Container) -> str:
     return container.source.sibling("x").vsi()[:-1]
 
 
-def odd_parts(container: Container) -> dict[str, str]:
+def odd_parts(level: Level) -> dict[str, str]:
     """The ZIPs of a remote index whose names GDAL knows by another spelling, such as ``%20``."""
+    container = level.container
     if "://" not in container.source.href:
         return {}
     base = vsi_base(container)
-    spelled = {name: container.part(name).vsi() for name in container.source_codes}
+    spelled = {name: container.part(name).vsi() for name in level.source_codes}
     return {name: path.removeprefix(base) for name, path in spelled.items() if path != base + name}
 
 

@@ -35,10 +35,9 @@ def broken(level: Level, what: str, row: int) -> InvalidMetadataError:
 
 def codes_of(level: Level) -> Int64s | None:
     """For each row the number of its ZIP in an index; None for other containers."""
-    container = level.container
-    if not container.is_index:
+    if not level.container.is_index:
         return None
-    known = pa.array(list(container.source_codes), pa.string())
+    known = pa.array(list(level.source_codes), pa.string())
     found = pc.index_in(level.column(spec.SOURCE_FILE), value_set=known)
     codes = np.asarray(pc.fill_null(found, -1), np.int64)
     if (codes < 0).any():

@@ -108,7 +108,7 @@ def _ascend(level: Level, offsets: Int64s) -> Bools:
     order = np.argsort(codes, kind="stable")
     codes, starts = codes[order], starts[order]
     falls = (starts[1:] < starts[:-1]) & (codes[1:] == codes[:-1])
-    result = np.ones(max(1, len(level.container.source_codes)), np.bool_)
+    result = np.ones(max(1, len(level.source_codes)), np.bool_)
     result[codes[1:][falls]] = False
     return result
 
@@ -126,7 +126,7 @@ def _directory_is_far(level: Level) -> bool:
 
 
 def _verified_parts(level: Level, offsets: Int64s, sizes: Int64s, ascending: Bools) -> Spans | None:
-    names = list(level.container.source_codes)
+    names = list(level.source_codes)
     changed = False
     for code in np.flatnonzero(~ascending).tolist():
         rows = np.flatnonzero(level.codes == code)

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from comal import query
-from comal.errors import QueryError
+from comal.errors import QueryError, shown
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Box, Filter, Period
@@ -130,7 +130,10 @@ class Compiler(RowCompiler):
         for new, old in params.items():
             if old not in given:
                 raise QueryError(
-                    "a parameter of the query has no value", where=stage.text, expected=f"${old}"
+                    "a parameter of the query has no value",
+                    where=shown(" ".join(stage.text.split())),
+                    expected=f"${old}",
+                    hint="pass params={name: value} for $name, or a list for ? and $1",
                 )
             self.params[new] = given[old]
         tables = self._named_tables(below, names)

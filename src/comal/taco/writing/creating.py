@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from comal.taco.model.sources import local_paths
 from comal.taco.verbosity import LOGGER
 from comal.taco.writing import parts
 from comal.taco.writing.folderwrite import write_folder
+from comal.taco.writing.partset import PartSet
 from comal.taco.writing.stored import field_schema, settings
 from comal.taco.writing.streamwrite import write_stream, write_stream_parts
 from comal.taco.writing.tacocat import create_tacocat
@@ -68,7 +69,8 @@ def create(
     output_format
         ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
     overwrite
-        Replace an existing target at the end, as a whole.
+        Replace an existing target at the end, as a whole. Of several archives each is replaced by
+        itself, and parts of the old set that the new one does not have are removed at the end.
     split_size
         Write several archives ``{stem}_part0001.tacozip`` of about this size each: bytes, or text
         such as ``"4GB"``. Level 0 samples are never cut.
@@ -94,7 +96,8 @@ def create(
     Raises
     ------
     ConflictError
-        The target exists (and `overwrite` is False), or is one of the sources.
+        The target exists (and `overwrite` is False), or is one of the sources; or a file that is
+        no part of the dataset has the name of a part.
     InvalidInputError
         A sample, a structure or an argument that cannot be written.
     ObjectNotFoundError, AccessDeniedError, StorageError
@@ -109,11 +112,9 @@ def create(
         return [target]
     if kind != "zip":
         raise InvalidInputError("only ZIP archives can be split or grouped", found=kind)
-    if taco.tortilla.stream is not None and group_by is None:
-        assert split_size is not None
-        return _create_stream_parts(taco, target, split_size, how, consolidate, parquet)
-    pieces = parts.plan(levels_of(taco), target, split_size=split_size, group_by=group_by)
-    return _create_parts(taco, pieces, how, consolidate=consolidate, parquet=parquet)
+    return _create_parts(
+        taco, target, split_size, group_by, how, consolidate=consolidate, parquet=parquet
+    )
 
 
 def container_of(target: Path, output_format: str) -> str:
@@ -131,12 +132,7 @@ def container_of(target: Path, output_format: str) -> str:
 
 
 def levels_of(taco: Taco) -> Levels:
-    """The columns of a dataset; those of a stream of batches are not known before it is written."""
-    if taco.tortilla.stream is not None:
-        raise InvalidInputError(
-            "samples that come in batches cannot be grouped",
-            hint="make a table of them: Tortilla.from_table",
-        )
+    """The columns of a dataset."""
     levels = taco.tortilla.levels()
     check_pit(levels)
     return levels
@@ -226,52 +222,47 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 def _create_parts(
     taco: Taco,
-    pieces: Sequence[parts.Part],
+    target: Path,
+    split_size: int | str | None,
+    group_by: str | Sequence[str] | None,
     how: Writing,
     *,
     consolidate: bool,
     parquet: Mapping[str, Any],
 ) -> list[Path]:
-    made: list[Path] = []
-    levels = levels_of(taco)
-    targets_of_parts = [piece.path for piece in pieces]
-    folder = targets_of_parts[0].absolute().parent
-    joined = [folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT] if consolidate else []
-    parts.refuse_existing([*targets_of_parts, *joined], overwrite=how.overwrite)
-    kept = [path for path in targets_of_parts if path.exists()]
-    with parts.removed_on_failure(made, kept):
-        for levels_part, piece in _selected(levels, pieces):
-            extent = taco.extent if taco.extent_is_given else extent_of(levels_part)
-            document = document_of(taco, levels_part, spans=True, extent=extent)
-            write_levels(levels_part, document, piece.path, "zip", how)
-            made.append(piece.path)
-            LOGGER.info("wrote %s (%d samples)", piece.path, len(piece.roots))
-        if consolidate:
-            made += create_tacocat(list(made), folder, overwrite=how.overwrite, **parquet)
-    return made
-
-
-def _create_stream_parts(
-    taco: Taco,
-    target: Path,
-    split_size: int | str,
-    how: Writing,
-    consolidate: bool,  # noqa: FBT001 - by `create` alone
-    parquet: Mapping[str, Any],
-) -> list[Path]:
-    """As `_create_parts`; how many there will be is not known before they are written."""
-    made: list[Path] = []
+    """Several archives, and what joins them."""
+    stream = taco.tortilla.stream
+    levels = None if stream is not None else levels_of(taco)
     folder = target.absolute().parent
-    joined = [folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT] if consolidate else []
-    kept = parts.existing_parts(target)
-    parts.refuse_existing([*kept, *joined], overwrite=how.overwrite)
-    with parts.removed_on_failure(made, kept):
-        write_stream_parts(taco, target, split_size, how, made)
+    with PartSet(taco.id, overwrite=how.overwrite) as whole:
         if consolidate:
-            made += create_tacocat(list(made), folder, overwrite=how.overwrite, **parquet)
-    return made
+            whole.expect([folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT])
+        if levels is None:
+            write_stream_parts(taco, target, split_size, group_by, how, whole)
+        else:
+            pieces = parts.plan(levels, target, split_size=split_size, group_by=group_by)
+            paths = [piece.path for piece in pieces]
+            whole.expect(paths)
+            if split_size is not None:
+                for first in parts.first_parts(paths):
+                    whole.replace(first, planned=paths)
+            for level in levels:
+                whole.read(level.payloads)
+            _write_pieces(taco, levels, pieces, how, whole.made)
+        if consolidate:
+            whole.made += create_tacocat(
+                list(whole.made), folder, overwrite=how.overwrite, **parquet
+            )
+    return whole.made
 
 
-def _selected(levels: Levels, pieces: Sequence[parts.Part]) -> Iterator[tuple[Levels, parts.Part]]:
+def _write_pieces(
+    taco: Taco, levels: Levels, pieces: Sequence[parts.Part], how: Writing, made: list[Path]
+) -> None:
     for piece in pieces:
-        yield parts.levels_of_part(levels, piece), piece
+        part = parts.levels_of_part(levels, piece)
+        extent = taco.extent if taco.extent_is_given else extent_of(part)
+        document = document_of(taco, part, spans=True, extent=extent)
+        write_levels(part, document, piece.path, "zip", how)
+        made.append(piece.path)
+        LOGGER.info("wrote %s (%d samples)", piece.path, len(piece.roots))

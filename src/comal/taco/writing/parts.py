@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import ConflictError, InvalidInputError, shown
+from comal.errors import InvalidInputError, shown
 from comal.limits import parse_size
 from comal.taco import spec
 from comal.taco.model.levels import Levels, flat, select
@@ -52,8 +50,8 @@ def plan(
     if group_by is None:
         groups = [("", everything)]
     else:
-        fields = [group_by] if isinstance(group_by, str) else list(group_by)
-        groups = _groups(levels[0].table, fields)
+        table = levels[0].table
+        groups = GroupKeys(table.schema, group_by).of(table)
     limit = None if split_size is None else parse_size(split_size, "split_size is no size")
     weights = None if limit is None else root_bytes(levels)
     found: list[Part] = []
@@ -71,6 +69,11 @@ def part_path(target: Path, key: str = "", number: int | None = None) -> Path:
     named = f"{target.stem}_{key}" if key else target.stem
     end = "" if number is None else f"_part{number:04d}"
     return target.with_name(f"{named}{end}{target.suffix or '.tacozip'}")
+
+
+def first_parts(paths: Sequence[Path]) -> list[Path]:
+    """Of numbered parts the first of each group."""
+    return [path for path in paths if path.stem.endswith("_part0001")]
 
 
 def root_bytes(levels: Levels) -> Rows:
@@ -97,31 +100,58 @@ def _cut(rows: Rows, weights: Rows, limit: int) -> Iterator[Rows]:
         start = stop
 
 
-def _groups(table: Any, fields: Sequence[str]) -> list[tuple[str, Rows]]:
-    """Rows by the values of `fields`, groups in the order in which they first appear."""
-    columns = []
-    for name in fields:
-        if name not in table.column_names or name == spec.ID:
-            raise InvalidInputError(
-                f"no field {shown(name)} to group by", found=", ".join(table.column_names)
-            )
-        columns.append(_texts(flat(table.column(name)), name))
-    joined = pc.binary_join_element_wise(*columns, "_")
-    encoded = pc.dictionary_encode(joined)
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    names: dict[str, str] = {}
-    groups = []
-    for code, value in enumerate(encoded.dictionary.to_pylist()):
+class GroupKeys:
+    """Which group a row belongs to, and what the group's archive is called.
+
+    Parameters
+    ----------
+    schema
+        Arrow schema of the tables of level 0.
+    group_by
+        The metadata field, or several.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field.
+    """
+
+    def __init__(self, schema: Any, group_by: str | Sequence[str]) -> None:
+        self._fields = [group_by] if isinstance(group_by, str) else list(group_by)
+        self._values: dict[str, str] = {}
+        for name in self._fields:
+            if name not in schema.names or name == spec.ID:
+                raise InvalidInputError(
+                    f"no field {shown(name)} to group by", found=", ".join(schema.names)
+                )
+
+    def of(self, table: Any) -> list[tuple[str, Rows]]:
+        """Names and rows of the groups of a table, in the order in which they first appear.
+
+        Raises
+        ------
+        InvalidInputError
+            Two groups, of this table or of those before, would have one file name.
+        """
+        columns = [_texts(flat(table.column(name)), name) for name in self._fields]
+        encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, "_"))
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary)))
+        rows = np.split(order, starts[1:])
+        keys = [self._key(value) for value in encoded.dictionary.to_pylist()]
+        return list(zip(keys, rows, strict=True))
+
+    def _key(self, value: str) -> str:
         key = _UNSAFE.sub("-", value).strip(".-")[:_KEY_MAX] or "empty"
-        known = names.setdefault(key.lower(), value)
+        known = self._values.setdefault(key.lower(), value)
         if known != value:
             raise InvalidInputError(
                 "two groups would have one file name",
                 found=f"{shown(known)} and {shown(value)}, both {shown(key)}",
                 expected="values that differ in letters, digits, '_', '.' or '-'",
             )
-        groups.append((key, np.flatnonzero(codes == code)))
-    return groups
+        return key
 
 
 def _texts(column: Any, name: str) -> Any:
@@ -138,39 +168,3 @@ def levels_of_part(levels: Levels, part: Part) -> Levels:
     if len(part.roots) == levels[0].rows:
         return levels
     return select(levels, part.roots)
-
-
-def existing_parts(target: Path) -> list[Path]:
-    """Archives that are there and have the name of a part."""
-    folder = target.absolute().parent
-    name = re.compile(
-        re.escape(target.stem) + r"_part\d{4,}" + re.escape(target.suffix or ".tacozip")
-    )
-    found = folder.iterdir() if folder.is_dir() else ()
-    return [target.with_name(path.name) for path in found if name.fullmatch(path.name)]
-
-
-def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
-    """Refuse to begin when one of the parts exists already."""
-    for path in paths:
-        if not overwrite and os.path.lexists(path):
-            raise ConflictError(
-                "the target exists",
-                where=shown(path, 200),
-                hint="pass overwrite=True to replace it, or choose another name",
-            )
-
-
-@contextmanager
-def removed_on_failure(paths: Sequence[Path], kept: Sequence[Path]) -> Iterator[Sequence[Path]]:
-    """Remove the parts that were written when a later one fails; those of `kept` stay.
-
-    A part that replaced an older file stays: removing it would lose both.
-    """
-    try:
-        yield paths
-    except BaseException:  # also on Ctrl-C: new parts must not stay
-        for path in paths:
-            if path not in kept and path.is_file():
-                path.unlink(missing_ok=True)
-        raise

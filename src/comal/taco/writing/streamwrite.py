@@ -5,7 +5,8 @@ Only ids and spans are kept of what has been written, so that memory does not gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from comal.taco.model.sources import Payloads
 from comal.taco.verbosity import LOGGER
 from comal.taco.writing import parts
 from comal.taco.writing.folderwrite import copy_leaves, finish_folder, new_parts
+from comal.taco.writing.partset import PartSet
 from comal.taco.writing.stored import (
     field_schema,
     internal_columns,
@@ -32,10 +34,13 @@ from comal.taco.writing.stored import (
     stored_table,
     table_writer,
 )
-from comal.taco.writing.zipwrite import Document, write_zip_stream
+from comal.taco.writing.zipwrite import Document, ZipStream, no_sample
 
 if TYPE_CHECKING:
     from comal.taco.writing.creating import Writing
+
+GROUPS = 100
+"""At most so many groups, for each of which an archive is open while batches come."""
 
 Stream = Iterable[tuple[Any, Payloads]]
 """Metadata table and payloads of one batch after the other."""
@@ -48,9 +53,10 @@ def write_stream(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     if kind == "zip":
         with targets.new_file(target, how.overwrite) as file:
             document = _document(taco, batches.schema, spans=True)
-            write_zip_stream(
-                file, batches, batches.schema, document, how.parquet, progress=how.progress
-            )
+            with ZipStream(file, batches.schema, how.parquet, how.progress) as stream:
+                for table, payloads in batches:
+                    stream.add(table, payloads)
+                stream.finish(document)
         return
     with targets.new_folder(target, how.overwrite) as folder:
         document = _document(taco, batches.schema, spans=False)
@@ -58,64 +64,137 @@ def write_stream(taco: Taco, target: Path, kind: str, how: Writing) -> None:
 
 
 def write_stream_parts(
-    taco: Taco, target: Path, split_size: int | str, how: Writing, made: list[Path]
+    taco: Taco,
+    target: Path,
+    split_size: int | str | None,
+    group_by: str | Sequence[str] | None,
+    how: Writing,
+    whole: PartSet,
 ) -> None:
-    """Write archives of about `split_size` bytes each, named as `parts.plan` names them.
+    """Write archives of about `split_size` bytes each, or one and more for each group.
+
+    They are named and hold the samples as `parts.plan` says.
 
     Parameters
     ----------
-    made
-        Takes the path of each archive when it is complete.
+    whole
+        Takes the path of each archive when it is complete; at the end they are in order.
     """
     batches = taco.tortilla.stream
     assert batches is not None
-    limit = parse_size(split_size, "split_size is no size")
+    limit = None if split_size is None else parse_size(split_size, "split_size is no size")
+    keys = None if group_by is None else parts.GroupKeys(batches.schema, group_by)
     document = _document(taco, batches.schema, spans=True)
-    ids: list[Any] = []
-    for number, run in enumerate(_runs(batches, limit), start=1):
-        path = parts.part_path(target, "", number)
-        with targets.new_file(path, how.overwrite) as file:
-            found = write_zip_stream(
-                file, run, batches.schema, document, how.parquet, progress=how.progress
-            )
-        made.append(path)
-        ids += found.chunks
-        LOGGER.info("wrote %s (%d samples)", path, len(found))
-    if not ids:
-        raise _no_sample()
-    check_twins(pa.chunked_array(ids))
+    series: dict[str, _Series] = {}
+    with ExitStack() as scope:
+        for table, payloads in batches:
+            whole.read(payloads)
+            groups = [("", None)] if keys is None else keys.of(table)
+            for key, rows in groups:
+                if key not in series:
+                    _refuse_more(len(series))
+                    series[key] = _Series(
+                        target, key, limit, batches.schema, document, how, whole, scope
+                    )
+                if rows is None or len(rows) == table.num_rows:
+                    series[key].add(table, payloads)
+                else:
+                    series[key].add(table.take(pa.array(rows)), payloads.take(rows))
+        if not series:
+            raise no_sample()
+        for one in series.values():
+            one.finish()
+    check_twins(pa.chunked_array([chunk for one in series.values() for chunk in one.ids]))
+    whole.made[:] = [path for one in series.values() for path in one.paths]
 
 
-def _runs(batches: Stream, limit: int) -> Iterator[Stream]:
-    """Batches, cut where `limit` bytes are reached; each run is walked before the next begins."""
-    waiting = iter(batches)
-    left: list[tuple[Any, Payloads]] = []
+def _refuse_more(groups: int) -> None:
+    if groups == GROUPS:
+        raise InvalidInputError(
+            "too many groups for samples that come in batches: an archive is open for each",
+            expected=f"at most {GROUPS}",
+            hint="make a table of them: Tortilla.from_table",
+        )
 
-    def run() -> Iterator[tuple[Any, Payloads]]:
-        used = 0
-        while (batch := left.pop() if left else next(waiting, None)) is not None:
-            table, payloads = batch
-            ends = np.cumsum(payloads.sizes() + parts.ENTRY_BYTES)
-            stop = int(np.searchsorted(ends, limit - used, side="right"))
-            if not used:
-                stop = max(stop, 1)  # one sample that is larger stands alone
-            if stop == table.num_rows:
-                used += int(ends[-1])
-                yield table, payloads
-                continue
-            rows = np.arange(table.num_rows)
-            left.append((table.slice(stop), payloads.take(rows[stop:])))
-            if stop:
-                yield table.slice(0, stop), payloads.take(rows[:stop])
+
+class _Series:
+    """The archives of one group: each is begun when the one before is full."""
+
+    def __init__(
+        self,
+        target: Path,
+        key: str,
+        limit: int | None,
+        schema: Any,
+        document: Document,
+        how: Writing,
+        whole: PartSet,
+        scope: ExitStack,
+    ) -> None:
+        self.ids: list[Any] = []
+        self.paths: list[Path] = []
+        self._target = target
+        self._key = key
+        self._limit = limit
+        self._schema = schema
+        self._document = document
+        self._how = how
+        self._whole = whole
+        self._used = 0
+        self._stream: ZipStream | None = None
+        # Of its own, so that an archive gets its name before the others are complete.
+        self._archive = ExitStack()
+        scope.push(self._archive)
+        if limit is not None:
+            whole.replace(parts.part_path(target, key, 1))
+
+    def add(self, table: Any, payloads: Payloads) -> None:
+        """Write samples to the archive that is open, and to further ones where it gets full."""
+        if self._limit is None:
+            self._open().add(table, payloads)
             return
+        ends = np.cumsum(payloads.sizes() + parts.ENTRY_BYTES)
+        rows = np.arange(table.num_rows)
+        start = 0
+        while start < len(rows):
+            before = int(ends[start - 1]) if start else 0
+            room = before + self._limit - self._used
+            stop = int(np.searchsorted(ends, room, side="right"))
+            if not self._used:
+                stop = max(stop, start + 1)  # one sample that is larger stands alone
+            if stop <= start:
+                self.finish()
+                continue
+            if stop - start == len(rows):
+                self._open().add(table, payloads)
+            else:
+                part = payloads.take(rows[start:stop])
+                self._open().add(table.slice(start, stop - start), part)
+            self._used += int(ends[stop - 1]) - before
+            start = stop
 
-    while True:
-        if not left:
-            batch = next(waiting, None)
-            if batch is None:
-                return
-            left.append(batch)
-        yield run()
+    def _open(self) -> ZipStream:
+        if self._stream is None:
+            number = None if self._limit is None else len(self.paths) + 1
+            path = parts.part_path(self._target, self._key, number)
+            self._whole.expect([path])
+            file = self._archive.enter_context(targets.new_file(path, self._how.overwrite))
+            self._stream = self._archive.enter_context(
+                ZipStream(file, self._schema, self._how.parquet, self._how.progress)
+            )
+            self.paths.append(path)
+        return self._stream
+
+    def finish(self) -> None:
+        """Complete the archive that is open; it gets its name."""
+        assert self._stream is not None
+        found = self._stream.finish(self._document)
+        self._archive.close()
+        self._whole.made.append(self.paths[-1])
+        self.ids += found.chunks
+        self._stream = None
+        self._used = 0
+        LOGGER.info("wrote %s (%d samples)", self.paths[-1], len(found))
 
 
 def _document(taco: Taco, schema: Any, *, spans: bool) -> Document:
@@ -162,12 +241,8 @@ def _write_folder(
             coverage.add(table)
             count += table.num_rows
     if not count:
-        raise _no_sample()
+        raise no_sample()
     all_ids = pa.chunked_array(ids)
     check_twins(all_ids)
     extent = finished(coverage.spatial(), coverage.temporal())
     finish_folder(root, document([count], extent), [flat(all_ids)], progress)
-
-
-def _no_sample() -> InvalidInputError:
-    return InvalidInputError("batches hold no sample", expected="at least one")

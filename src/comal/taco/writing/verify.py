@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import strictjson
-from comal.errors import InvalidMetadataError, shown
+from comal.errors import InvalidMetadataError, counted, shown
 from comal.plan import Head, run
 from comal.storage import open_source
 from comal.table import ParquetTable
@@ -160,7 +160,7 @@ def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> 
         if opened.collection != json.loads(strictjson.dumps(document)):
             raise _broken(spec.COLLECTION, "another document", "the document that was written")
         if len(opened.footers) != len(paths):
-            raise _broken("METADATA", f"{len(opened.footers)} levels", f"{len(paths)} levels")
+            raise _broken("METADATA", counted(len(opened.footers), "level"), len(paths))
         for depth, (footer, wanted) in enumerate(zip(opened.footers, paths, strict=True)):
             table = ParquetTable(source, footer).read([spec.RELATIVE_PATH])
             if not table.column(0).combine_chunks().equals(wanted):

@@ -7,9 +7,11 @@ fetches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -183,58 +185,82 @@ def _add_meta(
         spans[depth].size[rows] = pc.binary_length(files).to_numpy()
 
 
-def write_zip_stream(
-    file: TargetFile,
-    batches: Iterable[tuple[Any, Payloads]],
-    schema: Any,
-    document: Document,
-    parquet: ParquetSettings,
-    *,
-    progress: Progress,
-) -> Any:
-    """Write samples that come in batches; only their ids and spans are kept.
+class ZipStream:
+    """An archive of samples that come in batches; only their ids and spans are kept.
 
     Parameters
     ----------
-    batches
-        Metadata table and payloads of each.
+    file
+        The target. What fails before `finish` leaves it to its block.
     schema
         Arrow schema of the metadata tables.
-
-    Returns
-    -------
-    pyarrow.ChunkedArray
-        All ids.
     """
-    builder = ZipBuilder(file, progress)
-    spool = file.spool()
-    coverage = Coverage()
-    ids: list[Any] = []
-    spans: list[Spans] = []
-    count = 0
-    with table_writer(spool, stored_schema(schema, with_spans=True), parquet) as writer:
-        for table, payloads in batches:
-            column = flat(table.column(spec.ID))
-            check_names(column)
-            names = pc.binary_join_element_wise(spec.DATA, column, "")
-            span = builder.add_payloads(names, payloads, None)
-            parent = np.arange(count, count + table.num_rows)
-            writer.write(stored_table(table, internal_columns(count, parent, span, column)))
-            coverage.add(table)
-            ids.append(column)
-            spans.append(span)
-            count += table.num_rows
-        if count == 0:
-            raise InvalidInputError("batches hold no sample", expected="at least one")
-    all_ids = pa.chunked_array(ids)
-    check_twins(all_ids)
-    pa.default_memory_pool().release_unused()
-    builder.add_spooled(0, spool)
-    extent = finished(coverage.spatial(), coverage.temporal())
-    slots = builder.finish(document([count], extent))
-    whole = Spans(
-        np.concatenate([span.offset for span in spans]),
-        np.concatenate([span.size for span in spans]),
-    )
-    check_archive(file.path, slots, [all_ids], [whole])
-    return all_ids
+
+    def __init__(
+        self, file: TargetFile, schema: Any, parquet: ParquetSettings, progress: Progress
+    ) -> None:
+        self._file = file
+        self._builder = ZipBuilder(file, progress)
+        self._coverage = Coverage()
+        self._ids: list[Any] = []
+        self._spans: list[Spans] = []
+        self._count = 0
+        self._spool = file.spool()
+        self._table = ExitStack()
+        self._rows = self._table.enter_context(
+            table_writer(self._spool, stored_schema(schema, with_spans=True), parquet)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._table.__exit__(kind, error, trace)
+
+    def add(self, table: Any, payloads: Payloads) -> None:
+        """Write the payloads of some samples, and keep their rows for the end."""
+        column = flat(table.column(spec.ID))
+        check_names(column)
+        names = pc.binary_join_element_wise(spec.DATA, column, "")
+        span = self._builder.add_payloads(names, payloads, None)
+        parent = np.arange(self._count, self._count + table.num_rows)
+        internal = internal_columns(self._count, parent, span, column)
+        self._rows.write(stored_table(table, internal))
+        self._coverage.add(table)
+        self._ids.append(column)
+        self._spans.append(span)
+        self._count += table.num_rows
+
+    def finish(self, document: Document) -> Any:
+        """Write what stands at the end, and compare the archive with what was meant.
+
+        Returns
+        -------
+        pyarrow.ChunkedArray
+            All ids.
+        """
+        self._table.close()
+        if not self._count:
+            raise no_sample()
+        all_ids = pa.chunked_array(self._ids)
+        check_twins(all_ids)
+        pa.default_memory_pool().release_unused()
+        self._builder.add_spooled(0, self._spool)
+        extent = finished(self._coverage.spatial(), self._coverage.temporal())
+        slots = self._builder.finish(document([self._count], extent))
+        whole = Spans(
+            np.concatenate([span.offset for span in self._spans]),
+            np.concatenate([span.size for span in self._spans]),
+        )
+        check_archive(self._file.path, slots, [all_ids], [whole])
+        return all_ids
+
+
+def no_sample() -> InvalidInputError:
+    """The error for batches without any row."""
+    return InvalidInputError("batches hold no sample", expected="at least one")

@@ -1,0 +1,158 @@
+"""The archives of one dataset on their way to the disk, and the set whose place they take."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from comal.errors import ComalError, ConflictError, InvalidMetadataError, shown
+from comal.plan import run
+from comal.storage import open_source, targets
+from comal.storage.publish import sync_folder
+from comal.storage.targetlock import write_errors
+from comal.taco import wire
+from comal.taco.model.sources import Payloads, local_paths
+
+_NUMBER = re.compile(r"(?P<stem>.+)_part\d{4,}")
+
+_IN_NAME = re.compile(r"_part\d{4,}")
+
+
+class PartSet:
+    """What is there when a set of archives begins, and what there is to be when it ends.
+
+    When its block fails, archives that are new are removed; one that took the place of an older
+    file stays, as removing it would lose both. When it ends well, parts of the set that was
+    replaced are removed which no new part has replaced: whoever reads all parts by a pattern would
+    mix them with the new ones. Of each it is known from its bytes that it was a part.
+
+    Parameters
+    ----------
+    dataset
+        Id of the collection.
+    overwrite
+        Whether existing files may be replaced.
+    """
+
+    def __init__(self, dataset: str, *, overwrite: bool) -> None:
+        self.made: list[Path] = []
+        """Archives that are complete and have their names."""
+        self._dataset = dataset
+        self._overwrite = overwrite
+        self._there: set[Path] = set()
+        self._old: list[Path] = []
+        self._sources: set[str] = set()
+
+    def expect(self, paths: Iterable[Path]) -> None:
+        """Look at names that are to be written, before anything is.
+
+        Raises
+        ------
+        ConflictError
+            One is there and may not be replaced.
+        """
+        for path in paths:
+            if os.path.lexists(path):
+                self._there.add(path)
+                if not self._overwrite:
+                    raise targets.existing(path)
+
+    def replace(self, part: Path, planned: Collection[Path] = ()) -> None:
+        """Look at the set that `part` is, or will be, a part of.
+
+        Parameters
+        ----------
+        part
+            Any part of the set.
+        planned
+            Parts that will be written for sure.
+
+        Raises
+        ------
+        ConflictError
+            Parts are there and may not be replaced; or a file that may be left over has the name of
+            a part, and is none of this dataset.
+        """
+        old = _named_alike(part)
+        self.expect(old)
+        for path in old:
+            if path not in planned:
+                self._prove(path)
+        self._old += old
+        self._refuse_sources()
+
+    def read(self, payloads: Payloads) -> None:
+        """Look at samples before they are read.
+
+        Raises
+        ------
+        ConflictError
+            One comes from a file of a set that is replaced.
+        """
+        for path in local_paths(payloads):
+            if _IN_NAME.search(path, path.rfind("/") + 1):
+                self._sources.add(os.path.realpath(path))
+        self._refuse_sources()
+
+    def _refuse_sources(self) -> None:
+        for path in self._old:
+            if os.path.realpath(path) in self._sources:
+                raise ConflictError("target is a source of the dataset", where=shown(path, 200))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._remove_left_over()
+            return
+        for path in self.made:
+            if path not in self._there and path.is_file():
+                path.unlink(missing_ok=True)
+
+    def _remove_left_over(self) -> None:
+        left = [path for path in self._old if path not in self.made]
+        for path in left:
+            with write_errors("the new archives are in place, but an old part cannot go", path):
+                path.unlink(missing_ok=True)
+        if left:
+            sync_folder(left[0].absolute().parent)
+
+    def _prove(self, path: Path) -> None:
+        try:
+            if path.is_symlink():
+                raise InvalidMetadataError("a link is no part", where=shown(path, 200))
+            with open_source(path) as source:
+                found = run(wire.open_plan(source.href), source.fetch).collection.get("id")
+        except ComalError as error:
+            raise self._stranger(path, error.what) from error
+        if found != self._dataset:
+            raise self._stranger(path, f"the dataset {shown(found)}")
+
+    def _stranger(self, path: Path, found: str) -> ConflictError:
+        return ConflictError(
+            "a file that is no part of this dataset has the name of one",
+            where=shown(path, 200),
+            found=found,
+            expected=f"a part of {shown(self._dataset)}",
+            hint="remove it, or choose another name",
+        )
+
+
+def _named_alike(part: Path) -> list[Path]:
+    """Existing files that have the name of a part of the same set."""
+    found = _NUMBER.fullmatch(part.stem)
+    assert found is not None, "parts have names of parts"
+    alike = re.compile(re.escape(found["stem"]) + r"_part\d{4,}" + re.escape(part.suffix))
+    folder = part.absolute().parent
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [part.with_name(name) for name in names if alike.fullmatch(name)]

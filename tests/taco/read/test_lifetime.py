@@ -1,0 +1,99 @@
+"""What a dataset holds goes with it, at once and not when Python looks for cycles."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from comal import taco
+from comal.taco.reading.loading import load
+from tests.attacks.build import Recipe
+from tests.taco.read.scenes import located, read_all, scenes, write, write_folder
+
+TREE = scenes("a", "b", "c")
+
+
+@pytest.fixture(autouse=True)
+def no_cycles_are_looked_for() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+USES: dict[str, Callable[[Any], object]] = {
+    "nothing": lambda dataset: None,
+    "rows": lambda dataset: dataset.data,
+    "bytes": lambda dataset: read_all(dataset.data),
+    "query": lambda dataset: dataset.sql("SELECT * FROM data WHERE id <> 'b'").data,
+    "levels": lambda dataset: dataset.sql('SELECT * FROM l2 WHERE "l0:id" = $x', {"x": "a"}).data,
+    "filter": lambda dataset: dataset.filter_bbox(-1, 9, 1, 11, level=1, prune=True).data,
+    "flat": lambda dataset: dataset.flatten(2),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("make", [write, write_folder])
+def test_nothing_stays_of_a_dataset(make: Any, use: str, tmp_path: Path) -> None:
+    dataset = load(make(tmp_path, Recipe(tree=TREE, table=located)))
+    held = [*dataset.home.containers, *dataset.home.containers[0].levels]
+    alive = [weakref.ref(one) for one in held]
+    del held
+    USES[use](dataset)
+    assert all(one() is not None for one in alive)
+    del dataset
+    assert [one() for one in alive] == [None] * len(alive)
+
+
+def test_a_level_outlives_its_container(tmp_path: Path) -> None:
+    level = load(write(tmp_path, Recipe(tree=TREE))).home.containers[0].levels[2]
+    assert level.index == 2
+    assert level.above.index == 1
+    assert len(level.take(level.children(0))) == 2
+
+
+def test_many_large_datasets_one_after_another(tmp_path: Path) -> None:
+    rows = np.arange(150_000)
+    names = [f"sample_{row:06d}" for row in rows]
+    table = pa.table(
+        {
+            "id": names,
+            "path": pa.array([b"x"] * len(rows), pa.binary()),
+            "part": pa.array(["a", "b", "c"]).take(pa.array(rows % 3)),
+            "number": rows,
+        }
+    )
+    tortilla = taco.Tortilla.from_table(table)
+    providers = [{"name": "n", "role": "producer"}]
+    dataset = taco.Taco(
+        tortilla=tortilla,
+        id="many",
+        dataset_version="1.0.0",
+        description="Made-up samples.",
+        licenses=["CC0-1.0"],
+        providers=providers,
+        tasks=["classification"],
+    )
+    path = tmp_path / "many.tacozip"
+    taco.create(dataset, path)
+    query = "SELECT * FROM data WHERE part = 'b' AND number % 50000 < 10"
+    wanted = rows[(rows % 3 == 1) & (rows % 50_000 < 10)]
+    before = pa.total_allocated_bytes()
+    for _ in range(3):
+        loaded = load(path)
+        found = loaded.sql(query).data
+        assert found["id"].to_pylist() == [names[row] for row in wanted]
+        assert found["internal:relative_path"].to_pylist() == found["id"].to_pylist()
+        assert found["internal:current_id"].to_pylist() == wanted.tolist()
+        assert found.read_bytes(0) == b"x"
+        again = loaded.sql(query).data
+        assert again.to_arrow().equals(found.to_arrow())
+        del loaded, found, again
+        assert pa.total_allocated_bytes() - before < 1_000_000
