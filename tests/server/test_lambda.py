@@ -186,3 +186,27 @@ def test_repeated_headers_come_whole(everything: Any, archives: dict[str, Path])
     event = first("/scenes/items", Origin="https://a.example", **{"Accept-Encoding": "gzip"})
     event["multiValueQueryStringParameters"] = event["queryStringParameters"] = None
     assert set(closed(event, None)["multiValueHeaders"]["vary"]) == {"accept-encoding", "origin"}
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        second(f"/tiles/{HALF}"),
+        second("/tiles/", HALF, x=HALF),
+        {**second("/"), "requestContext": "none"},
+        {**second("/"), "rawPath": 7},
+        {**second("/"), "headers": ["a"]},
+        first(f"/{HALF}"),
+        {**first("/"), "multiValueQueryStringParameters": {"a": [HALF]}},
+        {**first("/"), "multiValueHeaders": {"a": 1}},
+        {**first("/"), "httpMethod": None},
+        {},
+    ],
+)
+def test_what_is_no_event_of_a_request(handler: Any, event: dict[str, Any]) -> None:
+    answer = handler(event, None)
+    assert answer["statusCode"] in {200, 400, 404, 405}
+    assert answer["isBase64Encoded"] is True

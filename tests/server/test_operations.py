@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from comal import server, tortilla
@@ -24,7 +25,8 @@ from comal.server.measures import Counts
 from comal.server.problems import refusal_of
 from tests.server.asking import reply_of, scope_of
 from tests.server.making import PNG, entry, raquet_file, tileset
-from tests.server.test_running import get, serving
+from tests.server.test_running import get, raw, serving
+from tests.tortilla.build import Item, built, column
 
 BIG = 30_000_000
 """More than the buffers of two sockets hold."""
@@ -296,10 +298,21 @@ def test_requests_under_way_are_finished(big: Path) -> None:
 # -- the log ---------------------------------------------------------------------------------------
 
 
-def test_log_is_a_line_of_json_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", running.SERVERS)
+def test_log_is_a_line_of_json_each(tmp_path: Path, how: str) -> None:
+    strange = tmp_path / "strange.tortilla"
+    strange.write_bytes(built([Item("a", b"x")], table=column("stac:crs", pa.array([1]))))
     sources = {"tiles": str(tileset(tmp_path / "set")), "gone": str(tmp_path / "gone.parquet")}
+    sources["strange"] = str(strange)
     log = tmp_path / "log"
-    with log.open("wb") as file, serving(sources, options={"log": "all"}, stderr=file) as (port, _):
+    with (
+        log.open("wb") as file,
+        serving(sources, options={"log": "all"}, stderr=file, server=how) as (port, _),
+    ):
+        for data in (b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n"):
+            raw(port, data)
+        get(port, "/healthz", Connection="Upgrade", Upgrade="websocket")
+        get(port, "/strange")  # of whose columns the reader warns
         get(port, "/tiles/0/0/0.png")
         get(port, "/tiles/2/0/0.png")  # its checksum is wrong
         get(port, "/nothing/%0a%22%7d")
@@ -317,6 +330,9 @@ def test_log_is_a_line_of_json_each(tmp_path: Path) -> None:
     assert (damaged["level"], damaged["status"]) == ("error", 500)
     assert "checksum" in damaged["failure"]
     assert requests["/gone"]["status"] == 404
+    others = [line for line in lines if "path" not in line]
+    assert [line["logger"] for line in others] == ["py.warnings"]
+    assert "stac:crs" in others[0]["message"]
 
 
 # -- what changes while it is served ---------------------------------------------------------------

@@ -58,6 +58,11 @@ def test_pages(app: Any) -> None:
     assert ids(app, "offset=99") == []
 
 
+def test_of_a_column_named_twice_the_first_order_counts(app: Any) -> None:
+    assert ids(app, "sortby=-id,id") == ids(app, "sortby=-id") == sorted(ids(app), reverse=True)
+    assert ids(app, "sortby=split,-id,-split") == ids(app, "sortby=split,-id")
+
+
 def test_box_and_time_as_the_reader_filters(app: Any, archives: dict[str, Path]) -> None:
     data = taco.load(archives["scenes"])
     for box in ((0, 0, 25, 20), (170, -90, 5, 90), (-180, -90, 180, 90), (11, 9, 11, 9)):

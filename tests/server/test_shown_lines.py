@@ -99,6 +99,40 @@ def test_points_as_text_or_wkb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert answered == loaded == [f"item {number}" for number in expected], path
 
 
+def test_lines_are_those_that_people_write(tmp_path: Path) -> None:
+    path = raster_file(tmp_path / "a.tortilla")
+    app = server.app({"a": str(path)})
+    query = "bbox=0,0,45,6&datetime=2023-01-03/..&filter=score<2"
+    assert ask(app, f"/a/items?{query}").json()["python"].splitlines() == [
+        "import pyarrow.compute as pc",
+        "from comal import tortilla",
+        "",
+        'rows = tortilla.open("a.tortilla")',
+        'rows = rows.filter((pc.field("score") < 2))',
+        'rows = rows.filter_datetime("2023-01-03/..")',
+        "rows = rows.filter_bbox(0.0, 0.0, 45.0, 6.0)",
+    ]
+
+
+def test_a_turned_raster_is_less_than_its_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {
+        "stac:crs": ["EPSG:4326", "EPSG:32633"],
+        "stac:geotransform": [[0.0, 1, 1, 0, 1, -1], [5e5, 7e2, 7e2, 5e6, 7e2, -7e2]],
+        "stac:raster_shape": [[10, 10], [1000, 1000]],
+    }
+    path = column_file(tmp_path / "a.tortilla", **columns)
+    for query, expected in (
+        ("bbox=0,-10,20,10", ["item 0"]),
+        ("bbox=0,5,2,10", []),
+        ("bbox=9,-1,30,46", ["item 0", "item 1"]),
+        ("bbox=15.5,49.5,16,50", []),
+    ):
+        answered, loaded = both(path, query, monkeypatch)
+        assert answered == loaded == expected, query
+
+
 def test_times_as_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = pa.array([0, 1_500_000, 3_000_000], pa.timestamp("us", "UTC"))
     path = column_file(tmp_path / "a.tortilla", **{"istac:time_start": moments})

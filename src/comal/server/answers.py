@@ -13,6 +13,8 @@ from comal.server.conditions import Headers, http_date, is_not_modified, is_refu
 Pairs = list[tuple[bytes, bytes]]
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
+LOOKED_AT = (b"cache-control", b"no-cache")
+"""Of documents that change with their archives."""
 JSON = b"application/json"
 GEOJSON = b"application/geo+json"
 PROBLEM = b"application/problem+json"
@@ -28,6 +30,8 @@ class Answer:
     blocks: AsyncIterator[bytes] | None = None
     """Where set, the bytes; `length` says how many."""
     length: int | None = None
+    about: Content | None = None
+    """Of what these are the bytes, or of what it says that it has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def content_answer(content: Content, headers: Headers) -> Answer:
     if is_refused(headers, content.etag, content.modified):
         return Answer(412, [])
     if is_not_modified(headers, content.etag, content.modified, content.crc):
-        return Answer(304, common)
+        return Answer(304, common, about=content)
     common += [NOSNIFF, (b"accept-ranges", b"bytes"), (b"content-type", content.type)]
     try:
         span = wanted_range(headers, content.etag, content.modified, content.size)
@@ -110,6 +114,6 @@ def content_answer(content: Content, headers: Headers) -> Answer:
         common.append((b"content-range", b"bytes %d-%d/%d" % (first, last - 1, content.size)))
     if content.body is not None:
         body = content.body if span is None else content.body[first:last]
-        return Answer(status, common, body)
+        return Answer(status, common, body, about=content)
     assert content.read is not None, "content has bytes or a way to them"
-    return Answer(status, common, b"", content.read(first, last), last - first)
+    return Answer(status, common, b"", content.read(first, last), last - first, content)

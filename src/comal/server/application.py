@@ -12,7 +12,7 @@ from comal.errors import ComalError, InvalidInputError, ObjectChangedError
 from comal.server import journal
 from comal.server.answers import Answer, Pairs
 from comal.server.board import SECONDS, Board
-from comal.server.conditions import Headers
+from comal.server.conditions import Headers, folded
 from comal.server.gate import Gate
 from comal.server.hottiles import HotTile, HotTiles
 from comal.server.measures import Measures
@@ -237,7 +237,7 @@ class Application:
         parts = self.quick_parts(scope["path"])
         if parts is None:
             return None
-        headers: Headers = dict(scope["headers"])
+        headers = folded(scope["headers"])
         size = len(scope["path"]) + len(scope["query_string"])
         for name, value in headers.items():
             size += len(name) + len(value)
@@ -278,7 +278,7 @@ class Application:
     async def full(self, scope: Scope, deliver: Deliver) -> None:
         """Answer a request with all checks; `deliver` sends and says how many bytes went out."""
         started = time.perf_counter()
-        headers: Headers = dict(scope["headers"])
+        headers = folded(scope["headers"])
         record = journal.Record(scope["method"], scope["path"])
         try:
             answer = _with_problem(await self._answered(scope, headers, record), record.id)
@@ -350,7 +350,8 @@ class Application:
             # Relative, so that no header of the client stands in it.
             location = (base.rpartition("/")[2] + "/").encode("ascii", "ignore")
             raise Refusal(308, "moved", "the root ends in a slash", ((b"location", location),))
-        return Request(segments_of(path), query, headers, base, public)
+        head = scope["method"] == "HEAD"
+        return Request(segments_of(path), query, headers, base, public, head)
 
     async def _below_root(self, request: Request, record: journal.Record) -> Answer:
         segments = request.segments
@@ -372,13 +373,13 @@ class Application:
             # What the operator wrote is no fault of whoever asks.
             detail = "the source cannot be opened as it is configured"
             raise Refusal(500, "misconfigured", detail) from error
+        record.route = served.route_of(rest)
         try:
-            record.route, answer = await served.answer(request, tuple(rest))
+            return await served.answer(request, tuple(rest))
         except ObjectChangedError:
             # The file was replaced under the open reader: the new one answers.
             renewed: Served = await slot.changed()
-            record.route, answer = await renewed.answer(request, tuple(rest))
-        return answer
+            return await renewed.answer(request, tuple(rest))
 
     def _refused(self, error: Exception, record: journal.Record) -> Answer:
         refusal = refusal_of(error)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
 
 Headers = dict[bytes, bytes]
-"""Request headers, names in lower case; of a repeated one the last, as no client repeats these."""
+"""Request headers, names in lower case; of a repeated one the last, unless it is a list."""
+
+LISTS = (b"accept", b"accept-encoding", b"if-match", b"if-none-match")
+"""Headers that may come in pieces, which are one list (RFC 9110, 5.3)."""
 
 _TAG = re.compile(rb'(?:W/)?"([^"]*)"|([^\s,"]+)')
 _STRONG = re.compile(rb'(W/)?("[^"]*")')
-_RANGE = re.compile(rb"bytes=(\d{0,19})-(\d{0,19})")
+_RANGE = re.compile(rb"(?i:bytes)=(\d{0,19})-(\d{0,19})")
+
+
+def folded(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """The headers of a request from the lines that it has."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        for name in LISTS:
+            values = [value for key, value in pairs if key == name]
+            if len(values) > 1:
+                found[name] = b", ".join(values)
+    return found
 
 
 @lru_cache(maxsize=4096)

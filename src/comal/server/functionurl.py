@@ -52,11 +52,17 @@ def lambda_handler(sources: Any, **options: Any) -> Handler:
 
 async def _answered(application: Application, event: Mapping[str, Any]) -> dict[str, Any]:
     second = event.get("version") == "2.0" or "rawPath" in event
-    scope = _scope_of_second(event) if second else _scope_of_first(event)
     collected = _Collected()
-    await application(scope, _no_body, collected.send)
+    try:
+        scope = _scope_of_second(event) if second else _scope_of_first(event)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # Text in JSON may be half a character, and who may invoke the function may send anything.
+        collected.refuse(400, "bad request", "the event is none of a request", "bad-request")
+    else:
+        await application(scope, _no_body, collected.send)
     if len(collected.body) > _LARGEST:
-        collected.refuse()
+        collected.refuse(413, "content too large", "ask for a range", "payload-too-large")
+        collected.headers.append(("accept-ranges", "bytes"))
     return collected.as_second() if second else collected.as_first()
 
 
@@ -137,14 +143,14 @@ class _Collected:
         else:
             self.body += message.get("body", b"")
 
-    def refuse(self) -> None:
-        """What does not fit an answer of Lambda can be had in parts."""
-        self.status = 413
+    def refuse(self, status: int, title: str, detail: str, code: str) -> None:
+        """A problem instead of what was collected."""
+        self.status = status
         self.body = (
-            b'{"type":"about:blank","title":"content too large","status":413,'
-            b'"detail":"ask for a range","code":"payload-too-large"}'
-        )
-        self.headers = [("content-type", "application/problem+json"), ("accept-ranges", "bytes")]
+            f'{{"type":"about:blank","title":"{title}","status":{status},'
+            f'"detail":"{detail}","code":"{code}"}}'
+        ).encode()
+        self.headers = [("content-type", "application/problem+json")]
 
     def _common(self) -> dict[str, Any]:
         return {

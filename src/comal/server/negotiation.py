@@ -60,9 +60,10 @@ def _weighted(text: str) -> list[tuple[str, float]]:
 
 def _weight(parameters: Sequence[str]) -> float:
     for parameter in parameters:
-        if parameter.startswith("q="):
+        name, _, value = parameter.partition("=")
+        if name.rstrip() == "q":
             try:
-                return min(1.0, max(0.0, float(parameter[2:])))
+                return min(1.0, max(0.0, float(value)))
             except ValueError:
                 return 0.0
     return 1.0

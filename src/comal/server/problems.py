@@ -62,9 +62,11 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, raised where the requ
         self.headers = headers
 
 
-def not_found(detail: str = "nothing is here") -> Refusal:
+def not_found(
+    detail: str = "nothing is here", headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> Refusal:
     """404."""
-    return Refusal(404, "not-found", detail)
+    return Refusal(404, "not-found", detail, headers)
 
 
 def bad_request(detail: str) -> Refusal:

@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from comal.server.conditions import Headers
 from comal.server.problems import Refusal, bad_request
 
+HOST_NEEDED = "comal.host_needed"
+"""Set in the scope of a request of HTTP/1.1 whose server does not look for a Host."""
 _MOST_PARAMETERS = 100
 _MOST_SEGMENTS = 64
 
@@ -32,6 +34,8 @@ class Request:
     """Path before all routes: where the application is mounted, and its prefix."""
     public: str
     """As `base`, with the public address of the server before it where the operator named one."""
+    head: bool = False
+    """Whether only the head of the answer is sent."""
     id: str = field(default_factory=lambda: os.urandom(8).hex())
 
     @cached_property
@@ -155,7 +159,10 @@ def segments_of(path: bytes) -> tuple[str, ...]:
 
 
 def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
-    """Refuse an address or headers over the limits, and more than one Host (RFC 9112, 3.2).
+    """Refuse an address or headers over the limits, and another number of Hosts than one.
+
+    None is right where the scope does not say that there must be one (RFC 9112, 3.2): servers look
+    at that themselves, and events of other systems have none.
 
     Raises
     ------
@@ -171,5 +178,5 @@ def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> N
         hosts += name == b"host"
     if size > header_bytes:
         raise Refusal(431, "headers-too-large", f"headers have at most {header_bytes} bytes")
-    if hosts > 1:
+    if hosts > 1 or (hosts == 0 and scope.get(HOST_NEEDED, False)):
         raise bad_request("there is one Host")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from comal.errors import ComalError
 from comal.server import ogc
-from comal.server.answers import Answer, content_answer, json_answer, plain_answer
+from comal.server.answers import LOOKED_AT, Answer, content_answer, json_answer, plain_answer
 from comal.server.measures import CONTENT_TYPE
 from comal.server.negotiation import best_type
 from comal.server.problems import Refusal, not_found
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _VARY = (b"vary", b"accept")
 _NOT_KEPT = (b"cache-control", b"no-store")
-_LOOKED_AT = (b"cache-control", b"no-cache")
+_KEPT = (b"cache-control", b"public, max-age=86400")
+"""Of what only another version of the server changes."""
 
 
 class RootPages:
@@ -63,7 +64,7 @@ class RootPages:
             return await self._viewer_file(request, INDEX)
         found = await self.application.describe_all()
         document = ogc.landing(request, found)
-        return json_answer(document, headers=(_VARY, _LOOKED_AT))
+        return json_answer(document, headers=(_VARY, LOOKED_AT))
 
     async def _viewer_file(self, request: Request, name: str | None = None) -> Answer:
         if not self.application.settings.viewer:
@@ -114,41 +115,41 @@ class RootPages:
     async def _sources(self, request: Request) -> Answer:
         _alone(request)
         found = await self.application.describe_all()
-        return json_answer({"sources": found}, headers=(_LOOKED_AT,))
+        return json_answer({"sources": found}, headers=(LOOKED_AT,))
 
     async def _colormaps(self, request: Request) -> Answer:
         _alone(request)
         from comal.server.render import colours  # noqa: PLC0415 - brings numpy
 
         document = await self._run(colours.colormap_list)
-        return json_answer(document, headers=((b"cache-control", b"public, max-age=86400"),))
+        return json_answer(document, headers=(_KEPT,))
 
     async def _conformance(self, request: Request) -> Answer:
         _alone(request)
-        return json_answer({"conformsTo": list(ogc.CONFORMANCE)})
+        return json_answer({"conformsTo": list(ogc.CONFORMANCE)}, headers=(_KEPT,))
 
     async def _api(self, request: Request) -> Answer:
         _alone(request)
         from comal.server import openapi  # noqa: PLC0415 - brings the columns of samples
 
         document = openapi.document(request, await self.application.describe_all())
-        return json_answer(document, kind=ogc.OPENAPI.encode(), headers=(_LOOKED_AT,))
+        return json_answer(document, kind=ogc.OPENAPI.encode(), headers=(LOOKED_AT,))
 
     async def _collections(self, request: Request) -> Answer:
         found = await self.application.describe_all()
         if len(request.segments) == 1:
-            return json_answer(ogc.collections(request, found), headers=(_LOOKED_AT,))
+            return json_answer(ogc.collections(request, found), headers=(LOOKED_AT,))
         for one in found:
             if one["name"] == request.segments[1] and one["state"] == "ready":
-                return json_answer(ogc.collection(request, one), headers=(_LOOKED_AT,))
+                return json_answer(ogc.collection(request, one), headers=(LOOKED_AT,))
         raise not_found("there is no such collection")
 
     async def _matrices(self, request: Request) -> Answer:
         rest = request.segments[1:]
         if not rest:
-            return json_answer(ogc.matrix_sets(request))
+            return json_answer(ogc.matrix_sets(request), headers=(_KEPT,))
         if rest == (ogc.WEB_MERCATOR_QUAD,):
-            return json_answer(ogc.web_mercator_quad())
+            return json_answer(ogc.web_mercator_quad(), headers=(_KEPT,))
         raise not_found("there is no such tile matrix set")
 
 

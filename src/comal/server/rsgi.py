@@ -14,6 +14,7 @@ from comal.server.conditions import Headers
 from comal.server.hottiles import HotTile
 from comal.server.negotiation import encodings
 from comal.server.pacing import Pace
+from comal.server.requests import HOST_NEEDED
 
 if TYPE_CHECKING:
     from comal.server.application import Application
@@ -30,15 +31,17 @@ async def answer_rsgi(application: Application, scope: Any, protocol: Any) -> No
     if scope.proto != "http":
         protocol.close(1008)
         return
-    hot = application.hot.entries.get(scope.path)
-    if hot is not None and _fits(hot, scope):
-        body = hot.content()
-        if body is not None:
-            hot.count += 1
-            protocol.response_bytes(200, hot.headers, body)
+    # RFC 9112, 3.2: without exactly one Host it is 400, which granian does not look at.
+    if len(scope.headers.get_all("host")) == 1:
+        hot = application.hot.entries.get(scope.path)
+        if hot is not None and _fits(hot, scope):
+            body = hot.content()
+            if body is not None:
+                hot.count += 1
+                protocol.response_bytes(200, hot.headers, body)
+                return
+        if scope.method == "GET" and _sent_at_once(application, scope, protocol):
             return
-    if scope.method == "GET" and _sent_at_once(application, scope, protocol):
-        return
     head = scope.method == "HEAD"
 
     stalled = application.settings.limits.stalled
@@ -68,7 +71,7 @@ def _fits(hot: HotTile, scope: Any) -> bool:
 
 def takes_gzip(given: Any) -> bool:
     """Whether the client of these headers takes gzip."""
-    value = given.get("accept-encoding")
+    value = _value(given, "accept-encoding")
     return value is not None and encodings(value.encode("latin-1", "replace")).gzip
 
 
@@ -99,10 +102,16 @@ def headers_of(given: Any) -> Headers:
     """The headers that the answer for a tile depends on."""
     found: Headers = {}
     for name in (*_CONDITIONS, *_CHOICES):
-        value = given.get(name)
+        value = _value(given, name)
         if value is not None:
             found[name.encode()] = value.encode("latin-1", "replace")
     return found
+
+
+def _value(given: Any, name: str) -> str | None:
+    """A header; lines with the same name are one list (RFC 9110, 5.3)."""
+    values = given.get_all(name)
+    return ", ".join(values) if values else None
 
 
 def _asgi_scope(scope: Any) -> dict[str, Any]:
@@ -114,6 +123,7 @@ def _asgi_scope(scope: Any) -> dict[str, Any]:
         "raw_path": quote(scope.path, safe=_SAFE).encode("ascii"),
         "query_string": scope.query_string.encode("latin-1", "replace"),
         "root_path": "",
+        HOST_NEEDED: scope.http_version == "1.1",
         "headers": [
             (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
             for name, value in scope.headers.items()

@@ -106,14 +106,27 @@ def send_away_who_takes_nothing(seconds: float) -> None:
 
 
 def log_to_stderr() -> None:
-    """Send the log of the server to standard error, a line of JSON each."""
+    """Send the log, and what readers warn of, to standard error, a line of JSON each."""
     logger = logging.getLogger("comal.server")
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(journal.JsonFormatter())
-        logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-        logger.propagate = False
+        logging.captureWarnings(True)
+        for one in (logger, logging.getLogger("py.warnings")):
+            one.addHandler(handler)
+            one.propagate = False
+
+
+def _own_log(name: str) -> dict[str, Any]:
+    """What a server says under this name, in the same form."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"json": {"()": "comal.server.journal.JsonFormatter"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+        "loggers": {name: {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
+    }
 
 
 def run(plan: Plan) -> None:
@@ -239,6 +252,7 @@ def _run_granian(plan: Plan) -> None:
         rss_sample_interval=_LOOKED_AT,
         workers_kill_timeout=_STOP_SECONDS,
         log_level=LogLevels.warning,
+        log_dictconfig=_own_log("_granian"),
     ).serve()
 
 
@@ -257,7 +271,9 @@ def _run_uvicorn(plan: Plan) -> None:
         host=plan.host,
         port=plan.port,
         workers=plan.workers,
-        log_level="warning",
+        # Its warnings are about bytes that are no requests, one for each.
+        log_level="error",
+        log_config=_own_log("uvicorn"),
         access_log=False,
         server_header=False,
         proxy_headers=False,

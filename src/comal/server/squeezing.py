@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isal import isal_zlib
 
-from comal.server.answers import Answer
+from comal.server.answers import Answer, Pairs
 from comal.server.conditions import Headers
 from comal.server.negotiation import encodings
 from comal.server.workshop import Workshop
@@ -33,27 +33,44 @@ async def squeezed(answer: Answer, headers: Headers, workshop: Workshop) -> Answ
 
     Its tag becomes a weak one, as it stands for the same text in other bytes.
     """
-    given = dict(answer.headers)
-    kind = given.get(b"content-type", b"").partition(b";")[0]
-    if answer.status != 200 or kind not in _TYPES or b"content-encoding" in given:
+    if not _is_long_text(answer):
         return answer
-    if answer.blocks is not None or len(answer.body) < _LEAST:
+    answer.headers.append(_VARY)
+    # A part is of the text as it is, so it keeps the tag of that.
+    if answer.status == 206 or not encodings(headers.get(b"accept-encoding")).gzip:
         return answer
-    if not encodings(headers.get(b"accept-encoding")).gzip:
-        answer.headers.append(_VARY)
-        return answer
-    tag = given.get(b"etag")
+    tag = dict(answer.headers).get(b"etag")
+    if answer.status == 304:
+        # RFC 9110, 15.4.5: with the tag that the whole would have.
+        return Answer(304, _weakened(answer.headers))
     if tag is None:
         body = await workshop.run(_gzip, answer.body)
     else:
+        key = ("gzip", dict(answer.headers)[b"content-type"], tag)
         text = answer.body
-        body = await workshop.once(("gzip", kind, tag), lambda: workshop.run(_gzip, text))
-    dropped = {b"content-length", b"accept-ranges", b"etag"}
-    pairs = [pair for pair in answer.headers if pair[0] not in dropped]
-    pairs += [(b"content-length", b"%d" % len(body)), (b"content-encoding", b"gzip"), _VARY]
-    if tag is not None:
-        pairs.append((b"etag", tag if tag.startswith(b"W/") else b"W/" + tag))
+        body = await workshop.once(key, lambda: workshop.run(_gzip, text))
+    dropped = {b"content-length", b"accept-ranges"}
+    pairs = [pair for pair in _weakened(answer.headers) if pair[0] not in dropped]
+    pairs += [(b"content-length", b"%d" % len(body)), (b"content-encoding", b"gzip")]
     return Answer(200, pairs, body)
+
+
+def _is_long_text(answer: Answer) -> bool:
+    """Whether what an answer gives, or is a part of, is sent compressed to who takes that."""
+    given = dict(answer.headers)
+    kind, size = given.get(b"content-type", b""), len(answer.body)
+    if answer.about is not None:
+        kind, size = answer.about.type, answer.about.size
+    if answer.status not in {200, 206, 304} or answer.blocks is not None or size < _LEAST:
+        return False
+    return kind.partition(b";")[0] in _TYPES and b"content-encoding" not in given
+
+
+def _weakened(pairs: Pairs) -> Pairs:
+    return [
+        (name, b"W/" + value if name == b"etag" and not value.startswith(b"W/") else value)
+        for name, value in pairs
+    ]
 
 
 def _gzip(text: bytes) -> bytes:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import NotInContainerError, shown
+from comal.server.samples.finding import Finder, TacoFinder, TortillaFinder
 from comal.taco import spec as taco_spec
 from comal.taco.reading import leaves as taco_leaves
 from comal.taco.reading.dataset import TacoDataset
@@ -113,6 +114,11 @@ class Holdings(ABC):
     def levels(self) -> list[tuple[int, Any]]:
         """Rows and Arrow schema of each level that is known without reading more."""
 
+    @property
+    @abstractmethod
+    def finder(self) -> Finder:
+        """Finds outermost rows by place and time."""
+
     @cached_property
     def table(self) -> Any:
         """The outermost rows."""
@@ -194,6 +200,11 @@ class TacoHoldings(Holdings):
         """The samples without padding."""
         return self.dataset.data
 
+    @cached_property
+    def finder(self) -> TacoFinder:
+        """By the rows as they are."""
+        return TacoFinder(self.table)
+
     def table_of(self, frame: TacoDataFrame) -> Any:
         """The rows as they are."""
         return _decoded(frame.to_arrow())
@@ -238,6 +249,11 @@ class TortillaHoldings(Holdings):
     def top(self) -> TortillaFrame:
         """The items."""
         return self._frame
+
+    @cached_property
+    def finder(self) -> TortillaFinder:
+        """By the columns of the file, whose times are numbers."""
+        return TortillaFinder(self._frame.to_arrow())
 
     def table_of(self, frame: TortillaFrame) -> Any:
         """The items, with ``id`` and ``type`` in front, and times as times."""

@@ -1,8 +1,9 @@
-"""Where samples are: geometries for GeoJSON, boxes for filters."""
+"""Where samples are: geometries for GeoJSON, and the box of all."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,66 +11,49 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import ComalError, InvalidInputError
-from comal.geo import boxes, footprint, wkb
+from comal.errors import ComalError
+from comal.geo import boxes, footprint, wkb, wkt
 from comal.geo.crs import LONLAT, groups, projection
-from comal.taco import spec
-from comal.taco.reading import filters
+from comal.geo.rings import Corners
+from comal.table.columns import one_array
 from comal.tortilla import spec as tortilla_spec
 
 Floats = npt.NDArray[np.float64]
-Corners = tuple[Floats, Floats, Floats, Floats]
 
 _DIGITS = 7
 """Decimals of a degree, about a centimetre."""
 _SHAPES = ("stac:tensor_shape", tortilla_spec.RASTER_SHAPE)
 
 
-def box_mask(table: Any, bbox: tuple[float, ...]) -> npt.NDArray[np.bool_]:
-    """Which rows meet a box, as `TacoDataset.filter_bbox` tells it; footprints where it cannot.
+def outline_columns(schema: Any, shapes: Sequence[str] = _SHAPES) -> tuple[str, str, str] | None:
+    """CRS, geotransform and shape of rasters; None where one is missing or of another type.
 
-    Raises
-    ------
-    InvalidInputError
-        No box, or rows that say nothing of where they are.
+    Parameters
+    ----------
+    schema
+        Of the rows. Files of strangers hold anything under these names.
+    shapes
+        Names of the shape, the best first.
     """
-    boxes.validate_bbox(bbox)
-    if _has_geometry(table.schema):
-        rule = filters.box_filter(bbox, "auto", 0, prune=False, schema=table.schema)
-        return rule.matches(*(table.column(name) for name in rule.columns))
-    corners = _corners(table)
-    if corners is None:
-        raise InvalidInputError("the samples say nothing of where they are")
-    return boxes.boxes_intersect(*corners, bbox)
+    for shape in shapes:
+        names = (tortilla_spec.CRS, tortilla_spec.GEOTRANSFORM, shape)
+        if set(names) <= set(schema.names):
+            crs, *lists = (schema.field(name).type for name in names)
+            if pa.types.is_string(crs) and all(map(_is_numbers, lists)):
+                return names
+    return None
 
 
-def time_mask(table: Any, text: str) -> npt.NDArray[np.bool_]:
-    """Which rows lie in a range of time, as `TacoDataset.filter_datetime` tells it."""
-    rule = filters.period_filter(text, "auto", 0, prune=False, schema=table.schema)
-    return rule.matches(table.column(rule.column))
+def _is_numbers(kind: Any) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return False
+    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
 
 
-def _has_geometry(schema: Any) -> bool:
-    return any(
-        name in schema.names and pa.types.is_binary(schema.field(name).type)
-        for name in spec.GEOMETRY_COLUMNS
-    )
-
-
-def is_placed(table: Any) -> bool:
-    """Whether rows say where they are."""
-    return _has_geometry(table.schema) or _shape_column(table) is not None or _is_text(table)
-
-
-def is_timed(table: Any) -> bool:
-    """Whether rows say when they are of."""
-    return any(name in table.column_names for name in spec.TIME_COLUMNS)
-
-
-def bounds_of(table: Any) -> list[float] | None:
-    """The box of all rows, None when nothing is known."""
+def bounds_of(table: Any, outlines: Corners | None = None) -> list[float] | None:
+    """The box of all rows, None when nothing is known; `outlines` are their boxes if known."""
     try:
-        corners = _corners(table)
+        corners = _corners(table) if outlines is None else outlines
     except ComalError:
         return None  # a CRS or a list that is none; `comal check` tells
     box = None if corners is None else boxes.union_box(*corners)
@@ -126,10 +110,10 @@ def _from_shapes(table: Any) -> list[dict[str, Any] | None]:
         return _nothing(table)
     import shapely  # noqa: PLC0415 - 40 ms that rows without shapes never need
 
-    column = _plain(table.column("istac:geometry"))
+    column = one_array(table.column("istac:geometry"))
     shapes = wkb.to_shapely(column)
     if "istac:crs" in table.column_names:
-        names = pc.fill_null(_plain(table.column("istac:crs")), LONLAT)
+        names = pc.fill_null(one_array(table.column("istac:crs")), LONLAT)
         for name, rows in groups(names, len(shapes)):
             source = projection(name)
             if source.transformer is not None:
@@ -152,21 +136,13 @@ def _geojson(shape: Any) -> dict[str, Any] | None:
     return document
 
 
-def _shape_column(table: Any) -> str | None:
-    names = table.column_names
-    if "stac:crs" not in names or "stac:geotransform" not in names:
-        return None
-    return next((name for name in _SHAPES if name in names), None)
-
-
 def _from_rasters(table: Any) -> list[dict[str, Any] | None]:
     """The four corners of each raster, and a box where these cross the antimeridian."""
-    shape = _shape_column(table)
-    if shape is None:
+    names = outline_columns(table.schema)
+    if names is None:
         return _nothing(table)
-    crs = _plain(table.column("stac:crs"))
-    affine = footprint.affine_of(_plain(table.column("stac:geotransform")))
-    size = footprint.size_of(_plain(table.column(shape)))
+    crs, affines, shapes = (one_array(table.column(name)) for name in names)
+    affine, size = footprint.affine_of(affines), footprint.size_of(shapes)
     corner_u, corner_v = np.array([0.0, 1, 1, 0]), np.array([1.0, 1, 0, 0])
     lon, lat = np.full((len(affine), 4), np.nan), np.full((len(affine), 4), np.nan)
     for name, rows in groups(crs, len(affine)):
@@ -212,11 +188,11 @@ def _centres(table: Any) -> tuple[Floats, Floats]:
     for name in ("stac:centroid", "istac:centroid"):
         if name not in table.column_names:
             continue
-        column = _plain(table.column(name))
+        column = one_array(table.column(name))
         if pa.types.is_binary(column.type):
             some = wkb.points_xy(column)
         elif pa.types.is_string(column.type):
-            some = _text_points(column)
+            some = wkt.points_xy(column)
         else:
             continue
         missing = np.isnan(lon)
@@ -224,45 +200,12 @@ def _centres(table: Any) -> tuple[Floats, Floats]:
     return lon, lat
 
 
-def _text_points(column: Any) -> tuple[Floats, Floats]:
-    """Coordinates of ``POINT (lon lat)``; NaN for other texts."""
-    number = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
-    pattern = rf"(?i)^\s*POINT\s*\(\s*(?P<x>{number})\s+(?P<y>{number})\s*\)\s*$"
-    parts = pc.extract_regex(column, pattern)
-    result = []
-    for name in ("x", "y"):
-        texts = pc.struct_field(parts, name)
-        numbers = [_float(text) for text in texts.to_pylist()]
-        result.append(np.array(numbers, np.float64))
-    return result[0], result[1]
-
-
-def _float(text: str | None) -> float:
-    try:
-        return float(text) if text is not None else np.nan
-    except ValueError:
-        return np.nan
-
-
-def _is_text(table: Any) -> bool:
-    names = table.column_names
-    return "stac:centroid" in names and pa.types.is_string(table.schema.field("stac:centroid").type)
-
-
 def _corners(table: Any) -> Corners | None:
     """Boxes of all rows: of rasters, else of geometries, else of centres."""
-    shape = _shape_column(table)
-    if shape is not None:
-        return footprint.footprints(
-            _plain(table.column("stac:crs")),
-            _plain(table.column("stac:geotransform")),
-            _plain(table.column(shape)),
-        )
+    names = outline_columns(table.schema)
+    if names is not None:
+        return footprint.footprints(*(one_array(table.column(name)) for name in names))
     if "istac:geometry" in table.column_names and "istac:crs" not in table.column_names:
-        return wkb.bounds(_plain(table.column("istac:geometry")))
+        return wkb.bounds(one_array(table.column("istac:geometry")))
     lon, lat = _centres(table)
     return None if np.isnan(lon).all() else (lon, lat, lon, lat)
-
-
-def _plain(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

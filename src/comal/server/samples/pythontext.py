@@ -7,12 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.geo import times
 from comal.server.cql2.texts import as_arrow, as_sql
 from comal.server.cql2.tree import Node
+from comal.server.samples.finding import AUTO, geometry_column, time_column
 from comal.server.samples.selecting import Selection
 from comal.server.samples.values import kind_of
-from comal.taco import spec as taco_spec
 from comal.tortilla import spec as tortilla_spec
 
 # What the tables of the server call otherwise than the file (`TortillaHoldings.table_of`).
@@ -34,30 +33,33 @@ def taco_lines(title: str, schema: Any, selection: Selection | None = None) -> s
         if selection.datetime is not None:
             lines.append(f"data = data.filter_datetime({json.dumps(selection.datetime)})")
         if selection.bbox is not None:
-            corners = ", ".join(repr(edge) for edge in selection.bbox)
-            lines.append(f"data = data.filter_bbox({corners})")
+            lines.append(f"data = data.filter_bbox({_edges(selection.bbox)})")
     lines.append("rows = data.data")
     return "\n".join(lines)
 
 
 def tortilla_lines(title: str, schema: Any, selection: Selection | None = None) -> str:
     """How to open a Tortilla, whose rows have this schema, with these filters."""
-    imports = ["from comal import tortilla"]
-    lines = ["", f"rows = tortilla.open({json.dumps(title)})"]
+    lines = ["from comal import tortilla", "", f"rows = tortilla.open({json.dumps(title)})"]
     if selection is not None:
-        conditions = []
         if selection.filter is not None:
-            conditions.append(_filter_text(selection.filter, schema))
+            lines.insert(0, "import pyarrow.compute as pc")
+            lines.append(f"rows = rows.filter({_filter_text(selection.filter, schema)})")
         if selection.datetime is not None:
-            conditions += _period_texts(schema, selection.datetime)
-        if conditions:
-            imports.insert(0, "import pyarrow.compute as pc")
-        lines += [f"rows = rows.filter({condition})" for condition in conditions]
+            chosen = _argument("time_col", time_column(schema))
+            lines.append(f"rows = rows.filter_datetime({json.dumps(selection.datetime)}{chosen})")
         if selection.bbox is not None:
-            needed, steps = _box_lines(schema, selection.bbox)
-            imports = sorted({*imports, *needed}, key=_import_order)
-            lines += steps
-    return "\n".join([*imports, *lines])
+            chosen = _argument("geometry_col", geometry_column(schema))
+            lines.append(f"rows = rows.filter_bbox({_edges(selection.bbox)}{chosen})")
+    return "\n".join(lines)
+
+
+def _argument(name: str, value: str | None) -> str:
+    return "" if value is None or value == AUTO else f", {name}={json.dumps(value)}"
+
+
+def _edges(bbox: tuple[float, ...]) -> str:
+    return ", ".join(repr(edge) for edge in bbox)
 
 
 def _filter_text(condition: Node, schema: Any) -> str:
@@ -79,46 +81,3 @@ def _moments(schema: Any) -> dict[str, tuple[str, int]]:
                 text, unit = f'{text}.cast("timestamp[us]", safe=False).cast("int64")', 1
             found[field.name] = text, unit
     return found
-
-
-def _period_texts(schema: Any, text: str) -> list[str]:
-    """A condition for each end of a range of time, of the column that the server compares."""
-    name = next(name for name in taco_spec.TIME_COLUMNS if name in schema.names)
-    field, unit = _moments(schema)[name]
-    start, end = times.parse_range(text)
-    return [
-        *([] if start is None else [f"{field} >= {-(-start // unit)}"]),
-        *([] if end is None else [f"{field} <= {end // unit}"]),
-    ]
-
-
-def _box_lines(schema: Any, bbox: tuple[float, ...]) -> tuple[list[str], list[str]]:
-    """Imports and lines for a box, by the columns that the server compares (`places.box_mask`)."""
-    box = "(" + ", ".join(repr(edge) for edge in bbox) + ")"
-    if any(
-        name in schema.names and pa.types.is_binary(schema.field(name).type)
-        for name in taco_spec.GEOMETRY_COLUMNS
-    ):
-        return ["from comal.taco.reading.filters import box_filter"], [
-            f'rule = box_filter({box}, "auto", 0, prune=False, schema=rows.schema)',
-            "rows = rows.filter(rule.matches(*(rows[name] for name in rule.columns)))",
-        ]
-    shapes = ("stac:tensor_shape", tortilla_spec.RASTER_SHAPE)
-    shape = next((name for name in shapes if name in schema.names), "")
-    columns = (tortilla_spec.CRS, tortilla_spec.GEOTRANSFORM, shape)
-    if set(columns) <= set(schema.names):
-        some = ", ".join(f"rows[{json.dumps(name)}].combine_chunks()" for name in columns)
-        return ["from comal.geo import boxes, footprint"], [
-            f"corners = footprint.footprints({some})",
-            f"rows = rows.filter(boxes.boxes_intersect(*corners, {box}))",
-        ]
-    return ["import shapely", "from comal.geo import boxes"], [
-        f"places = shapely.from_wkt(rows[{json.dumps(tortilla_spec.CENTROID)}].to_pylist())",
-        "lon, lat = shapely.get_x(places), shapely.get_y(places)",
-        f"rows = rows.filter(boxes.boxes_intersect(lon, lat, lon, lat, {box}))",
-    ]
-
-
-def _import_order(line: str) -> tuple[bool, str]:
-    """Libraries first, then comal."""
-    return "comal" in line, line

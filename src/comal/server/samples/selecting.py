@@ -16,7 +16,7 @@ from comal.server.cql2.masks import matching
 from comal.server.cql2.reading import parse
 from comal.server.problems import bad_request
 from comal.server.requests import Query
-from comal.server.samples.places import box_mask, time_mask
+from comal.server.samples.finding import Finder
 from comal.server.samples.values import kind_of
 
 PARAMETERS = (
@@ -70,15 +70,15 @@ class Selection:
             query.whole("offset", 0, 0, _MOST_OFFSET),
         )
 
-    def rows(self, table: Any) -> npt.NDArray[np.int64]:
-        """Numbers of all rows that match, in order; the page is a part of them."""
+    def rows(self, table: Any, finder: Finder) -> npt.NDArray[np.int64]:
+        """Numbers of all rows of a table that match, in order; the page is a part of them."""
         mask = np.ones(table.num_rows, np.bool_)
         if self.filter is not None:
             mask &= matching(self.filter, table)
         if self.datetime is not None:
-            mask &= time_mask(table, self.datetime)
+            mask &= finder.in_period(self.datetime)
         if self.bbox is not None:
-            mask &= box_mask(table, self.bbox)
+            mask &= finder.in_box(self.bbox)
         rows: npt.NDArray[np.int64] = np.flatnonzero(mask)
         if self.sort:
             rows = rows[_sorted(table.take(pa.array(rows)), self.sort)]
@@ -119,12 +119,12 @@ def bbox_of(query: Query, name: str = "bbox") -> tuple[float, ...] | None:
 def _order(text: str | None) -> tuple[tuple[str, str], ...]:
     if text is None:
         return ()
-    keys = []
+    keys: dict[str, str] = {}
     for part in text.split(",")[:8]:
         name = part.strip()
         order = "descending" if name.startswith("-") else "ascending"
-        keys.append((name.lstrip("+- "), order))
-    return tuple(keys)
+        keys.setdefault(name.lstrip("+- "), order)
+    return tuple(keys.items())
 
 
 def _sorted(table: Any, keys: tuple[tuple[str, str], ...]) -> npt.NDArray[np.int64]:
@@ -137,10 +137,11 @@ def _sorted(table: Any, keys: tuple[tuple[str, str], ...]) -> npt.NDArray[np.int
             "time",
         }:
             raise InvalidInputError(f"rows cannot be sorted by {shown(name)}")
-    # The position last, so that equal rows stay in their order.
-    table = table.select([name for name, _ in keys])
-    position = pa.array(np.arange(table.num_rows))
-    table = table.append_column("comal:row", position)
-    placed = [(name, order, "at_end") for name, order in (*keys, ("comal:row", "ascending"))]
-    order = pc.sort_indices(table, sort_keys=placed)
-    return np.asarray(order, np.int64)
+    # Arrow reads some names as paths, so columns get numbers. The position comes last, so that
+    # equal rows stay in their order.
+    columns = [table.column(name) for name, _ in keys]
+    columns.append(pa.array(np.arange(table.num_rows)))
+    orders = [*(order for _, order in keys), "ascending"]
+    placed = [(str(number), order, "at_end") for number, order in enumerate(orders)]
+    numbered = pa.table(columns, names=[name for name, _, _ in placed])
+    return np.asarray(pc.sort_indices(numbered, sort_keys=placed), np.int64)

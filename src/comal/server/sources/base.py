@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from comal.server.addresses import Address, parse_address
-from comal.server.answers import Answer, json_answer
+from comal.server.answers import LOOKED_AT, Answer, json_answer
 from comal.server.conditions import Headers
 from comal.server.problems import not_found
 from comal.server.requests import Request
 from comal.server.workshop import Workshop
 
+_PLAIN, _SIZED, _OGC = 3, 4, 5
+"""Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
 Handler = Callable[[Any, Request, Sequence[str]], Awaitable[Answer]]
 """Answers a request to a source; the texts are the segments behind the name of the route."""
 
@@ -94,23 +96,35 @@ class Served(ABC):
         del request
         raise not_found("this source has no tiles")
 
-    async def answer(self, request: Request, rest: Sequence[str]) -> tuple[str, Answer]:
-        """The answer to a request below the source's name, and the kind of route it took."""
+    def route_of(self, rest: Sequence[str]) -> str:
+        """What kind of route a request below the source's name takes: one of few words."""
         if not rest or rest == ("",):
-            return "document", json_answer({**self.summary(), **await self.details()})
+            return "document"
+        if rest[0] == "tiles" and len(rest) == _OGC:
+            return "tile"
+        if rest[0] in self.routes:
+            return rest[0]
+        if rest == ("tilejson.json",):
+            return "tilejson"
+        return "tile" if len(rest) in {_PLAIN, _SIZED} else "none"
+
+    async def answer(self, request: Request, rest: Sequence[str]) -> Answer:
+        """The answer to a request below the source's name."""
+        if not rest or rest == ("",):
+            document = {**self.summary(), **await self.details()}
+            return json_answer(document, headers=(LOOKED_AT,))
         route = self.routes.get(rest[0])
         if route is not None:
-            return rest[0], await route(self, request, rest[1:])
+            return await route(self, request, rest[1:])
         if rest == ("tilejson.json",):
-            return "tilejson", json_answer(self.tilejson(request), headers=self.cache_control)
-        address = self.address(rest)
-        return "tile", await self.tile(request, address)
+            return json_answer(self.tilejson(request), headers=self.cache_control)
+        return await self.tile(request, self.address(rest))
 
     def address(self, rest: Sequence[str]) -> Address:
         """The tile that the segments behind the source's name stand for."""
-        if len(rest) == 3:
+        if len(rest) == _PLAIN:
             return parse_address(*rest)
-        if len(rest) == 5 and rest[:2] == ("tiles", "WebMercatorQuad"):
+        if len(rest) == _OGC and rest[:2] == ("tiles", "WebMercatorQuad"):
             # Row before column; what stands behind the column (@2x, .png) is the last word's.
             z, row, last = rest[2:]
             column = last.partition(".")[0].partition("@")[0]

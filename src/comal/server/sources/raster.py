@@ -16,7 +16,7 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.server import ogc
 from comal.server.addresses import Address
-from comal.server.answers import Answer, Content, content_answer, json_answer
+from comal.server.answers import LOOKED_AT, Answer, Content, content_answer, json_answer
 from comal.server.coding import crc_of
 from comal.server.conditions import crc_etag
 from comal.server.geometry import tile_meets
@@ -166,9 +166,9 @@ class RasterSource(Served):
 
     async def _tilesets(self, request: Request, rest: Sequence[str]) -> Answer:
         if not rest:
-            return json_answer(ogc.tilesets(request, self.summary()))
+            return json_answer(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
         if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_answer(ogc.tileset(request, self.summary()))
+            return json_answer(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
         return await self.tile(request, self.address(("tiles", *rest)))
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class RasterSource(Served):
             return
         if self.workshop.settings.missing == 204 and tile_meets(z, x, y, file.bounds):
             raise Refusal(204, "no-tile", None, self.cache_control)
-        raise not_found("there is no such tile")
+        raise not_found("there is no such tile", self.cache_control)
 
     def _rendered(self, address: Address, ext: str, params: Params) -> bytes:
         look = self.look

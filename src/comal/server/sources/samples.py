@@ -23,6 +23,7 @@ from comal.geo import times
 from comal.limits import MIB, Limits
 from comal.server.answers import (
     GEOJSON,
+    LOOKED_AT,
     Answer,
     Content,
     content_answer,
@@ -141,8 +142,8 @@ class SamplesSource(Served):
         pit = collection.get("taco:pit_schema")
         return {
             "version": _text(collection.get("taco_version")),
-            "placed": places.is_placed(self.table),
-            "timed": places.is_timed(self.table),
+            "placed": self.holdings.finder.is_placed,
+            "timed": self.holdings.finder.is_timed,
             "keywords": _list(collection.get("keywords")),
             "licenses": _list(collection.get("licenses")),
             "tasks": _list(collection.get("tasks") or collection.get("task")),
@@ -155,15 +156,20 @@ class SamplesSource(Served):
     def _extent_of(self) -> tuple[list[float] | None, list[str | None] | None]:
         extent = self.holdings.collection.get("extent")
         extent = extent if isinstance(extent, dict) else {}
-        bounds = _numbers(extent.get("spatial")) or places.bounds_of(self.table)
+        bounds = _numbers(extent.get("spatial"))
+        if bounds is None:
+            bounds = places.bounds_of(self.table, self.holdings.finder.outlines)
         return bounds, _period(extent.get("temporal")) or self._period()
 
     def _period(self) -> list[str | None] | None:
         found: list[int] = []
         for name in _TIME_COLUMNS:
             if name in self.table.column_names:
-                column = times.timestamps(self.table.column(name), name).cast(pa.int64())
-                ends = pc.min_max(column).as_py().values()
+                try:
+                    moments = times.timestamps(self.table.column(name), name)
+                except InvalidInputError:
+                    continue  # no times; the samples are shown all the same
+                ends = pc.min_max(moments.cast(pa.int64())).as_py().values()
                 found += [end for end in ends if end is not None]
         return [shown_time(min(found)), shown_time(max(found))] if found else None
 
@@ -209,7 +215,7 @@ class SamplesSource(Served):
 
     def _selected(self, request: Request) -> tuple[Selection, npt.NDArray[np.int64]]:
         selection = Selection.of(request.query, self.workshop.settings.limits.items)
-        return selection, selection.rows(self.table)
+        return selection, selection.rows(self.table, self.holdings.finder)
 
     async def _items(self, request: Request, rest: Sequence[str]) -> Answer:
         path = "/".join(rest)
@@ -371,8 +377,7 @@ class SamplesSource(Served):
     def _document(self, request: Request, body: bytes, kind: bytes) -> Answer:
         """JSON with a tag of its own, so that pages are asked for conditionally."""
         tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
-        headers = ((b"cache-control", b"no-cache"),)
-        content = Content(kind, tag, len(body), body=body, headers=headers)
+        content = Content(kind, tag, len(body), body=body, headers=(LOOKED_AT,))
         return content_answer(content, request.headers)
 
     # -- bytes -------------------------------------------------------------------------------------
@@ -387,7 +392,7 @@ class SamplesSource(Served):
             kind, self._tag(leaf), leaf.size, self._reading(leaf), None, None, headers
         )
         answer = content_answer(content, request.headers)
-        if answer.status == 200 and leaf.size <= _CHECKED:
+        if answer.status == 200 and leaf.size <= _CHECKED and not request.head:
             # The checksum is of all bytes, so it is compared when all of them are sent.
             answer.body, answer.blocks = await self.workshop.run(leaf.whole), None
         return answer

@@ -12,7 +12,7 @@ from comal.errors import ComalError, NotThisFormatError, UnsafeContentError, sho
 from comal.limits import KIB
 from comal.server import ogc
 from comal.server.addresses import Address, number, parse_address
-from comal.server.answers import Answer, json_answer
+from comal.server.answers import LOOKED_AT, Answer, json_answer
 from comal.server.conditions import Headers
 from comal.server.geometry import middle_tile, tile_meets
 from comal.server.headerplan import header_plan
@@ -198,20 +198,20 @@ class TilesSource(Served):
 
     async def _tilesets(self, request: Request, rest: Sequence[str]) -> Answer:
         if not rest:
-            return json_answer(ogc.tilesets(request, self.summary()))
+            return json_answer(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
         if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_answer(ogc.tileset(request, self.summary()))
+            return json_answer(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
         return await self.tile(request, self.address(("tiles", *rest)))
 
     # -- tiles -------------------------------------------------------------------------------------
 
-    async def answer(self, request: Request, rest: Sequence[str]) -> tuple[str, Answer]:
+    async def answer(self, request: Request, rest: Sequence[str]) -> Answer:
         """Also the addresses of Tilezen: ``{pixels}/{z}/{x}/{y}.{ext}``."""
         if len(rest) == 4 and rest[0] not in self.routes:
             size = number(rest[0])
             if self.tiles.version != 1 or size == 0 or size % 256:
                 raise not_found("there are no tiles of this size")
-            return "tile", await self.tile(request, parse_address(*rest[1:]), size)
+            return await self.tile(request, parse_address(*rest[1:]), size)
         return await super().answer(request, rest)
 
     async def tile(self, request: Request, address: Address, size: int | None = None) -> Answer:
@@ -255,7 +255,7 @@ class TilesSource(Served):
         inside = inside and (address.scale == 1 or low <= address.scale <= high)
         if inside and size is None and self.workshop.settings.missing == 204:
             return Refusal(204, "no-tile", None, self.cache_control)
-        return not_found("there is no such tile")
+        return not_found("there is no such tile", self.cache_control)
 
     def quick_stored(self, parts: Sequence[str]) -> StoredTile | None:
         """A tile of a local archive: one short read, without a thread."""
