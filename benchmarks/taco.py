@@ -109,6 +109,12 @@ def remote(work: Path, rows: int, repeats: int) -> Iterator[Row]:
         ("neighbours", "500 samples coalesced"),
     ]:
         yield compare(case, REMOTE, None, [str(work), path], repeats=repeats, target=target)
+    OURS.measure("create_table", [str(work), str(rows)])
+    for case, target in [
+        ("scattered", "1 000 ranges, many in a request"),
+        ("scattered_single", "the same, a range a request"),
+    ]:
+        yield compare(case, REMOTE, None, [str(work), path], repeats=repeats, target=target)
 
 
 CASES: dict[str, Callable[[Path, int, int], Iterator[Row]]] = {
