@@ -54,18 +54,24 @@ class Projection:
         xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
         if self.transformer is None:
             return xs, ys
-        lon, lat = self.transformer.transform(xs, ys)
-        lost = ~(np.isfinite(lon) & np.isfinite(lat))
-        return np.where(lost, np.nan, lon), np.where(lost, np.nan, lat)
+        return self._transformed(xs, ys, "FORWARD")
 
     def from_lonlat(self, lon: npt.ArrayLike, lat: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Coordinates in the CRS; NaN where it has none."""
         lons, lats = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
         if self.transformer is None:
             return lons, lats
-        x, y = self.transformer.transform(lons, lats, direction="INVERSE")
-        lost = ~(np.isfinite(x) & np.isfinite(y))
-        return np.where(lost, np.nan, x), np.where(lost, np.nan, y)
+        return self._transformed(lons, lats, "INVERSE")
+
+    def _transformed(self, first: Floats, second: Floats, direction: str) -> tuple[Floats, Floats]:
+        if first.size == second.size == 1:
+            # Arrays of one number are taken for numbers by pyproj, of which numpy before 2.4 warns.
+            pair = self.transformer.transform(first.item(), second.item(), direction=direction)
+            found = tuple(np.full(first.shape, value) for value in pair)
+        else:
+            found = self.transformer.transform(first, second, direction=direction)
+        lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
+        return np.where(lost, np.nan, found[0]), np.where(lost, np.nan, found[1])
 
 
 _DEGREE = 111_319.49079327358
