@@ -114,7 +114,7 @@ def test_metadata(run: Run, tree: Path) -> None:
     result = run(
         "tapalcatl", "metadata", tree, "--set", "name=m", "--set", "x=[1]", "--set", "y=2.5"
     )
-    assert "name, x, y changed" in result.stdout
+    assert "name, x, y changed, 1 comment rewritten" in result.stdout
     meta = json.loads((tree / "meta.json").read_text())
     assert (meta["name"], meta["x"], meta["y"]) == ("m", [1], 2.5)
     run("tapalcatl", "metadata", tree, "--unset", "x")

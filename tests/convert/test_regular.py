@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ def test_padding_takes_its_place(tmp_path: Path) -> None:
     pads = ["__TACOPAD__0"]
     assert level(output, 1)["id"].to_pylist() == [*"abc", "a", *pads, "c", *pads, "b", "c"]
     assert (report.padding, report.leaves, report.levels) == (2, 7, (3, 9))
+    assert "padding: 2 empty samples" in report.lines()
+    assert "padding: 1 empty sample" in replace(report, padding=1).lines()
     assert leaves(output, padding=True)["r1/__TACOPAD__0"] == b""
     assert sorted(leaves(output)) == ["r0/a", "r0/b", "r0/c", "r1/a", "r1/c", "r2/b", "r2/c"]
     pattern = collection(output)["taco:pit_schema"]["hierarchy"]["1"][0]

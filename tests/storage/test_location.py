@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -65,9 +66,13 @@ def test_normalised(href: str, normal: str, vsi: str) -> None:
         "file:///%00",
         "http://[::1/a",
         "zip+http://x/y",
+        None,
+        5,
+        b"a",
+        ["a"],
     ],
 )
-def test_refused(href: str) -> None:
+def test_refused(href: Any) -> None:
     with pytest.raises(InvalidInputError):
         parse_href(href)
 

@@ -10,6 +10,7 @@ import click.testing
 import pytest
 
 import comal
+from comal import tapalcatl
 from comal.cli import root
 from comal.errors import NotInContainerError
 from comal.formats import adapter_of, open_any, sniff
@@ -17,6 +18,7 @@ from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import FOLDER
+from tests.tapalcatl.making import listed, pyramid
 from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
 from tests.tapalcatl.reading.test_remote import tree
 
@@ -40,19 +42,30 @@ def test_plan() -> None:
     assert told["fits"] is True
     boxed = answer("tapalcatl", "plan", "8", "--bbox", "5,45,10,50", "--metatile", "1")
     assert boxed["entries"] < 65_536
-    text = run("tapalcatl", "plan", "0-12", "--materialized-zooms", "0", "--metatile", "8")
+    text = run("tapalcatl", "plan", "0-12", "--materialized", "0", "--metatile", "8")
     assert "over 64 KiB" in text.stderr
     wrongs = [
         ["x"],
         ["0-x"],
         ["0-4", "--bbox", "1,2"],
         ["0-4", "--bbox", "0,95,1,99"],
-        ["0-4", "--materialized-zooms", "a"],
-        ["0-4", "--materialized-zooms", "2"],
+        ["0-4", "--materialized", "a"],
+        ["0-4", "--materialized", "2"],
         ["0-4", "--suffix", "no/"],
     ]
     for wrong in wrongs:
         run("tapalcatl", "plan", *wrong, code=2)
+
+
+def test_a_layout_that_plan_tells_is_taken_by_those_who_write(tmp_path: Path) -> None:
+    tapalcatl.build(listed(pyramid(3)), tmp_path / "tiles")
+    last_line = run("tapalcatl", "plan", "0-3").stderr.splitlines()[-1]
+    options = last_line.partition(": ")[2].split()
+    assert options == ["--materialized", "0", "--metatile", "2"]
+    for command in ("create", "remetatile", "extract"):
+        out = tmp_path / command
+        run("tapalcatl", command, tmp_path / "tiles", out, *options)
+        assert answer("info", out)["materialized_zooms"] == [0]
 
 
 @needs_shared
@@ -69,6 +82,8 @@ def test_tile(tmp_path: Path) -> None:
     assert len(run(*one, "--size", "1024", "--t1-max-detail-zoom", "2").stdout_bytes) == 54
     run("tapalcatl", "tile", MVT, "0/0/0.webp", code=3)
     run("tapalcatl", "tile", MVT, "x", code=2)
+    told_off = run("tapalcatl", "tile", PNG, "5/10/99", code=2).stderr
+    assert "0 to 31" in told_off
 
 
 @needs_shared

@@ -283,8 +283,11 @@ def test_wrong_arguments(tmp_path: Path) -> None:
             tapalcatl.extract(PNG, tmp_path / "x", **options)
     with pytest.raises(InvalidInputError, match="target"):
         tapalcatl.extract(PNG)
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match="no tile lies in the part") as caught:
         tapalcatl.extract(PNG, tmp_path / "x", min_zoom=9)
+    assert caught.value.found == "zooms 9 to 26"
+    assert not (tmp_path / "x").exists()
+    assert tapalcatl.extract(PNG, min_zoom=9, dry_run=True).tiles == 0
     with pytest.raises(ObjectNotFoundError):
         tapalcatl.extract(PNG, tmp_path / "x", geometry=tmp_path / "nothing.geojson")
     (tmp_path / "x").mkdir()

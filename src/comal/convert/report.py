@@ -127,7 +127,7 @@ class MigrationReport:
         size = counted(self.bytes, "byte")
         yield f"{counted(self.leaves, 'leaf', 'leaves')} of {size}, rows by level: {rows}"
         if self.padding:
-            yield f"padding: {self.padding} empty samples"
+            yield f"padding: {counted(self.padding, 'empty sample')}"
         for kind in KINDS:
             for change in self.of(kind):
                 count = "" if change.rows is None else f" ({counted(change.rows, 'row')})"

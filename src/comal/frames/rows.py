@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -119,7 +119,7 @@ class Rows(ABC):
 
     def select(self, columns: Sequence[str]) -> Self:
         """These columns, and those that navigation needs behind them."""
-        names = [self.ALIASES.get(name, name) for name in columns]
+        names = [self.ALIASES.get(name, name) for name in _list_of_names(columns)]
         self._known(names)
         kept = [name for name in self._table.column_names if name in self.PROTECTED]
         wanted = [name for name in names if name not in self.COMPUTED]
@@ -133,6 +133,7 @@ class Rows(ABC):
         InvalidInputError
             A column is not there, or navigation needs it.
         """
+        columns = _list_of_names(columns)
         self._known(columns)
         needed = [name for name in columns if name in self.PROTECTED or name in self.COMPUTED]
         if needed:
@@ -158,3 +159,14 @@ class Rows(ABC):
         return self._with(
             self._table.filter(pa.array(mask) if isinstance(mask, np.ndarray) else mask)
         )
+
+
+def _list_of_names(columns: Any) -> list[str]:
+    # A text is a sequence of texts, too, and asking for a single column so is a common slip.
+    if isinstance(columns, Iterable) and not isinstance(columns, str):
+        names = list(columns)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise InvalidInputError(
+        "columns are chosen by a list of names", found=shown(columns), expected="['id', ...]"
+    )

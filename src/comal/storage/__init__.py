@@ -15,7 +15,7 @@ from comal.storage.config import DEFAULT_CONFIG, StorageConfig
 from comal.storage.counting import CountingSource
 from comal.storage.file import RangeFile
 from comal.storage.location import Location, parse_href
-from comal.storage.opening import open_source
+from comal.storage.opening import as_source, open_source
 from comal.storage.reloading import reload_once, reload_once_async
 from comal.storage.source import ObjectInfo, Source
 
@@ -32,6 +32,7 @@ __all__ = [
     "RangeFile",
     "Source",
     "StorageConfig",
+    "as_source",
     "open_source",
     "parse_href",
     "reload_once",

@@ -144,6 +144,8 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
     InvalidInputError
         For an unknown scheme or an URL that lacks its host or bucket.
     """
+    if not isinstance(href, str | os.PathLike):
+        raise InvalidInputError("not a path or URL", where="href", found=type(href).__name__)
     text = os.fsdecode(href)
     if not text or "\x00" in text:
         raise InvalidInputError("not a path or URL", where="href", found=shown(text))

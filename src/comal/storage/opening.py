@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from comal.errors import InvalidInputError
 from comal.storage.config import DEFAULT_CONFIG, StorageConfig
 from comal.storage.local import LocalSource
 from comal.storage.location import FILE, HTTP_SCHEMES, parse_href
@@ -39,3 +41,19 @@ def open_source(href: str | os.PathLike[str], *, config: StorageConfig | None = 
     from comal.storage.cloud import cloud_source  # noqa: PLC0415
 
     return cloud_source(location, config)
+
+
+def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:
+    """What a caller names: a path or URL, which is opened, or a `Source`, which is taken as it is.
+
+    Raises
+    ------
+    InvalidInputError
+        Anything else, such as the bytes of a file; or as `open_source`.
+    """
+    if isinstance(place, str | os.PathLike):
+        return open_source(place, config=config)
+    if not (hasattr(place, "href") and hasattr(place, "fetch")):
+        raise InvalidInputError("not a path, a URL or a source", found=type(place).__name__)
+    source: Source = place
+    return source

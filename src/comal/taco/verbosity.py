@@ -27,11 +27,11 @@ def verbose(level: bool | Literal["info", "debug"] = True) -> None:  # noqa: FBT
         LOGGER.removeHandler(_HANDLER)
         LOGGER.setLevel(logging.NOTSET)
         return
-    chosen = _LEVELS.get("info" if level is True else level)
-    if chosen is None:
+    chosen: object = "info" if level is True else level
+    if not isinstance(chosen, str) or chosen not in _LEVELS:
         raise InvalidInputError(
             "unknown verbosity", found=repr(level), expected="True, 'info', 'debug' or False"
         )
-    LOGGER.setLevel(chosen)
+    LOGGER.setLevel(_LEVELS[chosen])
     if _HANDLER not in LOGGER.handlers:
         LOGGER.addHandler(_HANDLER)

@@ -141,6 +141,14 @@ def extract(
             return sums
         if out is None:
             raise InvalidInputError("no target to write to", where="out")
+        if not sums.tiles:
+            raise InvalidInputError(
+                "no tile lies in the part",
+                where=tileset.href,
+                found=f"zooms {area.min_zoom} to {area.max_zoom}",
+                expected=f"a part of zooms {tileset.min_zoom} to {tileset.max_zoom} "
+                f"and of {', '.join(f'{edge:g}' for edge in tileset.bounds)}",
+            )
         layout = tileset.metadata
         own = isinstance(tileset.locator, InTree) and not is_archive(out)
         built = build(

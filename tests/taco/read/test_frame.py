@@ -113,6 +113,10 @@ def test_protected_columns_stay(flat: TacoDataFrame) -> None:
             flat.drop(columns)
     with pytest.raises(InvalidInputError, match="no column"):
         flat.select(["nothing"])
+    for wrong in ("value", 5, None, [5]):
+        for method in (flat.select, flat.drop):
+            with pytest.raises(InvalidInputError, match="list of names"):
+                method(wrong)  # type: ignore[arg-type] # what a caller may try
 
 
 def test_other_libraries(flat: TacoDataFrame) -> None:

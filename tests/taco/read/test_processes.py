@@ -65,8 +65,9 @@ def test_verbose_says_what_is_done(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not LOGGER.isEnabledFor(logging.DEBUG)
     verbose("debug")
     assert LOGGER.isEnabledFor(logging.DEBUG)
-    with pytest.raises(InvalidInputError):
-        verbose("loud")  # type: ignore[arg-type] # what a caller may try
+    for level in ("loud", None, ["info"]):
+        with pytest.raises(InvalidInputError):
+            verbose(level)  # type: ignore[arg-type] # what a caller may try
     verbose(False)
     assert not LOGGER.isEnabledFor(logging.INFO)
     assert capsys.readouterr().out == ""

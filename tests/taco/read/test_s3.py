@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,3 +121,17 @@ def test_what_is_absent_or_replaced_is_an_error(s3_server: S3Server, local: Path
         s3_server.put("replaced/x.tacozip", local.read_bytes() + b"more")
         with pytest.raises(ObjectChangedError):
             dataset.data.read("s2").read_bytes("image.tif")
+
+
+def test_a_dataset_that_was_used_survives_a_fork(s3_server: S3Server, local: Path) -> None:
+    href = s3_server.put("fork/x.tacozip", local.read_bytes())
+    with taco.load(href, config=s3_server.config, tail=1000) as dataset:
+        wanted = dataset.data.read("s2").read_bytes("image.tif")
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+            found = list(pool.map(_image, [dataset] * 2, ["s2", "s10"]))
+        assert found[0] == wanted
+        assert found[1] == _image(dataset, "s10") != wanted
+
+
+def _image(dataset: taco.TacoDataset, name: str) -> Any:
+    return dataset.data.read(name).read_bytes("image.tif")

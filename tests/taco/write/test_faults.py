@@ -271,3 +271,10 @@ def test_a_folder_that_is_not_what_was_written_is_not_published(tmp_path: Path, 
     with pytest.raises(InvalidMetadataError, match="does not match its rows"):
         create(dataset(nested(2)), tmp_path / "out", progress=spoil)
     assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("thing", [None, 5, Tortilla([Sample("a", b"")])])
+def test_what_is_no_dataset_is_told_so(tmp_path: Path, thing: Any) -> None:
+    with pytest.raises(InvalidInputError, match="Taco"):
+        create(thing, tmp_path / "a.zip")
+    assert list(tmp_path.iterdir()) == []

@@ -251,6 +251,18 @@ def test_values_that_no_table_holds_are_refused(value: object) -> None:
         dataset(Tortilla([Sample("a", b"", x=value)]))
 
 
+def test_categories_become_texts(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    kinds = {"id": polars.Categorical, "path": polars.String, "v": polars.Enum(["x", "y"])}
+    frame = polars.DataFrame({"id": ["a", "b"], "path": ["-", "-"], "v": ["y", None]}, schema=kinds)
+    (tmp_path / "-").write_bytes(b"x")
+    tortilla = Tortilla.from_table(frame, base=str(tmp_path))
+    assert tortilla.to_arrow()["v"].to_pylist() == ["y", None]
+    assert tortilla.to_arrow().schema.field("v").type == pa.string()
+    sample = Sample("a", b"").extend_with(frame.select("v").head(1))
+    assert sample.metadata == {"v": "y"}
+
+
 def test_padding(tmp_path: Path) -> None:
     tortilla = Tortilla([Sample(f"s{n}", b"x", v=n) for n in range(5)], pad_to=4)
     (path,) = create(dataset(tortilla), tmp_path / "a.zip")
@@ -262,6 +274,9 @@ def test_padding(tmp_path: Path) -> None:
     assert archive.collection["taco:pit_schema"]["root"] == {"n": 8, "type": "FILE"}
     table = pa.table({"id": ["a"], "path": pa.array([b"x"], pa.binary())})
     assert len(Tortilla.from_table(table, pad_to=3)) == 3
+    for wrong in (0, -1, 2.5, "4", True):
+        with pytest.raises(InvalidInputError, match="pad_to"):
+            Tortilla.from_table(table, pad_to=wrong)  # type: ignore[arg-type] # what a caller may try
 
 
 def test_extensions_of_tortillas_also_when_nested(tmp_path: Path) -> None:

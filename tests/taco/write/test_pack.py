@@ -16,7 +16,7 @@ import rasterio
 import shapely
 from rasterio import Affine
 
-from comal.errors import InvalidInputError, ObjectNotFoundError
+from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError
 from comal.taco.warning import TacoWarning
 from comal.taco.writing.packing import pack_folder
 from tests.support import SHARED, needs_shared
@@ -135,6 +135,60 @@ def test_manifest_in_geoparquet(scenes: Path, tmp_path: Path) -> None:
     archive = Archive(path)
     assert archive.level(0)["istac:crs"].to_pylist() == ["EPSG:4326"] * 2
     assert archive.collection["extent"]["spatial"] == [170, 0, -171, 1]
+
+
+def test_ids_and_paths_of_a_manifest_are_texts(scenes: Path, tmp_path: Path) -> None:
+    (scenes / "0007").write_bytes(b"seven")
+    (tmp_path / "m.csv").write_text(
+        "id,path,n,land\n0001,0007,01,NA\n2024-01-02,0007,NA,\nNA,0007,02,null\n"
+    )
+    (path,) = pack_folder(scenes, tmp_path / "a.tacozip", manifest=tmp_path / "m.csv")
+    assert Archive(path).leaves() == dict.fromkeys(["0001", "2024-01-02", "NA"], b"seven")
+    assert Archive(path).level(0)["n"].to_pylist() == [1, None, 2]
+    assert Archive(path).level(0)["land"].to_pylist() == ["NA", None, "null"]
+
+
+def test_types_of_a_manifest_are_kept(scenes: Path, tmp_path: Path) -> None:
+    fields = {
+        "short": pa.array([1, None, 3], pa.int16()),
+        "single": pa.array([0.5, 1.5, None], pa.float32()),
+        "days": pa.array([1, 2, 3], pa.date32()),
+        "list": pa.array([[1], None, []], pa.list_(pa.field("element", pa.int8()))),
+        "unknown": pa.nulls(3, pa.float64()),
+        "parent": pa.array(["x", "y", "z"]),
+    }
+    paths = ["scene_2/label.json"] * 3
+    table = pa.table({"id": ["a", "b", "c"], "path": paths, **fields})
+    (path,) = pack_folder(scenes, tmp_path / "flat.tacozip", manifest=table)
+    level = Archive(path).level(0)
+    assert {name: level[name].combine_chunks() for name in fields} == fields
+    nested = table.set_column(0, "id", pa.array(["s", "s/a", "s/b"]))
+    nested = nested.set_column(1, "path", pa.array([None, *paths[1:]]))
+    (path,) = pack_folder(scenes, tmp_path / "nested.tacozip", manifest=nested)
+    for depth, rows in ((0, slice(0, 1)), (1, slice(1, 3))):
+        level = Archive(path).level(depth)
+        for name, column in fields.items():
+            assert level[name].combine_chunks() == column[rows]
+    nested = table.set_column(0, "id", pa.array(["s/a", "s/b", "s/c"]))
+    (path,) = pack_folder(scenes, tmp_path / "implied.tacozip", manifest=nested)
+    assert not set(fields) & set(Archive(path).level(0).column_names)
+    assert {name: Archive(path).level(1)[name].combine_chunks() for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": [7], "path": ["scene_2/label.json"]}, "column 'id' of the manifest is no text"),
+        ({"id": ["a"], "path": [7]}, "column 'path' of the manifest is no text"),
+        ({"id": [None], "path": ["scene_2/label.json"]}, "row without an id"),
+        ({"id": ["a"], "path": ["scene_2/\0"]}, "missing"),
+    ],
+)
+def test_manifests_of_other_types(
+    scenes: Path, tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ComalError, match=message):
+        pack_folder(scenes, tmp_path / "a.tacozip", manifest=pa.table(columns))
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,58 @@ def test_parts_of_each_group_are_removed(tmp_path: Path, samples: Any) -> None:
 
 
 @WAYS
+@pytest.mark.parametrize("size", [None, 300])
+def test_groups_that_the_new_set_lacks_are_removed(
+    tmp_path: Path, samples: Any, size: int | None
+) -> None:
+    how: dict[str, Any] = {"group_by": "group", "split_size": size}
+    old = create(dataset(samples(4)), tmp_path / "d.zip", **how)
+    assert "d_odd" in " ".join(names(old))
+    create(dataset(samples(1)), tmp_path / "d_of_mine.zip")
+    mine = (tmp_path / "d_of_mine.zip").read_bytes()
+    new = create(dataset(samples(1)), tmp_path / "d.zip", overwrite=True, **how)
+    assert set(tmp_path.iterdir()) == {*new, tmp_path / "d_of_mine.zip"}
+    assert (tmp_path / "d_of_mine.zip").read_bytes() == mine
+
+
+@WAYS
+@pytest.mark.parametrize("kind", ["bytes", "dataset", "link", "index", "gone"])
+def test_only_what_is_still_a_group_is_removed(tmp_path: Path, samples: Any, kind: str) -> None:
+    """A name in the old index is a hint; the file must be an archive of the dataset, too."""
+    create(dataset(samples(4)), tmp_path / "d.zip", group_by="group")
+    odd = tmp_path / "d_odd.zip"
+    if kind == "link":
+        odd.rename(tmp_path / "elsewhere.zip")
+        odd.symlink_to("elsewhere.zip")
+    elif kind == "index":
+        for index in (tmp_path / "__TACOCAT__", tmp_path / ".tacocat" / "COLLECTION.json"):
+            index.write_bytes(b"no index")
+    elif kind == "gone":
+        odd.unlink()
+    else:
+        content: Any = dataset(samples(1), id="another")
+        odd.unlink()
+        odd.write_bytes(b"mine") if kind == "bytes" else create(content, odd)
+    before = odd.read_bytes() if kind != "gone" else None
+    new = create(dataset(samples(1)), tmp_path / "d.zip", overwrite=True, group_by="group")
+    assert names(new) == ["d_even.zip", ".tacocat", "__TACOCAT__"]
+    assert (odd.read_bytes() if odd.exists() else None) == before
+
+
+@WAYS
+def test_an_old_group_is_no_source_of_the_new_set(tmp_path: Path, samples: Any) -> None:
+    create(dataset(samples(4)), tmp_path / "d.zip", group_by="group")
+    odd = tmp_path / "d_odd.zip"
+    table = pa.table({"id": ["a"], "path": [str(odd)], "group": ["even"]})
+    tortilla = Tortilla.from_table(table)
+    if samples is in_batches:
+        tortilla = Tortilla.from_batches(table.to_batches(), schema=table.schema)
+    with pytest.raises(ConflictError, match="source"):
+        create(dataset(tortilla), tmp_path / "d.zip", group_by="group", overwrite=True)
+    assert odd.is_file()
+
+
+@WAYS
 @pytest.mark.parametrize("kind", ["bytes", "dataset", "link", "broken"])
 def test_a_file_that_is_no_part_is_never_removed(tmp_path: Path, samples: Any, kind: str) -> None:
     old = create(dataset(samples(4)), tmp_path / "d.zip", split_size=600, consolidate=False)

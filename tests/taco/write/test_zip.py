@@ -244,6 +244,26 @@ def test_samples_tables_and_batches_give_the_same_bytes(tmp_path: Path) -> None:
     assert files["samples"] == files["table"] == files["batches"]
 
 
+@pytest.mark.parametrize(
+    ("source", "columns", "message"),
+    [
+        (5, ["id", "path"], "no batches"),
+        (None, ["id", "path"], "no batches"),
+        (b"PAR1", ["id", "path"], "no batches"),
+        (lambda: 5, ["id", "path"], "no batches"),
+        ([], ["id"], "no column 'path'"),
+        ([], ["path"], "no column 'id'"),
+    ],
+)
+def test_what_holds_no_batches_is_told_so(
+    tmp_path: Path, source: Any, columns: list[str], message: str
+) -> None:
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    with pytest.raises(InvalidInputError, match=message):
+        create(dataset(Tortilla.from_batches(source, schema=schema)), tmp_path / "a.zip")
+    assert list(tmp_path.iterdir()) == []
+
+
 def _stream(rows: int, at_once: int) -> tuple[Any, Tortilla]:
     """A table with payloads of many sizes, and the same in batches."""
     data = [b"x" * (n * 37 % 400) for n in range(rows)]

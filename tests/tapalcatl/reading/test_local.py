@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import multiprocessing
 import os
 import threading
@@ -245,6 +246,27 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         tapalcatl.open(tmp_path, metatiles=4)
     with pytest.raises(InvalidInputError):
         tapalcatl.open(tmp_path).tile(0, 0, 0, size=512)
+
+
+@pytest.mark.parametrize("opening", [tapalcatl.open, tapalcatl.archive, tapalcatl.check])
+@pytest.mark.parametrize("wrong", [b"tiles", io.BytesIO(b"PK"), None, 5, ["tiles"]])
+def test_what_names_no_tileset(opening: Any, wrong: Any) -> None:
+    with pytest.raises(InvalidInputError, match="a path, a URL or a source") as caught:
+        opening(wrong)
+    assert caught.value.found == type(wrong).__name__
+
+
+@pytest.mark.parametrize("wrong", [(0.5, 0, 0), (1, "0", 0), (None, 0, 0), (1, 0, 0.5)])
+def test_numbers_that_name_no_tile(tmp_path: Path, wrong: Any) -> None:
+    written(tmp_path)
+    (tmp_path / "one.zip").write_bytes(next(tmp_path.rglob("*.zip")).read_bytes())
+    metatiles = tapalcatl.open(tmp_path, version=1, metatile=2)
+    for tileset in (tapalcatl.open(tmp_path), tapalcatl.open(tmp_path / "one.zip"), metatiles):
+        for ask in (tileset.tile, tileset.stored_tile, tileset.entry):
+            with pytest.raises(InvalidInputError, match="no integers"):
+                ask(*wrong)
+        with pytest.raises(InvalidInputError, match="no integers"):
+            asyncio.run(tileset.tile_async(*wrong))
 
 
 def test_held_files(tmp_path: Path) -> None:

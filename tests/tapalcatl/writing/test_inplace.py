@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -127,6 +128,36 @@ def test_missing_archives_are_made_and_bounds_widened(tmp_path: Path) -> None:
         assert tileset.tile(6, 40, 40) is not None
         assert tileset.tile(6, 0, 0) is not None
     assert is_sound(tmp_path / "out")
+
+
+@pytest.mark.parametrize("hashed", ["{}/{}/{}", "{}/{}/{}.zip", "/all/{}/{}/{}.zip"])
+def test_a_missing_archive_is_made_where_the_hash_of_the_others_leads(
+    tmp_path: Path, hashed: str
+) -> None:
+    """Format note 2.4: three definitions of ``{h}``; the one that answers is kept."""
+
+    def key(z: int, x: int, y: int) -> str:
+        digest = hashlib.md5(hashed.format(z, x, y).encode(), usedforsecurity=False).hexdigest()
+        return f"{digest[:5]}/{z}/{x}/{y}.zip"
+
+    tiles = {place: payload(*place) for place in ((0, 0, 0), (2, 0, 0), (3, 7, 7))}
+    plain = [(*place, tiles[place]) for place in ((0, 0, 0), (2, 0, 0))]
+    tapalcatl.build(plain, tmp_path / "plain", metatile=1, materialized_zooms=[0, 2])
+    tree = tmp_path / "hashed"
+    for place in ((0, 0, 0), (2, 0, 0)):
+        (tree / key(*place)).parent.mkdir(parents=True)
+        source = tmp_path / "plain" / "/".join(map(str, place))
+        (tree / key(*place)).write_bytes(source.with_name(f"{source.name}.zip").read_bytes())
+    document = json.loads((tmp_path / "plain" / "meta.json").read_text())
+    text = json.dumps({**document, "source": "{h}/{z}/{x}/{y}.zip", "maxzoom": 3})
+    (tree / "meta.json").write_text(text)
+    assert tapalcatl.put(tree, [(3, 7, 7, tiles[3, 7, 7])]).created == 1
+    assert (tree / key(2, 3, 3)).is_file()
+    with tapalcatl.open(tree) as tileset:
+        for place, data in tiles.items():
+            tile = tileset.tile(*place)
+            assert tile is not None
+            assert tile.data == data
 
 
 def test_tiles_of_another_archive_are_refused(archive: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from comal import tortilla
 from comal.errors import (
-    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
@@ -78,8 +80,12 @@ def test_a_missing_part_is_an_error(tmp_path: Path, missing: int) -> None:
         tortilla.open(paths)
     assert [problem.code for problem in caught.value.problems] == ["tortilla-part-missing"]
     assert gone.name in caught.value.problems[0].message
-    with pytest.raises(ComalError):
+    with pytest.raises(ObjectNotFoundError, match="part of the set is missing") as alone:
         tortilla.open(paths[0], siblings=True)
+    assert gone.name in str(alone.value)
+    assert "allow_partial" in str(alone.value)
+    with pytest.warns(tortilla.TortillaWarning):
+        assert len(tortilla.open(paths[0], siblings=True, allow_partial=True)) == 6
     assert tortilla.check(paths).counts["tortilla-part-missing"] == 1
     with pytest.warns(tortilla.TortillaWarning, match="missing"):
         frame = tortilla.open(paths, allow_partial=True)
@@ -123,6 +129,21 @@ def test_nothing_to_open(tmp_path: Path) -> None:
         tortilla.open(tmp_path / "x.tortilla")
     with pytest.raises(NotThisFormatError):
         tortilla.open(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [b"a.tortilla", io.BytesIO(b"#y"), None, 5, [5]])
+def test_what_names_no_file(tmp_path: Path, wrong: Any) -> None:
+    target = tmp_path / "x.tortilla"
+    for asking in (
+        lambda: tortilla.open(wrong),
+        lambda: asyncio.run(tortilla.open_async(wrong)),
+        lambda: tortilla.check(wrong),
+        lambda: tortilla.join(wrong, target),
+        lambda: tortilla.Slice(wrong, 0, 1),
+    ):
+        with pytest.raises(InvalidInputError, match="a path, a URL or a source"):
+            asking()
+    assert not target.exists()
 
 
 def test_a_name_with_the_characters_of_a_pattern(tmp_path: Path) -> None:

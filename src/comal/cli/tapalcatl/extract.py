@@ -45,7 +45,7 @@ from comal.tapalcatl.extracting import extract
     help="Take all tiles down to this zoom, wherever they are.",
 )
 @click.option("--metatile", type=click.IntRange(1), help="Layout of the extract; that of X.")
-@click.option("--materialized-zooms", metavar="Z,Z,...", help="Layout of the extract; that of X.")
+@click.option("--materialized", metavar="Z,Z,...", help="Layout of the extract; that of X.")
 @click.option("--dry-run", is_flag=True, help="Tell tiles, bytes and requests; write nothing.")
 @open_options
 @options.overwrite
@@ -61,7 +61,7 @@ def command(
     max_zoom: int | None,
     overview_zoom: int | None,
     metatile: int | None,
-    materialized_zooms: str | None,
+    materialized: str | None,
     *,
     dry_run: bool,
     overwrite: bool,
@@ -86,7 +86,7 @@ def command(
             max_zoom=max_zoom,
             overview_zoom=overview_zoom,
             metatile=metatile,
-            materialized_zooms=numbers_of(materialized_zooms, "--materialized-zooms"),
+            materialized_zooms=numbers_of(materialized, "--materialized"),
             dry_run=dry_run,
             overwrite=overwrite,
             progress=progress,

@@ -10,6 +10,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, print_json, working
+from comal.errors import counted
 from comal.tapalcatl import edit_metadata
 from comal.tapalcatl.writing.labelling import metadata_at
 
@@ -45,7 +46,8 @@ def command(
     if changes:
         with working(f"editing {target}", style) as progress:
             edited = edit_metadata(target, changes, archives=not no_archives, progress=progress)
-        text = f"{target}: {', '.join(changes)} changed, {edited.archives} comments rewritten"
+        comments = counted(edited.archives, "comment")
+        text = f"{target}: {', '.join(changes)} changed, {comments} rewritten"
         done({"output": target, **edited.to_dict()}, style, text)
         return
     document = metadata_at(target)

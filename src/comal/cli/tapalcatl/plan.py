@@ -19,14 +19,14 @@ from comal.tapalcatl.wire import split_suffix
     examples=(
         ("comal tapalcatl plan 0-14", "the layout that comal chooses for the world"),
         ("comal tapalcatl plan 0-14 --bbox 5,45,15,50", "for a country"),
-        ("comal tapalcatl plan 0-14 --materialized-zooms 0,4,8,12 --metatile 1", "for another one"),
+        ("comal tapalcatl plan 0-14 --materialized 0,4,8,12 --metatile 1", "for another one"),
         ("comal tapalcatl plan 0-14 --per-tile 4", "with four formats or scales of each tile"),
     ),
 )
 @click.argument("zooms", metavar="ZOOMS")
 @click.option("--bbox", metavar="W,S,E,N", help="Only tiles of this box, in degrees.")
 @click.option("--metatile", type=click.IntRange(1), help="Root tiles of an archive per side.")
-@click.option("--materialized-zooms", metavar="Z,Z,...", help="Zooms at which archives begin.")
+@click.option("--materialized", metavar="Z,Z,...", help="Zooms at which archives begin.")
 @click.option(
     "--per-tile", type=click.IntRange(1), default=1, show_default=True, help="Entries of a tile."
 )
@@ -37,7 +37,7 @@ def command(
     zooms: str,
     bbox: str | None,
     metatile: int | None,
-    materialized_zooms: str | None,
+    materialized: str | None,
     per_tile: int,
     suffix: str,
 ) -> None:
@@ -53,7 +53,7 @@ def command(
         high,
         bounds=box_of(bbox),  # type: ignore[arg-type]  # four numbers, as is checked there
         metatile=metatile,
-        materialized_zooms=numbers_of(materialized_zooms, "--materialized-zooms"),
+        materialized_zooms=numbers_of(materialized, "--materialized"),
         per_tile=per_tile,
         suffix=suffix,
     )
@@ -76,7 +76,7 @@ def command(
         click.echo(
             f"{counted(planned.archives, 'archive')}, "
             f"{counted(planned.entries, 'entry', 'entries')}: "
-            f"--materialized-zooms {chosen} --metatile {planned.metatile}",
+            f"--materialized {chosen} --metatile {planned.metatile}",
             err=True,
         )
         if not planned.fits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from comal.cli.tapalcatl.opening import open_options, opening_of
 from comal.errors import InvalidInputError, NotInContainerError
 from comal.storage import targets
 from comal.tapalcatl import open as open_tileset
+from comal.tapalcatl.spec import MAX_ZOOM
 from comal.tapalcatl.wire import parse_name, split_suffix
 
 
@@ -56,7 +58,7 @@ def command(
     """Write the bytes of one tile of X to standard output or to a file."""
     found = parse_name(name)
     if found is None:
-        raise InvalidInputError("not a tile", found=name, expected="Z/X/Y, Z/X/Y.EXT or Z/X/Y@2x")
+        raise _no_tile(name)
     (z, x, y), suffix = found
     scale, ext = split_suffix(suffix)
     chosen: dict[str, Any] = {
@@ -92,3 +94,16 @@ def command(
         return
     with targets.new_file(output, overwrite) as file:
         file.write(data)
+
+
+def _no_tile(name: str) -> InvalidInputError:
+    """Whether the form of a name is wrong, or a number in it."""
+    expected = "Z/X/Y, Z/X/Y.EXT or Z/X/Y@2x"
+    numbers = re.match(r"(\d{1,2})/(\d+)/(\d+)(?![\d/])", name)
+    if numbers is not None:
+        z, x, y = map(int, numbers.groups())
+        if z > MAX_ZOOM:
+            expected = f"zooms 0 to {MAX_ZOOM}"
+        elif max(x, y) >> z:
+            expected = f"columns and rows 0 to {(1 << z) - 1} at zoom {z}"
+    return InvalidInputError("not a tile", found=name, expected=expected)

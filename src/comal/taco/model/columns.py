@@ -197,6 +197,9 @@ def normal(array: Any) -> Any:
     wanted = normal_type(array.type)
     if wanted.equals(array.type):
         return array
+    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
+        # Arrow cannot take from views; polars has its categories in one.
+        array = array.cast(pa.dictionary(array.type.index_type, pa.string()))
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid:

@@ -213,7 +213,7 @@ class Batches:
             walked once.
         """
         if callable(self.source):
-            batches: Iterable[Any] = self.source()
+            batches = _iterable(self.source())
         elif self._used and iter(self.source) is self.source:
             raise InvalidInputError(
                 "batches have been read already",
@@ -235,8 +235,26 @@ def batches(
     """A stream of batches whose schema is known before the first one is read."""
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError("schema of the batches is missing", expected="a pyarrow.Schema")
+    if names.path not in schema.names:
+        raise InvalidInputError(
+            f"schema of the batches has no column {shown(names.path)}",
+            found=", ".join(shown(name) for name in schema.names),
+            hint="name it by path=",
+        )
+    if not callable(source):
+        _iterable(source)
     empty, _ = split_table(read_table(schema.empty_table()), names)
     return Batches(source, names, empty.schema)
+
+
+def _iterable(source: Any) -> Iterable[Any]:
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes):
+        return source
+    raise InvalidInputError(
+        "there are no batches in this",
+        found=type(source).__name__,
+        expected="an iterable of tables or record batches, or a function that returns one",
+    )
 
 
 def _conforming(table: Any, schema: Any, number: int) -> Any:

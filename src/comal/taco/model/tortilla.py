@@ -347,12 +347,12 @@ class Tortilla:
         return column.column(field)
 
 
-def _padding_count(count: int, pad_to: int | None) -> int:
+def _padding_count(count: int, pad_to: Any) -> int:
     if pad_to is None:
         return 0
-    if pad_to < 1 or pad_to != int(pad_to):
+    if not isinstance(pad_to, int | np.integer) or isinstance(pad_to, bool) or pad_to < 1:
         raise InvalidInputError("pad_to is no positive number", found=shown(pad_to))
-    return -count % pad_to
+    return -count % int(pad_to)
 
 
 def _padding(count: int, pad_to: int | None) -> list[Sample]:

@@ -6,10 +6,11 @@ import fnmatch
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from comal.errors import (
@@ -21,7 +22,6 @@ from comal.errors import (
     translated,
 )
 from comal.taco import spec
-from comal.taco.model.columns import column
 from comal.taco.model.sample import check_id
 from comal.taco.warning import TacoWarning
 
@@ -39,8 +39,9 @@ class Node:
     """Ids from level 0 down to its own."""
     path: str | None = None
     """The file; None for a folder, and for padding."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
     padding: bool = False
+    row: int = -1
+    """Its row in the table of fields; -1 where it has none."""
 
 
 def tree_of(root: Path, patterns: Sequence[str]) -> list[Node]:
@@ -90,8 +91,18 @@ def _refuse_no_file(entry: os.DirEntry[str]) -> None:
         )
 
 
-def node_tables(nodes: Sequence[Node], *, pad: bool) -> list[Any]:
-    """One table per level: id, type, path, parent and the fields of the nodes.
+def node_tables(nodes: Sequence[Node], fields: Any = None, *, pad: bool) -> list[Any]:
+    """One table per level: id, type, path, parent (``internal:parent_id``) and fields.
+
+    Parameters
+    ----------
+    nodes
+        Files and folders.
+    fields
+        An Arrow table with the fields of the nodes, by `Node.row`. A level has those that are not
+        null in all of its rows, or in all rows of the table.
+    pad
+        Whether to put an empty sample where a folder lacks a file that others have.
 
     Raises
     ------
@@ -110,7 +121,7 @@ def node_tables(nodes: Sequence[Node], *, pad: bool) -> list[Any]:
     order: dict[tuple[str, ...], int] = {}
     for depth, found in enumerate(levels):
         rows = _padded(found, levels[depth - 1]) if pad and depth else found
-        tables.append(_table(rows, order, depth))
+        tables.append(_table(rows, order, depth, fields))
         order = {node.parts: row for row, node in enumerate(rows)}
         levels[depth] = rows
     return tables
@@ -157,10 +168,9 @@ def _padded(rows: Sequence[Node], above: Sequence[Node]) -> list[Node]:
     return complete
 
 
-def _table(rows: Sequence[Node], above: Mapping[tuple[str, ...], int], depth: int) -> Any:
-    def who(row: int) -> str:
-        return "/".join(rows[row].parts)
-
+def _table(
+    rows: Sequence[Node], above: Mapping[tuple[str, ...], int], depth: int, fields: Any
+) -> Any:
     columns: dict[str, Any] = {
         spec.ID: pa.array([node.parts[-1] for node in rows], pa.string()),
         spec.TYPE: pa.array(
@@ -169,10 +179,20 @@ def _table(rows: Sequence[Node], above: Mapping[tuple[str, ...], int], depth: in
         spec.PATH: pa.array([node.path for node in rows], pa.string()),
     }
     if depth:
-        columns["parent"] = pa.array([above[node.parts[:-1]] for node in rows], pa.int64())
-    names = dict.fromkeys(name for node in rows for name in node.fields)
-    for name in names:
-        values = [node.fields.get(name) for node in rows]
-        if any(value is not None for value in values):
-            columns[name] = column(name, values, who)
+        columns[spec.PARENT_ID] = pa.array([above[node.parts[:-1]] for node in rows], pa.int64())
+    if fields is not None:
+        columns |= _fields_of(rows, fields)
     return pa.table(columns)
+
+
+def _fields_of(rows: Sequence[Node], fields: Any) -> dict[str, Any]:
+    numbers = np.array([node.row for node in rows], np.int64)
+    where = pa.array(numbers, mask=numbers < 0)
+    found: dict[str, Any] = {}
+    if where.null_count == len(where):
+        return found
+    for name, column in zip(fields.column_names, fields.columns, strict=True):
+        taken = column.take(where)
+        if taken.null_count < len(taken) or column.null_count == len(column):
+            found[name] = taken
+    return found

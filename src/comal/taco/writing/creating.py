@@ -70,7 +70,8 @@ def create(
         ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
     overwrite
         Replace an existing target at the end, as a whole. Of several archives each is replaced by
-        itself, and parts of the old set that the new one does not have are removed at the end.
+        itself, and parts of the old set that the new one does not have are removed at the end;
+        archives of groups where the old index lists them.
     split_size
         Write several archives ``{stem}_part0001.tacozip`` of about this size each: bytes, or text
         such as ``"4GB"``. Level 0 samples are never cut.
@@ -104,6 +105,12 @@ def create(
         A source or the target fails.
     """
     del temp_dir
+    if not isinstance(taco, Taco):
+        raise InvalidInputError(
+            "only a Taco can be written",
+            found=type(taco).__name__,
+            hint="give a Tortilla the fields of a collection: Taco(tortilla, id=..., ...)",
+        )
     target = targets.local_path(output)
     kind = container_of(target, output_format)
     how = Writing(settings(parquet), overwrite, progress or silent, executor)
@@ -237,6 +244,7 @@ def _create_parts(
     with PartSet(taco.id, overwrite=how.overwrite) as whole:
         if consolidate:
             whole.expect([folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT])
+            whole.replace_listed(target)
         if levels is None:
             write_stream_parts(taco, target, split_size, group_by, how, whole)
         else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -35,8 +36,8 @@ _GEOMETRY = "istac:geometry"
 _CRS = "istac:crs"
 
 
-def read_manifest(manifest: str | os.PathLike[str] | Any, root: Path) -> list[Node]:
-    """The samples that a manifest names, folders included.
+def read_manifest(manifest: str | os.PathLike[str] | Any, root: Path) -> tuple[list[Node], Any]:
+    """The samples that a manifest names, folders included, and an Arrow table of their fields.
 
     Raises
     ------
@@ -56,25 +57,49 @@ def read_manifest(manifest: str | os.PathLike[str] | Any, root: Path) -> list[No
             where=shown(where, 200),
             found=None if table is None else ", ".join(table.column_names),
         )
+    for name in (spec.ID, spec.PATH):
+        kind = table.schema.field(name).type
+        if not (pa.types.is_string(kind) or pa.types.is_null(kind)):
+            raise InvalidInputError(
+                f"column {name!r} of the manifest is no text",
+                where=shown(where, 200),
+                found=str(kind),
+                expected="string",
+            )
     nodes: dict[tuple[str, ...], Node] = {}
-    for row, values in enumerate(_rows(table)):
-        name, path = values.pop(spec.ID), values.pop(spec.PATH)
-        if not isinstance(name, str) or not name.strip("/"):
+    names, paths = (table.column(name).to_pylist() for name in (spec.ID, spec.PATH))
+    for row, (name, path) in enumerate(zip(names, paths, strict=True)):
+        if name is None or not name.strip("/"):
             raise InvalidInputError("manifest has a row without an id", where=f"row {row}")
         parts = tuple(name.strip("/").split("/"))
         if parts in nodes:
             raise InvalidInputError(f"id {shown(name)} stands twice", where=f"manifest, row {row}")
-        nodes[parts] = Node(parts, _file(root, path, row), values)
-    return _with_folders(nodes)
+        nodes[parts] = Node(parts, _file(root, path, row), row=row)
+    return _with_folders(nodes), table.drop_columns([spec.ID, spec.PATH])
 
 
 def _read(path: Path) -> Any:
     with translated(_READING, "manifest cannot be read", where=shown(path, 200)):
         if path.suffix.lower() in {".parquet", ".geoparquet", ".pq"}:
             return _named_geometry(pq.read_table(path))
-        return pa_csv.read_csv(
-            path, convert_options=pa_csv.ConvertOptions(strings_can_be_null=True)
-        )
+        return _read_csv(path)
+
+
+def _read_csv(path: Path) -> Any:
+    """The rows of a CSV file; an id such as ``0001`` is no number."""
+    texts = dict.fromkeys((spec.ID, spec.PATH), pa.string())
+    table = pa_csv.read_csv(path, convert_options=pa_csv.ConvertOptions(column_types=texts))
+    untyped = [field.name for field in table.schema if pa.types.is_null(field.type)]
+    if untyped:  # nothing but words such as 'NA', which may be just that
+        texts |= dict.fromkeys(untyped, pa.string())
+        table = pa_csv.read_csv(path, convert_options=pa_csv.ConvertOptions(column_types=texts))
+    for position, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            # Of texts only the empty one is null: 'NA' is a country.
+            column = table.column(position)
+            filled = pc.not_equal(column, "")
+            table = table.set_column(position, field, pc.if_else(filled, column, None))
+    return table
 
 
 def _named_geometry(table: Any) -> Any:
@@ -101,11 +126,6 @@ def _crs_name(crs: Any) -> str:
     if not isinstance(identity, Mapping) or identity.get("code") in {"CRS84", "4326", 4326}:
         return "EPSG:4326" if not isinstance(crs, Mapping) or identity else json.dumps(crs)
     return f"{identity.get('authority')}:{identity.get('code')}"
-
-
-def _rows(table: Any) -> Any:
-    for batch in table.to_batches(max_chunksize=4_096):
-        yield from batch.to_pylist()
 
 
 def _file(root: Path, path: str | None, row: int) -> str | None:

@@ -122,14 +122,14 @@ def pack_folder(
     target = targets.local_path(output)
     container_of(target, output_format)
     tell = progress or silent
-    nodes = _nodes(root, manifest, [pattern] if isinstance(pattern, str) else list(pattern))
+    nodes, fields = _nodes(root, manifest, [pattern] if isinstance(pattern, str) else list(pattern))
     _leave_out(nodes, target)
-    tables = node_tables(nodes, pad=pad)
+    tables = node_tables(nodes, fields, pad=pad)
     if stac:
         tables = [_with_stac(table, executor, tell) for table in tables]
     name = id or _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
     taco = Taco(
-        Tortilla.from_tables(tables, type="type"),
+        Tortilla.from_tables(tables, type=spec.TYPE, parent=spec.PARENT_ID),
         id=name,
         dataset_version=dataset_version,
         description=description or f"Files of the folder {root.resolve().name}",
@@ -153,9 +153,10 @@ def pack_folder(
     )
 
 
-def _nodes(root: Path, manifest: Any, patterns: Sequence[str]) -> list[Node]:
+def _nodes(root: Path, manifest: Any, patterns: Sequence[str]) -> tuple[list[Node], Any]:
+    """The samples, and a table of their fields or None."""
     if manifest is None:
-        return tree_of(root, patterns)
+        return tree_of(root, patterns), None
     return read_manifest(manifest, root)
 
 

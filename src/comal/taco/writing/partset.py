@@ -7,14 +7,15 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from comal.errors import ComalError, ConflictError, InvalidMetadataError, shown
+from comal.names import illegal
 from comal.plan import run
 from comal.storage import open_source, targets
 from comal.storage.publish import sync_folder
 from comal.storage.targetlock import write_errors
-from comal.taco import wire
+from comal.taco import spec, wire
 from comal.taco.model.sources import Payloads, local_paths
 
 _NUMBER = re.compile(r"(?P<stem>.+)_part\d{4,}")
@@ -46,6 +47,7 @@ class PartSet:
         self._there: set[Path] = set()
         self._old: list[Path] = []
         self._sources: set[str] = set()
+        self._listed: set[str] = set()
 
     def expect(self, paths: Iterable[Path]) -> None:
         """Look at names that are to be written, before anything is.
@@ -85,6 +87,19 @@ class PartSet:
         self._old += old
         self._refuse_sources()
 
+    def replace_listed(self, target: Path) -> None:
+        """Look at the set that the index beside `target` lists, when that is to be replaced.
+
+        The name of a group's archive does not tell that it is one. So those count which the index
+        lists, which are named after `target`, and whose bytes say that they are of this dataset;
+        all other files stay.
+        """
+        for name in _listed(target.absolute().parent):
+            path = target.with_name(name)
+            if name.startswith(f"{target.stem}_") and self._is_own(path):
+                self._old.append(path)
+                self._listed.add(name)
+
     def read(self, payloads: Payloads) -> None:
         """Look at samples before they are read.
 
@@ -94,7 +109,8 @@ class PartSet:
             One comes from a file of a set that is replaced.
         """
         for path in local_paths(payloads):
-            if _IN_NAME.search(path, path.rfind("/") + 1):
+            start = path.rfind("/") + 1
+            if _IN_NAME.search(path, start) or (self._listed and path[start:] in self._listed):
                 self._sources.add(os.path.realpath(path))
         self._refuse_sources()
 
@@ -120,7 +136,7 @@ class PartSet:
                 path.unlink(missing_ok=True)
 
     def _remove_left_over(self) -> None:
-        left = [path for path in self._old if path not in self.made]
+        left = [path for path in dict.fromkeys(self._old) if path not in self.made]
         for path in left:
             with write_errors("the new archives are in place, but an old part cannot go", path):
                 path.unlink(missing_ok=True)
@@ -129,14 +145,18 @@ class PartSet:
 
     def _prove(self, path: Path) -> None:
         try:
-            if path.is_symlink():
-                raise InvalidMetadataError("a link is no part", where=shown(path, 200))
-            with open_source(path) as source:
-                found = run(wire.open_plan(source.href), source.fetch).collection.get("id")
+            found = _collection(path).get("id")
         except ComalError as error:
             raise self._stranger(path, error.what) from error
         if found != self._dataset:
             raise self._stranger(path, f"the dataset {shown(found)}")
+
+    def _is_own(self, path: Path) -> bool:
+        try:
+            found: Any = _collection(path).get("id")
+        except ComalError:
+            return False
+        return bool(found == self._dataset)
 
     def _stranger(self, path: Path, found: str) -> ConflictError:
         return ConflictError(
@@ -146,6 +166,25 @@ class PartSet:
             expected=f"a part of {shown(self._dataset)}",
             hint="remove it, or choose another name",
         )
+
+
+def _collection(path: Path) -> dict[str, Any]:
+    """The collection of an archive or of a ``__TACOCAT__``."""
+    if path.is_symlink():
+        raise InvalidMetadataError("a link is no part", where=shown(path, 200))
+    with open_source(path) as source:
+        return run(wire.open_plan(source.href), source.fetch).collection
+
+
+def _listed(folder: Path) -> list[str]:
+    """Names of the archives that the index in a folder is over; none where that is broken."""
+    try:
+        sources = _collection(folder / spec.TACOCAT).get(spec.SOURCES)
+    except ComalError:
+        return []
+    files = sources.get("files") if isinstance(sources, dict) else None
+    names = files if isinstance(files, list) else []
+    return [name for name in names if isinstance(name, str) and not illegal(name)]
 
 
 def _named_alike(part: Path) -> list[Path]:

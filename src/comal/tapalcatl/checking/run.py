@@ -22,7 +22,7 @@ from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
 from comal.progress import Progress, silent
-from comal.storage import Source, StorageConfig, open_source
+from comal.storage import Source, StorageConfig, as_source
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
 from comal.tapalcatl.checking.archive import (
@@ -87,7 +87,7 @@ def check(
         An unknown level.
     """
     check_level(level)
-    source = open_source(href, config=config) if isinstance(href, str | os.PathLike) else href
+    source = as_source(href, config=config)
     findings = Findings(CODES, milder=MILDER)
     container = "tree"
     try:

@@ -17,7 +17,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
-from comal.storage import BlockCache, CachedSource, Source, StorageConfig, open_source
+from comal.storage import BlockCache, CachedSource, Source, StorageConfig, as_source
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import HASHES, Layout
 from comal.tapalcatl.generation1 import Generation1
@@ -172,7 +172,7 @@ def archive(href: str | os.PathLike[str] | Source, **options: Any) -> TileSet:
 def _opened(
     href: str | os.PathLike[str] | Source, config: StorageConfig | None, cache: BlockCache | None
 ) -> Source:
-    source = open_source(href, config=config) if isinstance(href, str | os.PathLike) else href
+    source = as_source(href, config=config)
     return source if cache is None else CachedSource(source, cache)
 
 

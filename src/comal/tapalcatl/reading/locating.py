@@ -93,7 +93,7 @@ class InArchive:
         count = 1 << z
         if not (0 <= x < count and 0 <= y < count):
             return None
-        return _ONE, BASES[z] + (x << z) + y
+        return _ONE, BASES[z] + (x << z | y)
 
     def find_many(self, rows: Int64s, size: int | None = None) -> Spots:
         """As `find` for tiles of shape (n, 3)."""

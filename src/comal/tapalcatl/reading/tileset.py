@@ -448,7 +448,10 @@ class TileSet(Closing):
     def _find(
         self, z: int, x: int, y: int, scale: float | None, ext: str | None, size: int | None
     ) -> Found | None:
-        spot = self.locator.find(z, x, y, size)
+        try:
+            spot = self.locator.find(z, x, y, size)
+        except TypeError as error:
+            raise _no_integers(z, x, y) from error
         if spot is None:
             return None
         address, key = spot
@@ -469,7 +472,10 @@ class TileSet(Closing):
     async def _find_async(
         self, z: int, x: int, y: int, scale: float | None, ext: str | None, size: int | None
     ) -> Found | None:
-        spot = self.locator.find(z, x, y, size)
+        try:
+            spot = self.locator.find(z, x, y, size)
+        except TypeError as error:
+            raise _no_integers(z, x, y) from error
         if spot is None:
             return None
         address, key = spot
@@ -687,3 +693,10 @@ class TileSet(Closing):
 def _safe(headers: Headers | None, ext: str) -> Headers:
     """Headers that may be passed on, of an extension of which these are told."""
     return spec.safe_headers(headers or spec.content_headers(ext))
+
+
+def _no_integers(*place: object) -> InvalidInputError:
+    return InvalidInputError(
+        "zoom, column and row of a tile are no integers",
+        found="/".join(type(number).__name__ for number in place),
+    )

@@ -27,6 +27,7 @@ from comal.plan import run, run_async
 from comal.storage import (
     Source,
     StorageConfig,
+    as_source,
     open_source,
     parse_href,
     reload_once,
@@ -165,14 +166,12 @@ async def open_async(
 
 def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
     """Every file that is named, patterns expanded; nothing of them is read yet."""
-    if isinstance(path, Sequence) and not isinstance(path, str):
+    if isinstance(path, Sequence) and not isinstance(path, str | bytes):
         if not path:
             raise InvalidInputError("nothing to open", expected="at least one path")
         return [source for one in path for source in sources_of(one, config)]
-    if not isinstance(path, str | os.PathLike):
-        return [path]
-    if not _is_pattern(path):
-        return [open_source(path, config=config)]
+    if not isinstance(path, str | os.PathLike) or not _is_pattern(path):
+        return [as_source(path, config=config)]
     found = _matches(os.fspath(path), config)
     if not found:
         raise ObjectNotFoundError("nothing matches", where=shown(os.fspath(path), 120))
@@ -267,8 +266,20 @@ def _siblings(result: Result) -> Asking:
         known = {name.number: result} if first else {0: zero, name.number: result}
     numbers = [number for number in range(first, first + count) if number not in known]
     others = [source.sibling(name.numbered(number)) for number in numbers]
-    known.update(zip(numbers, (yield others), strict=True))
+    known.update(zip(numbers, map(_of_set, (yield others)), strict=True))
     return [known[number] for number in sorted(known)]
+
+
+def _of_set(result: Result) -> Result:
+    """A part that nobody has named: why it is asked for, should it not be there."""
+    source, opened = result
+    if not isinstance(opened, ObjectNotFoundError):
+        return result
+    return source, ObjectNotFoundError(
+        "a part of the set is missing",
+        where=source.href,
+        hint="pass allow_partial=True to open what there is",
+    )
 
 
 def _frame(

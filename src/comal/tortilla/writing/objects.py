@@ -12,7 +12,7 @@ import numpy as np
 from comal.errors import ComalError, InvalidInputError, StorageError, shown, translated
 from comal.limits import MIB
 from comal.plan import ByteRange
-from comal.storage import Source, open_source, parse_href
+from comal.storage import Source, as_source, parse_href
 from comal.storage.manyfiles import changed_size
 from comal.table.columns import texts_column
 from comal.tortilla.writing.appender import Appender
@@ -54,7 +54,7 @@ class Slice:
     def __init__(
         self, source: str | os.PathLike[str] | Source, offset: int = 0, size: int | None = None
     ) -> None:
-        opened = open_source(source) if isinstance(source, str | os.PathLike) else source
+        opened = as_source(source)
         if size is None:
             size = opened.stat().size - offset
         if offset < 0 or size < 0:
