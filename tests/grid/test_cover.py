@@ -111,6 +111,19 @@ def test_windows_that_cannot_be() -> None:
         grid.window_ranges((0, 0, 8, 0), 3)
     with pytest.raises(LimitExceededError):
         grid.bbox_cells((-180, -80, 180, 80), 20)
+    for window in ("abcd", None, (1, 2)):
+        with pytest.raises(InvalidInputError):
+            grid.window_ranges(window, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ranges", ["x", [1, 2, 3], [[1.5, 2]], [[1, 2, 3]]])
+def test_ranges_that_are_none(ranges: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        grid.merge_ranges(ranges)
+    with pytest.raises(InvalidInputError):
+        grid.range_cells(ranges)
+    with pytest.raises(InvalidInputError):
+        grid.in_ranges(5, ranges)
 
 
 @st.composite

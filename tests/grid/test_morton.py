@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from comal.errors import InvalidInputError
 from comal.grid import deinterleave, interleave
 
 words = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=8)
@@ -20,3 +22,9 @@ def test_bits_alternate(xs: list[int], y: int) -> None:
     across, down = deinterleave(codes)
     assert across.tolist() == xs
     assert set(down.tolist()) == {y}
+
+
+@pytest.mark.parametrize("pair", [(-1, 0), (0, -1), (1 << 31, 0), (0, 1 << 40), (1.5, 0)])
+def test_numbers_that_no_code_holds(pair: tuple[int, int]) -> None:
+    with pytest.raises(InvalidInputError):
+        interleave(*pair)

@@ -280,3 +280,35 @@ def test_limits_hold_to_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInputError, match="too many") as caught:
         quadbin.children([cell] * 20)
     assert caught.value.found == 80
+
+
+def test_arrays_that_are_none() -> None:
+    """Nothing of numpy's own leaves these functions."""
+    cell = grid.cells(3, 0, 0)
+    pair = np.array([cell, cell])
+    for call in (
+        lambda: grid.cells([1, 1], [0, 1, 2], 0),
+        lambda: grid.from_lonlat([1, 2, 3], [1, 2], 3),
+        lambda: grid.parents(pair, [1, 1, 1]),
+        lambda: grid.children(pair, [4, 4, 4]),  # type: ignore[arg-type]
+        lambda: grid.descendants(pair, [4, 4, 4]),
+        lambda: grid.neighbours(pair, [1, 1, 1], 0),
+        lambda: grid.interleave([1, 2], [1, 2, 3]),
+    ):
+        with pytest.raises(InvalidInputError, match="shapes do not fit"):
+            call()
+    for call in (
+        lambda: grid.tiles([[1], [2, 3]]),
+        lambda: grid.k_ring("x", 1),  # type: ignore[arg-type]
+        lambda: grid.k_ring(cell, 1.5),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInputError, match="no 64-bit integer"):
+            call()
+    wrong: list[Any] = ["a", None, [1, "b"], 1j]
+    for lon in wrong:
+        with pytest.raises(InvalidInputError, match="a longitude is no number"):
+            grid.from_lonlat(lon, 0, 3)
+        with pytest.raises(InvalidInputError, match="a longitude is no number"):
+            grid.lonlat_to_xy(lon, 0, 3)
+    with pytest.raises(InvalidInputError, match="one cell and one distance"):
+        grid.k_ring([cell], 1)  # type: ignore[arg-type]

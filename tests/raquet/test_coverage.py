@@ -281,6 +281,66 @@ def test_pictures_have_other_pixels_than_their_statistics(tmp_path: Path) -> Non
     assert raquet.check(path, statistics=True).counts == {}
 
 
+@pytest.mark.parametrize(
+    "options", [{}, LATER, {"spec_version": "0.5.0", "layout": "interleaved"}], ids=str
+)
+@pytest.mark.parametrize("kind", ["alpha", "mask"])
+def test_what_alpha_hides_has_no_value(tmp_path: Path, kind: str, options: Any) -> None:
+    """As rasterio sees it: pixels, windows, points, and statistics of all kinds."""
+    shown = np.full((45, 70), 255, "uint8")
+    shown[10:20, 5:40] = 0
+    shown[30, 50] = 1
+    bands = 3 if kind == "alpha" else 2
+    pixels = noise((bands, 45, 70), "uint8")
+    if kind == "alpha":
+        pixels = np.concatenate([pixels, shown[None]])
+    source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(source, "r+") as dataset:
+        if kind == "alpha":
+            names = ("red", "green", "blue", "alpha")
+            dataset.colorinterp = [ColorInterp[name] for name in names]
+        else:
+            dataset.write_mask(shown)
+    path = made(source, tmp_path / "a.parquet", zoom=10, **options)
+    with raquet.open(path) as raster, rasterio.open(source) as dataset:
+        wanted = dataset.read(masked=True)[:bands]
+        inside = np.s_[:, 3:48, 5:75]
+        window = raster.read(masked=True).data
+        np.testing.assert_array_equal(valid_of(window[inside])[:bands], valid_of(wanted))
+        assert valid_of(window[inside])[bands].all()
+        # Alpha counts where it is not asked for, and is not given then.
+        alone = raster.read(bands=[2], masked=True).data
+        assert alone.shape[0] == 1
+        assert alone.dtype == np.uint8
+        np.testing.assert_array_equal(valid_of(alone), valid_of(window)[1:2])
+        place = (10, 500, 300)
+        for tile in (
+            raster.tile(*place, bands=[2], masked=True),
+            raster.tiles([place], bands=[2], masked=True)[0],
+        ):
+            np.testing.assert_array_equal(valid_of(tile), valid_of(window)[1:2, :32, :32])
+        assert np.isnan(raster.tile(*place, bands=[2], scaled=True)[0, 15, 20])
+        x, y = 32 * 500 + 5 + np.array([4.5, 5.5]), 32 * 300 + 3 + np.array([10.5, 10.5])
+        found = raster.points(*grid.xy_to_lonlat(x / 32, y / 32, 10), bands=[1], masked=True)
+        assert valid_of(found).tolist() == [[True, False]]
+        # What is stored is there for those who ask for it.
+        assert raster.read(bands=[2]).data[inside][0, 30, 50] == pixels[1, 30, 50]
+        table = raquet.statistics(path, stats=["count", "mean", "median"]).to_pylist()
+        for number in range(bands):
+            valid = wanted[number].compressed()
+            row = table[number]
+            assert (row["count"], row["median"]) == (len(valid), np.median(valid))
+            assert row["mean"] == pytest.approx(valid.mean())
+            own = raster.bands[number].statistics
+            assert own is not None
+            assert own.mean == pytest.approx(valid.mean())
+            assert own.min == valid.min()
+        if options == LATER:
+            counts = pq.read_table(path, columns=["block", "band_1_count"]).to_pylist()
+            finest = [one for one in counts if one["block"] and grid.zooms(one["block"]) == 10]
+            assert sum(one["band_1_count"] for one in finest) == wanted[0].count()
+
+
 def test_statistics_of_a_transparent_tile_are_those_of_what_is_there(tmp_path: Path) -> None:
     path = made(transparent(tmp_path / "a.tif"), tmp_path / "a.parquet")
     with raquet.open(path) as file:

@@ -229,6 +229,12 @@ def test_what_is_asked_wrong(tmp_path: Path) -> None:
     for tile in ((1, 0, 0), (5, 0, 0), (4, 16, 0), (4, 0, 16), (4, -1, 0)):
         with pytest.raises(InvalidInputError):
             file.tile(*tile)
+    others: list[Any] = [("4", 4, 4), (4, 4.5, 4), (4, None, 4), (None, None, None)]
+    for wrong in others:
+        with pytest.raises(InvalidInputError, match="whole numbers"):
+            file.tile(*wrong)
+        with pytest.raises(InvalidInputError, match=r"no list of tiles|no 64-bit integer"):
+            file.tiles([wrong])
     with pytest.raises(InvalidInputError, match="no time"):
         file.tile(4, 4, 4, time=3)
 

@@ -152,9 +152,11 @@ def test_resolutions(file: raquet.RaquetFile) -> None:
     expected = [(finest, 3), (finest * 1.5, 3), (finest * 2, 2), (finest / 9, 3), (finest * 99, 1)]
     for resolution, zoom in expected:
         assert file.read(box, resolution=resolution).zoom == zoom
-    for wrong in (0, -1, math.nan, math.inf):
+    for wrong in (0, -1, math.nan, math.inf, "fine"):
         with pytest.raises(InvalidInputError):
-            file.read(box, resolution=wrong)
+            file.read(box, resolution=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="a zoom is no"):
+        file.read(box, zoom="finest")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         file.read(box, resolution=1, zoom=1)
 
@@ -200,7 +202,9 @@ def test_points_at_other_zooms(file: raquet.RaquetFile) -> None:
 
 
 def test_points_that_are_none(file: raquet.RaquetFile) -> None:
-    for lons, lats in (([math.nan], [0]), ([0], [math.inf]), ([0], [91]), ([0, 1], [0])):
+    places: list[Any] = [([math.nan], [0]), ([0], [math.inf]), ([0], [91]), ([0, 1], [0])]
+    places += [(["a"], [0]), (None, [0]), ([0], [None])]
+    for lons, lats in places:
         with pytest.raises(InvalidInputError):
             file.points(lons, lats)
 

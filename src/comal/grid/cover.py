@@ -16,7 +16,8 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, LimitExceededError
+from comal.errors import InvalidInputError, LimitExceededError, translated
+from comal.grid.arguments import NO_ARRAY, integers
 from comal.grid.mercator import LATITUDE_LIMIT, lonlat_to_xy, xy_to_lonlat
 from comal.grid.morton import interleave
 from comal.grid.quadbin import cells as cell_ids
@@ -102,7 +103,8 @@ def bbox_cells(bbox: Sequence[float], z: int) -> Ints:
 
 def window_ranges(window: Sequence[int], z: int, *, most: int | None = 64) -> Ints:
     """Id ranges of a window of tiles of zoom `z`: first column and row, last column and row."""
-    x0, y0, x1, y1 = (int(edge) for edge in window)
+    with translated(NO_ARRAY, "no window of tiles", expected="four integers"):
+        x0, y0, x1, y1 = (int(edge) for edge in window)
     zoom = int(zooms_of(z))
     side = 1 << zoom
     if not (0 <= x0 <= x1 < side and 0 <= y0 <= y1 < side):
@@ -223,7 +225,7 @@ def merge_ranges(ranges: npt.ArrayLike, *, gap: int = 0, most: int | None = None
 
 def in_ranges(cell: npt.ArrayLike, ranges: npt.ArrayLike) -> Bools:
     """Whether ids lie in ranges that ascend and do not overlap, as those of this module."""
-    ids, pairs = np.asarray(cell, np.int64), _pairs(ranges)
+    ids, pairs = integers(cell, "cell"), _pairs(ranges)
     if not len(pairs):
         return np.zeros(ids.shape, np.bool_)
     at = np.searchsorted(pairs[:, 0], ids, side="right") - 1
@@ -358,7 +360,8 @@ _NONE = np.empty((0, 2), np.int64)
 
 
 def _checked(bbox: Sequence[float]) -> tuple[float, float, float, float]:
-    edges = tuple(float(edge) for edge in bbox)
+    with translated(NO_ARRAY, "a box has four edges", expected="west, south, east, north"):
+        edges = tuple(float(edge) for edge in bbox)
     if len(edges) != 4 or not np.isfinite(edges).all():
         raise InvalidInputError("a box has four edges", expected="west, south, east, north")
     west, south, east, north = edges
@@ -391,7 +394,13 @@ def _stacked(found: Sequence[Ints]) -> Ints:
 
 
 def _pairs(ranges: npt.ArrayLike) -> Ints:
-    pairs = np.asarray(ranges, np.int64)
+    pairs = integers(ranges, "range of cells")
+    if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
+        raise InvalidInputError(
+            "no ranges of cells",
+            found=f"an array of shape {pairs.shape}",
+            expected="first and last cell of each: shape (n, 2)",
+        )
     return pairs.reshape(-1, 2)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from comal.grid.arguments import reals
+
 Floats = npt.NDArray[np.float64]
 
 CIRCUMFERENCE = 2 * np.pi * 6378137.0
@@ -36,7 +38,7 @@ def lonlat_to_xy(lon: npt.ArrayLike, lat: npt.ArrayLike, z: npt.ArrayLike) -> tu
     x, y
         Fractions of tiles, from 0 to 2**z, both edges included.
     """
-    longitude, latitude = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
+    longitude, latitude = reals(lon, "longitude"), reals(lat, "latitude")
     side = np.exp2(np.asarray(z, np.float64))
     with np.errstate(invalid="ignore"):
         beyond = np.abs(longitude) > 180

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from comal.errors import InvalidInputError
+from comal.grid.arguments import integers, together
+
 Ints = npt.NDArray[np.int64]
 
 # Each step halves the distance over which bits still have to move.
@@ -15,6 +18,7 @@ _SPREAD = (
     (2, 0x3333333333333333),
     (1, 0x5555555555555555),
 )
+_LARGEST = (1 << 31) - 1
 _COMPACT = (
     (1, 0x3333333333333333),
     (2, 0x0F0F0F0F0F0F0F0F),
@@ -35,8 +39,18 @@ def interleave(x: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
     Returns
     -------
     int64 array: bit 2i is bit i of `x`, bit 2i + 1 is bit i of `y`.
+
+    Raises
+    ------
+    InvalidInputError
+        No integers, integers out of range, or shapes that do not fit.
     """
-    across, down = np.broadcast_arrays(np.asarray(x, np.int64), np.asarray(y, np.int64))
+    across, down = integers(x, "column"), integers(y, "row")
+    together(across, down)
+    # A negative number has its highest bit set, so that one comparison sees both ends.
+    if np.any((across | down).view(np.uint64) > _LARGEST):
+        raise InvalidInputError("out of range of a Morton code", expected="0 to 2**31 - 1")
+    across, down = np.broadcast_arrays(across, down)
     return _spread(across) | (_spread(down) << 1)
 
 

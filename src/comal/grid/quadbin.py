@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
+from comal.grid.arguments import integers, reals, together
 from comal.grid.mercator import lonlat_to_xy, plain, xy_to_lonlat
 from comal.grid.morton import deinterleave, interleave
 
@@ -46,9 +47,10 @@ def cells(z: Any, x: Any, y: Any) -> Any:
     Raises
     ------
     InvalidInputError
-        A zoom that is not 0 to 26, or a tile outside of the world.
+        A zoom that is not 0 to 26, a tile outside of the world, or shapes that do not fit.
     """
     zoom, across, down = zooms_of(z), integers(x, "column"), integers(y, "row")
+    together(zoom, across, down)
     side = np.left_shift(1, zoom)
     if _any((across < 0) | (across >= side) | (down < 0) | (down >= side)):
         raise InvalidInputError("no such tile", expected="columns and rows from 0 to 2**z - 1")
@@ -107,13 +109,15 @@ def from_lonlat(lon: Any, lat: Any, z: Any) -> Any:
     Raises
     ------
     InvalidInputError
-        A coordinate that is not finite, a latitude beyond 90 degrees, or a zoom out of range.
+        A coordinate that is not finite, a latitude beyond 90 degrees, a zoom out of range, or
+        shapes that do not fit.
     """
     zoom = zooms_of(z)
-    latitude = np.asarray(lat, np.float64)
-    if not (np.isfinite(lon).all() and (np.abs(latitude) <= 90).all()):
+    longitude, latitude = reals(lon, "longitude"), reals(lat, "latitude")
+    together(longitude, latitude, zoom)
+    if not (np.isfinite(longitude).all() and (np.abs(latitude) <= 90).all()):
         raise InvalidInputError("no point on the earth", expected="finite degrees, latitude <= 90")
-    x, y = lonlat_to_xy(lon, latitude, zoom)
+    x, y = lonlat_to_xy(longitude, latitude, zoom)
     last = np.left_shift(1, zoom) - 1
     across = np.minimum(np.floor(x).astype(np.int64), last)
     down = np.minimum(np.floor(y).astype(np.int64), last)
@@ -147,6 +151,7 @@ def parents(cell: Any, z: Any) -> Any:
         No cell, or a zoom that is out of range or finer.
     """
     ids, zoom = valid(cell), zooms_of(z)
+    together(ids, zoom)
     if _any(zoom > (ids & _ZOOM) >> 52):
         raise InvalidInputError("an ancestor is not finer than its cell", found=_told(zoom))
     return plain(_ancestors(ids, zoom))
@@ -170,7 +175,7 @@ def children(cell: npt.ArrayLike, z: int | None = None) -> Ints:
     """
     ids = valid(cell)
     own = (ids & _ZOOM) >> 52
-    target = own + 1 if z is None else np.broadcast_to(zooms_of(z), own.shape)
+    target = own + 1 if z is None else _like(zooms_of(z), own)
     steps = np.unique(target - own)
     if not len(steps):
         return np.empty((*ids.shape, 0), np.int64)
@@ -217,9 +222,11 @@ def neighbours(cell: npt.ArrayLike, dx: npt.ArrayLike, dy: npt.ArrayLike) -> Any
     The world is round: columns go on at its other side. Rows end at the poles.
     """
     z, x, y = (np.asarray(part) for part in tiles(cell))
+    east, south = integers(dx, "distance"), integers(dy, "distance")
+    together(z, east, south)
     side = np.left_shift(1, z)
-    across = (x + integers(dx, "columns")) % side
-    down = y + integers(dy, "rows")
+    across = (x + east) % side
+    down = y + south
     inside = (down >= 0) & (down < side)
     zoom, across, down = np.broadcast_arrays(z, across, np.where(inside, down, 0))
     return plain(np.where(inside, _packed(zoom, interleave(across, down)), 0))
@@ -235,14 +242,16 @@ def k_ring(cell: Whole, k: int) -> Ints:
     InvalidInputError
         No cell, a negative `k`, or a ring of more than 16 million cells.
     """
-    z, _, _ = tiles(int(cell))
-    if k < 0:
+    own, distance = valid(cell), integers(k, "distance")
+    if own.ndim or distance.ndim:
+        raise InvalidInputError("a ring has one cell and one distance")
+    if distance < 0:
         raise InvalidInputError("negative distance", found=k)
-    reach = min(k, 1 << int(z))
+    reach = min(int(distance), 1 << int(zooms(own)))
     if (2 * reach + 1) ** 2 > _MOST:
         raise InvalidInputError("the ring is too large", found=k)
     steps = np.arange(-reach, reach + 1)
-    found = np.unique(neighbours(int(cell), steps[None, :], steps[:, None]))
+    found = np.unique(neighbours(own, steps[None, :], steps[:, None]))
     return cast("Ints", found[found != 0])
 
 
@@ -252,6 +261,7 @@ def descendants(cell: npt.ArrayLike, z: npt.ArrayLike) -> tuple[Any, Any]:
     At a cell's own zoom both are the cell itself. The errors are those of `children`.
     """
     ids, zoom = valid(cell), zooms_of(z)
+    together(ids, zoom)
     if _any(zoom < (ids & _ZOOM) >> 52):
         raise InvalidInputError("a descendant is not coarser than its cell", found=_told(zoom))
     first, last = _ends(ids, zoom)
@@ -280,21 +290,6 @@ def zooms_of(z: npt.ArrayLike) -> Ints:
     return zoom
 
 
-def integers(values: npt.ArrayLike, what: str) -> Ints:
-    """Whole numbers as an int64 array; nothing is rounded."""
-    given = np.asarray(values)
-    if given.size == 0:
-        return given.astype(np.int64)
-    if given.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"a {what} is no 64-bit integer", found=str(given.dtype), expected="integers"
-        )
-    result = given.astype(np.int64, copy=False)
-    if given.dtype == np.uint64 and (result < 0).any():
-        raise InvalidInputError(f"a {what} is too large", found=int(given.max()))
-    return result
-
-
 def _packed(zoom: Ints, code: Ints) -> Ints:
     return (code << (52 - 2 * zoom)) | (zoom << 52) | (_BELOW >> (2 * zoom)) | _HEADER
 
@@ -314,6 +309,11 @@ def _ends(ids: Ints, zoom: Ints) -> tuple[Ints, Ints]:
     own = (ids & _ZOOM) >> 52
     last = (ids & ~_ZOOM) | (zoom << 52)
     return (last & ~(_BELOW >> (2 * own))) | (_BELOW >> (2 * zoom)), last
+
+
+def _like(zoom: Ints, ids: Ints) -> Ints:
+    together(zoom, ids)
+    return np.broadcast_arrays(zoom, ids)[0]
 
 
 def _any(condition: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError, translated
-from comal.grid.quadbin import integers
+from comal.grid.arguments import NO_ARRAY, integers
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,11 +27,7 @@ def tile_rows(tiles: Iterable[Any]) -> Ints:
     InvalidInputError
         Anything else.
     """
-    errors: dict[type[BaseException], type[InvalidInputError]] = {
-        TypeError: InvalidInputError,
-        ValueError: InvalidInputError,
-    }
-    with translated(errors, "no list of tiles", expected="zoom, column and row of each"):
+    with translated(NO_ARRAY, "no list of tiles", expected="zoom, column and row of each"):
         given = tiles if isinstance(tiles, np.ndarray) else np.array(list(tiles))
     if given.size == 0:
         return np.empty((0, 3), np.int64)

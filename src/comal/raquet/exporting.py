@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from comal import storage
 from comal.errors import InvalidInputError
+from comal.grid.arguments import integers
 from comal.grid.mercator import CIRCUMFERENCE, HALF, lonlat_to_xy
 from comal.progress import Progress, silent
 from comal.raquet.reading.file import RaquetFile
@@ -177,7 +178,15 @@ def preview(
         One or three bands; those marked red, green and blue by default, else the first.
     time
         Which step of a time series; the first by default.
+
+    Raises
+    ------
+    InvalidInputError
+        A size below 1 or above 4096, no such band or step, or a raster without overviews that is
+        too large.
     """
+    if not 1 <= integers(size, "size") <= _PICTURE:
+        raise InvalidInputError("no such size", found=size, expected=f"1 to {_PICTURE}")
     with _Open(source) as raster:
         if raster.times is not None and time is None:
             time = 0

@@ -21,12 +21,13 @@ from comal.grid import quadbin
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
-from comal.raquet.partitioning import hull, write_rows
+from comal.raquet.partitioning import write_rows
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import fill_value
-from comal.raquet.spec import Band, Metadata
-from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
+from comal.raquet.spec import Metadata
+from comal.raquet.writing.combining import check_grids, joined, settled
+from comal.raquet.writing.copying import StoredTiles, version_for
 from comal.raquet.writing.creating import Written, write
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
@@ -85,7 +86,8 @@ def append_bands(
         tempfile.TemporaryDirectory(prefix=".bands.", dir=Path(path).absolute().parent) as scratch,
         open_raquet(_as_raquet(other, first, scratch, options)) as second,
     ):
-        _check_grids(first, second)
+        check_grids(first.metadata, second.metadata)
+        _check_steps(first, second)
         renamed = tuple(
             replace(band, name=(names or {}).get(band.name, band.name))
             for band in second.metadata.bands
@@ -97,7 +99,7 @@ def append_bands(
                 found=", ".join(band.name for band in both),
                 hint="give new names: names={'band_1': '...'}",
             )
-        metadata = _joined(first.metadata, second.metadata, both, layout, first.href)
+        metadata = joined(first.metadata, second.metadata, both, layout, first.href)
         halves = (StoredTiles(first), StoredTiles(second))
         return _write_joined(path, halves, metadata, spec_version, progress, overwrite=overwrite)
 
@@ -126,70 +128,12 @@ def _as_raquet(other: Any, first: RaquetFile, scratch: str, options: dict[str, A
     return made
 
 
-def _check_grids(first: RaquetFile, second: RaquetFile) -> None:
-    one, two = first.metadata, second.metadata
-    for what in ("block_width", "block_height", "max_zoom"):
-        if getattr(one, what) != getattr(two, what):
-            raise InvalidInputError(
-                f"rasters with another {what.replace('_', ' ')} cannot share a file",
-                found=getattr(two, what),
-                expected=getattr(one, what),
-            )
-    if one.tile_statistics != two.tile_statistics:
-        raise InvalidInputError("only one of the rasters has tile statistics")
+def _check_steps(first: RaquetFile, second: RaquetFile) -> None:
     times = [None if raster.times is None else raster.times.values for raster in (first, second)]
     if (times[0] is None) != (times[1] is None) or (
         times[0] is not None and not np.array_equal(times[0], times[1])  # type: ignore[arg-type]
     ):
         raise InvalidInputError("rasters with other steps in time cannot share a file")
-
-
-# -- what the file says ----------------------------------------------------------------------------
-
-
-def _joined(
-    one: Metadata, two: Metadata, bands: tuple[Band, ...], layout: str | None, where: str
-) -> Metadata:
-    """The metadata of both, but for what their tiles tell."""
-    layout = one.layout if layout is None else layout
-    if layout not in spec.LAYOUTS:
-        raise InvalidInputError("unknown layout", found=layout, expected=", ".join(spec.LAYOUTS))
-    lossy = one.compression in spec.LOSSY_BANDS
-    types = {band.dtype for band in bands}
-    if layout == spec.INTERLEAVED and (lossy or len(types) > 1):
-        raise InvalidInputError(
-            "bands that the interleaved layout cannot hold together",
-            where=where,
-            found=f"{one.compression} tiles" if lossy else ", ".join(sorted(types)),
-            hint="layout='sequential' (--layout sequential) stores each band by itself",
-        )
-    west, south, east, north = zip(one.bounds, two.bounds, strict=True)
-    return replace(
-        one,
-        bands=bands,
-        layout=layout,
-        compression=spec.GZIP if lossy else one.compression,
-        quality=None if lossy else one.quality,
-        bounds=(min(west), min(south), max(east), max(north)),
-        custom=_sources_of(one, two, bands[len(one.bands) :]),
-    )
-
-
-def _sources_of(one: Metadata, two: Metadata, added: Sequence[Band]) -> dict[str, Any]:
-    """Where the sources of bands lie; for those that are added under their own names."""
-    mine, others = (dict(_own(metadata)) for metadata in (one, two))
-    if mine.get("source") == others.get("source") and "sources" not in others:
-        return dict(one.custom)
-    by_band = dict(mine.get("sources") or {})
-    known = others.get("sources") or {}
-    for band, new in zip(two.bands, added, strict=True):
-        by_band[new.name] = known.get(band.name, others.get("source"))
-    return {**one.custom, "comal": {**mine, "sources": by_band}}
-
-
-def _own(metadata: Metadata) -> Mapping[str, Any]:
-    own = metadata.custom.get("comal")
-    return own if isinstance(own, Mapping) else {}
 
 
 # -- tiles -----------------------------------------------------------------------------------------
@@ -207,13 +151,7 @@ def _write_joined(
     keys = np.unique(
         np.concatenate([np.stack([one.cells, one.steps], axis=1) for one in halves]), axis=0
     )
-    zooms = np.asarray(quadbin.zooms(keys[:, 0]))
-    metadata = replace(
-        metadata,
-        min_zoom=lowest_zoom(np.unique(zooms).tolist()),
-        num_blocks=len(np.unique(keys[zooms == metadata.max_zoom, 0])),
-    )
-    metadata = replace(metadata, **hull(metadata))
+    metadata = settled(metadata, keys[:, 0])
     groups = _groups(halves, metadata, keys, progress)
     first = halves[0].raster
     return write_rows(path, metadata, groups, version, len(keys), first, overwrite=overwrite)

@@ -19,13 +19,13 @@ import numpy.typing as npt
 from comal import storage
 from comal.errors import InvalidInputError
 from comal.grid import quadbin
-from comal.grid.mercator import lonlat_to_xy
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.spec import Band, BandStatistics, Metadata
+from comal.raquet.writing.combining import hull
 from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
 from comal.raquet.writing.creating import Written
 from comal.raquet.writing.layout import Rows, write_parquet
@@ -34,7 +34,6 @@ from comal.raquet.writing.uniting import united_custom
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
 
-_ON_A_LINE = 1e-4
 TARGET = 128 << 20
 """Bytes that a part shall have about; engines read files of some 100 MB best."""
 
@@ -232,18 +231,6 @@ def _write_copy(
     )
     groups = tiles.groups(chosen, told=lambda done: progress(done, len(chosen), "copying tiles"))
     return write_rows(path, written, groups, version, len(chosen), raster, overwrite=overwrite)
-
-
-def hull(metadata: Metadata) -> dict[str, Any]:
-    """Size in pixels of the bounds, where those are of whole tiles."""
-    west, south, east, north = metadata.bounds
-    x, y = lonlat_to_xy([west, east], [north, south], metadata.max_zoom)
-    if np.abs([x - np.round(x), y - np.round(y)]).max() > _ON_A_LINE:
-        return {}
-    return {
-        "width": round(x[1] - x[0]) * metadata.block_width,
-        "height": round(y[1] - y[0]) * metadata.block_height,
-    }
 
 
 def write_rows(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
@@ -15,6 +16,10 @@ from comal.table.schema import plain_schema, plain_table
 
 _LEVELS: Mapping[str, tuple[int, int]] = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11)}
 _WITHOUT_LEVEL = frozenset({"snappy", "lz4", "none"})
+_MOST_CHUNK_BYTES = 1 << 30
+_MOST_REPEATED = 1_024
+"""More different values than these are no dictionary worth keeping whole."""
+_TIMES_REPEATED = 8
 _WRITING: dict[type[BaseException], type[ComalError]] = {
     pa.ArrowException: InvalidInputError,
     OSError: StorageError,
@@ -38,10 +43,14 @@ class ParquetSettings:
     row_group_size: int = 65_536
     """Rows in a row group."""
     content_defined_chunking: bool = True
-    """Cut pages by content, so that a changed row changes few bytes (TACO 2.0, 4)."""
+    """Cut pages by content, so that a changed row changes few bytes (TACO 2.0, 6.4)."""
+    chunk_bytes: tuple[int, int] | None = None
+    """Least and most bytes between such cuts, before encoding; None for pyarrow's own."""
     page_checksum: bool = True
     statistics: bool = True
-    dictionary: bool = True
+    dictionary: bool | None = True
+    """None: only for columns whose values repeat in the first row group. A dictionary page of many
+    different values changes as a whole with every row that comes or goes."""
     arrow_schema: bool = True
     """Store the Arrow schema too; without it small tables shrink by half and plain types stay."""
     page_index: bool = False
@@ -73,6 +82,12 @@ class ParquetSettings:
             )
         if self.data_page_size is not None and self.data_page_size < 1:
             raise InvalidInputError("bytes of a Parquet page", found=self.data_page_size)
+        if self.chunk_bytes is not None and not _is_range(self.chunk_bytes):
+            raise InvalidInputError(
+                "bytes between cuts by content",
+                found=self.chunk_bytes,
+                expected="two numbers, at least 1, the second the larger one",
+            )
 
     @classmethod
     def from_kwargs(cls, **kwargs: Any) -> ParquetSettings:
@@ -111,20 +126,26 @@ class ParquetSettings:
             named.setdefault("level", None)
         return cls(**named)
 
-    def writer_arguments(self, schema: Any = ()) -> dict[str, Any]:
-        """Keyword arguments of `pyarrow.parquet.ParquetWriter` for a table of this schema."""
+    def writer_arguments(self, schema: Any = (), first: Any = None) -> dict[str, Any]:
+        """Keyword arguments of `pyarrow.parquet.ParquetWriter` for a table of this schema.
+
+        `first` are the rows by which is told which columns get a dictionary, where the settings
+        leave that open.
+        """
         codec = self.compression.lower()
         present = {column.name for column in schema}
         encodings = {name: kind for name, kind in self.encodings if name in present}
-        dictionary: bool | list[str] = self.dictionary
-        if encodings and dictionary:
-            others = [column for column in schema if column.name not in encodings]
+        others = [column for column in schema if column.name not in encodings]
+        dictionary: bool | list[str] = bool(self.dictionary)
+        if self.dictionary is None and first is not None:
+            dictionary = [c.name for c in others if _repeats(first.column(c.name))]
+        elif encodings and self.dictionary:
             dictionary = [leaf for column in others for leaf in _leaves(column)]
         return {
             "version": "2.6",
             "compression": codec,
             "compression_level": self.level if codec in _LEVELS else None,
-            "use_content_defined_chunking": self.content_defined_chunking,
+            "use_content_defined_chunking": self._chunking(),
             "write_page_checksum": self.page_checksum,
             "write_statistics": self.statistics,
             "use_dictionary": dictionary,
@@ -133,6 +154,31 @@ class ParquetSettings:
             "store_schema": self.arrow_schema,
             "data_page_size": self.data_page_size,
         }
+
+    def _chunking(self) -> bool | dict[str, int]:
+        if not self.content_defined_chunking or self.chunk_bytes is None:
+            return self.content_defined_chunking
+        low, high = self.chunk_bytes
+        return {"min_chunk_size": low, "max_chunk_size": high, "norm_level": 0}
+
+
+def _is_range(pair: tuple[int, ...]) -> bool:
+    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in pair)
+    return whole and len(pair) == 2 and 1 <= pair[0] < pair[1] <= _MOST_CHUNK_BYTES
+
+
+def _repeats(column: Any) -> bool:
+    """Whether the values of a column are few and each stands there often.
+
+    Lists and structures count as columns that do not repeat: their values cannot be counted.
+    """
+    if pa.types.is_nested(column.type) or not len(column):
+        return False
+    try:
+        different = pc.count_distinct(column, mode="all").as_py()
+    except pa.ArrowNotImplementedError:  # a type that Arrow does not hash
+        return False
+    return bool(different <= min(_MOST_REPEATED, len(column) // _TIMES_REPEATED))
 
 
 def _leaves(column: Any, prefix: str = "") -> list[str]:
@@ -149,7 +195,7 @@ def _leaves(column: Any, prefix: str = "") -> list[str]:
 
 
 def _fits(value: object, kind: str) -> bool:
-    kinds = {"str": str, "bool": bool, "int": int, "tuple[tuple[str,": tuple}
+    kinds = {"str": str, "bool": bool, "int": int, "tuple[tuple[str,": tuple, "tuple[int,": tuple}
     if value is None:
         return "None" in kind or kind == "str"
     expected = kinds[kind.partition(" ")[0]]
@@ -176,13 +222,8 @@ class Writer:
         self.schema = plain_schema(schema)
         self._pending: list[Any] = []
         self._rows = 0
-        with translated(_WRITING, "table cannot be written"):
-            self._writer = pq.ParquetWriter(
-                file,
-                self.schema,
-                memory_pool=SMALL_POOL,  # pages and a row group at most
-                **self._settings.writer_arguments(self.schema),
-            )
+        self._file = file
+        self._opened: Any = None
 
     def write(self, batch: Any) -> None:
         """Add the rows of a table or record batch whose columns are those of the schema."""
@@ -199,20 +240,34 @@ class Writer:
     def close(self, key_values: Mapping[str, str] | None = None) -> None:
         """Write what is left and the footer, with `key_values` as metadata of the file."""
         with translated(_WRITING, "table cannot be written"):
+            table = pa.concat_tables(self._pending or [self.schema.empty_table()])
+            writer = self._writer(table)
             if self._rows:
-                self._writer.write_table(pa.concat_tables(self._pending))
+                writer.write_table(table)
                 self._pending, self._rows = [], 0
             if key_values:
-                self._writer.add_key_value_metadata(dict(key_values))
-            self._writer.close()
+                writer.add_key_value_metadata(dict(key_values))
+            writer.close()
 
     def _write_full_groups(self) -> None:
         size = self._settings.row_group_size
         table = pa.concat_tables(self._pending)
         full = self._rows - self._rows % size
-        self._writer.write_table(table.slice(0, full), row_group_size=size)
+        self._writer(table).write_table(table.slice(0, full), row_group_size=size)
         self._pending = [table.slice(full)]
         self._rows -= full
+
+    def _writer(self, table: Any) -> Any:
+        """The writer below; its settings hang on the first rows, whatever batches they came in."""
+        if self._opened is None:
+            first = table.slice(0, self._settings.row_group_size)
+            self._opened = pq.ParquetWriter(
+                self._file,
+                self.schema,
+                memory_pool=SMALL_POOL,  # pages and a row group at most
+                **self._settings.writer_arguments(self.schema, first),
+            )
+        return self._opened
 
 
 def write_table(table: Any, file: BinaryIO, settings: ParquetSettings | None = None) -> None:

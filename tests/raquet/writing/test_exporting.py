@@ -188,3 +188,6 @@ def test_pictures(tmp_path: Path) -> None:
     assert shown.shape == (4, 128, 128)
     assert shown[:, 10, 10].tolist() == [200, 0, 90, 255]
     assert shown[:, 100, 10].tolist() == [200, 0, 0, 255]
+    for size in (0, -5, 5000, 1.5, "large"):
+        with pytest.raises(InvalidInputError, match="size"):
+            comal.raquet.preview(path, size=size)  # type: ignore[arg-type]

@@ -44,6 +44,9 @@ def test_missing_crs_names_the_option(tmp_path: Path) -> None:
     source = write_tiff(tmp_path / "a.tif", noise((40, 40), "uint8"), crs=None)
     assert "crs=" in str(_refused(tmp_path, source, InvalidInputError, "coordinate reference"))
     _refused(tmp_path, source, InvalidInputError, "not a CRS", crs="EPSG:nonsense")
+    # One that is not needed must be one as well.
+    known = utm(tmp_path / "b.tif", noise((40, 40), "uint8"))
+    _refused(tmp_path, known, InvalidInputError, "not a CRS", crs="EPSG:nonsense")
     made = comal.raquet.write(source, tmp_path / "out.parquet", crs="EPSG:32718")
     assert made.bounds[3] < 0
 
@@ -68,6 +71,7 @@ def test_no_raster(tmp_path: Path) -> None:
     _refused(tmp_path, tmp_path / "a.tif", NotThisFormatError, "not a raster")
     _refused(tmp_path, tmp_path / "b.tif", ObjectNotFoundError, "cannot be opened")
     _refused(tmp_path, [], InvalidInputError, "no source")
+    _refused(tmp_path, 5, InvalidInputError, "no source")
 
 
 def test_a_pole_is_nowhere_on_the_plane(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from comal.limits import Limits
 from comal.raquet import spec
 from comal.raquet.checking.document import PLACE, aligned_window, contradiction
 from comal.raquet.reading.coverage import Coverage
-from comal.raquet.reading.pixels import invalid
+from comal.raquet.reading.pixels import alpha_of, invalid
 from comal.raquet.spec import Metadata
 from comal.raquet.wire import parse_metadata, read_document
 from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, moments, sums_of
@@ -93,8 +93,8 @@ def _around(metadata: Metadata, cells: Ints) -> tuple[int, int, int, int]:
 class Recount:
     """Statistics of a file while its tiles are gone through.
 
-    Without a nodata value nothing tells padding from pixels: such bands keep what they have, as
-    long as it does not contradict itself.
+    Without a nodata value nothing tells padding from pixels, and beside an alpha band pixels may
+    be hidden: such bands keep what they have, as long as it does not contradict itself.
     """
 
     metadata: Metadata
@@ -125,7 +125,7 @@ class Recount:
         """The document with these statistics."""
         bands = []
         for band, sums in zip(self.metadata.bands, self.sums, strict=True):
-            if band.nodata is not None:
+            if band.nodata is not None and alpha_of(self.metadata.bands) is None:
                 found = finished(sums, None, step=self.step)
                 old = band.statistics
                 if old is not None and old.valid_percent is not None:
@@ -156,12 +156,17 @@ def statistics_of_tile(
         The tile, and its pixels for each band.
     """
     found = np.full((len(metadata.bands), len(spec.STATISTICS)), np.nan)
+    alpha = alpha_of(metadata.bands)
     for number, (band, cover, one) in enumerate(zip(metadata.bands, covers, pixels, strict=True)):
         if one is None:
             continue
         valid = ~invalid(one, band)
         inside = None if cover is None else cover.tile(*grid.tiles(cell), one.shape)
-        sums = sums_of(one, valid if inside is None else valid & inside, step=len(one), x=0, y=0)
+        if inside is not None:
+            valid &= inside
+        if alpha is not None and number != alpha:
+            valid &= False if pixels[alpha] is None else pixels[alpha] != 0
+        sums = sums_of(one, valid, step=len(one), x=0, y=0)
         if sums.count:
             assert sums.low is not None
             assert sums.high is not None

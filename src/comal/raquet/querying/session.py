@@ -18,6 +18,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.query import Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.files import Files, Location, opened
+from comal.raquet.querying.merging import MACRO, merge_functions
 from comal.raquet.querying.names import FUNCTIONS, MACROS
 from comal.raquet.querying.scanning import Deferred, TileScan
 from comal.raquet.reading.file import RaquetFile
@@ -63,8 +64,9 @@ class RaquetConnection(Closing):
     - lists of band arithmetic are null where a pixel is not valid;
     - functions that are told the block leave out the padding of tiles at the edge, where the file
       says what its source covered; without a block nothing tells it;
-    - ``read_raster`` and ``raquet_merge_bands``, which make tables out of files, are not there:
-      `comal.raquet.write` and `comal.raquet.append_bands` do that;
+    - ``raquet_merge_bands`` takes names of data sets, too, each of one band, and gives tiles of
+      all zooms without the row of metadata; types of bands may differ;
+    - ``read_raster``, which converts a file, is not there: `comal.raquet.write` does that;
     - ``ST_Point`` and ``ST_GeomFromQuadbin`` give WKB.
 
     A connection belongs to one thread.
@@ -90,9 +92,9 @@ class RaquetConnection(Closing):
             statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
         self._session = Session(
             tables=tables,
-            functions={**FUNCTIONS, **_lookups(self._files)},
+            functions={**FUNCTIONS, **_lookups(self._files), **merge_functions(self._files)},
             statements=statements,
-            macros=[*MACROS, *_TABLE_MACROS],
+            macros=[*MACROS, *_TABLE_MACROS, MACRO],
             failures=failures,
             hint="the tables are " + ", ".join(self.tables),
             threads=threads,
@@ -281,7 +283,7 @@ def _tables_of(
     tables = {**parts, f"{name}_metadata": _document(files), f"{name}_tiles": index}
     return tables, [
         f"CREATE VIEW comal_{name}_rows AS {rows}",
-        f"CREATE VIEW {name} AS {select} {first} AND {last}",
+        f'CREATE VIEW "{name}" AS {select} {first} AND {last}',
         f"CREATE VIEW {name}_overviews AS {select} 1 AND {first - 1}",
         f"CREATE VIEW {name}_pyramid AS {select} 1 AND {last}",
     ]

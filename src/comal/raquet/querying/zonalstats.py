@@ -24,7 +24,7 @@ from comal.raquet.querying.files import Files, opened
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
 from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
 from comal.raquet.querying.zones import zones_of
-from comal.raquet.reading.pixels import invalid, stored_nodata
+from comal.raquet.reading.pixels import alpha_of, invalid, stored_nodata
 from comal.raquet.reading.steps import Step, time_axis
 from comal.raquet.reading.tilestatistics import tile_statistics as statistics_of_tiles
 from comal.storage import StorageConfig
@@ -78,7 +78,8 @@ def zonal(
         (of the population, divided by n), ``stddev_sample`` (divided by n - 1); ``median``, and
         ``p10`` or ``p99.5`` for quantiles in percent; ``majority``, ``minority`` and ``variety``:
         the most and the least frequent value (of several the lowest), and how many different
-        ones there are. All of stored pixels that are not nodata, not NaN and no padding.
+        ones there are. All of stored pixels that are not nodata, not NaN and no padding, nor
+        hidden by an alpha band that is 0.
     method
         Which pixels belong to a zone. ``centre``: those whose middle is inside. ``all_touched``:
         all that the zone has a part of. ``fractional``: all of these, weighted by the share of
@@ -243,6 +244,14 @@ class _Job:
         """Of the bands."""
         return [self.files.metadata.bands[number].name for number in self.numbers]
 
+    @property
+    def _read(self) -> list[str]:
+        """The bands that are needed: these, and an alpha band, which hides pixels of others."""
+        bands = self.files.metadata.bands
+        alpha = alpha_of(bands)
+        more = [] if alpha is None or alpha in self.numbers else [bands[alpha].name]
+        return [*self.names, *more]
+
     def run(
         self, ranked: tuple[str, ...], progress: Progress
     ) -> tuple[list[Moments], list[Ranking]]:
@@ -338,7 +347,7 @@ class _Job:
     def _pixels(self, some: Sequence[int]) -> dict[tuple[int, str], Any]:
         store = self.files.store
         metadata = self.files.metadata
-        names = metadata.columns if metadata.interleaved else self.names
+        names = metadata.columns if metadata.interleaved else self._read
         keys = [(int(self.rows[at]), name) for at in some for name in names]
         return run(store.pixels_plan(keys, keep=False), store.fetch)
 
@@ -358,6 +367,7 @@ class _Job:
         metadata = self.files.metadata
         found: list[tuple[Ints, Moments, Counts | None]] = []
         row = int(self.rows[at])
+        alpha = alpha_of(metadata.bands)
         for number, ranking in zip(self.numbers, rankings, strict=True):
             band = metadata.bands[number]
             key = metadata.columns[0] if metadata.interleaved else band.name
@@ -372,10 +382,20 @@ class _Job:
             if metadata.interleaved:
                 values = values[number]
             valid = self._valid(values, number, at)
+            if alpha is not None and number != alpha and pixels is not None:
+                valid &= self._seen(pixels, row, alpha)
             counts = ranking.count(values, valid, spans) if ranking.is_open else None
             part = of_spans(values, valid, spans) if moments else (_NO_ZONES, Moments.empty(0))
             found.append((*part, counts))
         return found
+
+    def _seen(self, pixels: dict[tuple[int, str], Any], row: int, alpha: int) -> Any:
+        """Which pixels of a tile the alpha band does not hide."""
+        metadata = self.files.metadata
+        if metadata.interleaved:
+            return pixels[row, metadata.columns[0]][alpha] != 0
+        found = pixels[row, metadata.bands[alpha].name]
+        return False if found is None else found != 0
 
     def _valid(self, values: Any, number: int, at: int) -> Any:
         """Which pixels of a tile are neither nodata nor padding."""

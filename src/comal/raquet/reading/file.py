@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -10,11 +11,12 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
+from comal.grid.arguments import integers
 from comal.grid.tilerows import tile_rows
 from comal.plan import Plan, run, run_async
 from comal.raquet.reading.coverage import Coverage, extent, with_padding
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
-from comal.raquet.reading.pixels import common_type, fill_value, finished
+from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
 from comal.raquet.reading.points import points_plan
 from comal.raquet.reading.steps import Step, TimeAxis
 from comal.raquet.reading.store import TileStore
@@ -55,7 +57,8 @@ class RaquetFile(Closing):
     masked
         Give a `numpy.ma.MaskedArray`: pixels that are nodata, NaN, or in no tile are masked. Of
         bands without a nodata value so is the padding of tiles at the edge, where the file says
-        what its source covered, as those by comal do.
+        what its source covered, as those by comal do. Beside an alpha band so are pixels where
+        that is 0, whether it is asked for or not; the alpha band itself is not.
         Else they hold what is stored, and those in no tile the nodata value of their band, or 0.
     scaled
         Give physical values as float64: pixel x scale + offset, NaN where a pixel is not valid.
@@ -173,15 +176,16 @@ class RaquetFile(Closing):
             A tile that does not decode, or stands there twice.
         """
         chosen = self._bands(bands)
+        read = self._with_alpha(chosen, told=masked or scaled)
         row = self._row(z, x, y, time)
         found: dict[tuple[int, str], Any] = {}
         if row != ABSENT:
-            columns, _ = columns_of(self._store, chosen)
+            columns, _ = columns_of(self._store, read)
             for column in columns:
                 found[row, column] = self._store.pixels_here(row, column)
             if any(pixels is ... for pixels in found.values()):
                 found = run(self._store.pixels_plan(list(found)), self._store.fetch)
-        return self._tile_of(row, found, chosen, masked=masked, scaled=scaled)
+        return self._tile_of(row, found, read, len(chosen), masked=masked, scaled=scaled)
 
     async def tile_async(
         self,
@@ -518,6 +522,13 @@ class RaquetFile(Closing):
             raise InvalidInputError("no bands are named", where=self.href)
         return tuple(self._band(band) for band in bands)
 
+    def _with_alpha(self, bands: tuple[Band, ...], *, told: bool) -> tuple[Band, ...]:
+        """What must be read for these bands, if it shall be told which pixels are valid."""
+        at = alpha_of(self.metadata.bands) if told else None
+        if at is None or self.metadata.bands[at] in bands:
+            return bands
+        return (*bands, self.metadata.bands[at])
+
     def _band(self, band: str | int) -> Band:
         every = self.metadata.bands
         if isinstance(band, int) and 1 <= band <= len(every):
@@ -552,6 +563,15 @@ class RaquetFile(Closing):
 
     def _row(self, z: int, x: int, y: int, time: Step | None) -> int:
         metadata = self.metadata
+        try:
+            z, x, y = operator.index(z), operator.index(x), operator.index(y)
+        except TypeError as error:
+            raise InvalidInputError(
+                "no such tile",
+                where=self.href,
+                found=f"{shown(z)}/{shown(x)}/{shown(y)}",
+                expected="zoom, column and row as whole numbers",
+            ) from error
         if not metadata.min_zoom <= z <= metadata.max_zoom:
             self._check_zoom(z)
         side = 1 << z
@@ -631,17 +651,22 @@ class RaquetFile(Closing):
         scaled: bool,
     ) -> Plan[list[Pixels]]:
         chosen = self._bands(bands)
+        read = self._with_alpha(chosen, told=masked or scaled)
         rows: list[int] = self._rows(tiles, time).tolist()
-        columns, _ = columns_of(self._store, chosen)
+        columns, _ = columns_of(self._store, read)
         keys = [(row, column) for row in dict.fromkeys(rows) if row != ABSENT for column in columns]
         found = (yield from self._store.pixels_plan(keys)) if keys else {}
-        return [self._tile_of(row, found, chosen, masked=masked, scaled=scaled) for row in rows]
+        count = len(chosen)
+        return [
+            self._tile_of(row, found, read, count, masked=masked, scaled=scaled) for row in rows
+        ]
 
     def _tile_of(
         self,
         row: int,
         found: dict[tuple[int, str], Any],
         bands: Sequence[Band],
+        count: int,
         *,
         masked: bool,
         scaled: bool,
@@ -665,7 +690,7 @@ class RaquetFile(Closing):
             missing = np.zeros(shape, np.bool_) if missing is None else missing
             z, x, y = (int(one) for one in quadbin.tiles(int(self._store.ids[row])))
             with_padding(missing, covers, lambda cover: cover.tile(z, x, y, shape[1:]))
-        return finished(data, bands, missing, masked=masked, scaled=scaled)
+        return finished(data, bands, missing, masked=masked, scaled=scaled, count=count)
 
     def _read_plan(
         self,
@@ -683,7 +708,7 @@ class RaquetFile(Closing):
             raise InvalidInputError("either zoom or resolution", where=self.href)
         if resolution is not None:
             zoom = zoom_for(resolution, self.metadata.block_width, low, high)
-        zoom = high if zoom is None else max(low, min(high, zoom))
+        zoom = high if zoom is None else max(low, min(high, int(integers(zoom, "zoom"))))
         span = self._grid(zoom).span(self.everything() if bbox is None else bbox)
         return self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
 
@@ -698,12 +723,13 @@ class RaquetFile(Closing):
         scaled: bool,
     ) -> Plan[Window]:
         chosen, grid = self._bands(bands), self._grid(zoom)
+        read = self._with_alpha(chosen, told=masked or scaled)
         rows_of = self._rows_of(self._step(time))
-        data, missing = yield from window_plan(self._store, grid, span, chosen, rows_of, self.href)
+        data, missing = yield from window_plan(self._store, grid, span, read, rows_of, self.href)
         if masked or scaled:
             world = grid.width, grid.height
-            with_padding(missing, self._covers(chosen), lambda cover: cover.window(span, world))
-        data = finished(data, chosen, missing, masked=masked, scaled=scaled)
+            with_padding(missing, self._covers(read), lambda cover: cover.window(span, world))
+        data = finished(data, read, missing, masked=masked, scaled=scaled, count=len(chosen))
         column, row, _, _ = span
         return Window(data, grid.transform(column, row), zoom, column, row)
 
@@ -721,8 +747,7 @@ class RaquetFile(Closing):
         chosen = self._bands(bands)
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
         rows_of = self._rows_of(self._step(time))
-        covers = self._covers(chosen) if masked or scaled else ()
-        data, missing = yield from points_plan(
-            self._store, grid, lons, lats, chosen, rows_of, covers
-        )
-        return finished(data, chosen, missing, masked=masked, scaled=scaled)
+        read = self._with_alpha(chosen, told=masked or scaled)
+        covers = self._covers(read) if masked or scaled else ()
+        data, missing = yield from points_plan(self._store, grid, lons, lats, read, rows_of, covers)
+        return finished(data, read, missing, masked=masked, scaled=scaled, count=len(chosen))

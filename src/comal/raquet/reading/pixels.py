@@ -14,6 +14,7 @@ from comal.raquet.spec import Band, Number
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
+ALPHA = "alpha"
 _EXACT_IN_DOUBLE = 53
 
 
@@ -58,6 +59,12 @@ def invalid(pixels: Pixels, band: Band) -> Bools:
     return found
 
 
+def alpha_of(bands: Sequence[Band]) -> int | None:
+    """Position of the band whose zeros hide the pixels of all others; None without one."""
+    found = [at for at, band in enumerate(bands) if band.colorinterp == ALPHA]
+    return found[0] if found and len(bands) > 1 else None
+
+
 def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
     """The type that holds the pixels of all bands exactly.
 
@@ -81,7 +88,13 @@ def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
 
 
 def finished(
-    data: Pixels, bands: Sequence[Band], missing: Bools | None, *, masked: bool, scaled: bool
+    data: Pixels,
+    bands: Sequence[Band],
+    missing: Bools | None,
+    *,
+    masked: bool,
+    scaled: bool,
+    count: int | None = None,
 ) -> Pixels:
     """Pixels as the caller wants them.
 
@@ -97,15 +110,15 @@ def finished(
         Give a `numpy.ma.MaskedArray` without the pixels that hold no value.
     scaled
         Give physical values as float64: pixel x scale + offset; NaN where there is none.
+    count
+        How many bands the caller wants; an alpha band behind them only tells what is hidden.
     """
     if not masked and not scaled:
         return data
-    mask = np.empty(data.shape, np.bool_)
-    for index, band in enumerate(bands):
-        # Compared in the type of the band: 255 is no nodata once it is a float.
-        mask[index] = invalid(data[index].astype(band.dtype, copy=False), band)
-    if missing is not None:
-        mask |= missing
+    mask = _mask_of(data, bands, missing)
+    if count is not None and count < len(bands):
+        bands, mask = bands[:count], mask[:count]
+        data = data[:count].astype(common_type(bands), copy=False)
     if scaled:
         data = _scaled(data, bands)
         data[mask] = np.nan
@@ -115,6 +128,23 @@ def finished(
     if not scaled:
         result.fill_value = _common_fill(bands, data.dtype)  # type: ignore[attr-defined]
     return result
+
+
+def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools | None) -> Bools:
+    """Which pixels hold no value."""
+    mask = np.empty(data.shape, np.bool_)
+    for index, band in enumerate(bands):
+        # Compared in the type of the band: 255 is no nodata once it is a float.
+        mask[index] = invalid(data[index].astype(band.dtype, copy=False), band)
+    if missing is not None:
+        mask |= missing
+    alpha = alpha_of(bands)
+    if alpha is not None:
+        hidden = data[alpha] == 0
+        for index in range(len(bands)):
+            if index != alpha:
+                mask[index] |= hidden
+    return mask
 
 
 def _scaled(data: Pixels, bands: Sequence[Band]) -> Pixels:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError
 from comal.grid import mercator, quadbin
+from comal.grid.arguments import reals
 from comal.limits import MIB
 from comal.plan import Plan
 from comal.raquet.reading.coverage import Coverage, with_padding
@@ -80,8 +81,8 @@ def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
 
     Points nearer to a pole than the projection reaches belong to its last row.
     """
-    longitude = np.asarray(lons, np.float64).ravel()
-    latitude = np.asarray(lats, np.float64).ravel()
+    longitude = reals(lons, "longitude").ravel()
+    latitude = reals(lats, "latitude").ravel()
     if longitude.shape != latitude.shape:
         raise InvalidInputError(
             "as many latitudes as longitudes", found=f"{len(longitude)} and {len(latitude)}"

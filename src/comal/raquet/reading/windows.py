@@ -13,6 +13,7 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError
 from comal.geo.boxes import validate_bbox
 from comal.grid import mercator, quadbin
+from comal.grid.arguments import reals
 from comal.limits import MIB
 from comal.plan import Plan
 from comal.raquet.reading.lookup import ABSENT
@@ -114,9 +115,10 @@ def zoom_for(resolution: float, block: int, low: int, high: int) -> int:
 
     Never outside of `low` to `high`.
     """
-    if not (math.isfinite(resolution) and resolution > 0):
+    length = float(reals(resolution, "resolution"))
+    if not (math.isfinite(length) and length > 0):
         raise InvalidInputError("resolution is no length", found=resolution, expected="metres > 0")
-    exact = math.log2(mercator.CIRCUMFERENCE / block / resolution)
+    exact = math.log2(mercator.CIRCUMFERENCE / block / length)
     return max(low, min(high, math.ceil(exact - 1e-6)))
 
 

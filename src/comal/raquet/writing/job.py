@@ -7,7 +7,7 @@ threads, processes or on a cluster alike. What a task returns depends on its cel
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,7 +181,7 @@ class Worker:
             tiles.blobs += encoded(bands, job.coding)
             if job.tile_statistics:
                 covered = None if patch.covered is None else patch.covered[place]
-                tiles.statistics.append(tile_statistics(bands, job.nodata, covered))
+                tiles.statistics.append(tile_statistics(bands, job.nodata, covered, job.alpha))
 
     def _count(self, patch: Patch, window: Window2D, totals: Totals) -> None:
         job, size = self.job, self.job.block
@@ -192,7 +192,9 @@ class Worker:
             tiles = np.repeat(_present(patch, job, window), size, axis=0)
             stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
         for at, (pixels, nodata) in enumerate(zip(patch.bands, job.nodata, strict=True)):
-            valid = valid_pixels(pixels, nodata, patch.covered)
+            valid = _visible(
+                valid_pixels(pixels, nodata, patch.covered), patch.bands, job.alpha, at
+            )
             if stored is not None:
                 valid = stored if valid is None else valid & stored
             made = sums_of(pixels, valid, step=job.sample_step, x=x, y=y)
@@ -251,17 +253,28 @@ def encoded(bands: list[Array], coding: Coding) -> list[bytes]:
 
 
 def tile_statistics(
-    bands: list[Array], nodata: tuple[Number | None, ...], covered: Mask | None
+    bands: list[Array],
+    nodata: tuple[Number | None, ...],
+    covered: Mask | None,
+    alpha: int | None,
 ) -> Array:
     """Statistics of one tile: (bands, 6), NaN where nothing is valid."""
     found = np.full((len(bands), STATISTICS), np.nan)
     for at, (pixels, empty) in enumerate(zip(bands, nodata, strict=True)):
-        valid = valid_pixels(pixels, empty, covered)
+        valid = _visible(valid_pixels(pixels, empty, covered), bands, alpha, at)
         sums = sums_of(pixels, valid, step=len(pixels), x=0, y=0)
         if sums.count:
             mean, stddev = moments(sums)
             found[at] = (sums.count, sums.low, sums.high, float(sums.total), mean, stddev)
     return found
+
+
+def _visible(valid: Mask | None, bands: Sequence[Array], alpha: int | None, at: int) -> Mask | None:
+    """Valid pixels of a band without those that an alpha band hides."""
+    if alpha is None or at == alpha:
+        return valid
+    seen: Mask = bands[alpha] != 0
+    return seen if valid is None else valid & seen
 
 
 def _clipped(job: Job, x: int, y: int) -> Window2D:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from comal.raquet.writing.job import Coding, Job, depth_of
 from comal.raquet.writing.options import NodataChoice, Options
 from comal.raquet.writing.reducing import AVERAGE, METHODS, MODE, NEAREST, check_method
 from comal.raquet.writing.times import TimeAxis, time_axis
-from comal.raster.describing import RasterInfo, describe, fitting_nodata, whole_nodata
+from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
     MAX_ZOOM,
     Footprint,
@@ -87,7 +87,14 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
         _check_steps(axis, len(steps))
         return Sources(steps, series.names, axis)
     crs = None if options.crs is None else str(options.crs)
+    if crs is not None:
+        # Also where no raster needs it: what is no CRS is a mistake that should be seen.
+        crs_wkt(crs, "crs")
     single = isinstance(source, str | os.PathLike)
+    if not single and not isinstance(source, Iterable):
+        raise InvalidInputError(
+            "no source to convert", found=type(source).__name__, expected="a path, a URL or several"
+        )
     paths: list[Any] = [source] if single else list(source)
     if not paths:
         raise InvalidInputError("no source to convert")

@@ -1,0 +1,79 @@
+"""Arrays as callers hand them over: integers, coordinates, and shapes that fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError
+
+NO_ARRAY: dict[type[BaseException], type[InvalidInputError]] = {
+    TypeError: InvalidInputError,
+    ValueError: InvalidInputError,
+}
+"""What numpy raises for what is no array of numbers, for `translated`."""
+
+
+def integers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
+    """Whole numbers as an int64 array; nothing is rounded.
+
+    Raises
+    ------
+    InvalidInputError
+        Anything else than integers of 64 bits with a sign.
+    """
+    try:  # and not `translated`, which takes longer than the rest for a single number
+        given = np.asarray(values)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"a {what} is no 64-bit integer", found=str(error), expected="integers"
+        ) from error
+    if given.size == 0:
+        return given.astype(np.int64)
+    if given.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"a {what} is no 64-bit integer", found=str(given.dtype), expected="integers"
+        )
+    result = given.astype(np.int64, copy=False)
+    if given.dtype == np.uint64 and (result < 0).any():
+        raise InvalidInputError(f"a {what} is too large", found=int(given.max()))
+    return result
+
+
+def reals(values: npt.ArrayLike, what: str) -> npt.NDArray[np.float64]:
+    """Numbers as a float64 array.
+
+    Raises
+    ------
+    InvalidInputError
+        Anything else than numbers. None is none, though numpy takes it for NaN.
+    """
+    try:
+        given = np.asarray(values)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"a {what} is no number", found=str(error), expected="numbers"
+        ) from error
+    if given.dtype.kind in "fiu" or given.size == 0:
+        return given.astype(np.float64, copy=False)
+    raise InvalidInputError(f"a {what} is no number", found=str(given.dtype), expected="numbers")
+
+
+def together(*arrays: npt.NDArray[Any]) -> None:
+    """Refuse arrays that cannot be broadcast to one shape.
+
+    Raises
+    ------
+    InvalidInputError
+        Their shapes do not fit.
+    """
+    try:
+        np.broadcast(*arrays)
+    except ValueError as error:
+        raise InvalidInputError(
+            "arrays whose shapes do not fit",
+            found=" and ".join(str(array.shape) for array in arrays),
+            expected="one shape, or numbers",
+        ) from error
