@@ -78,14 +78,15 @@ def descriptors_open() -> int:
 
 def test_who_stops_early_leaves_no_thread_and_no_descriptor(tmp_path: Path) -> None:
     paths = make(tmp_path, [30 * MIB, *[MIB] * 20])
-    threads, descriptors = threading.active_count(), descriptors_open()
+    # Threads of earlier tests may end meanwhile.
+    threads, descriptors = set(threading.enumerate()), descriptors_open()
     for wanted in (1, 3, 12):
         pieces = read_ahead(paths, np.zeros(len(paths), np.int64), firsts)
         for _ in range(wanted):
             next(pieces)
         pieces.close()  # type: ignore[attr-defined]
-        assert threading.active_count() == threads
-        assert descriptors_open() == descriptors
+        assert set(threading.enumerate()) <= threads
+        assert descriptors_open() <= descriptors
 
 
 def test_a_file_that_fails_comes_after_those_before_it(tmp_path: Path) -> None:

@@ -63,6 +63,48 @@ def test_batches_and_one_table_give_the_same_bytes() -> None:
     assert metadata(file.getvalue()).num_row_groups == 4
 
 
+def test_dictionaries_where_values_repeat() -> None:
+    rows = 2_000
+    columns: dict[str, Any] = {
+        "few": [f"class {n % 5}" for n in range(rows)],
+        "null": pa.array([None] * rows, pa.string()),
+        "number": [n % 3 for n in range(rows)],
+        "late": ["same"] * 1_000 + [f"other {n}" for n in range(1_000)],
+        "many": [f"text {n}" for n in range(rows)],
+        "float": [n / 7 for n in range(rows)],
+        "list": [["a", "b"]] * rows,
+        "struct": [{"x": 1}] * rows,
+    }
+    found = metadata(parquet(pa.table(columns), dictionary=None, row_group_size=1_000)).row_group(0)
+    described = [found.column(n) for n in range(found.num_columns)]
+    with_one = {c.path_in_schema for c in described if c.has_dictionary_page}
+    assert with_one == {"few", "null", "number", "late"}
+    tiny = metadata(parquet(pa.table({"a": ["x"] * 7}), dictionary=None)).row_group(0)
+    assert not tiny.column(0).has_dictionary_page
+    empty = parquet(pa.table({"a": pa.array([], pa.string())}), dictionary=None)
+    assert opened(empty)[0].read().num_rows == 0
+
+
+def test_pages_are_cut_where_it_is_asked_for() -> None:
+    table = pa.table({"a": [f"{n * 2654435761 % (1 << 32):064x}" for n in range(5_000)]})
+
+    def pages(**settings: Any) -> int:
+        column = metadata(parquet(table, dictionary=False, **settings)).row_group(0).column(0)
+        magic = bytes.fromhex("28b52ffd")  # each page is a Zstandard frame
+        data = parquet(table, dictionary=False, **settings)[column.data_page_offset :]
+        return data[: column.total_compressed_size].count(magic)
+
+    assert pages() <= 2
+    assert 320_000 / 131_072 < pages(chunk_bytes=(16_384, 131_072)) < 320_000 / 16_384
+    assert pages(chunk_bytes=(16_384, 131_072), content_defined_chunking=False) == 1
+
+
+@pytest.mark.parametrize("pair", [(), (1,), (0, 10), (10, 10), (1, 2, 3), ("a", "b"), (1, 1 << 40)])
+def test_bounds_of_pages_that_are_none(pair: Any) -> None:
+    with pytest.raises(InvalidInputError, match="cuts by content"):
+        ParquetSettings.from_kwargs(chunk_bytes=pair)
+
+
 def test_columns_may_come_in_another_order_or_width() -> None:
     file = io.BytesIO()
     writer = Writer(file, pa.schema([("a", pa.int64()), ("b", pa.string())]))

@@ -124,7 +124,7 @@ def migrate(
         raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
     kind = "zip" if target is None else container_of(target, output_format)
     _check_choices(children, rai, bands)
-    how = Writing(settings(parquet), overwrite, progress or silent)
+    how = Writing(settings(parquet, kind), overwrite, progress or silent)
     given = {
         "id": id,
         "dataset_version": dataset_version,

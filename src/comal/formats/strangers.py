@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from comal.errors import shown
 from comal.formats.evidence import Evidence
 from comal.formats.parquetschema import columns
+from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
 from comal.storage.location import Location
 
 _RASTERS = (
@@ -25,7 +26,6 @@ _TILES = (
     ("a PMTiles file", b"PMTiles", ".pmtiles"),
     ("an SQLite database, as MBTiles is", b"SQLite format 3\0", ".mbtiles"),
 )
-_PAGES = (b"<!doctype", b"<html", b"<?xml")
 _FOR_WHAT_IS_ELSE = "'comal convert --help' shows what can become an archive"
 
 
@@ -64,10 +64,8 @@ def stranger(evidence: Evidence, location: Location) -> Stranger:
             f"a ZIP whose first entry is {shown(evidence.first_entry.decode('latin-1'))}",
             "unpack it, and pack the folder: comal convert FOLDER OUT.tacozip",
         )
-    if head.lstrip().lower().startswith(_PAGES):
-        return Stranger(
-            "a page or an XML document", "see whether the address leads to the file itself"
-        )
+    if is_page(head):
+        return Stranger(PAGE, PAGE_HINT)
     return Stranger(f"bytes {head[:8].hex(' ')}", _FOR_WHAT_IS_ELSE)
 
 

@@ -18,7 +18,17 @@ _CONTENT_RANGE = re.compile(
 )
 _UNSATISFIED = re.compile(r"bytes\s+\*/(\d{1,19})", re.ASCII | re.IGNORECASE)
 
+_PAGES = (b"<!doctype", b"<html", b"<?xml")
+PAGE = "a page or an XML document"
+"""What a server sends that lists a folder, or that asks to log in first."""
+PAGE_HINT = "see whether the URL leads to the file itself; that of a folder ends with /"
+
 Headers = Mapping[str, str]
+
+
+def is_page(head: bytes) -> bool:
+    """Whether an object begins as a page does."""
+    return head.lstrip().lower().startswith(_PAGES)
 
 
 def range_header(want: Wanted, first: int) -> str:

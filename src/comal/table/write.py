@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from comal import arrowcompute as pc
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
 from comal.table.columns import SMALL_POOL
 from comal.table.schema import plain_schema, plain_table
@@ -162,9 +162,9 @@ class ParquetSettings:
         return {"min_chunk_size": low, "max_chunk_size": high, "norm_level": 0}
 
 
-def _is_range(pair: tuple[int, ...]) -> bool:
+def _is_range(pair: tuple[Any, ...]) -> bool:
     whole = all(isinstance(n, int) and not isinstance(n, bool) for n in pair)
-    return whole and len(pair) == 2 and 1 <= pair[0] < pair[1] <= _MOST_CHUNK_BYTES
+    return len(pair) == 2 and whole and bool(1 <= pair[0] < pair[1] <= _MOST_CHUNK_BYTES)
 
 
 def _repeats(column: Any) -> bool:

@@ -39,6 +39,27 @@ def parts(tmp_path: Path) -> list[TacoDataset]:
     return [make(tmp_path, ONE, "one.tacozip"), folder]
 
 
+@pytest.mark.parametrize(
+    ("make_wrong", "words"),
+    [
+        (lambda one: [one, "text"], "item 1.*\\n.*str 'text'"),
+        (lambda one: [None], "item 0.*\\n.*NoneType"),
+        (lambda one: "ab", "one str"),
+        (lambda one: one, "one TacoDataset"),
+        (lambda one: 3, "one int"),
+    ],
+)
+def test_what_is_no_dataset_is_refused_in_words(
+    make_wrong: Any, words: str, parts: list[TacoDataset]
+) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        concat(make_wrong(parts[0]))
+
+
+def test_any_iterable_of_datasets_will_do(parts: list[TacoDataset]) -> None:
+    assert concat(iter(parts)).data["id"].to_pylist() == [*ONE, *TWO]  # type: ignore[arg-type]
+
+
 def extra(level: int, table: Any) -> Any:
     return located(level, table).append_column("extra", pa.array(range(len(table))))
 

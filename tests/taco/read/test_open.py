@@ -185,6 +185,27 @@ def test_folders_and_indexes_open_over_http(http_server: HttpServer, tmp_path: P
         load(http_server.url_for("nothing/here"))
 
 
+@pytest.mark.parametrize("name", ["nope.tacozip", "nope/", "nope/.tacocat", "nope/.tacocat/"])
+def test_what_is_missing_is_what_the_caller_named(http_server: HttpServer, name: str) -> None:
+    url = http_server.url_for(name)
+    with pytest.raises(ObjectNotFoundError) as caught:
+        load(url)
+    assert caught.value.where == url
+
+
+PAGE_TEXT = b"\n<!DOCTYPE html><html><title>Index of /set</title>" + b" " * 400
+
+
+def test_the_page_of_a_server_that_lists_folders(http_server: HttpServer, tmp_path: Path) -> None:
+    write_folder(tmp_path, Recipe(tree=SORTED), "set")
+    http_server.put("set", PAGE_TEXT)
+    url = http_server.serve_folder(tmp_path / "set", "set")
+    with pytest.raises(NotThisFormatError, match="page") as caught:
+        load(url)
+    assert "ends with /" in str(caught.value.hint)
+    assert read_all(load(url + "/").data) == expected(SORTED)
+
+
 def test_a_missing_level_of_a_folder_is_not_the_end_of_the_tree(tmp_path: Path) -> None:
     path = write_folder(tmp_path, Recipe())
     (path / "METADATA" / "level2.parquet").unlink()

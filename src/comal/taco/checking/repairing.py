@@ -132,7 +132,7 @@ def repair(
         targets.refuse_input(source.href, target)
         levels = _levels(subject, findings)
         document = _document(subject, levels, fresh_extent=extent)
-        how = Writing(settings({}), overwrite, progress or silent)
+        how = Writing(settings({}, subject.kind), overwrite, progress or silent)
         write_levels(levels, document, target, subject.kind, how)
     return target
 

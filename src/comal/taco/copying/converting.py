@@ -109,7 +109,7 @@ def folder2zip(
     """
     del temp_dir
     target = _target(output, "zip")
-    how = settings(parquet)
+    how = settings(parquet, "zip")
     with _opened(input, "folder", "a dataset in FOLDER form", config) as container:
         refuse_source([container], target)
         levels = _all_levels(container, 100)
@@ -175,7 +175,7 @@ def zip2folder(
     """
     target = _target(output, "folder")
     check_limit(limit)
-    how = settings(parquet)
+    how = settings(parquet, "folder")
     with _opened(input, "zip", "a dataset in ZIP form", config) as container:
         refuse_source([container], target)
         levels = _all_levels(container, limit)

@@ -122,7 +122,7 @@ def export(
     target = targets.local_path(output)
     kind = container_of(target, output_format)
     check_limit(limit)
-    how = settings(parquet)
+    how = settings(parquet, kind)
     stamp = _date(subset_date)
     containers = dataset.home.containers
     refuse_source(containers, target)

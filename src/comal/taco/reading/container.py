@@ -19,6 +19,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Piece, run
 from comal.storage import Source
+from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.taco.reading.filters import Filter
@@ -154,11 +155,14 @@ def open_container(
             opened = run(wire.open_plan(source.href, tail=tail, limits=limits), source.fetch)
         except NotThisFormatError as error:
             raise _named(source, error) from error
-        except ObjectNotFoundError:
+        except ObjectNotFoundError as missing:
             # A prefix in an object store is no object, and HTTP cannot say which it is.
             if "://" not in source.href:
                 raise
-            container = _open_remote_folder(source, base, limits)
+            try:
+                container = _open_remote_folder(source, base, limits)
+            except ObjectNotFoundError:
+                raise missing from None
         else:
             container = Container(source, opened, base=base, limits=limits)
     _check_version(container)
@@ -176,7 +180,10 @@ def _is_folder(source: Source) -> bool:
 
 def _open_folder(source: Source, base: Source | None, tail: int, limits: Limits) -> Container:
     if source.href.rstrip("/").rpartition("/")[2] == spec.TACOCAT_FOLDER:
-        return _read_folder(source, "tacocat-folder", base, limits)
+        try:
+            return _read_folder(source, "tacocat-folder", base, limits)
+        except ObjectNotFoundError as missing:
+            raise _no_folder(source, spec.COLLECTION, missing) from None
     if "://" in source.href:
         return _open_remote_folder(source, base, limits)
     names = set(source.names())
@@ -206,7 +213,18 @@ def _open_remote_folder(source: Source, base: Source | None, limits: Limits) -> 
             inner = source.child(spec.TACOCAT_FOLDER)
             return _read_folder(inner, "tacocat-folder", base or source, limits)
         except ObjectNotFoundError:
-            raise missing from None
+            expected = f"{spec.COLLECTION} or {spec.TACOCAT_FOLDER}"
+            raise _no_folder(source, expected, missing) from None
+
+
+def _no_folder(source: Source, expected: str, missing: ObjectNotFoundError) -> ObjectNotFoundError:
+    """The error that names the folder which the caller gave, not a file that it should hold."""
+    return ObjectNotFoundError(
+        "no dataset in this folder",
+        where=source.href,
+        expected=f"{expected} in it",
+        **missing.fields,
+    )
 
 
 def _read_folder(
@@ -216,6 +234,7 @@ def _read_folder(
     return Container(source, run(plan, source.fetch), base=base, limits=limits)
 
 
+_HEAD = 64
 _OTHERS = {
     b"#y": "a Tortilla or TACO 1 file",
     b"WX": "a Tortilla or TACO 1 file",
@@ -227,7 +246,11 @@ def _named(source: Source, error: NotThisFormatError) -> NotThisFormatError:
     """The error, with what the file is where its first bytes tell."""
     if isinstance(error, UnsupportedVersionError):
         return error
-    (head,) = source.fetch([Head(8)])
+    (head,) = source.fetch([Head(_HEAD)])
+    if is_page(head.data):
+        return NotThisFormatError(
+            "not a TACO archive", where=source.href, found=PAGE, hint=PAGE_HINT
+        )
     for magic, name in _OTHERS.items():
         if head.data.startswith(magic):
             return NotThisFormatError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -38,10 +38,10 @@ def concat(
     Raises
     ------
     InvalidInputError
-        No dataset, an unknown mode, columns that differ in strict mode, a column whose types do
-        not fit, or root types that differ.
+        No dataset, something else than datasets, an unknown mode, columns that differ in strict
+        mode, a column whose types do not fit, or root types that differ.
     """
-    datasets = list(datasets)
+    datasets = _listed(datasets)
     if not datasets:
         raise InvalidInputError("nothing to concatenate", expected="at least one dataset")
     if column_mode not in _MODES:
@@ -59,6 +59,25 @@ def concat(
     columns = _columns(datasets, column_mode)
     union = Union(tuple(dataset.view for dataset in datasets), tuple(columns), column_mode)
     return TacoDataset(union, _merged([dataset.collection for dataset in datasets]))
+
+
+def _listed(given: object) -> list[TacoDataset]:
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise InvalidInputError(
+            "concat takes a list of datasets",
+            found=f"one {type(given).__name__}",
+            hint="concat([one, other])",
+        )
+    datasets = list(given)
+    for number, one in enumerate(datasets):
+        if not isinstance(one, TacoDataset):
+            raise InvalidInputError(
+                "not a dataset",
+                where=f"item {number} of what concat was given",
+                found=f"{type(one).__name__} {shown(one)}",
+                hint="pass what load returns; load([path, path]) opens several as one",
+            )
+    return datasets
 
 
 def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:

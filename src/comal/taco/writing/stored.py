@@ -40,9 +40,29 @@ _ENCODINGS = (
 All readers of Parquet format 2 know these encodings."""
 
 
-def settings(parquet: Mapping[str, Any]) -> ParquetSettings:
-    """Settings of the level tables from the keywords of the caller."""
-    return replace(ParquetSettings.from_kwargs(**parquet), encodings=_ENCODINGS)
+_FOLDER: Mapping[str, Any] = {
+    "chunk_bytes": (16_384, 131_072),
+    "dictionary": None,
+    "row_group_size": 131_072,
+}
+"""The tables of a folder lie alone in storage that keeps equal chunks once (TACO 2.0, 6.4), whose
+chunks are of about 64 KB: so pages are, and no dictionary of many values changes with every row.
+The first page of each column of a row group is another one when rows come or go before it: the
+larger the groups, the fewer such pages; but whoever wants one row reads a whole group."""
+
+
+def settings(parquet: Mapping[str, Any], kind: str) -> ParquetSettings:
+    """Settings of the level tables from the keywords of the caller.
+
+    Parameters
+    ----------
+    parquet
+        Keywords of the caller; they win.
+    kind
+        ``zip`` or ``folder``, which has settings of its own.
+    """
+    own = _FOLDER if kind == "folder" else {}
+    return replace(ParquetSettings.from_kwargs(**{**own, **parquet}), encodings=_ENCODINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def create_tacocat(
     """
     if form not in _FORMS:
         raise InvalidInputError("unknown form", found=shown(form), expected=", ".join(_FORMS))
-    how = settings(parquet)
+    how = settings(parquet, "zip")
     with ExitStack() as scope:
         members = merge.open_all(inputs, scope, only_zip=True)
         merge.check_members(members, validate=validate_schema)
