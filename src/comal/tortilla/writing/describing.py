@@ -6,6 +6,7 @@ Columns that the user gave are never changed; only what is missing is filled in.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -37,6 +38,8 @@ _WEBP = b"RIFF"
 _DECIMALS = 6
 _STEP = 16_384
 """Items whose first bytes are held at once."""
+_FEW = 1_024
+"""Items whose formats are taken as Python has them: a nested file holds a handful."""
 
 
 def with_formats(level: Prepared) -> Prepared:
@@ -111,7 +114,10 @@ class Oddities:
         if copied.empty.any():
             self._note("hold nothing but zeros", copied.empty, table, start)
         formats = table[spec.FILE_FORMAT].slice(start, len(copied.sizes))
-        for name in spec.SIGNATURES:
+        names: Iterable[str] = spec.SIGNATURES
+        if len(formats) <= _FEW:
+            names = spec.SIGNATURES.keys() & set(formats.to_pylist())
+        for name in names:
             wrong = rows_equal(formats, name) & (copied.sizes > 0)
             if wrong.any():
                 wrong &= ~begins(copied.heads, name)
