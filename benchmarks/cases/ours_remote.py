@@ -40,7 +40,7 @@ class RangeHandler(SimpleHTTPRequestHandler):
         size = path.stat().st_size
         asked = self.headers["Range"].removeprefix("bytes=")
         spans = [self._span(one.strip(), size) for one in asked.split(",")]
-        self.log.append(asked)
+        self.log.append(",".join(f"{first}-{last}" for first, last in spans))
         time.sleep(LATENCY)
         with path.open("rb") as file:
             parts = [self._part(file, *span, size) for span in spans]

@@ -28,8 +28,9 @@ def _fresh(path: Path) -> Path:
 
 
 def _import_what_reading_takes() -> None:
-    """comal loads it when it is first called; creating does without it."""
-    import_module("pyarrow.compute")
+    """comal loads these when they are first called; creating does without them."""
+    for name in ("pyarrow.compute", "comal.tortilla.reading.loading", "comal.frames.html"):
+        import_module(name)
 
 
 def prepare(directory: str, count: str, size: str) -> dict[str, Any]:
