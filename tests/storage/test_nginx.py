@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import socket
@@ -48,7 +49,10 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server with one file, ``a``."""
     nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if nginx is None:
-        pytest.skip("nginx, the other side of these tests, is not installed")
+        reason = "nginx is missing: run 'sh scripts/system-packages'"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
     work = tmp_path_factory.mktemp("nginx")
     (work / "root").mkdir()
     (work / "root" / "a").write_bytes(DATA)

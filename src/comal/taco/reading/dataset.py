@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from comal import query as queries
 from comal.errors import InvalidInputError, shown
+from comal.storage.closing import Closing
 from comal.taco import spec
 from comal.taco.reading import views
 from comal.taco.reading.filters import box_filter, period_filter
@@ -32,7 +32,7 @@ _NAVIGATION = {
 }
 
 
-class TacoDataset:
+class TacoDataset(Closing):
     """What a container says about itself, and a lazy view of its rows.
 
     Every method returns a new dataset; nothing is read before `data`, `flatten` or a frame asks
@@ -337,17 +337,6 @@ class TacoDataset:
         """Let go of what the containers hold. Reading goes on to work and opens it again."""
         for container in self._home.containers:
             container.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         pit = self.pit_schema
