@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.storage.coalesce import bundled, coalesce, scatter
+from comal.storage.coalesce import bundled, coalesce, neighbours, scatter
 
 MIB = 1 << 20
 DATA = bytes(range(256)) * 8
@@ -127,3 +127,27 @@ def test_bounds_of_a_shared_request() -> None:
     assert _check_bundles([(n * MIB, MIB // 2) for n in range(8)], 1, 3 * MIB) == [6, 2]
     assert _check_bundles([(0, 10), (5, 10), (15, 10)], 1, MIB) == [1, 2]
     assert _check_bundles([], 1, MIB) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(RANGES.filter(len), st.integers(0, 60), st.integers(1, 300))
+def test_neighbours_are_read_as_they_stand(
+    ranges: list[tuple[int, int]], gap: int, longest: int
+) -> None:
+    offsets, sizes = arrays(ranges)
+    found = neighbours(offsets, sizes, gap, longest)
+    assert [row for first, stop in found for row in range(first, stop)] == list(range(len(ranges)))
+    for first, stop in found:
+        spans = ranges[first:stop]
+        for (offset, size), (following, _) in itertools.pairwise(spans):
+            assert 0 <= following - offset - size <= gap
+        if len(spans) > 1:
+            assert max(size for _, size in spans) <= longest // 2
+            assert sum(spans[-1]) - spans[0][0] <= 2 * longest
+
+
+def test_neighbours_are_read_together() -> None:
+    offsets, sizes = np.arange(100) * 20, np.full(100, 16)
+    assert neighbours(offsets, sizes, 4, 1 << 20) == [(0, 100)]
+    assert neighbours(offsets, sizes, 3, 1 << 20) == [(row, row + 1) for row in range(100)]
+    assert len(neighbours(offsets, sizes, 4, 200)) == 10

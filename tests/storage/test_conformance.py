@@ -9,6 +9,7 @@ import random
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from comal import storage
@@ -64,6 +65,42 @@ def test_scattered_ranges_come_back_in_order(place: Place, known: bool) -> None:
     for want, piece in zip(wanted, source.fetch(wanted), strict=True):
         data = DATA if want.href == "a" else DATA[::-1]
         assert piece == Piece(data[want.offset : want.end], want.offset, 300_000)
+
+
+def test_spans_are_the_bytes_of_ranges(place: Place) -> None:
+    place.put("a", DATA)
+    source = place.open()
+    dice = np.random.default_rng(5)
+    for count in (0, 1, 7, 8, 200):
+        # Neighbours with and without gaps, then any order, overlaps and empty ones among them.
+        steps = dice.choice([0, 1, 900, 1400], count)
+        near = np.cumsum(steps + 50)
+        far = dice.integers(0, 290_000, count)
+        for offsets in (near, near[::-1], far, np.sort(far)):
+            sizes = dice.choice([0, 1, 50, 700], count)
+            found = source.fetch_spans(offsets, sizes, "a")
+            spans = zip(offsets.tolist(), sizes.tolist(), strict=True)
+            assert found == [DATA[offset : offset + size] for offset, size in spans]
+            assert asyncio.run(source.fetch_spans_async(offsets, sizes, "a")) == found
+
+
+@pytest.mark.parametrize("row", [0, 20])
+def test_spans_that_cannot_be(place: Place, row: int) -> None:
+    place.put("a", DATA)
+    source = place.open()
+    offsets, sizes = np.arange(21) * 10, np.full(21, 10)
+    for offset, size, kind in (
+        (299_991, 10, ShortReadError),
+        (2**62, 10, ShortReadError),
+        (2**63 - 1, 10, InvalidMetadataError),
+        (-1, 10, InvalidMetadataError),
+        (0, -1, InvalidMetadataError),
+    ):
+        offsets[row], sizes[row] = offset, size
+        with pytest.raises(kind):
+            source.fetch_spans(offsets, sizes, "a")
+    with pytest.raises(ObjectNotFoundError):
+        source.fetch_spans(np.arange(9), np.arange(9), "b")
 
 
 def test_a_source_of_the_object_itself(place: Place) -> None:

@@ -14,12 +14,12 @@ from comal.storage.file import RangeFile
 from comal.storage.gdal import vsi_path
 from comal.storage.location import Location
 from comal.storage.pins import Pins
-from comal.storage.source import ObjectInfo
+from comal.storage.source import ObjectInfo, SpansByFetch
 
 _LARGEST = 2**63 - 1
 
 
-class LocatedSource(Closing):
+class LocatedSource(SpansByFetch, Closing):
     """A source with a location, a configuration and pins. It holds no connection itself.
 
     So a pickled copy opens nothing, a forked child inherits nothing that it could break, and

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from comal.plan import Piece, Wanted
+import numpy as np
+import numpy.typing as npt
+
+from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.file import RangeFile
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,31 @@ class ObjectInfo:
     """Time of the last change in nanoseconds since 1970, UTC."""
     is_dir: bool = False
     """Whether this is a folder, or a prefix that objects have."""
+
+
+class SpansByFetch:
+    """`Source.fetch_spans` by way of `fetch`, for sources that have nothing better."""
+
+    @abstractmethod
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `Source.fetch`."""
+
+    @abstractmethod
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `Source.fetch_async`."""
+
+    def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """The bytes of many ranges of one object, in order."""
+        return [piece.data for piece in self.fetch(_ranges(offsets, sizes, href))]
+
+    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """As `fetch_spans`, without blocking the event loop."""
+        return [piece.data for piece in await self.fetch_async(_ranges(offsets, sizes, href))]
+
+
+def _ranges(offsets: Ints, sizes: Ints, href: str) -> list[ByteRange]:
+    pairs = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    return [ByteRange(offset, size, href) for offset, size in pairs]
 
 
 @runtime_checkable
@@ -62,6 +93,17 @@ class Source(Protocol):
 
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
+        ...
+
+    def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """The bytes of many ranges of one object, in order, without an object for each of them.
+
+        Raises as `fetch` does.
+        """
+        ...
+
+    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """As `fetch_spans`, without blocking the event loop."""
         ...
 
     def stat(self, href: str = "") -> ObjectInfo:

@@ -9,10 +9,10 @@ from typing import Self
 from comal.plan import Piece, Wanted
 from comal.storage.closing import Closing
 from comal.storage.file import RangeFile
-from comal.storage.source import ObjectInfo, Source
+from comal.storage.source import ObjectInfo, Source, SpansByFetch
 
 
-class WrappedSource(Closing):
+class WrappedSource(SpansByFetch, Closing):
     """Passes everything on to `source`, except the reading, which its subclasses do."""
 
     def __init__(self, source: Source) -> None:

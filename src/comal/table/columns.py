@@ -108,6 +108,13 @@ def numbers_of(column: Any) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
 
 
+def numbers_at(column: Any, rows: Ints) -> npt.NDArray[Any]:
+    """The numbers of some rows of a column without nulls, chunked or not."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks != 1:
+        return numbers_of(one_array(column.take(numbers_column(rows))))
+    return numbers_of(one_array(column))[rows]
+
+
 def _utf8_size(text: str) -> int:
     return len(text.encode())
 

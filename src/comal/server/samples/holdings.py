@@ -280,7 +280,7 @@ class TortillaHoldings(Holdings):
             _media_of_format(leaf.format, row.value(ID)),
             f"{leaf.part}:{leaf.offset}:{leaf.size}",
             lambda: tortilla_leaves.leaf_file(home, leaf),
-            lambda: tortilla_leaves.read_leaves(home, [leaf])[0],
+            lambda: tortilla_leaves.read_leaf(home, leaf),
         )
 
     def levels(self) -> list[tuple[int, Any]]:

@@ -61,11 +61,11 @@ class CheckedEntries:
         InvalidMetadataError
             Bytes that do not match their checksum; the sample is named.
         """
-        filled = rows[sizes > 0].tolist()
-        wanted = [ByteRange(int(self.offset[row]), int(self.stored[row])) for row in filled]
+        filled = rows[sizes > 0]
+        stored = self.source.fetch_spans(self.offset[filled], self.stored[filled])
         found: dict[int, bytes] = {}
-        for row, piece in zip(filled, self.source.fetch(wanted), strict=True):
-            found[row] = self._content(row, piece.data)
+        for row, data in zip(filled.tolist(), stored, strict=True):
+            found[row] = self._content(row, data)
         return pa.array([found.get(row, b"") for row in rows.tolist()], pa.binary())
 
     def open(self, row: int) -> BinaryIO:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.table.columns import (
+    numbers_at,
     numbers_column,
     numbers_of,
     one_array,
@@ -22,6 +23,7 @@ from comal.table.columns import (
 from comal.tortilla import spec
 from comal.tortilla.reading.home import Address, Home, Nested
 from comal.tortilla.reading.joining import joined
+from comal.tortilla.reading.leaves import Leaves
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -77,6 +79,14 @@ def addresses_of(table: Any, rows: Ints) -> list[Address]:
     has_parts = spec.PART in table.column_names
     parts = values_at(table[spec.PART], rows) if has_parts else [0] * len(rows)
     return list(map(Address, parts, *spans))
+
+
+def spans_of(table: Any, rows: Ints) -> Leaves:
+    """As `addresses_of`, as columns."""
+    offsets, sizes = (numbers_at(table[name], rows) for name in (spec.OFFSET, spec.LENGTH))
+    has_parts = spec.PART in table.column_names
+    parts = numbers_at(table[spec.PART], rows) if has_parts else np.zeros(len(rows), np.int64)
+    return Leaves(parts.astype(np.int64, copy=False), offsets, sizes)
 
 
 @dataclass(frozen=True, slots=True)

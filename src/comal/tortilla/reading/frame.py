@@ -16,7 +16,7 @@ from comal.frames import html
 from comal.frames.named import NamedRows
 from comal.plan import Piece
 from comal.storage import RangeFile, vsi
-from comal.table.columns import numbers_column, texts_column, values_at
+from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import (
     Below,
@@ -26,9 +26,10 @@ from comal.tortilla.reading.flat import (
     descend_async,
     flattening,
     nested_rows,
+    spans_of,
 )
 from comal.tortilla.reading.home import Home, Nested
-from comal.tortilla.reading.leaves import Leaf, leaf_file, read_leaves, read_leaves_async
+from comal.tortilla.reading.leaves import Leaf, Leaves, leaf_file, read_leaves, read_leaves_async
 
 Key = int | str
 
@@ -269,8 +270,8 @@ class TortillaFrame(NamedRows):
 
     def leaf(self, key: Key) -> Leaf:
         """Where the bytes of one row lie."""
-        (leaf,), _ = descend(self._leaves([key]), self._home)
-        return leaf
+        frame, row = descend(self._locating(key), self._home)
+        return frame._leaf_at(row)  # noqa: SLF001 - same class
 
     def flatten(self, columns: Sequence[str] | None = None) -> TortillaFrame:
         """All items at and below these rows that are no nested files, depth first.
@@ -337,35 +338,30 @@ class TortillaFrame(NamedRows):
             frame = yield from frame._opening(row)
         return frame, frame._row(rest)  # noqa: SLF001 - same class
 
-    def _leaves(self, keys: Sequence[Key]) -> Descent[tuple[list[Leaf], tuple[Piece, ...]]]:
+    def _leaves(self, keys: Sequence[Key]) -> Descent[tuple[Leaves, tuple[Piece, ...]]]:
         if all(isinstance(key, int) for key in keys):
-            return self._leaves_at(self._rows_at(keys)), self._kept
+            return spans_of(self._table, self._rows_at(keys)), self._kept
         leaves: list[Leaf] = []
         kept: dict[int, Piece] = {piece.offset: piece for piece in self._kept}
         for key in keys:
             frame, row = yield from self._locating(key)
-            leaves += frame._leaves_at([row])  # noqa: SLF001 - same class
+            leaves.append(frame._leaf_at(row))  # noqa: SLF001 - same class
             kept |= {piece.offset: piece for piece in frame._kept}  # noqa: SLF001 - same class
-        return leaves, tuple(kept.values())
+        return Leaves.of(leaves), tuple(kept.values())
 
     def _rows_at(self, keys: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The rows at some positions, which may be counted from the end."""
         count = len(self)
-        for key in keys:
-            if not -count <= key < count:
-                self._row(key)  # refuses it
+        if len(keys) and not (-count <= min(keys) and max(keys) < count):
+            for key in keys:
+                self._row(key)  # refuses the first that is none
         rows = np.array(keys, np.int64)
         rows[rows < 0] += count
         return rows
 
-    def _leaves_at(self, rows: Any) -> list[Leaf]:
-        chosen = np.asarray(rows, np.int64)
-        formats = values_at(self._table[spec.FILE_FORMAT], chosen)
-        addresses = addresses_of(self._table, chosen)
-        return [
-            Leaf(one.part, one.offset, one.size, kind)
-            for one, kind in zip(addresses, formats, strict=True)
-        ]
+    def _leaf_at(self, row: int) -> Leaf:
+        (one,) = addresses_of(self._table, np.array([row]))
+        return Leaf(one.part, one.offset, one.size, self._format(row))
 
     def _keys(self, key: Any) -> tuple[list[Key], bool]:
         if key is None:

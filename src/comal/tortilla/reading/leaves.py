@@ -13,12 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from comal.errors import ComalError
 from comal.limits import MIB
-from comal.plan import ByteRange, Piece
+from comal.plan import Piece
 from comal.storage import RangeFile
 from comal.tortilla.reading.home import Home
 from comal.tortilla.reading.together import settled, together, together_async
+
+Ints = npt.NDArray[np.int64]
 
 _BLOCK = 4 * MIB
 
@@ -36,71 +41,91 @@ class Leaf:
     """What the footer says they are."""
 
 
-def read_leaves(home: Home, leaves: Sequence[Leaf], kept: Sequence[Piece] = ()) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Where the bytes of many items lie, as columns."""
+
+    parts: Ints
+    offsets: Ints
+    sizes: Ints
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @classmethod
+    def of(cls, leaves: Sequence[Leaf]) -> Leaves:
+        """Some leaves one by one."""
+        rows = [(leaf.part, leaf.offset, leaf.size) for leaf in leaves]
+        return cls(*np.array(rows, np.int64).reshape(-1, 3).T)
+
+
+def read_leaf(home: Home, leaf: Leaf) -> bytes:
+    """The bytes of one item."""
+    return read_leaves(home, Leaves.of([leaf]))[0]
+
+
+def read_leaves(home: Home, leaves: Leaves, kept: Sequence[Piece] = ()) -> list[bytes]:
     """The bytes of items, in order; one round trip."""
     groups = _groups(home, leaves, kept)
     jobs = [
-        lambda part=part, rows=rows: home.parts[part].source.fetch(_ranges(leaves, rows))
-        for part, rows in groups.items()
+        lambda part=part, rows=rows: home.parts[part].source.fetch_spans(
+            leaves.offsets[rows], leaves.sizes[rows]
+        )
+        for part, rows in groups
     ]
     return _dealt(leaves, kept, groups, together(jobs, remote=home.is_remote))
 
 
-async def read_leaves_async(
-    home: Home, leaves: Sequence[Leaf], kept: Sequence[Piece] = ()
-) -> list[bytes]:
+async def read_leaves_async(home: Home, leaves: Leaves, kept: Sequence[Piece] = ()) -> list[bytes]:
     """As `read_leaves`, without blocking the event loop."""
     groups = _groups(home, leaves, kept)
     jobs = [
-        lambda part=part, rows=rows: home.parts[part].source.fetch_async(_ranges(leaves, rows))
-        for part, rows in groups.items()
+        lambda part=part, rows=rows: home.parts[part].source.fetch_spans_async(
+            leaves.offsets[rows], leaves.sizes[rows]
+        )
+        for part, rows in groups
     ]
     return _dealt(leaves, kept, groups, await together_async(jobs))
 
 
-def _groups(home: Home, leaves: Sequence[Leaf], kept: Sequence[Piece]) -> dict[int, list[int]]:
+def _groups(home: Home, leaves: Leaves, kept: Sequence[Piece]) -> list[tuple[int, Ints]]:
     """The rows that must be fetched, by part."""
-    groups: dict[int, list[int]] = {}
-    largest = None
-    for row, leaf in enumerate(leaves):
-        if largest is None or leaf.size > largest.size:
-            largest = leaf
-        if not kept or _held(leaf, kept) is None:
-            rows = groups.get(leaf.part)
-            if rows is None:
-                rows = groups[leaf.part] = []
-            rows.append(row)
-    if largest is not None:
-        home.limits.check("leaf_bytes", largest.size, where_of(home, largest))
-    return groups
-
-
-def _held(leaf: Leaf, kept: Sequence[Piece]) -> bytes | None:
+    if not len(leaves):
+        return []
+    largest = int(leaves.sizes.argmax())
+    size = int(leaves.sizes[largest])
+    if size > home.limits.leaf_bytes:
+        leaf = Leaf(int(leaves.parts[largest]), int(leaves.offsets[largest]), size)
+        home.limits.check("leaf_bytes", size, where_of(home, leaf))
+    missing = np.ones(len(leaves), bool)
     for piece in kept:
-        if piece.holds(leaf.offset, leaf.size):
-            return piece.slice(leaf.offset, leaf.size)
-    return None
+        missing &= ~_holds(piece, leaves)
+    rows = np.flatnonzero(missing)
+    parts = leaves.parts[rows]
+    return [(part, rows[parts == part]) for part in np.unique(parts).tolist()]
 
 
-def _ranges(leaves: Sequence[Leaf], rows: Sequence[int]) -> list[ByteRange]:
-    return [ByteRange(leaves[row].offset, leaves[row].size) for row in rows]
+def _holds(piece: Piece, leaves: Leaves) -> npt.NDArray[np.bool_]:
+    return (piece.offset <= leaves.offsets) & (leaves.offsets + leaves.sizes <= piece.end)
 
 
 def _dealt(
-    leaves: Sequence[Leaf],
+    leaves: Leaves,
     kept: Sequence[Piece],
-    groups: dict[int, list[int]],
-    fetched: Sequence[list[Piece] | ComalError],
+    groups: Sequence[tuple[int, Ints]],
+    fetched: Sequence[list[bytes] | ComalError],
 ) -> list[bytes]:
     answers = settled(fetched)
     if len(answers) == 1 and len(answers[0]) == len(leaves):
-        return [piece.data for piece in answers[0]]
-    found: dict[int, bytes] = {}
-    for rows, pieces in zip(groups.values(), answers, strict=True):
-        found.update((row, piece.data) for row, piece in zip(rows, pieces, strict=True))
-    return [
-        found[row] if row in found else _held(leaf, kept) or b"" for row, leaf in enumerate(leaves)
-    ]
+        return answers[0]
+    found = [b""] * len(leaves)
+    for piece in kept:
+        for row in np.flatnonzero(_holds(piece, leaves)).tolist():
+            found[row] = piece.slice(int(leaves.offsets[row]), int(leaves.sizes[row]))
+    for (_, rows), answer in zip(groups, answers, strict=True):
+        for row, data in zip(rows.tolist(), answer, strict=True):
+            found[row] = data
+    return found
 
 
 def leaf_file(home: Home, leaf: Leaf) -> RangeFile:

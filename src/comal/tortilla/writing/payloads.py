@@ -247,10 +247,10 @@ class Spans:
         found: list[bytes] = [b""] * len(rows)
         owner, sizes = self.source[rows], np.minimum(self.lengths[rows], HEAD)
         for position in np.unique(owner).tolist():
-            mine = np.flatnonzero((owner == position) & (sizes > 0)).tolist()
-            wanted = [ByteRange(int(self.offsets[rows[n]]), int(sizes[n])) for n in mine]
-            for n, piece in zip(mine, self.sources[position].fetch(wanted), strict=True):
-                found[n] = piece.data
+            mine = np.flatnonzero((owner == position) & (sizes > 0))
+            heads = self.sources[position].fetch_spans(self.offsets[rows[mine]], sizes[mine])
+            for n, head in zip(mine.tolist(), heads, strict=True):
+                found[n] = head
         return head_rows(found)
 
     def copy(self, start: int, stop: int, out: Appender) -> Copied:
