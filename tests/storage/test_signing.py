@@ -32,9 +32,10 @@ from comal.errors import (
     StorageError,
 )
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
-from comal.storage import CountingSource, Source, StorageConfig, cloud, signing
+from comal.storage import CountingSource, Source, StorageConfig, cloud, identities, signing
 from comal.storage.location import parse_href
 from comal.storage.remote import RemoteSource
+from comal.storage.stores import networked_store
 from tests.servers.http import HttpServer
 from tests.servers.s3 import BUCKET, S3Server
 from tests.storage.places import noise
@@ -369,26 +370,97 @@ def test_tokens_of_other_services_stay_where_they_are(
             {"sse_customer_key_base64": "A" * 43 + "=", "server_side_encryption": "sse-c"},
         ),
         ("s3", "s3", {"proxy_url": "http://127.0.0.1:9"}),
-        ("az", "azure", {"encryption_key": "A" * 43 + "="}),
         (
             "az",
             "azure",
             {"account_key": "", "client_id": "a", "client_secret": "b", "tenant_id": "c"},
         ),
+        ("az", "azure", {"account_key": "", "proxy_url": "http://127.0.0.1:9"}),
         ("gs", "gcs", {"service_account_key": ""}),
         ("gs", "gcs", {"bearer_token": "t"}),
     ],
 )
 def test_what_has_no_address(
-    configured: StorageConfig, scheme: str, field: str, options: dict[str, Any]
+    configured: StorageConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    scheme: str,
+    field: str,
+    options: dict[str, Any],
 ) -> None:
-    """Headers, proxies and tokens of the store's own: a signed address would lack them."""
+    """Signed headers, proxies and tokens of the store's own: a signed address would lack them."""
+    # Their tokens are read by where the library for them is; see test_identities.py.
+    monkeypatch.setattr(identities.Identity, "installed", lambda _: "proxy_url" in options)
     given = {**getattr(configured, field), **options}
     given = {name: value for name, value in given.items() if value != ""}
     location = parse_href(f"{scheme}://box/k")
     changes: dict[str, Any] = {field: given}
     signer = signing.Signer(location, replace(configured, **changes))
     assert signer.address(location) is None
+
+
+CUSTOMER_KEY = base64.b64encode(bytes(range(32))).decode()
+
+
+@pytest.mark.parametrize("kind", ["key", "token", "signature"])
+def test_keys_of_customers(
+    http_server: HttpServer,
+    configured: StorageConfig,
+    kind: str,
+) -> None:
+    http_server.put("box/k", DATA)
+    azure = {**configured.azure, "encryption_key": CUSTOMER_KEY}
+    if kind != "key":
+        del azure["account_key"]
+        azure |= {"token": "t"} if kind == "token" else {"sas_token": "sig=1"}
+    config = replace(configured, azure=azure)
+    source = storage.open_source("az://box/k", config=config)
+    assert only(source, Head(5)) == DATA[:5]
+
+    def child() -> None:
+        assert only(source, Head(6)) == DATA[:6]
+
+    in_child(child)
+    store = networked_store(parse_href("az://box/k"), config)
+    assert bytes(obstore.get_range(store, "k", start=5, length=5)) == DATA[5:10]
+    # What obstore sends, which hides its answers' Retry-After.
+    sent = [keys_in(seen.headers) for seen in http_server.requests]
+    assert sent[0] == sent[1] == sent[2]
+    digest = base64.b64encode(hashlib.sha256(bytes(range(32))).digest()).decode()
+    assert sent[0] == ["AES256", CUSTOMER_KEY, digest]
+    assert CUSTOMER_KEY not in repr(address_of(source)) + repr(pickle.dumps(address_of(source)))
+    # Another server is not told.
+    http_server.reset()
+    other = HttpServer()
+    http_server.behave("redirect", path="box/moved", to=other.put("moved", DATA))
+    assert only(source.sibling("moved"), Head(5)) == DATA[:5]
+    assert keys_in(other.requests[0].headers) == []
+    other.close()
+
+
+def keys_in(headers: dict[str, str]) -> list[str]:
+    found = {name.lower(): text for name, text in headers.items()}
+    return [found[name] for name in sorted(found) if name.startswith("x-ms-encryption")]
+
+
+@pytest.mark.parametrize("key", ["no base64", CUSTOMER_KEY[4:]])
+def test_keys_of_customers_that_are_none(configured: StorageConfig, key: str) -> None:
+    azure = {**configured.azure, "encryption_key": key}
+    source = storage.open_source("az://box/k", config=replace(configured, azure=azure))
+    with pytest.raises(InvalidInputError, match="encryption key") as caught:
+        only(source, Head(5))
+    assert key not in str(caught.value)
+
+
+def test_a_key_of_the_customer_that_only_obstore_can_read(
+    http_server: HttpServer, configured: StorageConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_server.put("box/k", DATA)
+    monkeypatch.setenv("AZURE_STORAGE_ENCRYPTION_KEY", CUSTOMER_KEY)
+    for azure in (configured.azure, {**configured.azure, "skip_signature": True}):
+        http_server.reset()
+        source = storage.open_source("az://box/k", config=replace(configured, azure=azure))
+        assert only(source, Head(5)) == DATA[:5]
+        assert keys_in(http_server.requests[0].headers)[1] == CUSTOMER_KEY
 
 
 class Provider:

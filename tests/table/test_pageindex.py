@@ -373,6 +373,7 @@ def test_locations_in_another_order(tmp_path: Path, fields: str) -> None:
     else:
         body = location(4, 50, 0)[:-1] + b"\x16" + varint(9) + b"\0"
     bodies, counts = np.array([0]), np.array([1])
-    assert pageindex._locations(body, bodies, counts) is None
+    octets = np.frombuffer(body, np.uint8)
+    assert pageindex._locations(octets, bodies, counts) is None
     found = pageindex._locations_one_by_one(body, [0], [1], "here")
     assert found.tolist() == [[4, 50, 0]]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from comal.errors import ComalError
 from comal.table import layout
 from comal.table.layout import Layout, read_layout
+from comal.table.shapes import integers
+from comal.table.thrift import CompactReader
 
 
 def footer_of(groups: int, rows: int = 3) -> tuple[bytes, int]:
@@ -45,12 +47,21 @@ def footer_of(groups: int, rows: int = 3) -> tuple[bytes, int]:
 def both(footer: bytes, size: int) -> list[Any]:
     found: list[Any] = []
     for few in (4, 10**9):
-        with mock.patch.object(layout, "_FOR_SHAPES", few):
+        # What is slow must not know what was learned before.
+        known = REMEMBERED if few < 10**9 else layout._Remembered()
+        with (
+            mock.patch.object(layout, "_FOR_SHAPES", few),
+            mock.patch.object(layout, "_remembered", known),
+        ):
             try:
                 found.append(read_layout(footer, size, "table"))
             except ComalError as error:
                 found.append(type(error))
     return found
+
+
+REMEMBERED = layout._Remembered()
+"""Of all files of these tests, the broken ones too."""
 
 
 def same(one: Any, other: Any) -> bool:
@@ -92,3 +103,65 @@ def test_damage_is_seen_alike(changes: list[tuple[int, int]]) -> None:
     for at, change in changes:
         broken[at] ^= change
     assert same(*both(bytes(broken), SIZE))
+
+
+def test_what_was_learned_serves_the_next_file() -> None:
+    """Files of few row groups learn as much as those of many, in time."""
+    footer, size = footer_of(8)
+    known = layout._Remembered()
+    taken: list[int] = []
+    with mock.patch.object(layout, "_remembered", known):
+        for _ in range(30):
+            slowly = mock.Mock(side_effect=layout._group)
+            with mock.patch.object(layout, "_group", slowly):
+                found = read_layout(footer, size, "table")
+            taken.append(slowly.call_count)
+    assert taken[0] == 8
+    assert taken[-1] == 0
+    assert same(found, both(footer, size)[1])
+    assert len(known.kinds) < 5
+
+
+def test_no_more_is_remembered_than_was_met_lately() -> None:
+    known = layout._Remembered()
+    with (
+        mock.patch.object(layout, "_remembered", known),
+        mock.patch.object(layout, "_MOST_REMEMBERED", 3),
+    ):
+        for columns in range(1, 12):
+            table = pa.table({f"c{n}": pa.array(range(60)) for n in range(columns)})
+            file = io.BytesIO()
+            pq.write_table(table, file, row_group_size=1)
+            data = file.getvalue()
+            size = int.from_bytes(data[-8:-4], "little")
+            read_layout(data[-8 - size : -8], len(data) - 8 - size, "table")
+            assert 1 <= len(known.kinds) <= 3
+            assert len(known.kinds[0].chunks) == columns
+
+
+NUMBERS = st.one_of(
+    st.integers(-(2**62), 2**62 - 1), st.integers(-300, 300), st.sampled_from([0, -1, 2**55, 2**56])
+)
+
+
+def varint(number: int) -> bytes:
+    """Zigzag and seven bits a byte, as the protocol says."""
+    left = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
+
+
+@given(st.lists(NUMBERS, max_size=40))
+def test_integers_of_all_lengths(numbers: list[int]) -> None:
+    found = integers([varint(number) for number in numbers])
+    assert found is not None
+    assert found.tolist() == numbers
+    for number in numbers:
+        assert CompactReader(varint(number)).integer() == number
+
+
+def test_an_integer_that_is_too_long() -> None:
+    assert integers([b"\x01", b"\xff" * 9 + b"\x01"]) is None

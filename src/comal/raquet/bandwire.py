@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,9 @@ def _quantiles(stats: Fields) -> dict[str, tuple[Number, ...]] | None:
     found = stats.mapping("quantiles")
     if found is None:
         return None
+    lists = list(found.values())
+    if {list}.issuperset(map(type, lists)) and _are_numbers(list(chain.from_iterable(lists))):
+        return {key: tuple(values) for key, values in found.items()}
     kept: dict[str, tuple[Number, ...]] = {}
     for key, values in found.items():
         if isinstance(values, list) and _are_numbers(values):

@@ -176,30 +176,80 @@ def _element(reader: CompactReader, where: str) -> _Element:
 
 
 _FOR_SHAPES = 20
-"""Row groups from which on it pays to know what they have in common."""
+"""Row groups that take as long, field by field, as it takes to see what they have in common."""
 _MOST_SHAPES = 4
+"""That are seen in one file."""
+_MOST_REMEMBERED = 16
+"""Of all files together."""
 _ROWS: Path = (3,)
 _CODEC, _ENCODINGS = (3, 4), (3, 2)
 _DATA, _DICTIONARY, _SIZE, _VALUES = (3, 9), (3, 11), (3, 7), (3, 5)
-_INDEXES = ((4,), (5,), (6,), (7,))
-_NUMBERS = frozenset({_DATA, _DICTIONARY, _SIZE, _VALUES, *_INDEXES})
+_NUMBERS: tuple[Path, ...] = (_DATA, _DICTIONARY, _SIZE, _VALUES, (4,), (5,), (6,), (7,))
 """Numbers of a column chunk, by their fields in it; a chunk is at ``(1, leaf column)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What row groups that are alike have in common."""
+
+    shape: Shape
+    rows: int
+    """Where their number of rows stands among what a match captures."""
+    chunks: npt.NDArray[np.int64]
+    """And where `_NUMBERS` of each chunk, shape (leaf columns, 8); -1 for those that are not
+    there."""
+    same: npt.NDArray[np.int64]
+    """Codec and encodings of each chunk, shape (leaf columns, 2)."""
+
+    @classmethod
+    def of(cls, shape: Shape, group: _Group) -> _Kind:
+        """The kind of a row group that was read field by field."""
+        at = {path: place for place, path in enumerate(shape.paths)}
+        leaves = range(len(group[1]))
+        chunks = [[at.get((1, leaf, *path), -1) for path in _NUMBERS] for leaf in leaves]
+        same = [(chunk[_AT_CODEC], chunk[_AT_ENCODINGS]) for chunk in group[1]]
+        return cls(
+            shape,
+            at[_ROWS],
+            np.array(chunks, np.int64).reshape(-1, len(_NUMBERS)),
+            np.array(same, np.int64).reshape(-1, 2),
+        )
+
+
+class _Remembered:
+    """Kinds of the files that were read last: those of one writer look alike.
+
+    That bytes match is all that a kind claims of them, so that it may be of any file. Assignments
+    are single steps, and a thread that comes too late only learns once more.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: tuple[_Kind, ...] = ()
+        self.slowly = 0
+        """Row groups that were read field by field since a kind was learned."""
+
+    def use(self, kinds: Sequence[_Kind]) -> None:
+        """Put some kinds in front of the others, and forget those that were not used for long."""
+        used = set(map(id, kinds))
+        others = [kind for kind in self.kinds if id(kind) not in used]
+        self.kinds = tuple([*kinds, *others][:_MOST_REMEMBERED])
+
+
+_remembered = _Remembered()
 
 
 @dataclass(slots=True)
 class _Alike:
-    """Row groups of one shape."""
+    """Row groups of a file that are of one kind."""
 
-    shape: Shape
-    first: _Group
-    """The one that was read field by field."""
+    kind: _Kind
     numbers: list[int] = field(default_factory=list)
     tokens: list[bytes] = field(default_factory=list)
-    """What was captured of the others."""
+    """What was captured of them."""
 
     def takes(self, reader: CompactReader, number: int) -> bool:
-        """Take up the row group that comes next, if it is alike."""
-        match = self.shape.pattern.match(reader.data, reader.at)
+        """Take up the row group that comes next, if it is of this kind."""
+        match = self.kind.shape.pattern.match(reader.data, reader.at)
         if match is None:
             return False
         reader.at = match.end()
@@ -211,45 +261,55 @@ class _Alike:
         """Those that were taken."""
         values = integers(self.tokens)
         assert values is not None, "the pattern takes no longer ones"
-        values = values.reshape(len(self.numbers), len(self.shape.paths))
-        column = {path: values[:, at] for at, path in enumerate(self.shape.paths)}
-        none = np.zeros(len(self.numbers), np.int64)
-        rows = column[_ROWS]
-        parts = [rows[:, None]]
-        for leaf, chunk in enumerate(self.first[1]):
-            found = {path: column.get((1, leaf, *path), none) for path in _NUMBERS}
-            data, dictionary = found[_DATA], found[_DICTIONARY]
-            start = np.where(dictionary > 0, np.minimum(data, dictionary), data)
-            same = [none + chunk[at] for at in (_AT_CODEC, _AT_ENCODINGS)]
-            numbers = [start, found[_SIZE], found[_VALUES], *same]
-            parts.append(np.stack([*numbers, *(found[path] for path in _INDEXES)], axis=1))
-        low = min((int(part.min()) for part in parts if part.size), default=0)
+        count = len(self.numbers)
+        table = np.zeros((count, len(self.kind.shape.paths) + 1), np.int64)  # -1 is a zero
+        table[:, :-1] = values.reshape(count, -1)
+        found = table[:, self.kind.chunks]
+        data, dictionary = found[:, :, 0], found[:, :, 1]
+        chunks = np.empty((*data.shape, len(_CHUNK_FIELDS)), np.int64)
+        chunks[:, :, 0] = np.where(dictionary > 0, np.minimum(data, dictionary), data)
+        chunks[:, :, 1:3] = found[:, :, 2:4]
+        chunks[:, :, 3:5] = self.kind.same
+        chunks[:, :, 5:] = found[:, :, 4:]
+        rows = table[:, self.kind.rows]
+        low = min(int(rows.min()), int(chunks.min(initial=0)))
         if low < 0:
             _bounded(low, where)
-        chunks = np.stack(parts[1:], axis=1).tolist() if len(parts) > 1 else [[]] * len(rows)
-        return list(zip(rows.tolist(), chunks, strict=True))
+        return list(zip(rows.tolist(), chunks.tolist(), strict=True))
 
 
 def _groups(reader: CompactReader, where: str) -> list[_Group]:
     """The list of row groups: those that are alike are read by what they have in common."""
     count = _structs(reader, where)
     groups: list[_Group] = []
-    kinds: list[_Alike] = []
+    found = [_Alike(kind) for kind in _remembered.kinds]
+    learned: list[_Kind] = []
     for number in range(count):
-        kind = next((one for one in kinds if one.takes(reader, number)), None)
-        if kind is not None:
-            groups.append(kind.first)
+        alike = next((one for one in found if one.takes(reader, number)), None)
+        if alike is not None:
+            groups.append(_TAKEN)
+            if alike is not found[0]:  # what comes next is likely of the same kind
+                found.remove(alike)
+                found.insert(0, alike)
             continue
         begin = reader.at
         groups.append(_group(reader, where))
-        if count - number > _FOR_SHAPES and len(kinds) < _MOST_SHAPES:
+        _remembered.slowly += 1
+        if max(_remembered.slowly, count - number) > _FOR_SHAPES and len(learned) < _MOST_SHAPES:
             shape = shape_of(reader.data, begin, _is_wanted, _is_same)
+            _remembered.slowly = 0
             if shape is not None:
-                kinds.append(_Alike(shape, groups[-1]))
-    for kind in kinds:
-        for number, group in zip(kind.numbers, kind.groups(where), strict=True):
+                learned.append(_Kind.of(shape, groups[-1]))
+                found.insert(0, _Alike(learned[-1]))
+    used = [alike for alike in found if alike.numbers]
+    for alike in used:
+        for number, group in zip(alike.numbers, alike.groups(where), strict=True):
             groups[number] = group
+    _remembered.use([*(alike.kind for alike in used), *learned])
     return groups
+
+
+_TAKEN: _Group = (0, ())
 
 
 def _is_wanted(path: Path) -> bool:

@@ -15,18 +15,24 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import ComalError, InvalidMetadataError, translated
+from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Plan
 from comal.table.footer import Footer, where_of
-from comal.table.shapes import varints
+from comal.table.shapes import varints, windows
 from comal.table.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader
 
 Ints = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
 
 _TOKENS = 7
 """Of a page location: head and value of three fields, and the end of the struct."""
 _HEADS = (0x16, 0x15, 0x16)  # field 1 i64 offset, field 2 i32 size, field 3 i64 first row
 _GAP = 1 << 20
 """Bytes between two parts of an index that are fetched to save a request."""
+_AS_THEY_LIE = 256 * KIB
+"""Bytes of parts of an index that are taken with what lies between them, if they are here."""
+_AT_ONCE = 1 << 16
+"""Pages whose locations are read together."""
 _BROKEN: dict[type[BaseException], type[ComalError]] = {IndexError: InvalidMetadataError}
 
 
@@ -99,7 +105,7 @@ def page_index_plan(
     if wanted:
         pieces += yield wanted
     found = _Held(pieces, footer.span.offset)
-    pages = {leaf: _pages(footer, leaf, found, where) for leaf in offsets}
+    pages = _pages(footer, offsets, found, where)
     return PageIndex(pages, _keys(footer, int(key or 0), found, where) if keys else None)
 
 
@@ -149,8 +155,15 @@ class _Held:
         self._pieces = list(reversed(pieces))
         self._base = base
 
-    def joined(self, spans: Ints) -> tuple[bytes, Ints]:
-        """The bytes of all spans one behind the other, and where each starts among them."""
+    def together(self, spans: Ints) -> tuple[bytes, Ints]:
+        """Bytes that hold all spans, and where each starts among them."""
+        starts, sizes = spans[:, 0], spans[:, 1]
+        first = int(starts.min())
+        whole = int((starts + sizes).max()) - first
+        if whole <= min(_AS_THEY_LIE, 2 * int(sizes.sum())):
+            for piece in self._pieces:
+                if piece.holds(first + self._base, whole):
+                    return piece.slice(first + self._base, whole), starts - first
         parts = [self._slice(start, size) for start, size in spans.tolist()]
         ends = np.cumsum(spans[:, 1])
         return b"".join(parts), ends - spans[:, 1]
@@ -165,25 +178,55 @@ class _Held:
 # -- offset index ---------------------------------------------------------------------------------
 
 
-def _pages(footer: Footer, leaf: int, held: _Held, where: str) -> Pages:
-    """OffsetIndex: 1 page_locations, each 1 offset, 2 compressed_page_size, 3 first_row_index."""
+def _pages(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> dict[int, Pages]:
+    """OffsetIndex: 1 page_locations, each 1 offset, 2 compressed_page_size, 3 first_row_index.
+
+    Of several leaf columns at once, as each array operation costs as much as a hundred pages.
+    """
+    rows = footer.layout.rows
+    most = max(1, _AT_ONCE // max(1, int(rows.sum())))
+    found: dict[int, Pages] = {}
+    for first in range(0, len(leaves), most):
+        some = leaves[first : first + most]
+        place = f"{where}, offset index of leaf column {' or '.join(map(str, some))}"
+        located, counts = _located(footer, some, held, place)
+        if ((counts == 0) & (rows > 0)).any():
+            raise InvalidMetadataError("page index lists no page of a row group", where=place)
+        column, group = np.divmod(np.repeat(np.arange(counts.size), counts.ravel()), len(rows))
+        _check_pages(footer, np.array(some)[column], group, located, where)
+        offset, size, row = located[:, 0], located[:, 1], located[:, 2]
+        first_row = row + (np.cumsum(rows) - rows)[group]
+        ends = np.cumsum(counts.sum(axis=1)).tolist()
+        for leaf, begin, end in zip(some, [0, *ends], ends, strict=False):
+            mine = slice(begin, end)
+            # Copies of their own, in one piece each, so that a lookup in them is one.
+            found[leaf] = Pages(
+                offset[mine] + footer.span.offset, size[mine].copy(), first_row[mine]
+            )
+    return found
+
+
+def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> tuple[Ints, Ints]:
+    """Page locations of some leaf columns, shape (pages, 3), and how many there are.
+
+    The counts have shape (leaf columns, row groups).
+    """
     layout = footer.layout
-    spans = layout.offset_index[:, leaf]
-    data, begins = held.joined(spans)
-    place = f"{where}, offset index of leaf column {leaf}"
-    with translated(_BROKEN, "page index is broken", where=place):
-        lists = [_list_head(data, begin, STRUCT, place) for begin in begins.tolist()]
-    bodies = np.array([at for at, _ in lists], np.int64)
-    counts = np.array([count for _, count in lists], np.int64)
-    located = _locations(data, bodies, counts)
+    data, begins = held.together(layout.offset_index[:, leaves].swapaxes(0, 1).reshape(-1, 2))
+    octets = np.frombuffer(data, np.uint8)
+    counts = np.tile(layout.rows, len(leaves))  # as it is where every page holds a row
+    if _are_heads(octets, begins, counts, np.full(len(counts), STRUCT)):
+        bodies = begins + _head_sizes(counts)
+    else:
+        with translated(_BROKEN, "page index is broken", where=where):
+            lists = [_list_head(data, begin, STRUCT, where) for begin in begins.tolist()]
+        bodies = np.array([at for at, _ in lists], np.int64)
+        counts = np.array([count for _, count in lists], np.int64)
+    located = _locations(octets, bodies, counts)
     if located is None:
-        with translated(_BROKEN, "page index is broken", where=place):
-            located = _locations_one_by_one(data, bodies.tolist(), counts.tolist(), place)
-    offset, size, row = located.T
-    group = np.repeat(np.arange(len(counts)), counts)
-    _check_pages(footer, leaf, group, (offset, size, row), place)
-    begin_of_group = np.cumsum(layout.rows) - layout.rows
-    return Pages(offset + footer.span.offset, size, row + begin_of_group[group])
+        with translated(_BROKEN, "page index is broken", where=where):
+            located = _locations_one_by_one(data, bodies.tolist(), counts.tolist(), where)
+    return located, counts.reshape(len(leaves), -1)
 
 
 def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
@@ -201,29 +244,65 @@ def _list_head(data: bytes, at: int, kind: int, where: str) -> tuple[int, int]:
     return at, count
 
 
-def _locations(data: bytes, bodies: Ints, counts: Ints) -> Ints | None:
+def _head_sizes(counts: Ints) -> Ints:
+    """Bytes of the heads of lists of so many elements, with that of the field in front."""
+    # Up to 14 stand in the head itself, more in a varint behind it.
+    found: Ints = np.searchsorted(_SIZES, counts, side="right") + 2
+    return found
+
+
+def _are_heads(octets: Octets, begins: Ints, counts: Ints, kinds: Ints) -> bool:
+    """Whether lists of such lengths and kinds begin there, each in the field after the last.
+
+    Says no where the bytes end as well; `_list_head` tells of each list what it is.
+    """
+    sizes = _head_sizes(counts)
+    if not len(begins) or int(begins.min()) < 0 or int((begins + sizes).max()) > len(octets):
+        return False
+    first = (np.minimum(counts, _IN_HEAD) << 4) | kinds
+    if (octets[begins] != 0x10 | LIST).any() or (octets[begins + 1] != first).any():
+        return False
+    for place in range(int(sizes.max()) - 2):
+        rows = np.flatnonzero(sizes > place + 2)
+        more = (sizes[rows] > place + 3) * 0x80
+        part = counts[rows] >> 7 * place & 0x7F
+        if (octets[begins[rows] + place + 2] != part | more).any():
+            return False
+    return True
+
+
+_IN_HEAD = 15
+_SIZES = np.array([_IN_HEAD, 1 << 7, 1 << 14, 1 << 21, 1 << 28], np.int64)
+"""Numbers of elements from which on a head takes one byte more."""
+
+
+def _locations(octets: Octets, bodies: Ints, counts: Ints) -> Ints | None:
     """All page locations by arrays, shape (pages, 3); None where the tokens are others."""
-    octets = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(octets < 0x80)
     total = int(counts.sum())
     if total == 0:
         return np.empty((0, 3), np.int64)
-    first = np.searchsorted(ends, bodies)
-    before = np.cumsum(counts) - counts
-    tokens = np.arange(total * _TOKENS) + np.repeat(first - before * _TOKENS, counts * _TOKENS)
-    if tokens[-1] >= len(ends) or (tokens < 0).any():
+    ends = np.flatnonzero(octets < 0x80).astype(_SMALL)
+    filled = counts > 0
+    first = np.searchsorted(ends, bodies[filled])
+    before = (np.cumsum(counts) - counts)[filled]
+    sizes = counts[filled] * _TOKENS
+    tokens = np.repeat((first - before * _TOKENS).astype(_SMALL), sizes)
+    tokens += np.arange(total * _TOKENS, dtype=_SMALL)
+    if tokens[-1] >= len(ends) or int(tokens.min()) < 0:
         return None
-    stop = ends[tokens].reshape(total, _TOKENS)
-    start = np.empty_like(stop)
-    start[:, 1:] = stop[:, :-1] + 1
-    start[1:, 0] = stop[:-1, -1] + 1
-    begins_list = before[counts > 0]
-    start[begins_list, 0] = bodies[counts > 0]
-    if (start[:, ::2] != stop[:, ::2]).any():
+    stop = ends[tokens]
+    lengths = np.diff(stop, prepend=stop[:1])
+    lengths[before * _TOKENS] = stop[before * _TOKENS] - bodies[filled] + 1
+    if (lengths.reshape(total, _TOKENS)[:, ::2] != 1).any():
         return None
+    stop = stop.reshape(total, _TOKENS)
     if (octets[stop[:, :-1:2]] != np.array(_HEADS, np.uint8)).any() or octets[stop[:, -1]].any():
         return None
-    return varints(octets, start[:, 1::2], stop[:, 1::2])
+    return varints(octets, stop[:, :-1:2] + 1, stop[:, 1::2])
+
+
+_SMALL = np.int32
+"""Of places among the octets of an index, which is far smaller than 2 GiB: less to move."""
 
 
 def _locations_one_by_one(
@@ -246,21 +325,19 @@ def _locations_one_by_one(
     return np.array(located, np.int64).reshape(-1, 3)
 
 
-def _check_pages(
-    footer: Footer, leaf: int, group: Ints, located: tuple[Ints, Ints, Ints], where: str
-) -> None:
-    """Pages lie in their chunk one behind the other, and share out the rows of their group."""
+def _check_pages(footer: Footer, leaf: Ints, group: Ints, located: Ints, where: str) -> None:
+    """Pages lie in their chunk one behind the other, and share out the rows of their group.
+
+    `leaf` and `group` tell of each page which chunk it belongs to; those of one stand together.
+    """
     layout = footer.layout
-    offset, size, row = located
-    counts = np.bincount(group, minlength=len(layout.rows))
-    if ((counts == 0) & (layout.rows > 0)).any():
-        raise InvalidMetadataError("page index lists no page of a row group", where=where)
+    offset, size, row = located[:, 0], located[:, 1], located[:, 2]
     start = layout.start[group, leaf]
     end = start + layout.size[group, leaf]
+    rows = layout.rows[group]
     outside = (offset < start) | (size <= 0) | (offset > end) | (size > end - offset)
     first = np.ones(len(group), np.bool_)
-    first[1:] = group[1:] != group[:-1]
-    rows = layout.rows[group]
+    first[1:] = (group[1:] != group[:-1]) | (leaf[1:] != leaf[:-1])
     disorder = first & (row != 0)
     disorder[1:] |= ~first[1:] & ((row[1:] <= row[:-1]) | (offset[1:] < offset[:-1] + size[:-1]))
     wrong = np.flatnonzero(outside | disorder | (row >= rows))
@@ -268,7 +345,7 @@ def _check_pages(
         at = int(wrong[0])
         raise InvalidMetadataError(
             "page index does not fit its column",
-            where=f"{where}, page {at}",
+            where=f"{where}, column {leaf[at]}, row group {group[at]}",
             found=f"{size[at]} bytes at {offset[at]}, row {row[at]}",
             expected=f"within {start[at]} to {end[at]}, behind the page before",
         )
@@ -280,11 +357,11 @@ def _check_pages(
 def _keys(footer: Footer, leaf: int, held: _Held, where: str) -> Ints | None:
     """ColumnIndex: 1 null_pages, 2 min_values, 3 max_values. None unless a page is a row."""
     layout = footer.layout
-    data, begins = held.joined(layout.column_index[:, leaf])
+    spans = layout.column_index[:, leaf]
+    data, begins = held.together(spans)
     octets = np.frombuffer(data, np.uint8)
     place = f"{where}, column index of leaf column {leaf}"
-    with translated(_BROKEN, "page index is broken", where=place):
-        keys = _keys_at_once(data, octets, begins, layout.rows, place)
+    keys = _keys_at_once(octets, begins, begins + spans[:, 1], layout.rows)
     if keys is not None:
         return keys
     parts: list[Ints] = []
@@ -301,44 +378,36 @@ _STRIDE = 9
 """Of an 8-byte value in a list: its length, then the value."""
 
 
-def _keys_at_once(
-    data: bytes, octets: npt.NDArray[np.uint8], begins: Ints, rows: Ints, where: str
-) -> Ints | None:
-    """The keys of all groups, where those of as many rows differ in nothing but keys and nulls."""
-    keys: list[Ints] = [_NO_KEYS] * len(rows)
-    for count in np.unique(rows).tolist():
-        groups = np.flatnonzero(rows == count)
-        starts = begins[groups].tolist()
-        if _group_keys(data, octets, starts[0], count, where) is None:
-            return None
-        head = _null_pages(data, starts[0], where)[0] - count - starts[0]
-        low = 2 * head + count
-        high = low + head + count * _STRIDE
-        width = high + count * _STRIDE
-        if max(starts) + width > len(octets):
-            return None
-        blocks = np.stack([octets[start : start + width] for start in starts])
-        heads = np.r_[:head, head + count : low, low + count * _STRIDE : high]
-        values = blocks[:, low : low + count * _STRIDE].reshape(-1, count, _STRIDE)
-        again = blocks[:, high:].reshape(-1, count, _STRIDE)
-        if (
-            (blocks[:, heads] != blocks[0, heads]).any()
-            or (values[:, :, 0] != _STRIDE - 1).any()
-            or (values != again).any()
-        ):
-            return None
-        found = np.ascontiguousarray(values[:, :, 1:]).view("<i8").astype(np.int64, copy=False)
-        for group, part in zip(groups.tolist(), found.reshape(-1, count), strict=True):
-            keys[group] = part
-    return np.concatenate(keys)
+def _keys_at_once(octets: Octets, begins: Ints, ends: Ints, rows: Ints) -> Ints | None:
+    """The keys of all groups; None where a list is not as long as the group has rows."""
+    head = _head_sizes(rows)
+    low = begins + head + rows
+    high = low + head + rows * _STRIDE
+    if (high + head + rows * _STRIDE > ends).any():
+        return None
+    kinds = np.repeat(np.array([0, BINARY, BINARY], np.int64), len(rows))
+    kinds[: len(rows)] = octets[begins + 1] & 0x0F  # either word for a boolean
+    lists = np.concatenate((begins, low, high))
+    if not _are_heads(octets, lists, np.concatenate((rows, rows, rows)), kinds):
+        return None
+    values = _strides(octets, low + head, rows)
+    if (values[:, 0] != _STRIDE - 1).any():
+        return None
+    if (values != _strides(octets, high + head, rows)).any():
+        return None
+    return np.ascontiguousarray(values[:, 1:]).view("<i8").ravel().astype(np.int64, copy=False)
 
 
-_NO_KEYS = np.empty(0, np.int64)
+def _strides(octets: Octets, begins: Ints, counts: Ints) -> Octets:
+    """Values of `_STRIDE` bytes one behind the other, shape (values, `_STRIDE`)."""
+    before = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    starts = np.arange(total) * _STRIDE + np.repeat(begins - before * _STRIDE, counts)
+    found: Octets = windows(octets, _STRIDE)[starts]
+    return found
 
 
-def _group_keys(
-    data: bytes, octets: npt.NDArray[np.uint8], begin: int, rows: int, where: str
-) -> Ints | None:
+def _group_keys(data: bytes, octets: Octets, begin: int, rows: int, where: str) -> Ints | None:
     at, count = _null_pages(data, begin, where)
     if count != rows:
         return None
