@@ -86,7 +86,13 @@ def create_table(directory: str) -> dict[str, Any]:
     paths = sorted((Path(directory) / "files").iterdir())
     output = _fresh(Path(directory) / "ours_table.tortilla")
     start = time.perf_counter()
-    table = pa.table({"id": [path.name for path in paths], "path": [str(path) for path in paths]})
+    columns = {
+        "id": [path.name for path in paths],
+        "file_format": ["BYTES"] * len(paths),
+        "path": [str(path) for path in paths],
+        "tortilla:data_split": ["train"] * len(paths),
+    }
+    table = pa.table(columns)
     create(table, output)
     return {"seconds": time.perf_counter() - start, "check": len(paths)}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -63,7 +64,7 @@ def loads(
     is_long = b"0" * (limits.json_digits + 1) in plain
     try:
         document = json.loads(
-            data.decode("utf-8-sig"),
+            str(data.removeprefix(BOM_UTF8), "utf-8"),
             object_pairs_hook=_unique_keys(where),
             parse_constant=constant or _refuse_constant(where),
             parse_float=_finite(constant or _refuse_constant(where))

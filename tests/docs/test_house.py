@@ -78,6 +78,8 @@ ALLOWED = {
     "prometheus_client": ("comal.server.measures",),
     "rio_tiler": ("comal.server.render",),
     "PIL": ("comal.server.render",),
+    "google": ("comal.storage.identities",),
+    "azure": ("comal.storage.identities",),
     # Known by what their objects offer, never by import.
     "geopandas": (),
     "distributed": (),

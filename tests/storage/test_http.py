@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from comal import storage
 from comal.errors import (
@@ -469,6 +471,48 @@ def test_a_query_goes_with_the_object(http_server: HttpServer) -> None:
     source = storage.open_source(http_server.url_for("a") + "?sig=1")
     assert source.child("b").href.endswith("/a/b?sig=1")
     assert source.fetch([Head(3, "b")])[0].data == DATA[:3]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?sig=1",
+        "?X-Amz-Credential=AK%2F20260101%2Fs3&X-Amz-Signature=0a~-._",
+        "?a=b?c=d/e:f@g!$'()*+,;",
+        "?low=%2f%c3",
+        "?space=a b",
+        "?quoted=%zz",
+        "?word=\u00e9\u4e2d",
+        "?bracket=[1]|{2}^",
+    ],
+)
+def test_a_query_is_sent_as_urllib3_sends_it(query: str) -> None:
+    sent: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.path)
+            self.send_response(206)
+            self.send_header("Content-Range", "bytes 0-0/1")
+            self.send_header("Content-Length", "1")
+            self.end_headers()
+            self.wfile.write(b"x")
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/a%20b{query}"
+            assert storage.open_source(url).fetch([Head(1)])[0].data == b"x"
+            urllib3.PoolManager().request("GET", url, headers={"Range": "bytes=0-0"})
+        finally:
+            server.shutdown()
+            thread.join()
+    assert sent[0] == sent[1]
 
 
 def test_after_an_error_the_others_stop(http_server: HttpServer, hasty: StorageConfig) -> None:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ class Case:
 def machine_of_google(server: TokenServer, monkeypatch: pytest.MonkeyPatch, _: Path) -> str:
     from google.auth.compute_engine import _metadata
 
+    # It looks into the environment when it is loaded, obstore each time.
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", server.host)
-    # For obstore, which reads it each time.
     monkeypatch.setenv("GCE_METADATA_HOST", server.host)
     server.answers[f"{MACHINE}/"] = lambda: {"email": "a@b.c", "scopes": ["x"]}
     server.answers[f"{MACHINE}/token"] = lambda: oauth(server)
@@ -574,14 +575,18 @@ def test_a_library_that_is_there_in_part(monkeypatch: pytest.MonkeyPatch) -> Non
     assert azure is not None
     assert google.installed()
     assert azure.installed()
-    real = identities.find_spec
-    absent = ""
-    monkeypatch.setattr(identities, "find_spec", lambda name: name != absent and real(name) or None)
-    for absent, there in (
+    absent: set[str] = set()
+    monkeypatch.setattr(
+        "comal.storage.identities.find_spec",
+        lambda name: None if name in absent else find_spec(name),
+    )
+    for library, there in (
         ("requests", (False, True)),
         ("google.auth", (False, True)),
         ("azure.identity", (True, False)),
     ):
+        absent.clear()
+        absent.add(library)
         assert (google.installed(), azure.installed()) == there
 
 

@@ -14,8 +14,8 @@ from comal.storage.cache import BlockCache, CachedSource
 from comal.storage.config import DEFAULT_CONFIG, StorageConfig
 from comal.storage.counting import CountingSource
 from comal.storage.file import RangeFile
-from comal.storage.location import Location, parse_href
-from comal.storage.opening import as_source, open_source
+from comal.storage.location import Location, href_text, local_path, parse_href
+from comal.storage.opening import as_source, check_several, open_source, several
 from comal.storage.reloading import reload_once, reload_once_async
 from comal.storage.source import ObjectInfo, Source
 
@@ -33,10 +33,14 @@ __all__ = [
     "Source",
     "StorageConfig",
     "as_source",
+    "check_several",
+    "href_text",
+    "local_path",
     "open_source",
     "parse_href",
     "reload_once",
     "reload_once_async",
+    "several",
     "targets",
     "vsi",
 ]

@@ -2,9 +2,10 @@
 
 obstore finds credentials, lists and signs; the bytes are read by signed addresses over the same
 HTTP engine as any URL, with its checks, ``Retry-After``, deadlines and connections that survive a
-fork. What has no such address (`comal.storage.signing` says what) is read by obstore itself, which
-hides ``Retry-After`` and cannot be used in a forked child of a process that has used it: there
-such a child gets an error.
+fork. Where google-auth or azure-identity is installed (the extras ``gcs`` and ``azure``), that
+holds for default credentials and identities, too. What has no address (`comal.storage.signing`
+says what) is read by obstore itself, which hides ``Retry-After`` and cannot be used in a forked
+child of a process that has used it: there such a child gets an error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ from comal.storage.retry import Tries, retrying
 from comal.storage.signing import Address, signer_of
 from comal.storage.source import ObjectInfo
 from comal.storage.storereads import read
-from comal.storage.stores import forked, memory_store, networked_store, store_errors
+from comal.storage.stores import (
+    forked,
+    memory_store,
+    networked_store,
+    no_network_here,
+    store_errors,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -48,8 +55,8 @@ _MOST_KEPT = 16_384
 _MOST_TOKENS = 16
 # What stores answer to a signature that has expired, or was made with keys that have.
 _REFUSED = frozenset({400, 401, 403})
-# Without this header, Azure answers anonymous requests as it did in 2009.
-_HEADERS = {"az": {"x-ms-version": "2023-11-03"}}
+# And what to a token that has, or that was taken back.
+_EXPIRED = frozenset({401})
 _HINTS = {
     400: "check the credentials",
     401: "check the credentials",
@@ -67,7 +74,7 @@ class CloudTransport:
 
     def __init__(self, config: StorageConfig) -> None:
         self.config = config
-        self._http: dict[str, HttpTransport] = {}
+        self._http: dict[tuple[tuple[str, str], ...], HttpTransport] = {}
         self._addresses: dict[str, Address] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -124,10 +131,20 @@ class CloudTransport:
             if reply is not None:
                 return reply
         # Keys may have changed, and addresses expire: signed anew, once.
-        address = signer_of(ask.location, self.config).address(ask.location, held)
+        signer = signer_of(ask.location, self.config)
+        address = signer.address(ask.location, held)
         if address is None:
+            if forked() and signer.extra:
+                raise no_network_here(ask.location, signer.extra)
             return self._by_store(ask, stop)
-        if ask.location.scheme == "az" and not forked():
+        if address.token:
+            reply = self._unless_refused(ask, address, stop, _EXPIRED)
+            if reply is None:
+                # It was asked for when another object was read, or its clock stood still while
+                # this machine slept.
+                address = signer.address(ask.location, address) or address
+                reply = self._by_http(ask, address, stop)
+        elif ask.location.scheme == "az" and not forked():
             # Azure takes no signature of a clock that is ahead of its own; obstore's way of
             # asking leaves it a quarter of an hour.
             reply = self._unless_refused(ask, address, stop)
@@ -149,24 +166,25 @@ class CloudTransport:
 
     def _transport(self, address: Address) -> HttpTransport:
         """HTTP with the headers of a store; the caller's own for HTTP are not its business."""
-        transport = self._http.get(address.token)
+        transport = self._http.get(address.headers)
         if transport is None:
-            headers = dict(_HEADERS.get(address.named.scheme, {}))
-            if address.token:
-                headers["Authorization"] = f"Bearer {address.token}"
             if len(self._http) >= _MOST_TOKENS:
                 self._http.clear()
-            transport = HttpTransport(replace(self.config, http_headers=headers))
-            self._http[address.token] = transport
+            transport = HttpTransport(replace(self.config, http_headers=dict(address.headers)))
+            self._http[address.headers] = transport
         return transport
 
     def _unless_refused(
-        self, ask: Ask, address: Address, stop: threading.Event | None
+        self,
+        ask: Ask,
+        address: Address,
+        stop: threading.Event | None,
+        refused: frozenset[int] = _REFUSED,
     ) -> Reply | None:
         try:
             return self._by_http(ask, address, stop)
         except (StorageError, AccessDeniedError) as error:
-            if error.fields.get("status") not in _REFUSED:
+            if error.fields.get("status") not in refused:
                 raise
         self._addresses.pop(address.href, None)
         return None

@@ -31,7 +31,7 @@ from comal.storage import multirange
 from comal.storage.base import span_of, too_large
 from comal.storage.byteranges import NotFittingError
 from comal.storage.config import StorageConfig
-from comal.storage.http_pool import manager, set_deadline
+from comal.storage.http_pool import asking_for, manager, set_deadline
 from comal.storage.location import HTTP_SCHEMES, Location, parse_href
 from comal.storage.pins import changed
 from comal.storage.remote import Ask, RemoteSource, Reply
@@ -279,10 +279,10 @@ class HttpTransport:
         timeout = urllib3.Timeout(
             connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
         )
-        with _network_errors(location):
+        with _network_errors(location), asking_for(location.url) as url:
             return manager(location, config).request(
                 "GET",
-                location.url,
+                url,
                 headers=headers,
                 redirect=False,
                 retries=False,

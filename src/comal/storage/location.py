@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from comal.errors import InvalidInputError, UnsafeContentError, shown
@@ -129,6 +130,49 @@ def _unsafe(what: str, relative: str, where: object) -> UnsafeContentError:
     return UnsafeContentError(what, where=str(where), found=shown(relative))
 
 
+def href_text(href: str | os.PathLike[str]) -> str:
+    """A path or URL of the caller as text; nothing of it is looked at but its kind.
+
+    Raises
+    ------
+    InvalidInputError
+        It is something else, such as bytes or a list; or it is empty or holds NUL.
+    """
+    if not isinstance(href, str | os.PathLike):
+        raise _no_href(type(href).__name__)
+    text = os.fsdecode(href)
+    if not text or "\x00" in text:
+        raise _no_href(shown(text))
+    return text
+
+
+def _no_href(found: str) -> InvalidInputError:
+    return InvalidInputError("not a path or URL", found=found, expected="text or a pathlib.Path")
+
+
+def local_path(
+    path: str | os.PathLike[str], what: str = "the path", hint: str | None = None
+) -> Path:
+    """A local path as the caller wrote it.
+
+    Parameters
+    ----------
+    path
+        A path, or a ``file://`` URL.
+    what, hint
+        What it is of, and what to do when it is not local, for the message.
+
+    Raises
+    ------
+    InvalidInputError
+        It is a URL of something else, or no path.
+    """
+    location = parse_href(path)
+    if location.scheme != FILE:
+        raise InvalidInputError(f"{what} must be a local path", where=location.label, hint=hint)
+    return Path(location.path if "://" in os.fspath(path) else path)
+
+
 def parse_href(href: str | os.PathLike[str]) -> Location:
     """Take a path or URL of the caller apart.
 
@@ -144,11 +188,7 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
     InvalidInputError
         For an unknown scheme or an URL that lacks its host or bucket.
     """
-    if not isinstance(href, str | os.PathLike):
-        raise InvalidInputError("not a path or URL", where="href", found=type(href).__name__)
-    text = os.fsdecode(href)
-    if not text or "\x00" in text:
-        raise InvalidInputError("not a path or URL", where="href", found=shown(text))
+    text = href_text(href)
     scheme, separator, rest = text.partition("://")
     if isinstance(href, os.PathLike) or not separator or not _SCHEME.fullmatch(scheme + ":"):
         return Location(FILE, "", _absolute(text))

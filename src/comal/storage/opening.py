@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from comal.errors import InvalidInputError
@@ -10,6 +11,9 @@ from comal.storage.config import DEFAULT_CONFIG, StorageConfig
 from comal.storage.local import LocalSource
 from comal.storage.location import FILE, HTTP_SCHEMES, parse_href
 from comal.storage.source import Source
+
+_SINGLE = (str, bytes, bytearray, os.PathLike, Mapping)
+"""What can be gone through, or looks like it, and is no list."""
 
 
 def open_source(href: str | os.PathLike[str], *, config: StorageConfig | None = None) -> Source:
@@ -54,6 +58,40 @@ def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:
     if isinstance(place, str | os.PathLike):
         return open_source(place, config=config)
     if not (hasattr(place, "href") and hasattr(place, "fetch")):
-        raise InvalidInputError("not a path, a URL or a source", found=type(place).__name__)
+        raise InvalidInputError(
+            "not a path, a URL or a source",
+            found=type(place).__name__,
+            expected="text, a pathlib.Path or a Source",
+        )
     source: Source = place
     return source
+
+
+def several(given: Any, what: str) -> list[Any]:
+    """The members of what a caller gives as a list, such as paths; at least one.
+
+    Parameters
+    ----------
+    given
+        A list, or anything else that is gone through once.
+    what
+        What the members are, for the message: ``paths or URLs``.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no list, or an empty one. One text is no list of its letters.
+    """
+    check_several(given, what)
+    found = list(given)
+    if not found:
+        raise InvalidInputError("nothing is named", found="an empty list", expected=what)
+    return found
+
+
+def check_several(given: Any, what: str) -> None:
+    """As `several`, where nothing at all is fine, or too much is given to be held."""
+    if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
+        raise InvalidInputError(
+            "not a list", found=type(given).__name__, expected=f"a list of {what}"
+        )

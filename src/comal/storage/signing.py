@@ -3,16 +3,18 @@
 obstore signs, so that no signature is made by hand here. It is asked to where that is a
 computation: by the keys of S3, whichever way they come, by the private key of a Google service
 account, and by the key of an Azure account. Public objects, and Azure's with a shared access
-signature, have an address without that, and so have those that are read by a token that the caller
-or the caller's provider gives. Tokens that only obstore knows it does not tell, and to have an
-address signed by a service of the cloud takes a request for each object, and rights that reading
-does not: there is no address then, nor where requests need headers or connections of the store's
-own.
+signature, have an address without that, and so have those that are read by a token: one that the
+caller or the caller's provider gives, or that of an identity which `comal.storage.identities` asks
+for. Tokens that only obstore knows it does not tell, and to have an address signed by a service of
+the cloud takes a request for each object, and rights that reading does not: there is no address
+then, nor where requests need signed headers, sessions or connections of the store's own.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -28,22 +30,26 @@ from obstore.exceptions import BaseError
 from comal.errors import InvalidInputError
 from comal.plan import Head
 from comal.storage.config import StorageConfig
+from comal.storage.identities import Identity
 from comal.storage.location import Location
 from comal.storage.process import PerProcess
 from comal.storage.remote import Ask
 from comal.storage.retry import Tries, retrying
 from comal.storage.stores import (
+    OWN_CLIENT,
     allows_http,
     forked,
+    identity_behind,
     no_network_here,
     opened_store,
     settings,
     store_errors,
     store_options,
     switched_on,
+    unsigned_hint,
     without,
 )
-from comal.storage.tokens import Tokens, asked_at_once
+from comal.storage.tokens import Token, Tokens, asked_at_once
 
 T = TypeVar("T")
 _Addresses = Callable[[str], str]
@@ -55,18 +61,11 @@ _USED_FOR = LIFETIME / 2
 # What did not answer is not waited for again at once.
 _STUCK_FOR = 60.0
 
-# What a request by a signed address would lack: headers with keys, sessions, the way and the
-# trust of the store's own client.
-_OWN_REQUESTS = (
-    "sse_customer_key_base64",
-    "s3_express",
-    "encryption_key",
-    "allow_invalid_certificates",
-    "default_headers",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-)
+# What a request by a signed address would lack: keys in headers, which S3 wants to be signed, too,
+# sessions, the way and the trust of the store's own client.
+_OWN_REQUESTS = ("sse_customer_key_base64", "s3_express", *OWN_CLIENT)
+# Without this header, Azure answers anonymous requests as it did in 2009.
+_AZURE_VERSION = ("x-ms-version", "2023-11-03")
 # A client that reaches nothing: what it signs was signed without the network.
 _OFFLINE = {"proxy_url": "http://127.0.0.1:0"}
 # Signed with these, an address is only taken for what stands before its query.
@@ -92,6 +91,8 @@ class Address(Location):
     named: Location = field(kw_only=True)
     token: str = field(kw_only=True, default="")
     """The bearer token to send with a request."""
+    headers: tuple[tuple[str, str], ...] = field(kw_only=True, default=())
+    """What to send with a request, the token included."""
     until: float = field(kw_only=True, default=0.0)
     """For how long to use it, by `time.monotonic`."""
 
@@ -133,8 +134,11 @@ class Signer:
         self._http = allows_http(location.scheme, self._options)
         self._stuck_until = 0.0
         self._any_name = location.scheme != "az"
+        self._headers: tuple[tuple[str, str], ...] = ()
         self._tokens: Tokens | None = None
         self._addresses: _Addresses | None = None
+        self.extra = ""
+        """The extra of comal that would give addresses where there are none."""
         with suppress(_StuckError):
             self._addresses = self._in_time(lambda: self._find(location))
 
@@ -148,19 +152,23 @@ class Signer:
         StorageError
             When there are no credentials, or none without the network in a forked process.
         """
-        try:
-            return self._in_time(lambda: self._address(location, refused))
-        except _StuckError:
-            raise no_network_here(location) from None
-
-    def _address(self, location: Location, refused: Address | None) -> Address | None:
         addresses = self._addresses
         if addresses is None:
             return None
-        until = time.monotonic() + _USED_FOR
+        # Tokens are not asked for by obstore: a forked child waits for them as its parent does.
         token = self._tokens.get(refused.token if refused else "") if self._tokens else None
+        try:
+            return self._in_time(lambda: self._address(location, addresses, token))
+        except _StuckError:
+            raise no_network_here(location) from None
+
+    def _address(
+        self, location: Location, addresses: _Addresses, token: Token | None
+    ) -> Address | None:
+        until, headers = time.monotonic() + _USED_FOR, self._headers
         if token is not None:
             until = min(until, token.until)
+            headers += (("Authorization", f"Bearer {token.value}"),)
         tries = Tries(self._config, location)
 
         def sign() -> str:
@@ -179,7 +187,8 @@ class Signer:
             # Azure compares the signature with that of the plain name, obstore signs its encoding.
             return None
         where = parts.scheme, parts.netloc, parts.path, parts.query
-        return Address(*where, named=location, token=token.value if token else "", until=until)
+        value = token.value if token else ""
+        return Address(*where, named=location, token=value, headers=headers, until=until)
 
     def _in_time(self, call: Callable[[], T]) -> T:
         """Call what may wait for the network, which never answers in a forked child."""
@@ -210,6 +219,8 @@ class Signer:
         known = settings(location.scheme, self._options)
         if any(switched_on(known.get(name)) for name in _OWN_REQUESTS):
             return None
+        if location.scheme == "az" and not self._prepared(known):
+            return None
         public = switched_on(known.get("skip_signature"))
         if location.scheme == "s3":
             return self._public(location, _NOBODY_S3) if public else self._signed(location)
@@ -217,11 +228,32 @@ class Signer:
             return _google(location, known)
         if public:
             return self._public(location, _NOBODY_AZURE)
+        identity = identity_behind(location, self._options, self._config)
+        if identity is not None:
+            return self._by_identity(identity, location, known)
         static = known.get("bearer_token") or (location.scheme == "az" and known.get("token"))
         if self._config.credential_provider is not None or static:
             # A signature would be by another identity than the token.
             return self._by_tokens(location, known, str(static))
         return self._local(location, known)
+
+    def _prepared(self, known: dict[str, Any]) -> bool:
+        """Set what goes along with each request to Azure, and whether obstore signs beside it."""
+        self._headers = (_AZURE_VERSION, *_customer_key(known))
+        # It does not where it knows a key of the customer, though no signature covers that: one in
+        # the environment cannot be kept from it.
+        self._options = without("az", self._options, ("encryption_key",))
+        return not settings("az", self._options).get("encryption_key")
+
+    def _by_identity(
+        self, identity: Identity, location: Location, known: dict[str, Any]
+    ) -> _Addresses | None:
+        if not identity.installed():
+            self.extra = identity.extra
+            return None
+        failure = f"the cloud gives no token ({identity.name})"
+        self._tokens = Tokens(identity, location.label, failure, unsigned_hint(location.scheme))
+        return self._told(location, known)
 
     def _by_tokens(
         self, location: Location, known: dict[str, Any], static: str
@@ -235,6 +267,10 @@ class Signer:
         if tokens.get() is None:
             return None
         self._tokens = tokens
+        return self._told(location, known)
+
+    def _told(self, location: Location, known: dict[str, Any]) -> _Addresses | None:
+        """Plain addresses, to be asked with a token."""
         if location.scheme == "gs":
             return _google(location, known)
         with suppress(InvalidInputError):
@@ -269,6 +305,30 @@ class Signer:
                 return self._public(location, _NOBODY_AZURE, f"?{token}")
             return None
         return addresses
+
+
+def _customer_key(known: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The headers of a key that the caller keeps: no part of what Azure has signed.
+
+    https://learn.microsoft.com/azure/storage/blobs/encryption-customer-provided-keys
+    """
+    key = known.get("encryption_key")
+    if not key:
+        return ()
+    try:
+        data = base64.b64decode(str(key), validate=True)
+    except ValueError:
+        data = b""
+    if len(data) != 32:
+        raise InvalidInputError(
+            "the encryption key of the store is none", expected="32 bytes in base64"
+        )
+    digest = hashlib.sha256(data).digest()
+    return (
+        ("x-ms-encryption-key", str(key)),
+        ("x-ms-encryption-key-sha256", base64.b64encode(digest).decode()),
+        ("x-ms-encryption-algorithm", "AES256"),
+    )
 
 
 def _google(location: Location, known: dict[str, Any]) -> _Addresses | None:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from comal.errors import (
 )
 from comal.storage.config import StorageConfig
 from comal.storage.http_answer import ignores_range
+from comal.storage.identities import Identity, identity_of
 from comal.storage.location import Location
 from comal.storage.pins import changed
 from comal.storage.process import PerProcess
@@ -46,6 +48,19 @@ _ENDPOINTS = {
     "s3": ("endpoint_url_s3", "endpoint_url", "endpoint"),
     "gs": ("base_url",),
     "az": ("endpoint",),
+}
+OWN_CLIENT = (
+    "allow_invalid_certificates",
+    "default_headers",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+)
+"""Settings of the store's own client, by whose way and trust it also asks for tokens."""
+_UNSIGNED = {
+    "s3": "AWS_NO_SIGN_REQUEST=YES",
+    "gs": "GOOGLE_SKIP_SIGNATURE=true",
+    "az": "AZURE_SKIP_SIGNATURE=true",
 }
 _OFF = frozenset({"", "false", "no", "off", "0", "none"})
 
@@ -88,16 +103,34 @@ def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
         return memory_store(location.root)
     if left_behind:
         raise no_network_here(location)
-    return opened_store(location, store_options(location.scheme, config), config)
+    options = store_options(location.scheme, config)
+    identity = identity_behind(location, options, config)
+    if identity is not None and identity.installed():
+        # The same that reads by addresses, also where obstore knows nothing of its kind.
+        config = replace(config, credential_provider=identity)
+    return opened_store(location, options, config)
 
 
-def no_network_here(location: Location) -> StorageError:
-    """The error for what a forked child cannot do."""
+def identity_behind(
+    location: Location, options: Mapping[str, Any], config: StorageConfig
+) -> Identity | None:
+    """The identity whose tokens the store would be read by, unless something else was named."""
+    if config.credential_provider is not None:
+        return None
+    known = settings(location.scheme, options)
+    if any(switched_on(known.get(name)) for name in ("skip_signature", *OWN_CLIENT)):
+        return None
+    return identity_of(location.scheme, known, config)
+
+
+def no_network_here(location: Location, extra: str = "") -> StorageError:
+    """The error for what a forked child cannot do, but could with an extra of comal."""
+    hint = "start the process with the 'spawn' or 'forkserver' method"
     return StorageError(
         "in a forked process, whose parent has used an object store, none can be listed, and none "
         "read whose credentials come over the network",
         where=location.label,
-        hint="start the process with the 'spawn' or 'forkserver' method",
+        hint=f"pip install 'comal[{extra}]', or {hint}" if extra else hint,
     )
 
 
@@ -192,6 +225,11 @@ def _open(
         ) from error
 
 
+def unsigned_hint(scheme: str) -> str:
+    """What to do where there are no credentials."""
+    return f"name credentials, or read what is public unsigned: {_UNSIGNED[scheme]}"
+
+
 @contextmanager
 def store_errors(ask: Ask, *, last: bool = False) -> Iterator[None]:
     """Turn what obstore raises into errors of comal, or into one that asks for another try.
@@ -240,7 +278,7 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
         return TransientError(text)
     hint = None
     if _METADATA_SERVICE in text or "credential" in text.lower():
-        hint = "name credentials, or read a public bucket unsigned: AWS_NO_SIGN_REQUEST=YES"
+        hint = unsigned_hint(ask.location.scheme)
     return StorageError(
         "the store failed", where=ask.location.label, found=text, hint=hint, status=status
     )

@@ -25,7 +25,8 @@ from comal.errors import (
     StorageError,
 )
 from comal.limits import MIB
-from comal.storage.location import FILE, parse_href, shown_path
+from comal.storage import location
+from comal.storage.location import parse_href, shown_path
 from comal.storage.publish import exchange, flush_file_system, rename_new, sync_folder
 from comal.storage.targetlock import hidden_name, locked, write_errors
 
@@ -140,14 +141,8 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     InvalidInputError
         It is a URL of something else, or no path.
     """
-    location = parse_href(path)
-    if location.scheme != FILE:
-        raise InvalidInputError(
-            "the target must be a local path",
-            where=location.label,
-            hint="write it here and copy it to the store when it is complete",
-        )
-    return Path(location.path if "://" in os.fspath(path) else path)
+    hint = "write it here and copy it to the store when it is complete"
+    return location.local_path(path, "the target", hint)
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:

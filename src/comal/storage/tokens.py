@@ -1,10 +1,12 @@
-"""Bearer tokens for stores: given by the caller, or by the caller's credential provider."""
+"""Bearer tokens for stores: of the caller, of the caller's credential provider, of an identity."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import math
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from comal.errors import InvalidInputError, StorageError, shown
 _Provider = Callable[[], Mapping[str, Any]]
 # A token that is about to expire could do so on its way.
 _BEFORE = 60.0
+_FAILURE = "the credential provider failed"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,10 +32,19 @@ class Token:
 class Tokens:
     """The token that is good now, asked of a provider when there is none."""
 
-    def __init__(self, provider: _Provider, where: str) -> None:
+    def __init__(
+        self, provider: _Provider, where: str, failure: str = _FAILURE, hint: str | None = None
+    ) -> None:
         self._provider = provider
         self._where = where
+        self._failure = failure
+        self._hint = hint
         self._token: Token | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
 
     def get(self, refused: str = "") -> Token | None:
         """A token that has not expired, and is not the one that was refused.
@@ -46,11 +58,23 @@ class Tokens:
         InvalidInputError
             When what it gives is not a token.
         """
+        token = self._good(refused)
+        if token is not None:
+            return token
+        if self._pid != os.getpid():
+            # A thread of the parent, which is not here, may hold the lock.
+            self._start()
+        with self._lock:
+            # Services for tokens refuse who asks too often: one thread asks, the others wait.
+            token = self._good(refused)
+            if token is None:
+                token = self._token = self._ask()
+            return token
+
+    def _good(self, refused: str) -> Token | None:
         token = self._token
-        if token is None or token.value == refused or time.monotonic() >= token.until:
-            # Threads that come here at once ask more than once: a lock could be held in a fork.
-            token = self._token = self._ask()
-        return token
+        good = token is not None and token.value != refused and time.monotonic() < token.until
+        return token if good else None
 
     def _ask(self) -> Token | None:
         try:
@@ -61,9 +85,10 @@ class Tokens:
             left = math.inf if expires is None else expires.timestamp() - time.time()
         except Exception as error:  # whatever the caller's own code may raise
             raise StorageError(
-                "the credential provider failed",
+                self._failure,
                 where=self._where,
-                found=shown(f"{type(error).__name__}: {error}", 200)[1:-1],
+                found=shown(" ".join(f"{type(error).__name__}: {error}".split()), 200)[1:-1],
+                hint=self._hint,
             ) from error
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise InvalidInputError(
