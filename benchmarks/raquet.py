@@ -142,8 +142,9 @@ def read(work: Path, size: int, repeats: int) -> Iterator[Row]:
             cases += [
                 (f"{what}_{peer}", "ahead")
                 for what in ("points", "window")
-                for peer in ("duckdb", "pyarrow", "reference")
+                for peer in ("duckdb", "pyarrow", "reference_duckdb", "reference_pyarrow")
             ]
+            cases.append(("points_sql_duckdb", "reported"))
         for case, target in cases:
             row = compare(case, OURS, PEER, [str(work), name], repeats=repeats, target=target)
             yield replace(row, case=f"{name}: {case}")

@@ -97,6 +97,23 @@ def points_reference(directory: str, name: str) -> dict[str, Any]:
     return _points(directory, name, f"{name}_reference.parquet", 20)
 
 
+points_reference_duckdb = points_reference_pyarrow = points_reference
+
+
+def points_sql_duckdb(directory: str, name: str) -> dict[str, Any]:
+    """By SQL on the file of the reference converter, each in a connection opened for it."""
+    longitudes, latitudes = places(directory, name)
+    path, count = Path(directory) / f"{name}_reference.parquet", 20
+    started = time.perf_counter()
+    for longitude, latitude in zip(longitudes[:count], latitudes[:count], strict=True):
+        query = (
+            "SELECT ST_RasterValue(block, band_1, ST_Point($x, $y), metadata)"
+            " FROM read_raquet_at('raster', $x, $y)"
+        )
+        raquet.sql(path, query, x=float(longitude), y=float(latitude))
+    return {"seconds": (time.perf_counter() - started) / count}
+
+
 def _window(directory: str, file_name: str) -> dict[str, Any]:
     times = []
     for _ in range(20):
@@ -124,6 +141,9 @@ window_duckdb = window_pyarrow = window_cog
 def window_reference(directory: str, name: str) -> dict[str, Any]:
     """On the file of the reference converter."""
     return _window(directory, f"{name}_reference.parquet")
+
+
+window_reference_duckdb = window_reference_pyarrow = window_reference
 
 
 if __name__ == "__main__":

@@ -272,8 +272,10 @@ def window_pyarrow(directory: str, name: str) -> dict[str, Any]:
     return {"seconds": float(np.median(times))}
 
 
-# How comal does on the same file is seen against the faster of both.
-points_reference, window_reference = points_duckdb, window_duckdb
+# Cases in which comal reads the same file, and in which it answers in SQL too.
+points_reference_duckdb = points_sql_duckdb = points_duckdb
+points_reference_pyarrow = points_pyarrow
+window_reference_duckdb, window_reference_pyarrow = window_duckdb, window_pyarrow
 
 
 if __name__ == "__main__":

@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from comal.errors import InvalidMetadataError, LimitExceededError, QueryError
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    LimitExceededError,
+    QueryError,
+)
 from comal.limits import Limits
 from comal.query import Engine, Function, engine
 
@@ -214,3 +219,10 @@ def test_an_unknown_table_gets_no_hint_at_tables_of_our_own() -> None:
     assert caught.value.hint is not None
     assert "sqlite_temp_master" not in caught.value.hint
     assert "data" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2", True])
+@pytest.mark.parametrize("name", ["threads", "memory_limit"])
+def test_settings_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        Engine(**{name: value})

@@ -14,6 +14,7 @@ import pytest
 from comal import raquet, storage
 from comal.errors import InvalidInputError
 from tests.raquet.build import BLOCK, Plan, noise, write
+from tests.raquet.query.test_hiding import OPTIONS, made, wanted
 from tests.raquet.writing.sources import on_grid
 from tests.support import SHARED, needs_shared
 
@@ -110,6 +111,59 @@ def test_padding_is_missing_where_the_type_has_a_value_for_it(tmp_path: Path, dt
             np.testing.assert_array_equal(missing, outside)
 
 
+@pytest.mark.parametrize("kind", ["alpha", "mask"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_what_alpha_hides_is_missing(tmp_path: Path, options: str, kind: str) -> None:
+    path = made(tmp_path, options, kind)
+    masked = np.ma.masked_array(np.zeros((64, 96), "float32"), True)
+    masked[3:48, 5:75] = wanted(tmp_path)[1]
+    with opened(path) as found:
+        band = found["nir"]
+        assert band.dtype == np.float32
+        np.testing.assert_array_equal(band.values, masked.filled(np.nan))
+        np.testing.assert_array_equal(band[15, [3, 8, 60]], masked[15, [3, 8, 60]].filled(np.nan))
+        assert float(band.mean()) == pytest.approx(masked.mean())
+        assert found[list(found)[-1]].dtype == np.uint8
+    with opened(path, mask_and_scale=False) as found:
+        assert found["nir"].dtype == np.uint8
+        np.testing.assert_array_equal(found["nir"], raquet.open(path).read(bands=["nir"]).data[0])
+
+
+def test_what_alpha_hides_holds_the_fill_value(tmp_path: Path) -> None:
+    names = [
+        ("a", "int32", -1),
+        ("b", "float32", None),
+        ("c", "uint16", None),
+        ("d", "uint8", None),
+    ]
+    bands: list[dict[str, Any]] = [
+        {"name": name, "type": dtype, "nodata": no} for name, dtype, no in names
+    ]
+    bands[2] |= {"scale": 0.5, "offset": 100}
+    bands[3]["colorinterp"] = "alpha"
+    pixels = [noise(n, dtype) for n, (_, dtype, _) in enumerate(names)]
+    pixels[3][:5] = 0
+    plan = Plan(bands=names, nested=True, change={"bands": bands})
+    path = write(tmp_path / "a.parquet", {(0, 0, 0): pixels}, plan)
+    with opened(path, mask_and_scale=False) as found:
+        assert (found["a"][:5] == -1).all()
+        assert np.isnan(found["b"][:5]).all()
+        np.testing.assert_array_equal(found["c"], pixels[2])
+        decoded = xr.decode_cf(found)
+        assert np.isnan(decoded["a"][:5]).all()
+        np.testing.assert_array_equal(decoded["a"][5:], pixels[0][5:])
+    with opened(path) as found:
+        assert {name: found[name].dtype.name for name in "abcd"} == {
+            "a": "float64",
+            "b": "float32",
+            "c": "float64",
+            "d": "uint8",
+        }
+        for name in "abc":
+            np.testing.assert_array_equal(np.isnan(found[name]), pixels[3] == 0)
+        np.testing.assert_array_equal(found["c"][5:], pixels[2][5:] * 0.5 + 100)
+
+
 def test_it_is_lazy_and_a_chunk_is_a_tile(path: Path) -> None:
     source = storage.CountingSource(storage.open_source(path))
     file = raquet.open(source)
@@ -138,8 +192,9 @@ def test_zooms(path: Path) -> None:
         # The bounds touch the rows and columns of one tile above them, and a neighbour.
         np.testing.assert_array_equal(found["height"][:BLOCK, :BLOCK], TILES[2, 1, 0][0])
         assert found.attrs["zoom"] == 2
-    with pytest.raises(InvalidInputError):
-        opened(path, zoom=4)
+    for wrong in (4, 2.0, "x"):
+        with pytest.raises(InvalidInputError, match="zoom"):
+            opened(path, zoom=wrong)
 
 
 # rioxarray multiplies transforms in a way that affine would rather not see.
@@ -153,6 +208,25 @@ def test_the_crs_is_understood(path: Path) -> None:
     assert found.rio.bounds() == pytest.approx(window.bounds)
     clipped = found.rio.reproject("EPSG:4326")
     assert clipped.rio.crs.to_epsg() == 4326
+
+
+def test_a_raster_across_the_antimeridian_stays_in_one_piece(tmp_path: Path) -> None:
+    world = 32 << 10
+    source = on_grid(
+        tmp_path / "a.tif", noise(1, shape=(45, 70)), column=world - 30, row=32 * 300 + 3
+    )
+    raquet.write(source, tmp_path / "a.parquet", block_size=32, zoom=10, min_zoom=10)
+    window = raquet.open(tmp_path / "a.parquet").read(masked=True)
+    with opened(tmp_path / "a.parquet") as found:
+        band = found["band_1"]
+        assert band.shape == (64, 96)
+        assert (np.diff(band["x"]) > 0).all()
+        part = band.sel(
+            x=slice(window.bounds[0], window.bounds[2]), y=slice(window.bounds[3], window.bounds[1])
+        )
+        np.testing.assert_array_equal(part, window.data[0].filled(0))
+        assert np.count_nonzero(band) == 45 * 70
+        np.testing.assert_array_equal(band[:, [0, 40, 95]], band.values[:, [0, 40, 95]])
 
 
 def test_time(tmp_path: Path) -> None:
@@ -181,6 +255,34 @@ def test_several_bands_and_dropping(tmp_path: Path) -> None:
     assert (found["a"].dtype, found["b"].dtype) == (np.uint8, np.float32)
     assert list(opened(path, drop_variables="a")) == ["b"]
     assert list(opened(str(path), drop_variables=["b", "c"])) == ["a"]
+
+
+def test_what_xarray_asks_of_each_variable(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    with opened(path, mask_and_scale={"nir": False}, decode_coords="all") as found:
+        assert (found["nir"].dtype, found["red"].dtype) == (np.uint8, np.float32)
+        assert "spatial_ref" in found.coords
+    with opened(path, decode_cf=False) as found:
+        assert found["red"].dtype == np.uint8
+    bands = [(name, "int16", 5) for name in ("a", "b")]
+    tiles: dict[Any, Any] = {(1, 0, 0): [noise(0, "int16"), noise(1, "int16")]}
+    both = write(tmp_path / "b.parquet", tiles, Plan(bands=bands))
+    with opened(both, mask_and_scale={"b": False}) as found:
+        assert (found["a"].dtype, found["b"].dtype) == (np.float32, np.int16)
+    series: dict[Any, Any] = {(1, 0, 0, day): [noise(day)] for day in (0, 31)}
+    with opened(
+        write(tmp_path / "t.parquet", series, Plan(times=True)), decode_times={"time": False}
+    ) as found:
+        assert found["time"].values.tolist() == [0, 31]
+
+
+def test_bands_with_names_of_coordinates(tmp_path: Path) -> None:
+    names = ("x", "time", "spatial_ref", "z")
+    plan = Plan(bands=[(name, "uint8", 0) for name in names])
+    tiles: dict[Any, Any] = {(1, 0, 0): [noise(n) for n in range(4)]}
+    with opened(write(tmp_path / "a.parquet", tiles, plan)) as found:
+        assert list(found) == ["x_band", "time_band", "spatial_ref_band", "z"]
+        np.testing.assert_array_equal(found["x_band"][:BLOCK, :BLOCK], noise(0))
 
 
 def test_it_survives_pickle(path: Path) -> None:

@@ -28,6 +28,7 @@ from comal.errors import (
 )
 from comal.geo import wkb
 from comal.geo.crs import projection
+from comal.storage import local_path
 
 Floats = npt.NDArray[np.float64]
 
@@ -123,7 +124,7 @@ def load_regions(source: Any, name: str | None = None) -> Regions:
     if isinstance(source, pa.Table):
         return _from_table(source, name, "table of areas", geometry="geometry")
     if isinstance(source, str | os.PathLike):
-        return _from_file(Path(source), name)
+        return _from_file(local_path(source, "the file of areas"), name)
     if isinstance(source, list):
         with translated(_LIST_FAULTS, "not a list of (WKB, name)"):
             geometries = pa.array([pair[0] for pair in source], pa.binary())

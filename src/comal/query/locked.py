@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from comal.errors import (
     ComalError,
+    InvalidInputError,
     InvalidMetadataError,
     LimitExceededError,
     QueryError,
@@ -63,6 +64,11 @@ class Engine:
         Bytes that a query may hold; None leaves DuckDB's own limit.
     limits
         Caps on the text of a query.
+
+    Raises
+    ------
+    InvalidInputError
+        A number of threads or bytes that cannot be.
     """
 
     def __init__(
@@ -73,6 +79,13 @@ class Engine:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         config = dict(_CONFIG)
+        for name, value in (("threads", threads), ("memory_limit", memory_limit)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise InvalidInputError(
+                    f"{name} is no positive number",
+                    found=shown(value),
+                    expected="a whole number from 1 on, or None",
+                )
         if _ONE_THREAD:
             threads = 1
         if threads is not None:

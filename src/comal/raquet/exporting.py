@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal import storage
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, shown
 from comal.grid.arguments import integers
 from comal.grid.mercator import CIRCUMFERENCE, HALF, lonlat_to_xy
 from comal.progress import Progress, silent
@@ -23,6 +23,7 @@ from comal.raquet.reading.pixels import stored_nodata
 from comal.raquet.spec import Band, Number
 from comal.raster.describing import BandInfo, crs_wkt
 from comal.raster.geotiff import TiffLayout, geotiff_to_cog, picture_of, write_geotiff
+from comal.storage.endings import check_ending
 from comal.storage.targets import local_path
 
 Pixels = npt.NDArray[Any]
@@ -116,6 +117,7 @@ def to_geotiff(
     ConflictError
         The file exists and may not be replaced.
     """
+    check_ending(path, ".tif", ".tiff")
     with _Open(source) as raster:
         plan = _plan(raster, zoom, bbox, bands, time, nodata, compression)
         with storage.targets.new_file(path, overwrite) as file:
@@ -140,6 +142,7 @@ def to_cog(
     progress: Progress = silent,
 ) -> Exported:
     """Write a Cloud-Optimized GeoTIFF with overviews; parameters are those of `to_geotiff`."""
+    check_ending(path, ".tif", ".tiff")
     with _Open(source) as raster:
         plan = _plan(raster, zoom, bbox, bands, time, nodata, compression)
         with storage.targets.new_file(path, overwrite) as file:
@@ -361,7 +364,12 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
 def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[int, int, int, int]:
     """First column and row, width and height in pixels of a zoom."""
     metadata = raster.metadata
-    box = tuple(raster.everything() if bbox is None else bbox)
+    try:
+        box = tuple(float(edge) for edge in (raster.everything() if bbox is None else bbox))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            "not a box", found=shown(bbox), expected="west, south, east, north in degrees"
+        ) from error
     if len(box) != 4 or not np.isfinite(box).all() or box[1] >= box[3] or box[0] == box[2]:
         raise InvalidInputError(
             "not a box", found=box, expected="west, south, east, north with south < north"
@@ -385,7 +393,7 @@ def _chosen(raster: RaquetFile, bands: Any) -> tuple[Band, ...]:
     every = raster.bands
     if bands is None:
         return every
-    wanted = [bands] if isinstance(bands, str | int) else list(bands)
+    wanted = list(bands) if isinstance(bands, Iterable) and not isinstance(bands, str) else [bands]
     names = [band.name for band in every]
     found = []
     for one in wanted:

@@ -32,6 +32,7 @@ from comal.raquet.writing.creating import Written, write
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
 from comal.raquet.writing.options import LEVEL
+from comal.storage.targets import target_of
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -83,7 +84,7 @@ def append_bands(
     """
     with (
         open_raquet(source) as first,
-        tempfile.TemporaryDirectory(prefix=".bands.", dir=Path(path).absolute().parent) as scratch,
+        tempfile.TemporaryDirectory(prefix=".bands.", dir=target_of(path).parent) as scratch,
         open_raquet(_as_raquet(other, first, scratch, options)) as second,
     ):
         check_grids(first.metadata, second.metadata)

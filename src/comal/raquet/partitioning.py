@@ -30,6 +30,7 @@ from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
 from comal.raquet.writing.creating import Written
 from comal.raquet.writing.layout import Rows, write_parquet
 from comal.raquet.writing.uniting import united_custom
+from comal.storage.endings import check_ending
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -84,6 +85,7 @@ def partition(
     ConflictError
         The folder exists and may not be replaced.
     """
+    check_ending(folder, ".parquet")  # as others call such folders, too
     with open_raquet(source) as raster:
         tiles = StoredTiles(raster)
         cut = _cut_zoom(tiles, zoom, target_size)
@@ -244,6 +246,7 @@ def write_rows(
     overwrite: bool = False,
 ) -> Written:
     """Write tiles that are ready as a file; `count` of them."""
+    check_ending(path, ".parquet")
     version = version_for(version, nested=metadata.nested)
     document = metadata_json(metadata, version)
     with storage.targets.new_file(path, overwrite) as file:

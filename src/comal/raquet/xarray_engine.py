@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError, MissingExtraError
+from comal.grid.arguments import integers
 from comal.limits import DEFAULT_LIMITS, KIB, Limits
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import CACHE
 from comal.raquet.reading.opening import open as open_file
-from comal.raquet.reading.pixels import stored_nodata
+from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.reading.steps import TimeAxis
 from comal.raquet.reading.windows import CRS, Grid
 from comal.raquet.spec import Band
@@ -34,8 +35,14 @@ except ImportError as error:
 
 Ints = npt.NDArray[np.int64]
 
+Wanted = bool | Mapping[str, bool]
+"""Whether something is wanted, of all variables or of each by its name."""
+
 SPATIAL_REF = "spatial_ref"
+_COORDINATES = frozenset({"x", "y", "time", SPATIAL_REF})
 _TAIL = 64 * KIB
+_SMALL = 2
+"""Bytes of an integer that float32 holds exactly."""
 
 
 class RaquetBackend(BackendEntrypoint):
@@ -47,6 +54,7 @@ class RaquetBackend(BackendEntrypoint):
         "drop_variables",
         "mask_and_scale",
         "decode_times",
+        "decode_coords",
         "zoom",
         "config",
         "limits",
@@ -59,15 +67,20 @@ class RaquetBackend(BackendEntrypoint):
         filename_or_obj: Any,
         *,
         drop_variables: str | Iterable[str] | None = None,
-        mask_and_scale: bool = True,
-        decode_times: bool = True,
+        mask_and_scale: Wanted = True,
+        decode_times: Wanted = True,
+        decode_coords: bool | str | None = None,
         zoom: int | None = None,
         config: StorageConfig | None = None,
         limits: Limits = DEFAULT_LIMITS,
         cache_bytes: int = CACHE,
         byte_interleaved: bool = False,
     ) -> xr.Dataset:
-        """Open a file, a folder or URL, a `Source` or a `RaquetFile`; see `dataset`."""
+        """Open a file, a folder or URL, a `Source` or a `RaquetFile`; see `dataset`.
+
+        ``spatial_ref`` is a coordinate with any `decode_coords`.
+        """
+        del decode_coords
         file = filename_or_obj
         if not isinstance(file, RaquetFile):
             file = open_file(
@@ -101,8 +114,8 @@ def dataset(
     file: RaquetFile,
     zoom: int | None = None,
     *,
-    mask_and_scale: bool = True,
-    decode_times: bool = True,
+    mask_and_scale: Wanted = True,
+    decode_times: Wanted = True,
 ) -> xr.Dataset:
     """A raster as a lazy `xarray.Dataset`.
 
@@ -113,26 +126,31 @@ def dataset(
     zoom
         Which zoom; None for the finest.
     mask_and_scale
-        Apply nodata, scale and offset: pixels without value become NaN, as CF says. Else
-        variables are as they are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset``
-        as attributes. Integers without a nodata value have nothing that could be missing: they
-        stay as they are, and the padding of tiles at the edge is 0. What is padding there is
-        told by ``read(masked=True)`` of the raster.
+        Apply nodata, scale and offset: pixels without value become NaN, as CF says. Beside an
+        alpha band so do those where it is 0, and integers become floats for it (of up to 16 bits
+        and without an offset float32, else float64). If not, variables are of the type in which
+        they are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset`` as attributes:
+        pixels without value hold ``_FillValue`` where there is one. Integers that have neither a
+        nodata value nor an alpha band beside them have nothing that could be missing: they stay
+        as they are, and the padding of tiles at the edge is 0. What is padding there is told by
+        ``read(masked=True)`` of the raster.
     decode_times
         Give times as dates; else as the numbers of ``time_cf``.
 
     Returns
     -------
     xarray.Dataset
-        A variable for each band, coordinates ``x`` and ``y`` of pixel centres in metres, ``time``
-        in a time series, and ``spatial_ref``. It covers whole tiles, so that each is a chunk.
+        A variable for each band, named as it is, with ``_band`` behind a name that a coordinate
+        has; coordinates ``x`` and ``y`` of pixel centres in metres, ``time`` in a time series, and
+        ``spatial_ref``. It covers whole tiles, so that each is a chunk. Of a raster across the
+        antimeridian ``x`` goes on behind 20 037 508 m, where the file says that it is one.
 
     Raises
     ------
     InvalidInputError
         A zoom that the file does not declare.
     """
-    zoom = file.zooms[-1] if zoom is None else zoom
+    zoom = file.zooms[-1] if zoom is None else int(integers(zoom, "zoom"))
     if zoom not in file.zooms:
         raise InvalidInputError(
             "the file has no such zoom",
@@ -143,9 +161,19 @@ def dataset(
     grid = Grid(zoom, file.metadata.block_width, file.metadata.block_height)
     column, row, width, height = _whole_tiles(file, grid)
     transform = grid.transform(column, row)
+    alpha = alpha_of(file.bands)
+    hidden = set() if alpha is None else set(range(len(file.bands))) - {alpha}
+    names = [f"{band.name}_band" if band.name in _COORDINATES else band.name for band in file.bands]
     variables = {
-        band.name: _Pixels(file, band, grid, (column, row, width, height)).variable()
-        for band in file.bands
+        name: _Pixels(
+            file,
+            band,
+            grid,
+            (column, row, width, height),
+            hidden=number in hidden,
+            nan=_is_wanted(mask_and_scale, name),
+        ).variable()
+        for number, (name, band) in enumerate(zip(names, file.bands, strict=True))
     }
     coordinates: dict[str, Any] = {
         "x": xr.Variable("x", _centres(transform[2], transform[0], width), _AXES["x"]),
@@ -153,14 +181,14 @@ def dataset(
         SPATIAL_REF: xr.Variable((), 0, _spatial_ref(transform)),
     }
     if file.times is not None:
-        coordinates["time"] = _time(file.times, decode_times=decode_times)
+        coordinates["time"] = _time(file.times, decode=_is_wanted(decode_times, "time"))
     made = xr.Dataset(variables, coordinates, {"crs": CRS, "zoom": zoom})
-    decoded = xr.decode_cf(
-        made, mask_and_scale=mask_and_scale, decode_times=decode_times, decode_coords=False
-    )
-    for band in file.bands:
+    # Its types know of one word for all variables only.
+    asked: dict[str, Any] = {"mask_and_scale": mask_and_scale, "decode_times": decode_times}
+    decoded = xr.decode_cf(made, decode_coords=False, **asked)
+    for name in names:
         # Where xarray keeps it, and where tools of the field look for it.
-        decoded[band.name].encoding["grid_mapping"] = SPATIAL_REF
+        decoded[name].encoding["grid_mapping"] = SPATIAL_REF
     return decoded
 
 
@@ -171,10 +199,27 @@ _AXES: dict[str, dict[str, str]] = {
 
 
 class _Pixels(BackendArray):
-    """One band of one zoom."""
+    """One band of one zoom.
+
+    Parameters
+    ----------
+    file, band, grid, span
+        What it is of: column, row, width and height in pixels of the world.
+    hidden
+        Whether an alpha band hides pixels of it.
+    nan
+        Whether these shall be NaN where there is no nodata value for them.
+    """
 
     def __init__(
-        self, file: RaquetFile, band: Band, grid: Grid, span: tuple[int, int, int, int]
+        self,
+        file: RaquetFile,
+        band: Band,
+        grid: Grid,
+        span: tuple[int, int, int, int],
+        *,
+        hidden: bool = False,
+        nan: bool = True,
     ) -> None:
         self._file = file
         self._band = band
@@ -183,7 +228,9 @@ class _Pixels(BackendArray):
         _, _, width, height = span
         times = () if file.times is None else (len(file.times),)
         self.shape = (*times, height, width)
-        self.dtype = np.dtype(band.dtype)
+        self.dtype, self._fill = _filled_type(band, hidden=hidden, nan=nan)
+        # Pixels that are nodata hold it already; those that alpha hides hold anything.
+        self._masked = self._fill is not None and (hidden or stored_nodata(band) is None)
 
     def __getitem__(self, key: Any) -> Any:
         return indexing.explicit_indexing_adapter(
@@ -222,20 +269,35 @@ class _Pixels(BackendArray):
 
     def _box(self, rows: Ints, columns: Ints, step: int | None) -> Any:
         top, left = int(rows.min()), int(columns.min())
-        # Without a nodata value padding is stored as 0, which floats can do better.
-        padded = stored_nodata(self._band) is None and self.dtype.kind == "f"
         window = self._file.window(
             self._grid.zoom,
-            self._span[0] + left,
+            (self._span[0] + left) % self._grid.width,
             self._span[1] + top,
             int(columns.max()) + 1 - left,
             int(rows.max()) + 1 - top,
             self._band.name,
             time=step,
-            masked=padded,
+            masked=self._masked,
         )
-        pixels = np.ma.filled(window.data[0], np.nan) if padded else window.data[0]
+        pixels = window.data[0].astype(self.dtype, copy=False)
+        if self._masked:
+            pixels = np.ma.filled(pixels, self._fill)
         return pixels[np.ix_(rows - top, columns - left)]
+
+
+def _filled_type(band: Band, *, hidden: bool, nan: bool) -> tuple[np.dtype[Any], Any]:
+    """The type of a variable, and what its pixels without value hold; None where nothing can."""
+    dtype = band.pixel_type
+    nodata = stored_nodata(band)
+    if nodata is not None:
+        return dtype, nodata
+    if dtype.kind == "f":
+        return dtype, np.nan
+    if hidden and nan:
+        # As xarray itself decodes integers with a fill value.
+        small = dtype.itemsize <= _SMALL and band.offset is None
+        return np.dtype("float32" if small else "float64"), np.nan
+    return dtype, None
 
 
 def _is_number(key: Any) -> bool:
@@ -271,8 +333,8 @@ def _attributes(band: Band) -> dict[str, Any]:
 
 
 def _whole_tiles(file: RaquetFile, grid: Grid) -> tuple[int, int, int, int]:
-    """The pixels of all tiles that the bounds touch."""
-    column, row, width, height = grid.span(file.bounds)
+    """The pixels of all tiles that the bounds touch; across the antimeridian they go on."""
+    column, row, width, height = grid.span(file.everything())
     first, top = column // grid.block_width, row // grid.block_height
     last = -(-(column + width) // grid.block_width)
     bottom = -(-(row + height) // grid.block_height)
@@ -288,8 +350,13 @@ def _centres(start: float, step: float, count: int) -> Any:
     return start + (np.arange(count) + 0.5) * step
 
 
-def _time(times: TimeAxis, *, decode_times: bool) -> xr.Variable:
-    if decode_times and not np.isnat(times.stamps).any():
+def _is_wanted(wanted: Wanted, name: str) -> bool:
+    """What xarray is asked for by one word, or by one for each variable."""
+    return bool(wanted.get(name, True) if isinstance(wanted, Mapping) else wanted)
+
+
+def _time(times: TimeAxis, *, decode: bool) -> xr.Variable:
+    if decode and not np.isnat(times.stamps).any():
         return xr.Variable("time", times.stamps.astype("datetime64[ns]"))
     described = {"units": times.units, "calendar": times.calendar} if times.units else {}
     return xr.Variable("time", times.values, described)

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import quadbin as package  # type: ignore[import-untyped] # without stubs
 import shapely
 
 from comal import grid, raquet
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
-from comal.raquet.querying.scanning import TilesScanned
+from comal.raquet.querying.files import opened as opened_files
+from comal.raquet.querying.scanning import TilesScanned, tile_scans
 from comal.storage import CountingSource
-from tests.raquet.build import Plan, cell, noise, write
+from tests.raquet.build import Plan, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 
 FIXTURES = SHARED / "fixtures" / "raquet"
@@ -485,6 +487,39 @@ def test_few_tiles_of_a_file_without_pages_are_read_one_by_one(
         assert row["p"] == pixels.ravel().tolist()
 
 
+def test_files_of_a_set_in_all_layouts(tmp_path: Path) -> None:
+    """One scan goes through files with the same columns, others apart; rows are those of each."""
+    plain: dict[str, Any] = {"bands": (("land", "uint8", 0),), "rows_in_group": 3}
+    layouts: list[dict[str, Any]] = [
+        {},
+        {"dictionary": True, "codec": "snappy", "pages": False},
+        {"block_type": pa.int64()},
+        {"pages": False, "metadata_at": "last"},
+        {"large": True},
+        {},
+    ]
+    parts: list[Path] = []
+    every: dict[int, bytes] = {}
+    for number, layout in enumerate(layouts):
+        tiles: dict[Any, Any] = {
+            (4, x, number): [noise(100 * number + x)] for x in range(number + 3)
+        }
+        every |= {cell(tile): framed(stored(pixels)) for tile, (pixels,) in tiles.items()}
+        parts.append(write(tmp_path / f"{number}.parquet", tiles, Plan(**plain, **layout)))
+    assert len(tile_scans(opened_files(parts), [])) == 2
+    with raquet.connect(parts) as opened:
+        found = opened.sql("SELECT block, land FROM raster").to_pylist()
+        assert len(found) == len(every)
+        assert {row["block"]: row["land"] for row in found} == every
+        some = sorted(every)[::4]
+        some_of = f"SELECT block, land FROM raster WHERE block IN ({', '.join(map(str, some))})"
+        found = opened.sql(some_of).to_pylist()
+        assert {row["block"]: row["land"] for row in found} == {one: every[one] for one in some}
+        size = opened.sql("SELECT count(*) n FROM raster WHERE octet_length(land) > 0")
+        assert size.column("n").to_pylist() == [len(every)]
+        assert opened.sql("SELECT land FROM raster WHERE block = 7").num_rows == 0
+
+
 def test_several_data_sets_and_parts(tmp_path: Path) -> None:
     every = pixels()
     first = {tile: bands for tile, bands in every.items() if tile[1] in (8, 16)}
@@ -577,10 +612,10 @@ def test_one_query(path: Path) -> None:
 
 @needs_shared
 def test_files_of_other_writers() -> None:
-    for name in (
-        "raquet-io/v0.1.0/s_rgba_u8",
-        "carto/example_data_2025",
-        "raquet-io/v0.9.0/ts_sst",
+    for name, more in (
+        ("raquet-io/v0.1.0/s_rgba_u8", ", alpha := band_4"),
+        ("carto/example_data_2025", ""),
+        ("raquet-io/v0.9.0/ts_sst", ""),
     ):
         path = FIXTURES / f"{name}.parquet"
         with raquet.connect(path) as opened, raquet.open(path) as file:
@@ -589,9 +624,12 @@ def test_files_of_other_writers() -> None:
             count = one(opened, "SELECT count(*) FROM raster")
             assert count == len(file.cells(high)) * steps
             rows = opened.sql(
-                "SELECT block, (ST_RasterSummaryStats(band_1, metadata)).count n FROM raster"
+                f"SELECT block, ST_RasterSummaryStats(band_1, metadata{more}).count n FROM raster"
             )
             assert rows.num_rows == count
+            if file.times is None:
+                valid = file.read(bands=[1], masked=True).data.count()
+                assert sum(rows.column("n").to_pylist()) == valid
     with raquet.connect(FIXTURES / "raquet-io" / "v0.9.0" / "ts_sst.parquet") as opened:
         found = opened.sql("SELECT time_cf, block FROM raster WHERE time_cf > 50 ORDER BY 1")
         assert all(value > 50 for value in found.column(0).to_pylist())

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyproj
 import pytest
 import rasterio
 import shapely
@@ -246,6 +247,28 @@ def test_floats_and_large_integers(tmp_path: Path) -> None:
     }
     assert found[1]["mean"] == pytest.approx(large.mean())
     assert found[1]["stddev"] == pytest.approx(large.astype(object).std(), rel=1e-3)
+
+
+def test_the_crs_of_zones_in_every_form(path: Path) -> None:
+    plain = raquet.zonal(path, zones(), crs="EPSG:3857", stats=("count", "mean"))
+    mercator = pyproj.CRS.from_epsg(3857)
+    for crs in (3857, mercator, mercator.to_wkt(), mercator.to_json(), mercator.to_json_dict()):
+        assert raquet.zonal(path, zones(), crs=crs, stats=("count", "mean")).equals(plain)
+    degrees = pyproj.CRS.from_epsg(4326)
+    square = shapely.box(1, 45, 20, 60)
+    wanted = raquet.zonal(path, square)
+    for crs in ("epsg:4326", 4326, degrees, degrees.to_wkt(), degrees.to_json_dict()):
+        assert raquet.zonal(path, square, crs=crs).equals(wanted)
+
+
+def test_the_crs_of_zones_opens_no_file(path: Path) -> None:
+    grids = "+proj=longlat +ellps=intl +nadgrids=/etc/passwd +type=crs"
+    for crs in (grids, {"type": "BoundCRS", "transformation": {"parameters": [{"value": "/a"}]}}):
+        with pytest.raises(InvalidInputError, match="names a file"):
+            raquet.zonal(path, shapely.box(1, 45, 20, 60), crs=crs)
+    for wrong in (3.5, ["EPSG:4326"], {"type": 5}, 999999, -1):
+        with pytest.raises(InvalidInputError, match="CRS"):
+            raquet.zonal(path, shapely.box(1, 45, 20, 60), crs=wrong)
 
 
 def test_what_cannot_be(path: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -70,8 +71,16 @@ def test_no_raster(tmp_path: Path) -> None:
     (tmp_path / "a.tif").write_bytes(b"no raster" * 100)
     _refused(tmp_path, tmp_path / "a.tif", NotThisFormatError, "not a raster")
     _refused(tmp_path, tmp_path / "b.tif", ObjectNotFoundError, "cannot be opened")
-    _refused(tmp_path, [], InvalidInputError, "no source")
-    _refused(tmp_path, 5, InvalidInputError, "no source")
+    _refused(tmp_path, [], InvalidInputError, "nothing is named")
+    _refused(tmp_path, 5, InvalidInputError, "not a list")
+
+
+def test_a_raster_that_is_cut_off(tmp_path: Path) -> None:
+    path = utm(tmp_path / "a.tif", noise((1, 200, 200), "uint8"))
+    os.truncate(path, path.stat().st_size - 100)
+    error = _refused(tmp_path, path, InvalidMetadataError, "cannot be read")
+    assert "TIFFRead" in str(error.found)  # what GDAL met, not that a warp failed
+    assert "cut off" in str(error.hint)
 
 
 def test_a_pole_is_nowhere_on_the_plane(tmp_path: Path) -> None:
@@ -123,7 +132,7 @@ def test_a_worker_that_dies_ends_the_job(
 
 
 def test_existing_targets(tmp_path: Path) -> None:
-    source = utm(tmp_path / "a.tif", noise((40, 40), "uint8"))
+    source = utm(tmp_path / "a.tif", noise((40, 40), "uint8")).rename(tmp_path / "a")
     target = tmp_path / "out.parquet"
     target.write_bytes(b"precious")
     with pytest.raises(ConflictError):

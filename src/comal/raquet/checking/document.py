@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from comal import grid
-from comal.errors import InvalidMetadataError, UnsupportedVersionError, shown
+from comal.errors import InvalidMetadataError, UnsupportedVersionError, counted, shown
 from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.raquet.checking.table import Subject
@@ -184,13 +184,13 @@ def _check_count(tiles: int, metadata: Metadata, findings: Findings) -> None:
         findings.add(
             "raquet-num-blocks-grid",
             PLACE,
-            f"{declared} is the whole grid, {tiles} tiles are there",
+            f"{declared} is the whole grid, of which the file has {counted(tiles, 'tile')}",
         )
     else:
         findings.add(
             "raquet-num-blocks",
             PLACE,
-            f"{declared}, but there are {tiles} tiles, and the whole grid has {full}",
+            f"{declared}, but the file has {counted(tiles, 'tile')}, and the whole grid {full}",
         )
 
 

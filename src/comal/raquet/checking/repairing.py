@@ -33,7 +33,8 @@ from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Metadata
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
 from comal.storage import Source, StorageConfig, open_source
-from comal.storage.targets import new_file, refuse_input
+from comal.storage.endings import check_ending
+from comal.storage.targets import local_path, new_file, refuse_input
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB
@@ -90,7 +91,8 @@ def repair(
     ConflictError
         The target exists, or is the input.
     """
-    target = Path(output)
+    target = local_path(output)
+    check_ending(target, ".parquet")
     tell = progress or silent
     with open_source(href, config=config) as source:
         refuse_input(source.href, target)

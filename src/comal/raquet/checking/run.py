@@ -25,7 +25,7 @@ from comal.raquet.checking.table import (
     read_subject,
 )
 from comal.raquet.checking.tiles import ONE_OF, TileCheck, check_byte_interleaved
-from comal.storage import Source, StorageConfig, open_source
+from comal.storage import Source, StorageConfig, open_source, several
 from comal.table import footer_plan
 
 Location = str | os.PathLike[str]
@@ -79,7 +79,7 @@ def check(
     check_level(level)
     if statistics and level != "full":
         raise InvalidInputError("statistics need every tile", found=level, expected="level='full'")
-    hrefs = [href] if isinstance(href, str | os.PathLike) else list(href)
+    hrefs = [href] if isinstance(href, str | os.PathLike) else several(href, "paths or URLs")
     findings = Findings(CODES)
     where = ""
     for one in hrefs:

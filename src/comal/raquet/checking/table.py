@@ -258,7 +258,9 @@ def check_layout(subject: Subject, columns: list[str], findings: Findings) -> No
     if len(falls):
         rows = np.flatnonzero(subject.tiles)[falls + 1]
         findings.add(
-            "raquet-order", subject.place(int(rows[0])), f"{len(rows)} tiles are behind a larger id"
+            "raquet-order",
+            subject.place(int(rows[0])),
+            f"{counted(len(rows), 'tile')} behind a larger id",
         )
     if _declares_order(subject) and (ids[1:] < ids[:-1]).any():
         row = int(np.argmax(ids[1:] < ids[:-1])) + 1

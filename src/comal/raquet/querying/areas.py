@@ -6,6 +6,8 @@ at the latitude that Web Mercator gives it, not at one interpolated within the t
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
+from comal.geo.crs import projection
 from comal.geo.geometry import densified
 from comal.geo.scanline import Edges, Method, Spans, area_spans
 from comal.grid import HALF, LATITUDE_LIMIT, lonlat_to_xy, tile_box_3857, xy_to_lonlat
+
+_MERCATOR = 3857
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -49,9 +54,9 @@ class Areas:
         shapes
             Sequence of polygons and multipolygons; None and empty ones hold no pixel.
         crs
-            What they are in, in any form that PROJ reads. Anything but EPSG:3857 and geographic
-            CRS is transformed to longitude and latitude, with its edges bent as the CRS bends
-            them.
+            What they are in: text that PROJ reads, PROJJSON, a number of EPSG, or an object that
+            has ``to_wkt``. Anything but EPSG:3857 and geographic CRS is transformed to longitude
+            and latitude, with its edges bent as the CRS bends them.
 
         Raises
         ------
@@ -126,18 +131,9 @@ def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
     # pyproj is needed for other CRS only.
     if isinstance(crs, str) and crs.upper() in {"EPSG:4326", "OGC:CRS84"}:
         return False, shapes
-    from pyproj import CRS  # noqa: PLC0415
-    from pyproj.exceptions import CRSError  # noqa: PLC0415
-
-    from comal.geo.crs import projection  # noqa: PLC0415
-
-    try:
-        known = CRS.from_user_input(crs)
-    except CRSError as error:
-        raise InvalidInputError("unknown CRS of zones", found=str(crs)) from error
-    if known.to_epsg() == 3857:
+    source = projection(_text_of(crs), "zones")
+    if source.transformer is not None and source.transformer.source_crs.to_epsg() == _MERCATOR:
         return True, shapes
-    source = projection(known.to_wkt(), "zones")
     bent = shapes if source.is_geographic else densified(source, shapes)
     present = ~(shapely.is_missing(bent) | shapely.is_empty(bent))
     points, owner = shapely.get_coordinates(bent[present], return_index=True)
@@ -151,6 +147,21 @@ def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
     result = np.array(bent, object)
     result[present] = shapely.set_coordinates(bent[present], np.stack([lon, lat], axis=1))
     return False, result
+
+
+def _text_of(crs: Any) -> str:
+    """A CRS as text: of GeoPandas an object, of GeoParquet the members of PROJJSON."""
+    if isinstance(crs, str):
+        return crs
+    if isinstance(crs, Mapping):
+        return json.dumps(crs)
+    if isinstance(crs, int):
+        return f"EPSG:{crs}"
+    if hasattr(crs, "to_wkt"):
+        return str(crs.to_wkt())
+    raise InvalidInputError(
+        "invalid CRS", where="zones", found=type(crs).__name__, expected="EPSG:3857, WKT, PROJJSON"
+    )
 
 
 def _turned(edges: Edges) -> list[Edges]:

@@ -18,16 +18,19 @@ def flat(column: Any) -> Any:
     return column
 
 
-def of_valid_rows(columns: Sequence[Any], call: Callable[..., Any], kind: Any) -> Any:
+def of_valid_rows(
+    columns: Sequence[Any], call: Callable[..., Any], kind: Any, optional: Sequence[Any] = ()
+) -> Any:
     """The result of `call` for the rows without a null; null for the others.
 
-    `call` is given Arrow arrays without nulls and returns an Arrow array, or what one can be made
-    of, with as many rows.
+    `call` is given Arrow arrays without nulls, and behind them those of `optional`, which may have
+    some. It returns an Arrow array, or what one can be made of, with as many rows.
     """
-    arrays = [flat(column) for column in columns]
+    needed = len(columns)
+    arrays = [flat(column) for column in (*columns, *optional)]
     rows = len(arrays[0])
     valid = np.ones(rows, np.bool_)
-    for array in arrays:
+    for array in arrays[:needed]:
         if array.null_count:
             valid &= array.is_valid().to_numpy(zero_copy_only=False)
     count = int(valid.sum())
@@ -44,6 +47,15 @@ def of_valid_rows(columns: Sequence[Any], call: Callable[..., Any], kind: Any) -
     if count == rows:
         return result
     return result.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+
+def perhaps_number(column: Any, what: str) -> list[int | float | None]:
+    """Numbers of any type, integers as they are, or None."""
+    found: list[int | float | None] = column.to_pylist()
+    if column.null_count == len(column) or pa.types.is_integer(column.type):
+        return found
+    real(column.drop_null(), what)
+    return [None if number is None else float(number) for number in found]
 
 
 def whole(column: Any, what: str) -> Any:
@@ -112,3 +124,17 @@ def shapes(column: Any) -> Any:
     except shapely.errors.ShapelyError as error:
         raise InvalidInputError("no geometry", found=shown(str(error), 100)) from error
     return np.asarray(found, object)[inverse]
+
+
+def coordinates(column: Any) -> tuple[Any, Any]:
+    """Longitudes and latitudes of points; NaN for empty ones."""
+    import shapely  # noqa: PLC0415
+
+    found = shapes(column)
+    if (shapely.get_type_id(found) != shapely.GeometryType.POINT).any():
+        raise InvalidInputError("no point")
+    # An empty point has no coordinates to ask for.
+    there = ~shapely.is_empty(found)
+    places = np.full((len(found), 2), np.nan)
+    places[there] = shapely.get_coordinates(found[there])
+    return places[:, 0], places[:, 1]

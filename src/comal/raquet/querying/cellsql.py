@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from comal import grid
-from comal.errors import InvalidInputError
 from comal.grid.cover import geometry_cells
-from comal.raquet.querying.arguments import of_valid_rows, real, shapes, texts, whole
+from comal.raquet.querying.arguments import coordinates, of_valid_rows, real, shapes, texts, whole
 
 ID = pa.uint64()
 IDS = pa.list_(ID)
@@ -150,27 +149,34 @@ def axis(number: int) -> Call:
     """``ST_X(point)`` and ``ST_Y(point)``."""
 
     def call(geometry: Any) -> Any:
-        import shapely  # noqa: PLC0415
-
-        return (shapely.get_x, shapely.get_y)[number](_points(geometry))
+        found = coordinates(geometry)[number]
+        return pa.array(found, mask=np.isnan(found))
 
     return call
 
 
 def intersects(cell: Any, geometry: Any) -> Any:
     """``ST_Intersects(block, geometry)``: the box of the cell meets the geometry."""
-    import shapely  # noqa: PLC0415
-
-    boxes = shapely.box(*grid.bounds(whole(cell, "block")))
-    return shapely.intersects(_prepared(geometry), boxes)
+    return _related("intersects", geometry, cell)
 
 
 def contains(geometry: Any, cell: Any) -> Any:
     """``ST_Contains(geometry, block)``: the geometry holds the whole box of the cell."""
+    return _related("contains", geometry, cell)
+
+
+def _related(relation: str, geometry: Any, cell: Any) -> Any:
+    """A relation of geometries to boxes of cells, also of those that go on beyond 180 degrees."""
     import shapely  # noqa: PLC0415
 
-    boxes = shapely.box(*grid.bounds(whole(cell, "block")))
-    return shapely.contains(_prepared(geometry), boxes)
+    shapes_of = _prepared(geometry)
+    west, south, east, north = grid.bounds(whole(cell, "block"))
+    first, _, last, _ = shapely.bounds(shapes_of).T
+    found = np.zeros(len(shapes_of), np.bool_)
+    for turn, chosen in ((0, found == 0), (360, last > 180), (-360, first < -180)):
+        boxes = shapely.box(west + turn, south, east + turn, north)[chosen]
+        found[chosen] |= getattr(shapely, relation)(shapes_of[chosen], boxes)
+    return found
 
 
 def _prepared(geometry: Any) -> Any:
@@ -178,15 +184,6 @@ def _prepared(geometry: Any) -> Any:
 
     found = shapes(geometry)
     shapely.prepare(found)
-    return found
-
-
-def _points(geometry: Any) -> Any:
-    import shapely  # noqa: PLC0415
-
-    found = shapes(geometry)
-    if (shapely.get_type_id(found) != shapely.GeometryType.POINT).any():
-        raise InvalidInputError("no point")
     return found
 
 
@@ -225,10 +222,11 @@ CALLS: dict[str, tuple[Call, Any, str]] = {
 """Name in SQL, what it calls for rows without nulls, and its type for Arrow and for SQL."""
 
 
-def vectorised(call: Call, kind: Any) -> Call:
-    """A function of columns with nulls."""
+def vectorised(call: Call, kind: Any, optional: int = 0) -> Call:
+    """A function of columns with nulls; the last `optional` ones may be null."""
 
     def function(*columns: Any) -> Any:
-        return of_valid_rows(columns, call, kind)
+        needed = len(columns) - optional
+        return of_valid_rows(columns[:needed], call, kind, columns[needed:])
 
     return function

@@ -7,6 +7,9 @@ leaves is fetched page by page where the file allows it, else by the row groups 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from comal.limits import MIB
 from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.querying.files import Files
+from comal.raquet.reading.part import Part
 from comal.table import ParquetTable
 from comal.table.footer import BROKEN
 from comal.table.scan import Batches, columns_of
@@ -34,23 +38,71 @@ _FEW = 4
 """Of so many tiles in row groups at most one is wanted where they are read one by one."""
 
 
+@dataclass(frozen=True)
+class _Set:
+    """Files with the same columns. Their rows are counted through all of them."""
+
+    files: Files
+    numbers: tuple[int, ...]
+    """Of the files in their data set, ascending."""
+
+    @property
+    def schema(self) -> Any:
+        """Of each file."""
+        return self.files.parts[self.numbers[0]].footer.schema
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Number of the first row of each file."""
+        sizes = np.array([len(self.files.parts[number].ids) for number in self.numbers])
+        found: Ints = np.cumsum(sizes) - sizes
+        return found
+
+    @cached_property
+    def before(self) -> Ints:
+        """For each file what makes the number of a row here that of the data set."""
+        found: Ints = self.files.store.starts[list(self.numbers)] - self.starts
+        return found
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """Columns that are in memory."""
+        parts = [self.files.parts[number] for number in self.numbers]
+        every: dict[str, list[Any]] = {
+            spec.BLOCK: [part.ids for part in parts],
+            spec.TIME_CF: [part.time for part in parts],
+            spec.TIME_TS: [part.stamps for part in parts],
+        }
+        return {
+            name: pa.array(np.concatenate(values)).cast(self.schema.field(name).type, safe=False)
+            for name, values in every.items()
+            if all(one is not None for one in values)
+        }
+
+
+def tile_scans(files: Files, failures: list[ComalError]) -> list[TileScan]:
+    """The rows of a data set as few datasets: one for all files that have the same columns."""
+    sets: dict[tuple[Any, ...], list[int]] = {}
+    for number, part in enumerate(files.parts):
+        columns = tuple((field.name, field.type) for field in part.footer.schema)
+        sets.setdefault(columns, []).append(number)
+    return [TileScan(_Set(files, tuple(numbers)), failures) for numbers in sets.values()]
+
+
 class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
-    """The rows of one file. Engines ask the class for its `scanner`, with columns and a filter.
+    """The rows of some files. Engines ask the class for its `scanner`, with columns and a filter.
 
     Parameters
     ----------
-    files
-        The data set.
-    number
-        Which of its files.
+    of
+        The files.
     failures
         Takes the error that ended a scan, of which an engine would pass on the text alone.
     """
 
-    def __init__(self, files: Files, number: int, failures: list[ComalError]) -> None:
-        footer = files.parts[number].footer
-        super().__init__(footer.schema.empty_table())
-        self._files, self._number, self._failures = files, number, failures
+    def __init__(self, of: _Set, failures: list[ComalError]) -> None:
+        super().__init__(of.schema.empty_table())
+        self._of, self._failures = of, failures
 
     def scanner(
         self,
@@ -59,9 +111,8 @@ class TileScan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
         **_: Any,
     ) -> TilesScanned:
         """What reads `columns` of the rows that `filter` (an Arrow expression) keeps."""
-        schema = self._files.parts[self._number].footer.schema
-        names = schema.names if columns is None else list(columns)
-        return TilesScanned(self._files, self._number, self._failures, names, filter)
+        names = self._of.schema.names if columns is None else list(columns)
+        return TilesScanned(self._of, self._failures, names, filter)
 
 
 class Deferred(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
@@ -88,54 +139,39 @@ class Deferred(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
 
 
 class TilesScanned(Batches):
-    """One scan of one file."""
+    """One scan of some files."""
 
     def __init__(
-        self,
-        files: Files,
-        number: int,
-        failures: list[ComalError],
-        names: Sequence[str],
-        condition: Any,
+        self, of: _Set, failures: list[ComalError], names: Sequence[str], condition: Any
     ) -> None:
-        part = files.parts[number]
-        super().__init__(pa.schema([part.footer.schema.field(name) for name in names]), failures)
-        self._part, self._store = part, files.store
-        self._before = int(files.store.starts[number])
+        super().__init__(pa.schema([of.schema.field(name) for name in names]), failures)
+        self._of, self._store = of, of.files.store
         self._names = list(names)
         self._condition = condition
 
     def _checked(self) -> Iterator[Any]:
         rows = self._rows()
         if rows is None:
-            yield from self._filtered()
-        elif self._is_by_tile(rows):
-            yield from self._by_tile(rows)
-        else:
-            yield from self._by_groups(rows)
+            for number in self._of.numbers:
+                yield from self._filtered(number)
+            return
+        for by_tile, stretch in groupby(self._of_files(rows), key=self._is_by_tile):
+            if by_tile:
+                # Tiles of several files are fetched together.
+                yield from self._by_tile(np.concatenate([some for _, some in stretch]))
+            else:
+                for at, some in stretch:
+                    yield from self._by_groups(self._of.numbers[at], some - self._of.starts[at])
 
     # -- which rows --------------------------------------------------------------------------------
 
-    def _known(self) -> dict[str, Any]:
-        """Columns that are in memory."""
-        part, schema = self._part, self._part.footer.schema
-        known: dict[str, Any] = {spec.BLOCK: part.ids}
-        if part.time is not None:
-            known[spec.TIME_CF] = part.time
-        if part.stamps is not None:
-            known[spec.TIME_TS] = part.stamps
-        return {
-            name: pa.array(values).cast(schema.field(name).type, safe=False)
-            for name, values in known.items()
-        }
-
     def _rows(self) -> Ints | None:
         """Numbers of the rows that the filter keeps; None when it names other columns."""
-        part = self._part
+        known = self._of.known
+        rows = np.arange(len(known[spec.BLOCK]))
         if self._condition is None:
-            return np.arange(len(part.ids))
-        rows = pa.array(np.arange(len(part.ids)))
-        table = ds.InMemoryDataset(pa.table({**self._known(), _ROW: rows}))
+            return rows
+        table = ds.InMemoryDataset(pa.table({**known, _ROW: pa.array(rows)}))
         try:
             found = table.scanner(columns=[_ROW], filter=self._condition).to_table()
         except (pa.ArrowInvalid, pa.ArrowKeyError):
@@ -143,40 +179,57 @@ class TilesScanned(Batches):
         chosen: Ints = found.column(0).to_numpy()
         return chosen
 
+    def _of_files(self, rows: Ints) -> Iterator[tuple[int, Ints]]:
+        """The rows of each file that has some, behind its place among the files."""
+        places = self._places(rows)
+        found, first = np.unique(places, return_index=True)
+        if len(rows):
+            yield from zip(found.tolist(), np.split(rows, first[1:]), strict=True)
+
+    def _places(self, rows: Ints) -> Ints:
+        return np.searchsorted(self._of.starts, rows, side="right") - 1
+
     # -- their values ------------------------------------------------------------------------------
 
-    def _is_by_tile(self, rows: Ints) -> bool:
+    def _is_by_tile(self, some: tuple[int, Ints]) -> bool:
         """Whether tiles are read one by one: they have pages of their own, or few are wanted."""
-        read = [name for name in self._names if name not in self._known()]
-        if all(name in self._part.pages for name in read):
+        at, rows = some
+        part = self._of.files.parts[self._of.numbers[at]]
+        read = [name for name in self._names if name not in self._of.known]
+        if all(name in part.pages for name in read):
             return True
-        groups = np.unique(self._groups_of(rows))
-        few = len(rows) * _FEW <= int(self._part.footer.layout.rows[groups].sum())
+        groups = np.unique(_groups_of(part, rows - self._of.starts[at]))
+        few = len(rows) * _FEW <= int(part.footer.layout.rows[groups].sum())
         return few and all(name in self._store.columns for name in read)
 
-    def _groups_of(self, rows: Ints) -> Ints:
-        return np.searchsorted(self._part.row_ends, rows, side="right")
-
-    def _sizes(self, name: str, rows: Ints) -> Any:
+    def _sizes(self, names: Sequence[str], rows: Ints) -> Any:
         """Stored bytes of tiles; about as many where several share a page."""
-        pages = self._part.pages.get(name)
-        if pages is not None:
-            return pages.size[rows]
-        layout, groups = self._part.footer.layout, self._groups_of(rows)
-        return layout.size[groups, layout.leaves[name][0]] / layout.rows[groups]
+        sizes = []
+        for at, some in self._of_files(rows):
+            part, local = self._of.files.parts[self._of.numbers[at]], some - self._of.starts[at]
+            of_file = np.zeros(len(local))
+            for name in names:
+                pages = part.pages.get(name)
+                if pages is not None:
+                    of_file += pages.size[local]
+                    continue
+                layout, groups = part.footer.layout, _groups_of(part, local)
+                of_file += layout.size[groups, layout.leaves[name][0]] / layout.rows[groups]
+            sizes.append(of_file)
+        return np.concatenate(sizes)
 
     def _by_tile(self, rows: Ints) -> Iterator[Any]:
-        known = self._known()
+        known = self._of.known
         read = [name for name in self._names if name not in known]
-        sizes = sum((self._sizes(name, rows) for name in read), np.zeros(len(rows)))
-        for some in _runs(rows, sizes):
+        for some in _runs(rows, self._sizes(read, rows)):
             at = pa.array(some)
-            keys = [(int(row) + self._before, name) for name in read for row in some]
+            in_store = (some + self._of.before[self._places(some)]).tolist()
+            keys = [(row, name) for name in read for row in in_store]
             found = run(self._store.blobs_plan(keys), self._store.fetch)
             columns = [
                 known[name].take(at)
                 if name in known
-                else pa.array([found[int(row) + self._before, name] for row in some], pa.binary())
+                else pa.array([found[row, name] for row in in_store], pa.binary())
                 for name in self._names
             ]
             yield pa.record_batch(
@@ -187,13 +240,14 @@ class TilesScanned(Batches):
                 schema=self.projected_schema,
             )
 
-    def _by_groups(self, rows: Ints) -> Iterator[Any]:
-        table = self._table()
-        ends = self._part.row_ends
-        groups = self._groups_of(rows)
+    def _by_groups(self, number: int, rows: Ints) -> Iterator[Any]:
+        """Rows of one file, counted within it."""
+        part, table = self._of.files.parts[number], self._table(number)
+        ends = part.row_ends
+        groups = _groups_of(part, rows)
         for chosen in table.runs(self._names, np.unique(groups).tolist(), stored=_BYTES):
             found = table.read(self._names, chosen)
-            counts = self._part.footer.layout.rows[chosen]
+            counts = part.footer.layout.rows[chosen]
             mine = rows[np.isin(groups, chosen)]
             # A run of groups may leave some out: rows are counted within what was read.
             place = np.searchsorted(ends[chosen], mine, side="right")
@@ -201,21 +255,25 @@ class TilesScanned(Batches):
             at = mine - first[place] + (np.cumsum(counts) - counts)[place]
             yield from found.take(pa.array(at)).to_batches(max_chunksize=_MOST_ROWS)
 
-    def _filtered(self) -> Iterator[Any]:
+    def _filtered(self, number: int) -> Iterator[Any]:
         """The rows of a filter on columns that have to be read first."""
-        table = self._table()
-        schema = self._part.footer.schema
-        names = [*self._names, *columns_of(self._condition, schema, self._names)]
+        table = self._table(number)
+        names = [*self._names, *columns_of(self._condition, self._of.schema, self._names)]
         for chosen in table.runs(names, stored=_BYTES):
             memory = ds.InMemoryDataset(table.read(names, chosen))
-            with translated(BROKEN, "rows cannot be filtered", where=self._part.where):
+            where = self._of.files.parts[number].where
+            with translated(BROKEN, "rows cannot be filtered", where=where):
                 found = memory.scanner(columns=self._names, filter=self._condition).to_table()
             yield from found.to_batches(max_chunksize=_MOST_ROWS)
 
-    def _table(self) -> ParquetTable:
-        number = self._store.parts.index(self._part)
-        source = self._store.sources[number]
-        return ParquetTable(source, self._part.footer, limits=self._store.limits)
+    def _table(self, number: int) -> ParquetTable:
+        footer = self._of.files.parts[number].footer
+        return ParquetTable(self._store.sources[number], footer, limits=self._store.limits)
+
+
+def _groups_of(part: Part, rows: Ints) -> Ints:
+    """The row groups of rows of a file."""
+    return np.searchsorted(part.row_ends, rows, side="right")
 
 
 def _runs(rows: Ints, sizes: Any) -> Iterator[Ints]:

@@ -18,9 +18,10 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.query import Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.files import Files, Location, opened
+from comal.raquet.querying.hiding import Hiding
 from comal.raquet.querying.merging import MACRO, merge_functions
-from comal.raquet.querying.names import FUNCTIONS, MACROS
-from comal.raquet.querying.scanning import Deferred, TileScan
+from comal.raquet.querying.names import MACROS, functions
+from comal.raquet.querying.scanning import Deferred, tile_scans
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import TIME_CF, Metadata
 from comal.raquet.writing.copying import version_for
@@ -60,13 +61,20 @@ class RaquetConnection(Closing):
       needs the name of the band as the last argument, where bands differ;
     - statistics have ``stddev_pop`` and ``stddev_samp``; ``stddev`` is the latter;
     - ``ST_RegionStats`` counts only tiles of the finest zoom, or of the one that is asked for; its
-      nodata and resolution are one for a whole query;
+      resolution is one for a whole query;
     - lists of band arithmetic are null where a pixel is not valid;
     - functions that are told the block leave out the padding of tiles at the edge, where the file
       says what its source covered; without a block nothing tells it;
+    - what an alpha band hides has no value. Functions that are told the block look its tile up
+      among the data sets of the connection; of a time series, and without a block
+      (``ST_RasterSummaryStats``, ``ST_NormalizedDifference``, ``ST_BandMath``), the query passes
+      the column as a last argument, ``alpha := band_4``, and gets an error where that is missing.
+      ``raquet_pixel`` and ``raquet_decode_band`` go by the blob alone;
     - ``raquet_merge_bands`` takes names of data sets, too, each of one band, and gives tiles of
       all zooms without the row of metadata; types of bands may differ;
-    - ``read_raster``, which converts a file, is not there: `comal.raquet.write` does that;
+    - ``read_raster``, which makes a table of any raster, is an error that says so: DuckDB lets
+      Python add functions of values, but none that gives rows, and no query here opens a file.
+      `comal.raquet.write` makes a file of the raster, and that is queried;
     - ``ST_Point`` and ``ST_GeomFromQuadbin`` give WKB.
 
     A connection belongs to one thread.
@@ -92,7 +100,11 @@ class RaquetConnection(Closing):
             statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
         self._session = Session(
             tables=tables,
-            functions={**FUNCTIONS, **_lookups(self._files), **merge_functions(self._files)},
+            functions={
+                **functions(Hiding.of((_told_of_all(one), one) for one in self._files.values())),
+                **_lookups(self._files),
+                **merge_functions(self._files),
+            },
             statements=statements,
             macros=[*MACROS, *_TABLE_MACROS, MACRO],
             failures=failures,
@@ -268,7 +280,7 @@ def _tables_of(
 ) -> tuple[dict[str, Any], list[str]]:
     """What is registered for a data set, and what makes its views: names and ids are ours."""
     metadata = files.metadata
-    parts = {f"comal_{name}_{n}": TileScan(files, n, failures) for n in range(len(files.parts))}
+    parts = {f"comal_{name}_{n}": scan for n, scan in enumerate(tile_scans(files, failures))}
     first, last = grid.descendants(grid.cells(0, 0, 0), metadata.max_zoom)
     # Names that are put into SQL are checked by `connect`, and the ids are those of zooms.
     rows = " UNION ALL BY NAME ".join(
@@ -367,9 +379,29 @@ def _lookups(files: Mapping[str, Files]) -> dict[str, Function]:
             found.append(high if number is None else max(metadata.min_zoom, min(high, int(number))))
         return pa.array(found, pa.int32())
 
-    return {"comal_zoom": Function(zoom, None, "INTEGER")}
+    return {
+        "comal_zoom": Function(zoom, None, "INTEGER"),
+        "comal_no_raster": Function(_no_raster, None, "UBIGINT"),
+    }
 
 
+def _no_raster(raster: Any) -> Any:
+    """What ``read_raster`` says: tables of DuckDB cannot be functions of Python, nor open files."""
+    raise InvalidInputError(
+        "a query opens no raster",
+        found=shown(raster[0].as_py()),
+        hint="comal.raquet.write(raster, 'a.parquet') makes a RaQuet file of it to query",
+    )
+
+
+_RASTER_OPTIONS = ", ".join(
+    f"{name} := NULL"
+    for name in (
+        "compression", "resampling", "block_size", "max_zoom", "min_zoom", "overviews",
+        "band_layout", "quality", "statistics", "zoom_strategy", "format", "approx", "bands",
+        "sparsity_probe", "sparsity_probe_size",
+    )
+)  # fmt: skip
 _AT = "block = quadbin_from_lonlat(lon, lat, comal_zoom(f{}))"
 _AT_POINT = "block = quadbin_from_lonlat(st_x(point), st_y(point), comal_zoom(f))"
 _CELLS = "quadbin_polyfill(geometry, comal_zoom(f{}))"
@@ -398,6 +430,7 @@ _TABLE_MACROS = (
     _table_macro("ST_Raster", _FORMS_OF_AREA),
     _table_macro("read_raquet_at", _FORMS_OF_PLACE),
     _table_macro("ST_RasterAt", _FORMS_OF_PLACE),
+    f"CREATE MACRO read_raster(f, {_RASTER_OPTIONS}) AS TABLE SELECT comal_no_raster(f) AS block",
     "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')",
 )
 """Functions of duckdb-raquet that give rows; `f` is the name of a data set, not of a file."""

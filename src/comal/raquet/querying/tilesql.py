@@ -1,7 +1,9 @@
 """SQL functions of tiles: values, statistics, clips and band arithmetic.
 
 A band argument is the column itself. Which band that is, and so its type and nodata value, is told
-by the name of the column, which macros pass on; see `comal.raquet.querying.names`.
+by the name of the column, which macros pass on; see `comal.raquet.querying.names`. Functions that
+leave out what an alpha band hides are given the `Hiding` of their connection, and as their last
+argument that band, or anything else where a query does not pass it.
 """
 
 from __future__ import annotations
@@ -13,28 +15,29 @@ import numpy as np
 import pyarrow as pa
 
 from comal import grid
-from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, shown
+from comal.errors import InvalidInputError, shown
+from comal.geo.scanline import Spans
 from comal.raquet.querying.areas import Areas
 from comal.raquet.querying.arguments import (
     blobs,
+    coordinates,
     flat,
     is_bytes,
     is_text,
-    of_valid_rows,
+    perhaps_number,
     real,
     shapes,
     texts,
     whole,
 )
+from comal.raquet.querying.hiding import Hiding
 from comal.raquet.querying.moments import Moments, of_spans, of_tile
 from comal.raquet.querying.tilevalues import (
     BandOf,
     Bools,
     Pixels,
-    Tile,
     band_like,
     band_of,
-    document,
 )
 
 VALUES = pa.list_(pa.float64())
@@ -61,29 +64,6 @@ PARTIAL = pa.struct(
         ("max", pa.float64()),
     ]
 )
-DOCUMENT = pa.struct(
-    [
-        ("compression", pa.string()),
-        ("compression_quality", pa.int32()),
-        ("band_layout", pa.string()),
-        ("block_width", pa.int32()),
-        ("block_height", pa.int32()),
-        ("min_zoom", pa.int32()),
-        ("max_zoom", pa.int32()),
-        ("num_bands", pa.int32()),
-        ("tile_statistics", pa.bool_()),
-    ]
-)
-VERDICT = pa.struct(
-    [
-        ("is_valid", pa.bool_()),
-        ("errors", pa.list_(pa.string())),
-        ("warnings", pa.list_(pa.string())),
-        ("num_blocks", pa.int64()),
-        ("num_bands", pa.int32()),
-        ("zoom_range", pa.string()),
-    ]
-)
 Call = Callable[..., Any]
 _KEPT = 64
 
@@ -92,43 +72,44 @@ class _Decoded:
     """Pixels of the blobs of one call, decoded once however often they come."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int], Pixels] = {}
+        self._known: dict[tuple[bytes, int, bytes | None], tuple[Pixels, Any]] = {}
 
-    def __call__(self, blob: bytes, of: BandOf) -> Pixels:
-        key = (blob, of.index)
+    def __call__(self, blob: bytes, of: BandOf, alpha: bytes | None) -> tuple[Pixels, Any]:
+        """See `BandOf.read`."""
+        key = (blob, of.index, alpha)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            found = self._known[key] = of.pixels(blob)
+            found = self._known[key] = of.read(blob, alpha)
         return found
 
 
-def _bands(metadata: Any, name: Any) -> Iterator[BandOf]:
+def _bands(metadata: Any, name: Any) -> list[BandOf]:
     documents = texts(metadata, "metadata")
     names = texts(name, "the name of a band")
-    return (band_of(text, band) for text, band in zip(documents, names, strict=True))
+    return [band_of(text, band) for text, band in zip(documents, names, strict=True)]
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
-def value(block: Any, band: Any, point: Any, metadata: Any, name: Any) -> Any:
-    """``ST_RasterValue(block, band, point, metadata[, name])``."""
-    import shapely  # noqa: PLC0415
-
-    places = shapes(point)
-    if (shapely.get_type_id(places) != shapely.GeometryType.POINT).any():
-        raise InvalidInputError("no point")
-    lon, lat = shapely.get_x(places), shapely.get_y(places)
-    z, x, y = grid.tiles(whole(block, "block"))
+def value(
+    hiding: Hiding, block: Any, band: Any, point: Any, metadata: Any, name: Any, alpha: Any
+) -> Any:
+    """``ST_RasterValue(block, band, point, metadata[, name][, alpha])``."""
+    lon, lat = coordinates(point)
+    cells = whole(block, "block")
+    z, x, y = grid.tiles(cells)
     across, down = grid.lonlat_to_xy(lon, lat, z)
     last = 2.0**z - 1
     inside = (np.minimum(np.floor(across), last) == x) & (np.minimum(np.floor(down), last) == y)
     decoded = _Decoded()
     found: list[float | None] = []
-    rows = zip(blobs(band, "band"), _bands(metadata, name), inside.tolist(), strict=True)
-    for row, (blob, of, here) in enumerate(rows):
+    likes = _bands(metadata, name)
+    alphas = hiding.blobs(alpha, likes, cells, inside)
+    rows = zip(blobs(band, "band"), likes, alphas, inside.tolist(), strict=True)
+    for row, (blob, of, hider, here) in enumerate(rows):
         if not here:
             found.append(None)
             continue
@@ -136,16 +117,16 @@ def value(block: Any, band: Any, point: Any, metadata: Any, name: Any) -> Any:
         at_row = min(int((down[row] - y[row]) * height), height - 1)
         at_column = min(int((across[row] - x[row]) * width), width - 1)
         tile = int(z[row]), int(x[row]), int(y[row])
-        found.append(_pixel(decoded(blob, of), of, at_column, at_row, tile))
+        pixels, seen = decoded(blob, of, hider)
+        is_seen = seen if isinstance(seen, bool) else bool(seen[at_row, at_column])
+        known = is_seen and of.is_covered(tile, at_column, at_row)
+        found.append(_pixel(pixels, of, at_column, at_row) if known else None)
     return found
 
 
-def _pixel(
-    pixels: Pixels, of: BandOf, column: int, row: int, tile: Tile | None = None
-) -> float | None:
+def _pixel(pixels: Pixels, of: BandOf, column: int, row: int) -> float | None:
     one = pixels[row : row + 1, column : column + 1]
-    known = one.size and of.valid(one)[0, 0] and of.is_covered(tile, column, row)
-    return float(one[0, 0]) if known else None
+    return float(one[0, 0]) if one.size and of.valid(one)[0, 0] else None
 
 
 def pixel(band: Any, second: Any, *more: Any) -> Any:
@@ -155,7 +136,6 @@ def pixel(band: Any, second: Any, *more: Any) -> Any:
     The last argument is the name of the column.
     """
     *rest, name = more
-    decoded = _Decoded()
     described = texts(second, "type or metadata")
     data = blobs(band, "band")
     if len(rest) == 4:
@@ -163,7 +143,7 @@ def pixel(band: Any, second: Any, *more: Any) -> Any:
         kinds = texts(rest[3], "compression")
         likes = [_like(blob, *of) for blob, *of in zip(data, described, width, kinds, strict=True)]
     else:
-        likes = list(_bands(second, name))
+        likes = _bands(second, name)
         if len(rest) == 3:
             numbers = whole(rest[0], "number of a band").tolist()
             likes = [_numbered(of, n) for of, n in zip(likes, numbers, strict=True)]
@@ -172,7 +152,7 @@ def pixel(band: Any, second: Any, *more: Any) -> Any:
     for blob, of, column, row in zip(data, likes, x, y, strict=True):
         if not (0 <= column < of.shape[1] and 0 <= row < of.shape[0]):
             raise InvalidInputError("no such pixel in a tile", found=(column, row))
-        found.append(_pixel(decoded(blob, of), of, column, row))
+        found.append(_pixel(of.pixels(blob), of, column, row))
     return found
 
 
@@ -180,6 +160,8 @@ def _like(blob: bytes, dtype: str, width: int, compression: str) -> BandOf:
     """A band of unknown height, which its gzip trailer or its length tells."""
     if dtype not in np.sctypeDict:
         raise InvalidInputError("no such type", found=shown(dtype))
+    if width < 1:
+        raise InvalidInputError("no such width of a tile", found=width)
     size = int.from_bytes(blob[-4:], "little") if compression == "gzip" else len(blob)
     return band_like(dtype, width, max(1, size // (width * np.dtype(dtype).itemsize)), compression)
 
@@ -200,7 +182,7 @@ def decode_band(band: Any, second: Any, *more: Any) -> Any:
         described = zip(texts(second, "type"), width, height, kinds, strict=True)
         likes: Sequence[BandOf] = [band_like(*one) for one in described]
     else:
-        likes = list(_bands(second, name))
+        likes = _bands(second, name)
     return _lists(
         (of.pixels(blob), np.ones(of.shape, np.bool_)) for blob, of in zip(data, likes, strict=True)
     )
@@ -209,27 +191,33 @@ def decode_band(band: Any, second: Any, *more: Any) -> Any:
 # -- statistics ------------------------------------------------------------------------------------
 
 
-def summary(*columns: Any) -> Any:
-    """``ST_RasterSummaryStats``: of a tile; see `comal.raquet.querying.names` for its forms."""
+def summary(hiding: Hiding, band: Any, metadata: Any, name: Any, nodata: Any, alpha: Any) -> Any:
+    """``ST_RasterSummaryStats(band, metadata[, nodata][, alpha])``, of a tile."""
+    likes = _bands(metadata, name)
+    missing = perhaps_number(nodata, "nodata")
+    found = []
+    rows = zip(blobs(band, "band"), likes, hiding.blobs(alpha, likes), missing, strict=True)
+    for blob, of, hider, number in rows:
+        pixels, seen = of.read(blob, hider)
+        found.append(of_tile(pixels, of.valid(pixels, number) & seen))
+    return _summaries(_stacked(found))
+
+
+def described_summary(*columns: Any) -> Any:
+    """``ST_RasterSummaryStats`` of (band, type, width, height, compression[, nodata])."""
     first, *rest = (flat(column) for column in columns)
     if not is_bytes(first):
-        return _passed(first, *rest[:5])
-    *rest, name = rest
+        return _passed(first, *rest)
+    width, height = (whole(one, "a size").tolist() for one in rest[1:3])
+    kinds = texts(rest[3], "compression")
+    described = zip(texts(rest[0], "type"), width, height, kinds, strict=True)
     data = blobs(first, "band")
-    nodata: Any = [None] * len(data)
-    if len(rest) >= 4:
-        width, height = (whole(one, "a size").tolist() for one in rest[1:3])
-        kinds = texts(rest[3], "compression")
-        described = zip(texts(rest[0], "type"), width, height, kinds, strict=True)
-        likes: Sequence[BandOf] = [band_like(*one) for one in described]
-    else:
-        likes = list(_bands(rest[0], name))
-    if len(rest) in {2, 5}:
-        nodata = real(rest[-1], "nodata").tolist()
+    missing = perhaps_number(rest[4], "nodata") if len(rest) > 4 else [None] * len(data)
     found = []
-    for blob, of, missing in zip(data, likes, nodata, strict=True):
+    for blob, like, number in zip(data, described, missing, strict=True):
+        of = band_like(*like)
         pixels = of.pixels(blob)
-        found.append(of_tile(pixels, of.valid(pixels, missing)))
+        found.append(of_tile(pixels, of.valid(pixels, number)))
     return _summaries(_stacked(found))
 
 
@@ -273,18 +261,49 @@ def _stacked(found: Sequence[Moments]) -> Moments:
 
 
 def region_part(
-    band: Any, block: Any, region: Any, metadata: Any, nodata: Any, zoom: Any, name: Any
+    hiding: Hiding,
+    band: Any,
+    block: Any,
+    region: Any,
+    metadata: Any,
+    name: Any,
+    nodata: Any,
+    zoom: Any,
+    alpha: Any,
 ) -> Any:
     """What a tile gives to ``ST_RegionStats``; null where it gives nothing."""
-    needed = (band, block, region, metadata, name)
-
-    def call(band: Any, block: Any, region: Any, metadata: Any, name: Any, *_: Any) -> Any:
-        return _region_parts(band, block, region, metadata, name, missing, wanted)
-
-    # Nodata and zoom may be null, and are one for all rows of a call.
-    missing = _constant(nodata, lambda column: float(real(column, "nodata")[0]))
+    cells, likes, regions = whole(block, "block"), _bands(metadata, name), shapes(region)
+    tiles = np.stack(grid.tiles(cells), axis=1).tolist()
     wanted = _constant(zoom, _zoom_wanted)
-    return of_valid_rows(needed, call, PARTIAL)
+    known: dict[int, Areas] = {}
+    spans: dict[int, Spans] = {}
+    zooms: dict[tuple[int, str], int] = {}
+    for row, (tile, shape, of) in enumerate(zip(tiles, regions, likes, strict=True)):
+        key = id(shape), of.text
+        if key not in zooms:
+            zooms[key] = _zoom_of(of, shape, wanted)
+        if tile[0] == zooms[key]:
+            areas = known.setdefault(id(shape), _areas(shape, known.get(id(shape))))
+            some = areas.on_tile(tuple(tile), of.shape)
+            if len(some):
+                spans[row] = some
+    needed = np.zeros(len(cells), np.bool_)
+    needed[list(spans)] = True
+    alphas = hiding.blobs(alpha, likes, cells, needed)
+    data, missing = blobs(band, "band"), perhaps_number(nodata, "nodata")
+    found: list[dict[str, float] | None] = [None] * len(cells)
+    decoded = _Decoded()
+    for row, some in spans.items():
+        of = likes[row]
+        pixels, seen = decoded(data[row], of, alphas[row])
+        valid = of.valid(pixels, missing[row], tuple(tiles[row])) & seen
+        _, moments = of_spans(pixels, valid, some)
+        part = {name: float(getattr(moments, name)[0]) for name in _MOMENTS}
+        found[row] = {**part, "block": int(cells[row])}
+    return pa.array(found, PARTIAL)
+
+
+_MOMENTS = tuple(field.name for field in PARTIAL if field.name != "block")
 
 
 def _constant(column: Any, read: Call) -> Any:
@@ -299,33 +318,6 @@ def _zoom_wanted(column: Any) -> Any:
             raise InvalidInputError("no such resolution", found=shown(word))
         return word
     return int(whole(column, "resolution")[0])
-
-
-def _region_parts(
-    band: Any, block: Any, region: Any, metadata: Any, name: Any, nodata: Any, zoom: Any
-) -> Any:
-    cells = whole(block, "block")
-    tiles = np.stack(grid.tiles(cells), axis=1).tolist()
-    known: dict[int, Areas] = {}
-    found: list[dict[str, float] | None] = []
-    decoded = _Decoded()
-    rows = zip(tiles, blobs(band, "band"), shapes(region), _bands(metadata, name), strict=True)
-    for row, (tile, blob, shape, of) in enumerate(rows):
-        found.append(None)
-        if tile[0] != _zoom_of(of, shape, zoom):
-            continue
-        areas = known.setdefault(id(shape), _areas(shape, known.get(id(shape))))
-        spans = areas.on_tile(tuple(tile), of.shape)
-        if not len(spans):
-            continue
-        pixels = decoded(blob, of)
-        _, moments = of_spans(pixels, of.valid(pixels, nodata, tuple(tile)), spans)
-        part = {field.name: 0.0 for field in PARTIAL}
-        for field in PARTIAL:
-            if field.name != "block":
-                part[field.name] = float(getattr(moments, field.name)[0])
-        found[-1] = {**part, "block": int(cells[row])}
-    return pa.array(found, PARTIAL)
 
 
 def _areas(shape: Any, known: Areas | None) -> Areas:
@@ -344,11 +336,13 @@ def _zoom_of(of: BandOf, shape: Any, wanted: Any) -> int:
         return low
     if wanted == "auto":
         west, south, east, north = shape.bounds
-        for zoom in range(high, low, -1):
-            x, y = grid.lonlat_to_xy([west, east], [north, south], zoom)
-            if (abs(np.diff(np.floor(x))[0]) + 1) * (np.diff(np.floor(y))[0] + 1) <= _TILES_OF_AUTO:
-                return zoom
-        return low
+        zooms = np.arange(high, low, -1)
+        # Columns go on beyond 180 degrees.
+        columns = np.floor(np.array([[west], [east]]) / 360 * 2.0**zooms + 2.0**zooms / 2)
+        _, rows = grid.lonlat_to_xy(0.0, np.array([[north], [south]]), zooms)
+        tiles = (np.diff(columns, axis=0)[0] + 1) * (np.diff(np.floor(rows), axis=0)[0] + 1)
+        few = zooms[tiles <= _TILES_OF_AUTO]
+        return int(few[0]) if len(few) else low
     return max(low, min(high, int(wanted)))
 
 
@@ -372,23 +366,40 @@ def _block(part: dict[str, Any]) -> int:
 # -- clips -----------------------------------------------------------------------------------------
 
 
-def clip(band: Any, block: Any, geometry: Any, metadata: Any, *rest: Any) -> Any:
-    """``ST_Clip(band, block, geometry, metadata[, nodata])``: the values inside."""
-    *more, name = rest
-    nodata = real(more[0], "nodata").tolist() if more else None
+def clip(
+    hiding: Hiding,
+    band: Any,
+    block: Any,
+    geometry: Any,
+    metadata: Any,
+    name: Any,
+    nodata: Any,
+    alpha: Any,
+) -> Any:
+    """``ST_Clip(band, block, geometry, metadata[, nodata][, alpha])``: the values inside."""
+    missing = perhaps_number(nodata, "nodata")
     found = []
-    parts = _clipped(band, block, geometry, metadata, name)
-    for row, (of, pixels, inside) in enumerate(parts):
-        kept = inside & of.valid(pixels, None if nodata is None else nodata[row])
+    parts = _clipped(hiding, band, block, geometry, metadata, name, alpha)
+    for number, (of, pixels, inside) in zip(missing, parts, strict=True):
+        kept = inside & of.valid(pixels, number)
         found.append(pixels[kept].astype(np.float64))
     return pa.array(found, VALUES)
 
 
-def clip_mask(band: Any, block: Any, geometry: Any, metadata: Any, nodata: Any, name: Any) -> Any:
-    """``ST_ClipMask(band, block, geometry, metadata, nodata)``: outside is nodata."""
+def clip_mask(
+    hiding: Hiding,
+    band: Any,
+    block: Any,
+    geometry: Any,
+    metadata: Any,
+    nodata: Any,
+    name: Any,
+    alpha: Any,
+) -> Any:
+    """``ST_ClipMask(band, block, geometry, metadata, nodata[, name][, alpha])``."""
     fills = real(nodata, "nodata").tolist()
     found = []
-    parts = _clipped(band, block, geometry, metadata, name)
+    parts = _clipped(hiding, band, block, geometry, metadata, name, alpha)
     for fill, (of, pixels, inside) in zip(fills, parts, strict=True):
         kept = inside & of.valid(pixels)
         found.append(np.where(kept, pixels, fill).astype(np.float64).ravel())
@@ -396,33 +407,49 @@ def clip_mask(band: Any, block: Any, geometry: Any, metadata: Any, nodata: Any, 
 
 
 def _clipped(
-    band: Any, block: Any, geometry: Any, metadata: Any, name: Any
+    hiding: Hiding, band: Any, block: Any, geometry: Any, metadata: Any, name: Any, alpha: Any
 ) -> Iterator[tuple[BandOf, Pixels, Bools]]:
-    tiles = np.stack(grid.tiles(whole(block, "block")), axis=1).tolist()
+    """The band of each row, its pixels, and which of them a geometry holds and nothing hides."""
+    cells, likes = whole(block, "block"), _bands(metadata, name)
+    tiles = np.stack(grid.tiles(cells), axis=1).tolist()
+    alphas = hiding.blobs(alpha, likes, cells)
     known: dict[int, Areas] = {}
-    rows = zip(tiles, blobs(band, "band"), shapes(geometry), _bands(metadata, name), strict=True)
-    for tile, blob, shape, of in rows:
+    rows = zip(tiles, blobs(band, "band"), shapes(geometry), likes, alphas, strict=True)
+    for tile, blob, shape, of, hider in rows:
         areas = known.setdefault(id(shape), _areas(shape, known.get(id(shape))))
         inside = areas.on_tile(tuple(tile), of.shape).mask(*of.shape) > 0
-        yield of, of.pixels(blob), inside & of.covered(tuple(tile))
+        pixels, seen = of.read(blob, hider)
+        yield of, pixels, inside & of.covered(tuple(tile)) & seen
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
 def _both(
-    one: Any, other: Any, metadata: Any, name: Any, other_name: Any, *, missing: float | None
+    hiding: Hiding,
+    one: Any,
+    other: Any,
+    metadata: Any,
+    name: Any,
+    other_name: Any,
+    alpha: Any,
+    missing: Sequence[Any] | None = None,
 ) -> Iterator[tuple[Any, Any, Bools]]:
+    likes, other_likes = _bands(metadata, name), _bands(metadata, other_name)
     rows = zip(
         blobs(one, "band"),
-        _bands(metadata, name),
+        likes,
+        hiding.blobs(alpha, likes),
         blobs(other, "band"),
-        _bands(metadata, other_name),
+        other_likes,
+        hiding.blobs(alpha, other_likes),
+        [None] * len(likes) if missing is None else missing,
         strict=True,
     )
-    for blob, of, other_blob, other_of in rows:
-        pixels, other_pixels = of.pixels(blob), other_of.pixels(other_blob)
-        valid = of.valid(pixels, missing) & other_of.valid(other_pixels, missing)
+    for blob, of, hider, other_blob, other_of, other_hider, number in rows:
+        pixels, seen = of.read(blob, hider)
+        other_pixels, other_seen = other_of.read(other_blob, other_hider)
+        valid = of.valid(pixels, number) & other_of.valid(other_pixels, number) & seen & other_seen
         yield pixels.astype(np.float64), other_pixels.astype(np.float64), valid
 
 
@@ -442,7 +469,14 @@ _OPERATIONS = ("add", "subtract", "multiply", "divide")
 
 
 def band_math(
-    one: Any, other: Any, operation: Any, metadata: Any, name: Any, other_name: Any
+    hiding: Hiding,
+    one: Any,
+    other: Any,
+    operation: Any,
+    metadata: Any,
+    name: Any,
+    other_name: Any,
+    alpha: Any,
 ) -> Any:
     """``ST_BandMath(b1, b2, operation, metadata)``: a list with null where nothing is valid."""
     words = [word.lower() for word in texts(operation, "operation")]
@@ -452,41 +486,34 @@ def band_math(
                 "no such operation", found=shown(word), expected=", ".join(_OPERATIONS)
             )
     found = []
-    both = _both(one, other, metadata, name, other_name, missing=None)
+    both = _both(hiding, one, other, metadata, name, other_name, alpha)
     for word, (a, b, valid) in zip(words, both, strict=True):
         result = _operated(word, a, b)
         found.append((result, valid & np.isfinite(result)))
     return _lists(found)
 
 
-def normalized(*columns: Any) -> Any:
-    """``ST_NormalizedDifference(b1, b2, metadata[, nodata])``."""
-    return _normalized(
-        columns,
-        VALUES,
-        lambda both: _lists((_operated("normalized", a, b), valid) for a, b, valid in both),
+def normalized(hiding: Hiding, *columns: Any) -> Any:
+    """``ST_NormalizedDifference(b1, b2, metadata[, nodata][, name1, name2][, alpha])``."""
+    return _lists(
+        (_operated("normalized", one, other), valid)
+        for one, other, valid in _both_without(hiding, *columns)
     )
 
 
-def normalized_stats(*columns: Any) -> Any:
-    """``ST_NormalizedDifferenceStats(b1, b2, metadata[, nodata])``."""
-    return _normalized(
-        columns,
-        SUMMARY,
-        lambda both: _summaries(
-            _stacked([of_tile(_operated("normalized", a, b), valid) for a, b, valid in both])
-        ),
-    )
+def normalized_stats(hiding: Hiding, *columns: Any) -> Any:
+    """``ST_NormalizedDifferenceStats``, with the arguments of ``ST_NormalizedDifference``."""
+    found = [
+        of_tile(_operated("normalized", one, other), valid)
+        for one, other, valid in _both_without(hiding, *columns)
+    ]
+    return _summaries(_stacked(found))
 
 
-def _normalized(columns: Sequence[Any], kind: Any, result: Call) -> Any:
-    one, other, metadata, nodata, name, other_name = columns
-    missing = _constant(nodata, lambda column: float(real(column, "nodata")[0]))
-    return of_valid_rows(
-        (one, other, metadata, name, other_name),
-        lambda *given: result(_both(*given[:5], missing=missing)),
-        kind,
-    )
+def _both_without(hiding: Hiding, *columns: Any) -> Iterator[tuple[Any, Any, Bools]]:
+    one, other, metadata, name, other_name, nodata, alpha = columns
+    missing = perhaps_number(nodata, "nodata")
+    return _both(hiding, one, other, metadata, name, other_name, alpha, missing)
 
 
 def _lists(parts: Any) -> Any:
@@ -498,56 +525,3 @@ def _lists(parts: Any) -> Any:
         lengths.append(pixels.size)
     flat_values = pa.array(np.concatenate(values), mask=np.concatenate(masks))
     return pa.ListArray.from_arrays(pa.array(np.cumsum(lengths), pa.int32()), flat_values)
-
-
-# -- documents -------------------------------------------------------------------------------------
-
-
-def band_number(metadata: Any, name: Any) -> Any:
-    """``ST_Band(metadata, name)``: its number, from 0 on; null when there is none."""
-    found = []
-    for text, band in zip(texts(metadata, "metadata"), texts(name, "name"), strict=True):
-        names = document(text).band_names
-        found.append(names.index(band) if band in names else None)
-    return found
-
-
-def parsed(metadata: Any) -> Any:
-    """``raquet_parse_metadata(json)``."""
-    return [
-        {
-            "compression": one.compression or "none",
-            "compression_quality": one.quality,
-            "band_layout": one.layout,
-            "block_width": one.block_width,
-            "block_height": one.block_height,
-            "min_zoom": one.min_zoom,
-            "max_zoom": one.max_zoom,
-            "num_bands": len(one.bands),
-            "tile_statistics": bool(one.tile_statistics),
-        }
-        for one in map(document, texts(metadata, "metadata"))
-    ]
-
-
-def validated(metadata: Any) -> Any:
-    """``raquet_validate_metadata(json)``."""
-    return [_verdict(text) for text in texts(metadata, "metadata")]
-
-
-def _verdict(text: str) -> dict[str, Any]:
-    try:
-        one = document(text)
-    except ComalError as error:
-        problems = error.problems if isinstance(error, InvalidMetadataError) else ()
-        errors = [f"{p.place}: {p.message}" for p in problems if p.severity == "error"]
-        return {"is_valid": False, "errors": errors or [error.what], "warnings": []}
-    warnings = [f"{problem.place}: {problem.message}" for problem in one.problems]
-    return {
-        "is_valid": True,
-        "errors": [],
-        "warnings": warnings,
-        "num_blocks": one.num_blocks,
-        "num_bands": len(one.bands),
-        "zoom_range": f"{one.min_zoom}-{one.max_zoom}",
-    }

@@ -14,7 +14,7 @@ from comal.limits import DEFAULT_LIMITS
 from comal.raquet import spec
 from comal.raquet.blobs import decode
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.pixels import invalid
+from comal.raquet.reading.pixels import alpha_of, invalid
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.wire import parse_metadata
 
@@ -23,6 +23,8 @@ Bools = npt.NDArray[np.bool_]
 Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
 
+ALL_HIDDEN = b""
+"""Stands for the blob of an alpha band whose tile is NULL: all of it is 0."""
 GUESSED = "?"
 """Stands before a name that was not given: the column's own, which may be anything."""
 
@@ -41,6 +43,8 @@ class BandOf:
     index: int
     cover: Coverage | None = None
     """What the source of the band covers, where nodata does not tell."""
+    text: str = ""
+    """The document."""
 
     @property
     def band(self) -> Band:
@@ -52,16 +56,63 @@ class BandOf:
         """Rows and columns of a tile."""
         return self.metadata.block_height, self.metadata.block_width
 
-    def pixels(self, blob: bytes, where: str = "tile") -> Pixels:
+    @property
+    def hidden_by(self) -> str | None:
+        """The band of another column whose zeros hide pixels of this one."""
+        alpha = self._alpha
+        return None if alpha is None or self.metadata.interleaved else alpha.band.name
+
+    @property
+    def _alpha(self) -> BandOf | None:
+        at = alpha_of(self.metadata.bands)
+        return None if at is None or at == self.index else replace(self, index=at)
+
+    def pixels(self, blob: bytes) -> Pixels:
         """The band in a blob, shape (rows, columns)."""
         meta = self.metadata
         if not meta.interleaved:
-            alone: Pixels = decode(blob, meta.compression, self.band.dtype, self.shape, where=where)
+            alone: Pixels = decode(blob, meta.compression, self.band.dtype, self.shape)
             return alone
-        shape = (len(meta.bands), *self.shape)
-        together: Pixels = decode(blob, meta.compression, self.band.dtype, shape, where=where)
-        one: Pixels = together[self.index]
+        one: Pixels = self._together(blob)[self.index]
         return one
+
+    def _together(self, blob: bytes) -> Pixels:
+        meta = self.metadata
+        shape = (len(meta.bands), *self.shape)
+        found: Pixels = decode(blob, meta.compression, self.band.dtype, shape)
+        return found
+
+    def read(self, blob: bytes, alpha: bytes | None) -> tuple[Pixels, Any]:
+        """The band in a blob, and which pixels its alpha band does not hide.
+
+        Parameters
+        ----------
+        blob
+            The blob of the band.
+        alpha
+            The blob of the alpha band; None where that is not known.
+
+        Raises
+        ------
+        InvalidInputError
+            It is not known, but needed.
+        """
+        of_alpha = self._alpha
+        if of_alpha is None:
+            return self.pixels(blob), True
+        if self.metadata.interleaved:
+            together = self._together(blob)
+            return together[self.index], together[of_alpha.index] != 0
+        if alpha is None:
+            name = of_alpha.band.name
+            plain = name.isascii() and name.isidentifier()
+            raise InvalidInputError(
+                "another band hides pixels of this one, and is not known here",
+                found=shown(self.band.name),
+                expected=f"the alpha band {shown(name)}",
+                hint=f"pass its column: alpha := {name if plain else '...'}",
+            )
+        return self.pixels(blob), False if alpha == ALL_HIDDEN else of_alpha.pixels(alpha) != 0
 
     def valid(
         self, pixels: Pixels, nodata: Number | None = None, tile: Tile | None = None
@@ -114,17 +165,24 @@ def band_of(text: str, name: str | None) -> BandOf:
     plain = "" if name is None else name.removeprefix(GUESSED)
     if plain in metadata.band_names:
         index = metadata.band_index(plain)
-        return BandOf(metadata, index, coverages([metadata])[index])
+        return BandOf(metadata, index, coverages([metadata])[index], text)
     if guessed and (metadata.interleaved or _alike(metadata)):
         covers = coverages([metadata])
         # A band that may be any of them has what all of them have.
-        return BandOf(metadata, 0, covers[0] if len(set(covers)) == 1 else None)
+        return BandOf(
+            metadata, _first(metadata), covers[0] if len(set(covers)) == 1 else None, text
+        )
     raise InvalidInputError(
         "it is not clear which band is meant" if guessed else "no such band",
         found=shown(plain),
         expected=", ".join(shown(band) for band in metadata.band_names[:20]),
         hint="give the name of the band as the last argument" if guessed else None,
     )
+
+
+def _first(metadata: Metadata) -> int:
+    """The first band; one that alpha hides rather than the alpha band itself."""
+    return int(alpha_of(metadata.bands) == 0)
 
 
 def _alike(metadata: Metadata) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from comal import grid
 from comal.errors import InvalidInputError, shown
 from comal.geo.scanline import METHODS, Method, Spans
+from comal.grid.arguments import integers
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
@@ -107,7 +108,7 @@ def zonal(
     pyarrow.Table
         One row for each zone in their order: ``zone`` (its number, from 0 on), the columns `keep`,
         and ``{band}_{statistic}``. Zones without a valid pixel have count and variety 0, and null
-        otherwise.
+        otherwise. Statistics are float64, in which integers beyond 2^53 are rounded.
 
     Raises
     ------
@@ -164,6 +165,8 @@ def statistics(
     """
     import shapely  # noqa: PLC0415
 
+    if not stats:
+        raise InvalidInputError("no statistic is asked for")
     world = shapely.box(-180, -90, 180, 90)
     named = {"bands": bands, "zoom": zoom, "time": time, "stats": stats, "progress": progress}
     found = zonal(href, [world], config=config, limits=limits, **named)  # type: ignore[arg-type]
@@ -231,7 +234,7 @@ class _Job:
                 )
         numbers = [metadata.band_index(name) for name in bands or metadata.band_names]
         level = metadata.max_zoom if zoom is None else zoom
-        level = max(metadata.min_zoom, min(metadata.max_zoom, int(level)))
+        level = max(metadata.min_zoom, min(metadata.max_zoom, int(integers(level, "zoom"))))
         rows = _rows_of(files, level, time)
         tiles = np.stack(grid.tiles(files.store.ids[rows]), axis=1)
         which, zone = _overlaps(areas, tiles, level)

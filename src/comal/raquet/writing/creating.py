@@ -27,6 +27,7 @@ from comal.raquet.writing.spool import Sorted, Spool
 from comal.raquet.writing.times import TimeAxis
 from comal.raster.describing import crs_label
 from comal.raster.outline import outline
+from comal.storage.endings import check_ending
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
 
@@ -135,6 +136,7 @@ def write(
         min_zoom=min_zoom,
     )
     chosen.check()
+    check_ending(path, ".parquet")
     with storage.targets.new_file(path, overwrite) as file:
         _refuse_source(source, file.target)
         sources = sources_of(source, chosen, time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from comal.raster.gridding import (
 )
 from comal.raster.mosaic import GridSource
 from comal.raster.warping import MASK_BAND, OutBand
+from comal.storage import several
 
 _CLASSES = ("nearest", "near", "mode")
 _MOST_TILES = 1 << 32
@@ -91,13 +92,7 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
         # Also where no raster needs it: what is no CRS is a mistake that should be seen.
         crs_wkt(crs, "crs")
     single = isinstance(source, str | os.PathLike)
-    if not single and not isinstance(source, Iterable):
-        raise InvalidInputError(
-            "no source to convert", found=type(source).__name__, expected="a path, a URL or several"
-        )
-    paths: list[Any] = [source] if single else list(source)
-    if not paths:
-        raise InvalidInputError("no source to convert")
+    paths = [source] if single else several(source, "rasters: paths or URLs, or one of them")
     infos = tuple(_described(path, crs, options) for path in paths)
     if time is None:
         return Sources((_flat(infos),), None, None)
