@@ -547,6 +547,8 @@ class RaquetFile(Closing):
     def _column(self, band: str | int) -> str:
         """The column that holds a band."""
         store = self._store
+        if type(band) is str and (column := store.column_of.get(band)) is not None:
+            return column
         return store.columns[0] if store.metadata.interleaved else self._band(band).name
 
     def _rows(self, tiles: Iterable[Tile] | Ints, time: Step | None) -> Ints:
@@ -563,15 +565,8 @@ class RaquetFile(Closing):
 
     def _row(self, z: int, x: int, y: int, time: Step | None) -> int:
         metadata = self.metadata
-        try:
-            z, x, y = operator.index(z), operator.index(x), operator.index(y)
-        except TypeError as error:
-            raise InvalidInputError(
-                "no such tile",
-                where=self.href,
-                found=f"{shown(z)}/{shown(x)}/{shown(y)}",
-                expected="zoom, column and row as whole numbers",
-            ) from error
+        if not type(z) is type(x) is type(y) is int:
+            z, x, y = self._whole(z, x, y)
         if not metadata.min_zoom <= z <= metadata.max_zoom:
             self._check_zoom(z)
         side = 1 << z
@@ -580,6 +575,17 @@ class RaquetFile(Closing):
                 "no such tile", where=self.href, found=f"{z}/{x}/{y}", expected=f"below {side}"
             )
         return self._lookup.row(cell_of(z, x, y), self._step(time))
+
+    def _whole(self, *place: Any) -> tuple[int, ...]:
+        try:
+            return tuple(map(operator.index, place))
+        except TypeError as error:
+            raise InvalidInputError(
+                "no such tile",
+                where=self.href,
+                found="/".join(map(shown, place)),
+                expected="zoom, column and row as whole numbers",
+            ) from error
 
     def _check_zoom(self, zoom: int) -> None:
         if zoom not in self.zooms:

@@ -93,6 +93,9 @@ class TileStore:
         self.cache_bytes = cache_bytes
         self.limits = limits
         self.columns = metadata.columns
+        interleaved = metadata.columns[0] if metadata.interleaved else None
+        self.column_of = {band.name: interleaved or band.name for band in metadata.bands}
+        """By the name of a band."""
         self.ids, self.starts = joined([part.ids for part in parts])
         self._tiles: ByteCache[Key, Pixels] = ByteCache(cache_bytes)
         self._chunks: ByteCache[tuple[int, int, str], Any] = ByteCache(
@@ -104,6 +107,8 @@ class TileStore:
         self._held: list[HeldFile | None] | None = None
         self._heads: dict[tuple[int, str], bytearray] = {}
         """Of pages that were read: bytes in front of their values, by row; 0 of all others."""
+        self._ready: dict[str, tuple[HeldFile, memoryview, memoryview, bytearray]] = {}
+        """By column what a read of a page that was read before takes, if there is one part."""
 
     @cached_property
     def coverage(self) -> tuple[Coverage | None, ...]:
@@ -153,6 +158,7 @@ class TileStore:
         """Let go of files and of what is kept."""
         self._held = None
         self._heads.clear()
+        self._ready.clear()
         self._tiles.clear()
         self._chunks.clear()
         self._seeker.clear()
@@ -165,19 +171,26 @@ class TileStore:
         self, row: int, column: str, *, verify: bool = True
     ) -> bytes | EllipsisType | None:
         """The blob of a tile by one read of a local file; `...` where that is not possible."""
+        ready = None if verify else self._ready.get(column)
+        if ready is not None:
+            opened, offsets, sizes, heads = ready
+            head = heads[row]
+            if head:
+                return opened.read_unchanged(offsets[row] + head, sizes[row] - head)
         part, local = self.place(row) if len(self.parts) > 1 else (0, row)
         pages = self.parts[part].pages.get(column)
         file = (self._held or self._files())[part]
         if pages is None or file is None:
             return ...
+        heads = self._heads_of(part, column)
         offset, size = pages.offset.item(local), pages.size.item(local)
-        head = 0 if verify else self._heads_of(part, column)[local]
-        blob: bytes | None
+        head = 0 if verify else heads[local]
         if head:
-            blob = file.read(offset + head, size - head)
-        else:
-            blob = self._blob(file, part, local, offset, size, column, verify=verify)
+            return file.read_unchanged(offset + head, size - head)
+        blob = self._blob(file, part, local, offset, size, column, verify=verify)
         file.check_unchanged()
+        if len(self.parts) == 1:
+            self._ready[column] = file, pages.offset.data, pages.size.data, heads
         return blob
 
     def _heads_of(self, part: int, column: str) -> bytearray:
@@ -485,4 +498,4 @@ class TileStore:
             self.limits.check("tile_bytes", size, self.where(row, column))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}}
+        return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}, "_ready": {}}
