@@ -275,6 +275,14 @@ class MissingExtraError(ComalError, ImportError):
         )
 
 
+def reason_of(error: BaseException) -> str:
+    """What a foreign exception says, made safe to print; its name where it says nothing."""
+    if isinstance(error, OSError) and error.strerror:
+        return _printable(error.strerror)  # the number says nothing, and the path is said already
+    line = traceback.format_exception_only(error)[-1].strip()
+    return _printable(line.partition(": ")[2] or line)
+
+
 @contextmanager
 def translated(
     table: Mapping[type[BaseException], type[ComalError]], what: str, **named: Any
@@ -291,7 +299,5 @@ def translated(
     except tuple(table) as error:
         for kind, ours in table.items():
             if isinstance(error, kind):
-                reason = traceback.format_exception_only(error)[-1].strip()
-                reason = _printable(reason.partition(": ")[2] or reason)
-                raise ours(what, **{"found": reason, **named}) from error
+                raise ours(what, **{"found": reason_of(error), **named}) from error
         raise  # pragma: no cover - the tuple above and the loop name the same kinds

@@ -14,6 +14,7 @@ import pytest
 from comal import errors
 from comal.cli.failures import Flags, PipeClosedError, guarded
 from tests.cli.conftest import Run
+from tests.raquet.writing.sources import noise, utm
 
 COMAL = [sys.executable, "-c", "from comal.cli import main; main()"]
 
@@ -121,3 +122,35 @@ def test_full_output(flat: Path) -> None:
         )
     assert done.returncode == 7
     assert b"No space left" in done.stderr
+
+
+def test_messages_name_options_and_no_arguments_of_python(run: Run, tmp_path: Path) -> None:
+    source = utm(tmp_path / "a.tif", noise((1, 60, 60), "uint8"))
+    raster = tmp_path / "a.parquet"
+    run("raquet", "create", source, raster)
+    wrong = {
+        "--layout interleaved": (
+            "raquet",
+            "create",
+            source,
+            tmp_path / "b",
+            "--compression",
+            "jpeg",
+        ),
+        "--rename band_1=": ("raquet", "add-bands", raster, source, tmp_path / "b"),
+    }
+    for option, words in wrong.items():
+        assert option in run(*words, code=2).stderr
+        document = json.loads(run(*words, "--json", code=2).stderr)
+        assert option in document["hint"]
+
+
+def test_places_off_the_earth_and_files_for_folders(run: Run, tmp_path: Path) -> None:
+    source = utm(tmp_path / "a.tif", noise((1, 60, 60), "uint8"))
+    raster = tmp_path / "a.parquet"
+    assert "of zoom " in run("raquet", "create", source, raster).stdout
+    run("raquet", "point", raster, "500", "0", code=2)
+    run("raquet", "point", raster, "0", "95", code=2)
+    for family in ("taco", "tortilla"):
+        error = run(family, "create", source, tmp_path / "b", code=2).stderr
+        assert "a folder is expected" in error

@@ -46,6 +46,22 @@ def test_every_command_shows_examples(run: Run, path: tuple[str, ...]) -> None:
     assert f"$ comal {' '.join(path)}" in text
 
 
+def test_every_option_says_what_it_is() -> None:
+    assert isinstance(root, Group)
+    silent = [
+        (*path, option.name)
+        for path, command in commands(root)
+        for option in command.params
+        if option.param_type_name == "option" and not getattr(option, "help", None)
+    ]
+    assert silent == []
+
+
+def test_compact_says_that_it_works_in_place(run: Run) -> None:
+    text = run("tortilla", "compact", "--help").stdout
+    assert "standard output" not in text
+
+
 def test_every_command_takes_the_common_options() -> None:
     assert isinstance(root, Group)
     for path, command in commands(root):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
 
 import pyarrow as pa
@@ -94,3 +96,47 @@ def test_human_size(size: int, text: str) -> None:
 
 def test_a_box_is_four_numbers() -> None:
     assert parse_bbox("-10, 35,4,44.5") == (-10.0, 35.0, 4.0, 44.5)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_bar_keeps_its_place_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=width, color_system=None)
+    long = "converting /data/archive/with/a/very/long/path/to/a/scene/of/europe_2025.tif"
+    with output.working(long, Style(), console) as tell:
+        tell(5, 100, long)
+    frames = re.split(r"\x1b\[[0-9?]*[A-Za-z]|[\r\n]", written.getvalue())
+    shown = next(line for line in frames if "5%" in line)
+    assert len(shown) <= width
+    assert shown.startswith("conv")
+    assert "025.tif" in shown
+    assert set("\u2501\u2578") & set(shown)  # the bar
+
+
+def test_a_text_loses_its_middle() -> None:
+    assert output.shortened("short", 8) == "short"
+    assert output.shortened("0123456789abcdef", 12) == "0123...bcdef"
+
+
+def test_fields_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_fields(
+        {
+            "whole": True,
+            "tiles": {"0": 1, "1": 4},
+            "formats": {"mvt": {"Content-Type": "a/b", "Content-Encoding": "gzip"}, "txt": {}},
+            "bands": [{"name": "b1", "type": "int16", "nodata": None}, {"name": "b2"}],
+            "profiles": [],
+            "title": None,
+        },
+        Style(),
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "whole     yes",
+        "tiles     0: 1, 1: 4",
+        "formats   mvt (Content-Type: a/b, Content-Encoding: gzip), txt (-)",
+        "bands     b1 (type: int16), b2",
+        "profiles  -",
+    ]

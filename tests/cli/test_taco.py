@@ -255,6 +255,20 @@ def test_tacocat_and_tacollection(run: Run, flat: Path, tmp_path: Path) -> None:
     assert ids(tmp_path / "one.tacozip") == [f"s{n}" for n in range(5)]
 
 
+@pytest.mark.parametrize("kind", ["tacocat", "tacollection"])
+def test_archives_that_differ(run: Run, flat: Path, tmp_path: Path, kind: str) -> None:
+    parts = [tmp_path / "a.tacozip", tmp_path / "b.tacozip"]
+    run("taco", "export", flat, parts[0], "--where", "number < 2")
+    dataset = comal.taco.load(flat)
+    other = dataset.sql("SELECT * EXCLUDE (number) FROM data WHERE number >= 2")
+    comal.taco.export(other, parts[1])
+    told = run("taco", kind, *parts, code=2)
+    assert "--any-schema" in told.stderr
+    assert len(list(tmp_path.iterdir())) == 3
+    run("taco", kind, *parts, "--any-schema")
+    assert len(list(tmp_path.iterdir())) > 3
+
+
 def test_zip2folder_and_back(run: Run, nested: Path, tmp_path: Path) -> None:
     run("taco", "zip2folder", nested, tmp_path / "folder")
     run("taco", "folder2zip", tmp_path / "folder", tmp_path / "again.tacozip")

@@ -120,6 +120,12 @@ def test_metadata(run: Run, tree: Path) -> None:
     run("tapalcatl", "metadata", tree, "--unset", "x")
     run("tapalcatl", "metadata", tree, "x", code=2)
     run("tapalcatl", "metadata", tree, "--set", "metatile=4", code=2)
+    before = (tree / "meta.json").read_bytes()
+    for place in (tree, next(tree.glob("*/*/*.zip"))):  # a tileset, and an archive
+        for value in ("minzoom=hello", "bounds=1", "formats=[]", "name=[1]"):
+            error = run("tapalcatl", "metadata", place, "--set", value, code=2).stderr
+            assert value.partition("=")[0] in error
+    assert (tree / "meta.json").read_bytes() == before
 
 
 def test_reshaping(run: Run, tree: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import rasterio
 from rasterio import Affine
 
+from comal import tortilla
 from tests.cli.conftest import NESTED_KEYS
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "comal"
@@ -103,3 +104,17 @@ def test_the_demo_names_the_program_as_it_was_called(raster: Path, tmp_path: Pat
     assert name is not None
     text = "\n".join(screen("demo", raster, "--out", tmp_path / "b", path=with_path, program=name))
     assert re.search(r"^\W*comal info", text, re.MULTILINE)
+
+
+def test_bytes_that_are_no_text_do_not_go_to_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.bin").write_bytes(bytes(range(256)))
+    (tmp_path / "in" / "a.txt").write_text("a text\n")
+    archive = tmp_path / "a.tortilla"
+    tortilla.pack_folder(tmp_path / "in", archive)
+    shown = "\n".join(screen("get", archive, "a.bin"))
+    assert "no text for a terminal" in shown
+    assert "-o FILE" in shown
+    assert screen("get", archive, "a.txt")[0] == "a text"
+    screen("get", archive, "a.bin", "-o", tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").stat().st_size == 256

@@ -197,7 +197,7 @@ def test_a_source_that_changes_is_noticed(http_server: HttpServer, tmp_path: Pat
 
 def test_never_onto_its_source(tmp_path: Path) -> None:
     data = built(ITEMS)
-    source = written(tmp_path / "old.tortilla", data)
+    source = written(tmp_path / "old", data)
     link = tmp_path / "link.tacozip"
     link.symlink_to(source)
     for target in (source, tmp_path, link):

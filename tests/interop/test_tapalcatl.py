@@ -180,7 +180,7 @@ def test_mbtiles_and_pmtiles(trees: dict[str, Any], state: str, tmp_path: Path) 
     tapalcatl.to_pmtiles(tree, tmp_path / "a.pmtiles")
     assert read_pmtiles(tmp_path / "a.pmtiles") == truth
     for name in ("a.mbtiles", "a.pmtiles"):
-        back = tmp_path / f"from-{name}"
+        back = tmp_path / f"from-{Path(name).suffix[1:]}"
         tapalcatl.build(tmp_path / name, back)
         with tapalcatl.open(back) as tileset:
             found = {key: tileset.tile(*key) for key in truth}

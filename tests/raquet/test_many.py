@@ -211,15 +211,16 @@ def test_the_header_of_a_page_is_read_once(tmp_path: Path, monkeypatch: pytest.M
         with raquet.open(path) as file, monkeypatch.context() as patch:
             assert [file.raw_blob(*tile, verify=False) for tile in asked] == expected
             reads: list[int] = []
-            whole = HeldFile.read
+            for name in ("read", "read_unchanged"):
+                whole = getattr(HeldFile, name)
 
-            def counted(
-                held: HeldFile, offset: int, size: int, whole: Any = whole, to: Any = reads
-            ) -> bytes:
-                to.append(size)
-                return bytes(whole(held, offset, size))
+                def counted(
+                    held: HeldFile, offset: int, size: int, whole: Any = whole, to: Any = reads
+                ) -> bytes:
+                    to.append(size)
+                    return bytes(whole(held, offset, size))
 
-            patch.setattr(HeldFile, "read", counted)
+                patch.setattr(HeldFile, name, counted)
             assert [file.raw_blob(*tile, verify=False) for tile in asked] == expected
             assert list(file.iter_raw_blobs(asked, verify=False)) == expected
             # A page without a value has nothing to remember.

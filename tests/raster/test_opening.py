@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import struct
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -75,8 +76,6 @@ def test_a_name_says_nothing(tmp_path: Path, content: bytes) -> None:
     [
         "/vsicurl/http://127.0.0.1:9/x.tif",
         "/vsizip//etc/x.zip/x.tif",
-        "vrt:///etc/hostname",
-        "http://127.0.0.1:9/x.tif",
         "GTIFF_DIR:1:/etc/hostname",
         "DERIVED_SUBDATASET:LOGAMPLITUDE:x.tif",
         VRT.decode(),
@@ -87,6 +86,12 @@ def test_only_files_that_exist(name: str) -> None:
     with pytest.raises((ObjectNotFoundError, OSError)) as caught, raster.open_raster(name):
         pass
     assert isinstance(caught.value, ComalError)
+
+
+@pytest.mark.parametrize("name", ["vrt:///etc/hostname", "http://127.0.0.1:9/x.tif"])
+def test_only_files_of_this_machine(name: str) -> None:
+    with pytest.raises(InvalidInputError), raster.open_raster(name):
+        pass
 
 
 def test_nul_and_spans_beyond_the_file(tmp_path: Path) -> None:
@@ -179,3 +184,14 @@ def test_threads_and_warnings(tmp_path: Path) -> None:
         found = raster.headers(paths * 5, pool)
     assert found["crs"].null_count == 150
     assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize("left", [4, 8, 200, 5_000])
+def test_a_file_that_is_cut_off_says_so(tmp_path: Path, left: int) -> None:
+    pixels = np.random.default_rng(1).integers(0, 255, (1, 100, 100)).astype(np.uint8)
+    path = write(tmp_path / "a.tif", pixels)
+    os.truncate(path, left)
+    with pytest.raises(InvalidMetadataError) as caught, raster.open_raster(path) as dataset:
+        dataset.read()
+    assert "cut off" in str(caught.value.hint)
+    assert "See previous" not in str(caught.value.found)  # the first cause, not the last

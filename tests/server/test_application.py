@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+import comal
 from comal import server, taco
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.server.gate import Flights, Gate
@@ -125,8 +126,10 @@ def test_open_readers_are_served(archives: dict[str, Path]) -> None:
     assert ask(app, "/scenes").json()["count"] == 2
     assert ask(app, "/dem/0/0/0.png").status == 200
     assert ask(app, "/tiles/0/0/0.png").status == 200
-    wrong = ask(server.app({"a": object()}), "/a")
+    wrong = ask(server.app({"a": comal.Limits()}), "/a")
     assert (wrong.status, wrong.json()["code"]) == (500, "misconfigured")
+    with pytest.raises(InvalidInputError, match="cannot be served"):
+        server.app({"a": object()})
 
 
 # -- mounted ---------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def guarded(call: Callable[[], Any], flags: Flags) -> int:
         return _usage(error, flags)
     except ComalError as error:
         _trace(flags)
-        _say(error.to_dict(), flags, _in_options(str(error)))
+        _say(_document(error), flags, _in_options(str(error)))
         return error.exit_code
     except OSError as error:
         # Storage errors arrive as ours: this is standard output, a full disk behind it for one.
@@ -86,12 +86,39 @@ def guarded(call: Callable[[], Any], flags: Flags) -> int:
 
 def tell(error: ComalError, *, as_json: bool) -> None:
     """Print an error of one of several items, while the others are done."""
-    _say(error.to_dict(), Flags(json=as_json), _in_options(str(error)))
+    _say(_document(error), Flags(json=as_json), _in_options(str(error)))
+
+
+_OPTIONS = {
+    "overwrite=True": "--overwrite",
+    "allow_ids=True": "--allow-ids",
+    "replace=True": "--replace",
+    "validate_schema=False": "--any-schema",
+    "layout='interleaved'": "--layout interleaved",
+    "chunk_size, chunk_rows or chunk_by": "--size, --rows or --by",
+    "names={'": "--rename ",
+    "': '...'}": "=...",
+    "comal.open recognises": "'comal info' recognises",
+    "microseconds since 1970 as int, a datetime, a date or ISO 8601 text": "2025-06-01 or "
+    "2025-06-01T10:30:00Z",
+}
+"""What messages say of functions and their arguments, and how the command line has the same."""
 
 
 def _in_options(text: str) -> str:
     """A message that names an argument of a function, in the words of the command line."""
-    return text.replace("overwrite=True", "--overwrite")
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, option)
+    return text
+
+
+def _document(error: ComalError) -> dict[str, Any]:
+    """The error as plain data, in the same words as the text."""
+    document = error.to_dict()
+    for key in ("hint", "expected"):
+        if isinstance(document.get(key), str):
+            document[key] = _in_options(document[key])
+    return document
 
 
 def _usage(error: click.ClickException, flags: Flags) -> int:

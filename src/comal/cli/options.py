@@ -54,6 +54,10 @@ overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace the target when it is there already."
 )
 
+any_schema = click.option(
+    "--any-schema", is_flag=True, help="Join archives that differ in columns, where that works."
+)
+
 as_csv = click.option(
     "--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from comal.cli.options import Style
+from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_SHARE_AND_TIME = 16
+"""Columns that "100%", the time that is left and the gaps take."""
+_UNPRINTABLE = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def on_terminal() -> bool:
@@ -36,7 +42,31 @@ def print_fields(fields: Mapping[str, Any], style: Style) -> None:
     width = max(map(len, known), default=0)
     for name, value in known.items():
         label = click.style(name.ljust(width), bold=True)
-        click.echo(f"{label}  {plain_text(value)}")
+        click.echo(f"{label}  {_in_words(value)}")
+
+
+def _in_words(value: Any) -> str:
+    """A field for people; programs ask for JSON."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_in_words(key)}{_behind(one)}" for key, one in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_named, value)) or "-"
+    return plain_text(value)
+
+
+def _behind(value: Any) -> str:
+    """What a key says: simple values behind a colon, more of them in brackets."""
+    return f" ({_in_words(value)})" if isinstance(value, Mapping) else f": {_in_words(value)}"
+
+
+def _named(value: Any) -> str:
+    """One of several: its name first, where it has one."""
+    if not isinstance(value, Mapping) or "name" not in value:
+        return _in_words(value)
+    rest = {key: one for key, one in value.items() if key != "name" and one is not None}
+    return _in_words(value["name"]) + (f" ({_in_words(rest)})" if rest else "")
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -61,7 +91,18 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Bytes to standard output, after the text that was printed before."""
+    """Bytes to standard output, after the text that was printed before.
+
+    Raises
+    ------
+    InvalidInputError
+        They are no text, and standard output is a terminal, which may take them for commands.
+    """
+    if on_terminal() and _UNPRINTABLE.search(data):
+        raise InvalidInputError(
+            "these bytes are no text for a terminal",
+            hint="write them to a file with -o FILE, or pass them to another program",
+        )
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
 
@@ -79,13 +120,31 @@ def working(what: str, style: Style, console: Console | None = None) -> Iterator
     from rich import progress as bars  # noqa: PLC0415 - only a terminal needs it
     from rich.console import Console  # noqa: PLC0415
 
-    with bars.Progress(console=console or Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=None)
+    screen = console or Console(stderr=True)
+    # Without a bound of their own long words leave no place for the bar and the share.
+    bar = max(8, min(40, screen.width // 4))
+    words = max(8, screen.width - bar - _SHARE_AND_TIME)
+    columns = (
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(bar),
+        bars.TaskProgressColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=screen, transient=True) as shown:
+        task = shown.add_task(shortened(what, words), total=None)
 
         def tell(done: int, total: int | None, what: str) -> None:
-            shown.update(task, completed=done, total=total, description=what)
+            shown.update(task, completed=done, total=total, description=shortened(what, words))
 
         yield tell
+
+
+def shortened(text: str, width: int) -> str:
+    """A text without its middle where it is too long: the end of a path says most of it."""
+    if len(text) <= width:
+        return text
+    head = width // 3
+    return f"{text[:head]}...{text[head + 3 - width :]}"
 
 
 def done(summary: Mapping[str, Any], style: Style, text: str) -> None:

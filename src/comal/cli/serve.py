@@ -59,7 +59,13 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
 )
 @click.argument("sources", nargs=-1, metavar="PATH_OR_URL...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535))
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Port to listen on.",
+)
 @click.option(
     "--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes."
 )
@@ -67,7 +73,13 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
 @click.option(
     "--public-url", metavar="URL", help="What clients see before the path: https://example.org"
 )
-@click.option("--missing", type=click.Choice(["404", "204"]), default="404", show_default=True)
+@click.option(
+    "--missing",
+    type=click.Choice(["404", "204"]),
+    default="404",
+    show_default=True,
+    help="Status of a tile that a tileset could have and has not.",
+)
 @click.option(
     "--cache-control", default="public, max-age=3600", show_default=True, help="Empty for none."
 )
@@ -99,6 +111,12 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
     type=click.FloatRange(0.5, 600),
     help="Seconds for the headers of a request and between two of a connection; behind a load "
     "balancer more than it keeps connections.",
+)
+@click.option(
+    "--memory-map",
+    is_flag=True,
+    help="Map local RaQuet and Tapalcatl files into memory: reading costs less, but a file that "
+    "is made shorter in place kills the worker. What comal writes is safe.",
 )
 @click.option("--cache", default=128, show_default=True, help="MiB of pictures that are kept.")
 @click.option(
@@ -199,6 +217,7 @@ def _plan(table: dict[str, Any], given: dict[str, Any]) -> Any:
             "reload_seconds": given["reload_seconds"],
             "log": given["log"],
             "viewer": not given["no_viewer"],
+            "memory_map": given["memory_map"],
             "limits": {
                 "seconds": given["timeout"],
                 "cache_bytes": given["cache"] * 1024 * 1024,

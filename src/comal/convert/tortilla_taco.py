@@ -15,7 +15,7 @@ from comal.convert.report import MigrationReport, Notes
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
-from comal.storage import StorageConfig
+from comal.storage import StorageConfig, targets
 from comal.taco import spec as taco_spec
 from comal.taco.model.extent import extent_of_tables
 from comal.taco.model.levels import Levels
@@ -119,7 +119,7 @@ def migrate(
     ObjectChangedError
         The source is something else, broken, or cannot be read; or the target cannot be written.
     """
-    target = None if output is None else Path(output)
+    target = None if output is None else targets.local_path(output)
     if target is None and not dry_run:
         raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
     kind = "zip" if target is None else container_of(target, output_format)

@@ -15,7 +15,8 @@ from comal.demo.rasters import IMAGE, MASK, Material
 from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, counted
 from comal.progress import silent
 from comal.raster import preview
-from comal.storage import targets
+from comal.storage import local_path, several, targets
+from comal.storage.endings import check_ending
 
 ARCHIVE = "scenes.tacozip"
 SHEET = "contact-sheet.png"
@@ -82,6 +83,7 @@ def run(
         Pixels came back that are not those of the source, or the check found an error.
     """
     target = targets.local_path(out)
+    check_ending(target)
     if overwrite and target.exists() and not (target / ARCHIVE).is_file():
         raise ConflictError(
             "only the folder of an earlier demo is replaced",
@@ -133,9 +135,8 @@ class _Run:
                 "four bands and a land cover mask each"
             )
         else:
-            paths = [Path(source) for source in sources]
-            if not paths:
-                raise InvalidInputError("no rasters to pack")
+            named = several(sources, "paths of rasters")
+            paths = [local_path(source, "a raster") for source in named]
             material = rasters.take_rasters(paths)
             text = counted(len(paths), "raster")
         self.step("Rasters", text)
@@ -159,7 +160,7 @@ class _Run:
         files = sum(path.stat().st_size for path in material.originals.values())
         self.step(
             "Pack",
-            f"{len(material.originals)} files ({files / 1e6:.1f} MB) in one archive "
+            f"{counted(len(material.originals), 'file')} ({files / 1e6:.1f} MB) in one archive "
             f"({size / 1e6:.1f} MB): {self.folder / ARCHIVE}",
         )
 
@@ -249,7 +250,7 @@ class _Run:
         longitude, latitude = made.place
         self.step(
             "RaQuet",
-            f"{key} as {made.tiles} tiles of zoom {low} to {high}, one for each "
+            f"{key} as {counted(made.tiles, 'tile')} of zoom {low} to {high}, one for each "
             f"Parquet page; at {longitude:.3f},{latitude:.3f} it is {made.values}: {made.path}",
         )
         self.step(

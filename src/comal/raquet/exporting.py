@@ -374,6 +374,13 @@ def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[
         raise InvalidInputError(
             "not a box", found=box, expected="west, south, east, north with south < north"
         )
+    if bbox is not None and not _meet(box, raster.everything()):
+        raise InvalidInputError(
+            "the box lies outside of the raster",
+            where=raster.href,
+            found=box,
+            expected=f"a part of {raster.everything()}",
+        )
     (x0, x1), (y0, y1) = lonlat_to_xy([box[0], box[2]], [box[3], box[1]], zoom)
     across, down = metadata.block_width, metadata.block_height
     world = across << zoom
@@ -382,6 +389,14 @@ def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[
     if box[0] > box[2]:
         right += world
     return left, top, max(min(right - left, world), 1), max(bottom - top, 1)
+
+
+def _meet(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two boxes share a part; west of east they cross the antimeridian."""
+    (west, south, east, north), (left, bottom, right, top) = one, other
+    east, right = east + 360 * (east < west), right + 360 * (right < left)
+    across = any(west + turn < right and left < east + turn for turn in (-360, 0, 360))
+    return across and south < top and bottom < north
 
 
 def _outward(start: float, stop: float) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from comal.raster.opening import (
     _check_blocks,
     _head,
     _quiet,
+    reading,
     sniff_driver,
 )
 from comal.raster.reading import crs_name
@@ -127,13 +128,6 @@ class RasterInfo:
 def gdal_rules() -> Iterator[None]:
     """The rules under which GDAL works; its errors become ours."""
     with _quiet(), rasterio.Env(**_ENVIRONMENT):
-        yield
-
-
-@contextmanager
-def reading(where: str) -> Iterator[None]:
-    """Errors of GDAL while pixels of `where` are read become ours."""
-    with translated(_FAULTS, "raster cannot be read", where=where):
         yield
 
 

@@ -23,17 +23,17 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 
 from comal.errors import (
     AccessDeniedError,
-    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
     ShortReadError,
     StorageError,
+    reason_of,
     shown,
-    translated,
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.storage import local_path
 
 _ENVIRONMENT = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # nothing beside the file is looked for
@@ -45,12 +45,13 @@ _ENVIRONMENT = {
     "GDAL_HTTP_MAX_RETRY": 3,
 }
 
-_FAULTS: dict[type[BaseException], type[ComalError]] = {
-    RasterioError: InvalidMetadataError,
-    CRSError: InvalidMetadataError,
-    CPLE_BaseError: InvalidMetadataError,
-    UnicodeDecodeError: InvalidMetadataError,  # of names in the header
-}
+_FAULTS: tuple[type[BaseException], ...] = (
+    RasterioError,
+    CRSError,
+    CPLE_BaseError,
+    UnicodeDecodeError,  # of names in the header
+)
+"""What GDAL and rasterio raise for a file that they cannot read."""
 
 _MAGICS = (
     ("GTiff", b"II*\0"),
@@ -108,6 +109,28 @@ def place(source: RasterSource) -> str:
 
 
 @contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Errors of GDAL while `where` is opened or read become ours."""
+    try:
+        yield
+    except _FAULTS as error:
+        raise InvalidMetadataError(
+            "raster cannot be read",
+            where=where,
+            found=reason_of(_first_of(error)),
+            hint="the file may be cut off or damaged: compare its size with that of the original",
+        ) from error
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """What GDAL said first; the errors that follow say only that something failed before."""
+    first = error
+    while isinstance(cause := first.__cause__ or first.__context__, _FAULTS):
+        first = cause
+    return first
+
+
+@contextmanager
 def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterator[Any]:
     """A raster opened for reading, as a rasterio dataset.
 
@@ -134,7 +157,7 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
     with (
         _quiet(),
         rasterio.Env(**_ENVIRONMENT),
-        translated(_FAULTS, "raster cannot be read", where=where),
+        reading(where),
     ):
         if isinstance(source, bytes | Span):
             data = source if isinstance(source, bytes) else _read_span(source, limits, where)
@@ -144,7 +167,7 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
                 _check_blocks(dataset, limits, where)
                 yield dataset
         else:
-            path = str(Path(os.fspath(source)).absolute())
+            path = str(local_path(source, "a raster").absolute())
             driver = sniff_driver(_head(path, where), where)
             with rasterio.open(path, driver=driver) as dataset:
                 _check_blocks(dataset, limits, where)

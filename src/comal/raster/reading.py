@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raster.opening import RasterSource, open_raster
+from comal.storage import check_several
 
 _ELEMENT = "element"
 SCHEMA = pa.schema(
@@ -88,6 +89,7 @@ def headers(
     ComalError
         Of the first source that cannot be read; the message names it.
     """
+    check_several(sources, "rasters")
     if executor is None:
         with ThreadPoolExecutor(_THREADS) as own:
             return headers(sources, own, limits=limits)

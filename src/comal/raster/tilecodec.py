@@ -10,7 +10,7 @@ import rasterio
 from rasterio._err import CPLE_BaseError  # no public name, yet the drivers let it out
 from rasterio.errors import RasterioError
 
-from comal.errors import InvalidInputError, InvalidMetadataError, translated
+from comal.errors import InvalidInputError, InvalidMetadataError, counted, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raster.opening import open_raster, sniff_driver
 
@@ -65,8 +65,8 @@ def decode_picture(
             raise InvalidMetadataError(
                 "tile is a picture of another size",
                 where=where,
-                found="{} bands of {} x {}".format(*size),
-                expected=f"{bands} bands of {rows} x {columns}",
+                found=f"{counted(size[0], 'band')} of {size[1]} x {size[2]}",
+                expected=f"{counted(bands, 'band')} of {rows} x {columns}",
             )
         if dataset.dtypes[0] != "uint8":
             raise InvalidMetadataError(

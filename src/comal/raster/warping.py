@@ -30,9 +30,9 @@ from comal.raster.describing import (
     RasterInfo,
     fitting_nodata,
     open_origin,
-    reading,
 )
 from comal.raster.gridding import Member, crs_kind, from_lonlat
+from comal.raster.opening import reading
 
 Array = npt.NDArray[Any]
 

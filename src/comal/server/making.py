@@ -21,6 +21,7 @@ def app(
     log: str = "errors",
     viewer: bool = True,
     metrics: bool = True,
+    memory_map: bool = False,
     limits: RequestLimits | None = None,
 ) -> Application:
     """An ASGI application that serves archives.
@@ -55,6 +56,10 @@ def app(
         Whether the root is the viewer.
     metrics
         Whether there is ``/metrics``.
+    memory_map
+        Whether local RaQuet and Tapalcatl files that are named by path are mapped into memory, as
+        `comal.storage.StorageConfig` says: reading costs less, and a file that something else
+        makes shorter in place kills the worker. Readers that are open stay as they were opened.
     limits
         Upper bounds on what clients may ask for at once.
 
@@ -73,6 +78,7 @@ def app(
         log=log,
         viewer=viewer,
         metrics=metrics,
+        memory_map=memory_map,
         limits=limits or RequestLimits(),
     )
     return Application(sources, settings)

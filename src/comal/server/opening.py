@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from comal.errors import InvalidInputError
 from comal.formats.sniff import FORMATS, gather, recognise
-from comal.server.slots import Place
+from comal.server.slots import Place, no_source
 from comal.server.sources.base import Served
 from comal.server.workshop import Workshop
 from comal.storage import open_source
@@ -76,12 +75,7 @@ def _of_reader(name: str, reader: Any, workshop: Workshop) -> Served:
             if home == room or home.startswith(room + "."):
                 served: Served = _module(module).serve_reader(name, reader, workshop)
                 return served
-    raise InvalidInputError(
-        "this cannot be served",
-        where=name,
-        found=type(reader).__name__,
-        expected="a path, a URL or an open reader of comal",
-    )
+    raise no_source(reader, name)
 
 
 def _module(name: str) -> Any:

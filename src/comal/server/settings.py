@@ -61,6 +61,8 @@ class Settings:
     viewer: bool = True
     """Whether ``/`` is the viewer."""
     metrics: bool = True
+    memory_map: bool = False
+    """Whether local rasters and tilesets are mapped into memory (`StorageConfig.memory_map`)."""
     limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:

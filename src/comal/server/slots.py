@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, Sto
 from comal.server.measures import Measures
 from comal.server.sources.base import Served
 from comal.server.workshop import Workshop
-from comal.storage import open_source
+from comal.storage import href_text, open_source
 
 LOGGER = logging.getLogger("comal.server")
 
@@ -55,7 +56,7 @@ def places(sources: Any) -> dict[str, Place]:
     InvalidInputError
         A name that cannot stand in an address, or nothing at all.
     """
-    if isinstance(sources, str) or not isinstance(sources, Mapping | Iterable):
+    if isinstance(sources, str | bytes) or not isinstance(sources, Mapping | Iterable):
         sources = [sources]
     if isinstance(sources, Mapping):
         named = {str(name): _place(value) for name, value in sources.items()}
@@ -82,8 +83,21 @@ def _place(value: Any) -> Place:
         if not isinstance(value.get("href"), str):
             raise InvalidInputError("a source has an href", found=shown(sorted(value)))
         return Place(value["href"], None, rest)
-    href = value if isinstance(value, str) else getattr(value, "__fspath__", lambda: None)()
-    return Place(str(href)) if href is not None else Place(None, value)
+    if isinstance(value, str | os.PathLike):
+        return Place(href_text(value))
+    if not any(kind.__module__.startswith("comal.") for kind in type(value).__mro__):
+        raise no_source(value)
+    return Place(None, value)
+
+
+def no_source(value: object, name: str = "sources") -> InvalidInputError:
+    """The error for what is neither a place nor a reader."""
+    return InvalidInputError(
+        "this cannot be served",
+        where=name,
+        found=type(value).__name__,
+        expected="a path, a URL or an open reader of comal",
+    )
 
 
 def _numbered(found: Sequence[Place]) -> dict[str, Place]:

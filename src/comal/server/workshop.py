@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 from comal.server.bytecache import ByteCache
 from comal.server.gate import Flights
 from comal.server.settings import Settings
+from comal.storage import StorageConfig
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,6 +23,7 @@ class Workshop:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.storage = StorageConfig(memory_map=settings.memory_map)
         self.cache = ByteCache(settings.limits.cache_bytes)
         self.flights = Flights()
         self._pool: ThreadPoolExecutor | None = None

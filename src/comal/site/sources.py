@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from comal import strictjson
 from comal.errors import InvalidInputError, ObjectNotFoundError, UnsafeContentError
+from comal.storage import check_several, href_text
 from comal.storage.location import shown_path
 
 TAPALCATL: Final = "tapalcatl"
@@ -90,6 +91,7 @@ def placed(sources: Iterable[str | os.PathLike[str] | SiteSource]) -> list[Place
     ObjectNotFoundError
         A local source that is not there.
     """
+    check_several(sources, "paths, URLs or SiteSource")
     found: list[Placed] = []
     for given in sources:
         source = given if isinstance(given, SiteSource) else SiteSource(href=given)
@@ -98,7 +100,7 @@ def placed(sources: Iterable[str | os.PathLike[str] | SiteSource]) -> list[Place
 
 
 def _place(source: SiteSource) -> Placed:
-    href = os.fspath(source.href)
+    href = href_text(source.href)
     parts = urlsplit(href) if "://" in href else None
     if parts is not None and parts.scheme in ("http", "https"):
         if not _ORIGIN.fullmatch(parts.netloc):

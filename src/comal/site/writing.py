@@ -14,6 +14,7 @@ from comal.errors import InvalidInputError, StorageError, translated
 from comal.progress import Progress, silent
 from comal.site.registry import site_files
 from comal.site.sources import Placed, SiteSource, placed
+from comal.storage.endings import check_ending
 from comal.storage.location import shown_path
 from comal.storage.targets import local_path, new_folder
 
@@ -69,6 +70,7 @@ def write(
         The disk is full or fails.
     """
     target = local_path(out)
+    check_ending(target)
     places = placed(sources)
     entries = []
     total = sum(len(place.files) for place in places if not link) + len(site_files())

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat as modes
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -212,6 +212,19 @@ def _publish_file(part: Path, target: Path, *, overwrite: bool) -> None:
         part.replace(target)
         sync_folder(target.parent)
         return
+    _publish_new(part, target, _remove_file)
+
+
+def _publish_folder(part: Path, target: Path, *, overwrite: bool) -> None:
+    if overwrite and os.path.lexists(target):
+        _remove_old(exchange(part, target), target)
+        sync_folder(target.parent)
+        return
+    _publish_new(part, target, _remove_folder)
+
+
+def _publish_new(part: Path, target: Path, remove: Callable[[Path], None]) -> None:
+    """Give `part` a name that nothing has."""
     try:
         rename_new(part, target)
     except FileExistsError as error:
@@ -220,23 +233,7 @@ def _publish_file(part: Path, target: Path, *, overwrite: bool) -> None:
         sync_folder(target.parent)
     except OSError:
         # The caller is told that it failed, so that the name must not stay.
-        _remove_file(target)
-        raise
-
-
-def _publish_folder(part: Path, target: Path, *, overwrite: bool) -> None:
-    if overwrite and os.path.lexists(target):
-        _remove_old(exchange(part, target), target)
-        sync_folder(target.parent)
-        return
-    try:
-        rename_new(part, target)
-    except FileExistsError as error:
-        raise existing(target) from error
-    try:
-        sync_folder(target.parent)
-    except OSError:
-        _remove_folder(target)
+        remove(target)
         raise
 
 

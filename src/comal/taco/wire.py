@@ -19,6 +19,7 @@ from comal.errors import (
     ObjectNotFoundError,
     Problem,
     UnsupportedVersionError,
+    counted,
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, KIB, Limits
@@ -308,7 +309,7 @@ def open_folder_plan(
             "a level of the dataset is missing",
             where=where,
             found=str(error.where),
-            expected=f"{len(hrefs)} levels, as {spec.PIT_SCHEMA} says",
+            expected=f"{counted(len(hrefs), 'level')}, as {spec.PIT_SCHEMA} says",
         ) from error
     footers = []
     for href, tail in zip(hrefs, tails, strict=True):

@@ -91,7 +91,9 @@ class Layout:
                 "materialized zooms", found=zooms, expected=f"ascending, 0 to {MAX_ZOOM}"
             )
         if self.metatile < 1 or self.metatile & (self.metatile - 1):
-            raise InvalidInputError("metatile", found=self.metatile, expected="a power of two")
+            raise InvalidInputError(
+                "metatile cannot be this", found=self.metatile, expected="a power of two"
+            )
 
     def root_zoom(self, z: int) -> int | None:
         """The zoom of the archives that hold tiles of zoom `z`; None below the first of them."""

@@ -140,7 +140,9 @@ def extract(
         if dry_run:
             return sums
         if out is None:
-            raise InvalidInputError("no target to write to", where="out")
+            raise InvalidInputError(
+                "no target to write to", where="out", expected="a path, or dry_run=True"
+            )
         if not sums.tiles:
             raise InvalidInputError(
                 "no tile lies in the part",
@@ -194,7 +196,9 @@ class Area:
         low, high = min_zoom or 0, _DEEPEST if max_zoom is None else max_zoom
         if not 0 <= low <= high <= _DEEPEST:
             raise InvalidInputError(
-                "zooms", found=f"{low} to {high}", expected=f"0 to {_DEEPEST}, ascending"
+                "no range of zooms",
+                found=f"{low} to {high}",
+                expected=f"0 to {_DEEPEST}, ascending",
             )
         box = None if bbox is None else validate_bbox(bbox)
         shape = None if geometry is None else shape_of(geometry)

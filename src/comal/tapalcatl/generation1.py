@@ -75,7 +75,9 @@ class Generation1:
     def __post_init__(self) -> None:
         _log2(self.metatile, "metatile size")
         if self.metatile > 128:
-            raise InvalidInputError("metatile size", found=self.metatile, expected="at most 128")
+            raise InvalidInputError(
+                "metatile is too large", found=self.metatile, expected="at most 128"
+            )
         self.delta(self.tile_size)
         fields = set(_FIELD.findall(self.pattern))
         if not {"z", "x", "y"} <= fields or not fields <= _FIELDS:

@@ -278,5 +278,7 @@ def _squares(span: range, side: int) -> int:
 def _check_zooms(min_zoom: int, max_zoom: int) -> None:
     if not 0 <= min_zoom <= max_zoom <= MAX_ZOOM:
         raise InvalidInputError(
-            "zooms", found=f"{min_zoom} to {max_zoom}", expected=f"0 to {MAX_ZOOM}, ascending"
+            "no range of zooms",
+            found=f"{min_zoom} to {max_zoom}",
+            expected=f"0 to {MAX_ZOOM}, ascending",
         )

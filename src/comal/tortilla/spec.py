@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 SPEC_VERSION = "0.5.0"
+ENDINGS = (".tortilla", ".taco")
+"""What names of files end in."""
 
 # -- columns of the footer ------------------------------------------------------------------------
 

@@ -103,6 +103,26 @@ def test_a_box_across_the_antimeridian(tmp_path: Path) -> None:
         assert (inside[0], inside[-1]) == (1, 100)
 
 
+def test_a_box_outside_of_the_raster(tmp_path: Path) -> None:
+    _, path = _raquet(tmp_path, noise((1, 64, 64), "uint8"))
+    with comal.raquet.open(path) as raster:
+        west, south, east, north = raster.bounds
+    out = tmp_path / "b.tif"
+    for box in (
+        (east + 1, south, east + 2, north),
+        (west, north, east, north + 1),
+        (west, south - 2, east, south - 1),
+        (175, south, -175, north),
+    ):
+        with pytest.raises(InvalidInputError, match="outside of the raster"):
+            comal.raquet.to_geotiff(path, out, bbox=box)
+    assert not out.exists()
+    # A box that counts on beyond 180 degrees is the same place.
+    comal.raquet.to_geotiff(path, out, bbox=(west + 360, south, east + 360, north))
+    with rasterio.open(out) as raster:
+        assert raster.read(1).any()
+
+
 def test_bands_that_differ(tmp_path: Path) -> None:
     xr = pytest.importorskip("xarray")
     coords = {"y": 5e6 - 100.0 * np.arange(50), "x": 6e5 + 100.0 * np.arange(60)}

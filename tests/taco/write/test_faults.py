@@ -91,8 +91,8 @@ def test_sources_that_are_no_files(tmp_path: Path, name: str) -> None:
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(InvalidInputError, match="regular file"):
             create(dataset(Tortilla([Sample("a", path)])), tmp_path / name)
-    with pytest.raises(InvalidInputError, match="cannot be opened"):
-        create(dataset(Tortilla([Sample("a", "/tmp/a\0b")])), tmp_path / name)
+    with pytest.raises(InvalidInputError, match="no path"):
+        Sample("a", "/tmp/a\0b")
     assert left(tmp_path) == ["pipe"]
 
 

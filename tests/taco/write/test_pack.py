@@ -14,9 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 import rasterio
 import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rasterio import Affine
 
-from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError
+from comal.errors import (
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    LimitExceededError,
+    ObjectNotFoundError,
+)
+from comal.intake.nesting import levels_of
+from comal.taco.model.tree import level_tables
 from comal.taco.warning import TacoWarning
 from comal.taco.writing.packing import pack_folder
 from tests.support import SHARED, needs_shared
@@ -233,6 +243,116 @@ def test_nothing_that_was_asked_for_is_left_out_in_silence(tmp_path: Path) -> No
     with pytest.warns(TacoWarning, match="link to a folder is left out"):
         pack_folder(root, output)
     assert Archive(output).leaves() == {"a.bin": b"a"}
+
+
+def test_an_output_that_is_a_folder_is_no_sample_either(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    (root / "a.bin").write_bytes(b"a")
+    pack_folder(root, root / "out")
+    pack_folder(root, root / "out", overwrite=True)
+    assert [file.name for file in (root / "out/DATA").iterdir()] == ["a.bin"]
+    with pytest.raises(InvalidInputError, match="no file to pack"):
+        pack_folder(root / "out/DATA", root / "out", overwrite=True)
+
+
+def test_a_manifest_that_names_the_output_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"a")
+    (path,) = pack_folder(tmp_path, tmp_path / "o.tacozip")
+    manifest = pa.table({"id": ["a", "b"], "path": ["a.bin", "o.tacozip"]})
+    with pytest.raises(ConflictError, match="source"):
+        pack_folder(tmp_path, path, manifest=manifest, overwrite=True)
+
+
+def test_columns_of_a_manifest_named_like_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"a")
+    manifest = pa.table({"id": ["s/a", "t/a"], "path": ["a.bin"] * 2, "internal:parent_id": [7, 8]})
+    (path,) = pack_folder(tmp_path, tmp_path / "o.tacozip", manifest=manifest)
+    assert set(Archive(path).leaves()) == {"s/a", "t/a"}
+
+
+def test_ids_are_checked_before_headers_are_read(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scenes / "scene_2/a?.tif").write_bytes(b"x")
+    monkeypatch.setattr("comal.taco.writing.packing.raster.headers", None)
+    with pytest.raises(InvalidInputError, match=r"'a\?\.tif'"):
+        pack_folder(scenes, tmp_path / "o.tacozip")
+    deep = pa.table({"id": ["a/b/c/d/e/f/g"], "path": ["scene_2/before.tif"]})
+    with pytest.raises(LimitExceededError, match="too deeply"):
+        pack_folder(scenes, tmp_path / "o.tacozip", manifest=deep)
+
+
+TREES = st.dictionaries(
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple),
+    st.booleans(),
+    min_size=1,
+    max_size=12,
+)
+
+
+def trees(found: dict[tuple[str, ...], bool]) -> dict[tuple[str, ...], bool]:
+    """Every sample and whether it is a file: what has something below it is none."""
+    whole = dict(found)
+    for parts in found:
+        whole |= dict.fromkeys((parts[:depth] for depth in range(1, len(parts))), False)
+    return whole
+
+
+def padded(tree: dict[tuple[str, ...], bool]) -> set[tuple[tuple[str, ...], bool, bool]] | None:
+    """Path, whether it is a file, and whether it is padding; None where a folder is missing."""
+    rows = {(parts, is_file, False) for parts, is_file in tree.items()}
+    folders = [parts for parts, is_file in tree.items() if not is_file]
+    for folder in folders:
+        alike = [
+            other for other in folders if other[1:] == folder[1:] and len(other) == len(folder)
+        ]
+        wanted: dict[str, bool] = {}
+        for other in alike:
+            for parts, is_file in tree.items():
+                if parts[:-1] == other:
+                    wanted[parts[-1]] = wanted.get(parts[-1], True) and is_file
+        missing = [name for name in wanted if (*folder, name) not in tree]
+        if not all(wanted[name] for name in missing):
+            return None
+        rows |= {((*folder, f"__TACOPAD__{n}"), True, True) for n in range(len(missing))}
+    return rows
+
+
+@given(TREES)
+@settings(max_examples=300)
+def test_padding_is_that_of_plain_python(found: dict[tuple[str, ...], bool]) -> None:
+    tree = trees(found)
+    ids = pa.array(["/".join(parts) for parts in tree])
+    paths = pa.array([f"/{parts[-1]}" if is_file else None for parts, is_file in tree.items()])
+    fields = pa.table({"n": list(range(len(tree)))})
+    wanted = padded(tree)
+    if wanted is None:
+        with pytest.raises(InvalidInputError, match="folder is missing"):
+            level_tables(levels_of(ids, paths), fields, pad=True)
+        return
+    above: list[tuple[str, ...]] = [()]
+    rows, numbers = [], {}
+    for depth, table in enumerate(level_tables(levels_of(ids, paths), fields, pad=True)):
+        parents = table["internal:parent_id"].to_pylist() if depth else [0] * table.num_rows
+        assert parents == sorted(parents)
+        own = [(*above[n], name) for n, name in zip(parents, table["id"].to_pylist(), strict=True)]
+        for parts, row in zip(own, table.to_pylist(), strict=True):
+            padding = parts[-1].startswith("__TACOPAD__")
+            assert row["path"] == (
+                f"/{parts[-1]}" if row["type"] == "FILE" and not padding else None
+            )
+            rows.append((parts, row["type"] == "FILE", padding))
+            numbers[parts] = row.get("n")
+        above = own
+    assert sorted(rows) == sorted(wanted)
+    assert {parts: n for parts, n in numbers.items() if n is not None} == {
+        parts: n for n, parts in enumerate(tree)
+    }
+    for parts in tree:
+        siblings = [one for one, _, _ in rows if one[:-1] == parts[:-1]]
+        names = [one[-1] for one in siblings if one in tree]
+        assert len(parts) == 1 or names == sorted(names)
 
 
 @needs_shared

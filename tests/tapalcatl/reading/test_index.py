@@ -239,6 +239,13 @@ def test_both_ways_agree_on_broken_bytes(name: str, draw: st.DataObject) -> None
     compare(bytes(CORPUS[name][:-2_000] + bytes(data)))
 
 
+def test_a_date_after_2106_is_the_same_both_ways() -> None:
+    data = bytearray(CORPUS["read, no comment"])
+    at = data.index(b"PK\1\2") + 14  # date of the first entry: 7 bits of years since 1980
+    data[at : at + 2] = struct.pack("<H", 127 << 9 | 12 << 5 | 31)
+    assert compare(bytes(data)) is not None
+
+
 def test_an_end_record_in_a_long_comment_is_told_apart(tmp_path: Path) -> None:
     """The first tail of a file is short; the true end record stands before it."""
     fakes = {

@@ -97,6 +97,12 @@ def test_values_that_make_no_sense(tmp_path: Path, values: dict[str, Any], code:
     assert "'i1'" in report.problems[0].place
 
 
+@pytest.mark.parametrize("text", ["point(-2.996215 40.647974)", "POINT  ( -2.996215  40.647974 ) "])
+def test_a_centroid_as_readers_take_it(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, build.built(items({}, {spec.CENTROID: text})))
+    assert tortilla.check(path).counts == {}
+
+
 def test_nulls_are_no_problem(tmp_path: Path) -> None:
     empty = [Item(f"i{n}", TIFF, "GTiff", dict.fromkeys(PLACE)) for n in range(3)]
     assert counts(write(tmp_path, build.built(empty))) == {}

@@ -46,7 +46,13 @@ OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 )
 @click.argument("sources", nargs=-1, required=True, metavar="RASTER...")
 @click.argument("output", metavar="OUTPUT")
-@click.option("--spec-version", type=click.Choice(["0.1.0", "0.5.0"]), default="0.1.0")
+@click.option(
+    "--spec-version",
+    type=click.Choice(["0.1.0", "0.5.0"]),
+    default="0.1.0",
+    show_default=True,
+    help="Version of RaQuet to write.",
+)
 @click.option("--zoom", type=click.IntRange(0, 26), help="Zoom of the full resolution.")
 @click.option(
     "--zoom-strategy",
@@ -79,12 +85,24 @@ OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 )
 @click.option("--nodata", metavar="VALUE", help="Value of pixels without data: a number or nan.")
 @click.option("--crs", help="CRS of a raster that has none, such as EPSG:32618.")
-@click.option("--compression", type=click.Choice(["gzip", "none", "jpeg", "webp"]), default="gzip")
+@click.option(
+    "--compression",
+    type=click.Choice(["gzip", "none", "jpeg", "webp"]),
+    default="gzip",
+    show_default=True,
+    help="Of tiles; JPEG and WebP lose detail and need 0.5.0 and the interleaved layout.",
+)
 @click.option(
     "--level", type=click.IntRange(0, 12), help="Of gzip, 1 to 12; 0 is fastest.", default=3
 )
 @click.option("--quality", type=click.IntRange(1, 100), default=85, help="Of JPEG and WebP.")
-@click.option("--layout", type=click.Choice(["sequential", "interleaved"]), default="sequential")
+@click.option(
+    "--layout",
+    type=click.Choice(["sequential", "interleaved"]),
+    default="sequential",
+    show_default=True,
+    help="A column for each band, or one for the pixels of all bands (0.5.0).",
+)
 @click.option("--keep-empty", is_flag=True, help="Write tiles without data as well.")
 @click.option("--tile-statistics", is_flag=True, help="Statistics of each tile as columns (0.5.0).")
 @click.option(
@@ -94,7 +112,13 @@ OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     help="Instant of each raster, in their order: they become the steps of a time series.",
 )
 @click.option("--row-group-size", type=click.IntRange(1), help="Tiles of a row group; 64 or more.")
-@click.option("--block-dtype", type=click.Choice(["uint64", "int64"]), default="uint64")
+@click.option(
+    "--block-dtype",
+    type=click.Choice(["uint64", "int64"]),
+    default="uint64",
+    show_default=True,
+    help="Type of the column of tile ids.",
+)
 @options.overwrite
 @options.pass_style
 def command(
@@ -127,11 +151,12 @@ def command(
             progress=progress,
             **named,
         )
+    low, high = made.min_zoom, made.max_zoom
+    zooms = f"zoom {low}" if low == high else f"zooms {low} to {high}"
     done(
         made.to_dict(),
         style,
-        f"{output}: {counted(made.tiles, 'tile')} of zooms {made.min_zoom} to {made.max_zoom}, "
-        f"{human_size(made.size)}",
+        f"{output}: {counted(made.tiles, 'tile')} of {zooms}, {human_size(made.size)}",
     )
 
 

@@ -37,6 +37,8 @@ _TIFF = {".tif", ".tiff"}
     "--compression",
     type=click.Choice(["deflate", "zstd", "lzw", "lerc", "none"]),
     default="deflate",
+    show_default=True,
+    help="Of a GeoTIFF.",
 )
 @click.option(
     "--size", type=click.IntRange(16, 8192), default=512, help="Longest side of a PNG in pixels."

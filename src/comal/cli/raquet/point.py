@@ -22,8 +22,8 @@ from comal.cli.raquet import choices
     ),
 )
 @options.source
-@click.argument("lon", type=float)
-@click.argument("lat", type=float)
+@click.argument("lon", type=click.FloatRange(-180, 180))
+@click.argument("lat", type=click.FloatRange(-90, 90))
 @choices.bands
 @choices.zoom
 @choices.step

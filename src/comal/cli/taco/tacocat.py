@@ -19,10 +19,16 @@ from comal.cli.output import done, working
 @click.option(
     "-o", "--output", metavar="FOLDER", help="Write the index here; beside the archives if absent."
 )
+@options.any_schema
 @options.overwrite
 @options.pass_style
 def command(
-    style: options.Style, archives: tuple[str, ...], output: str | None, *, overwrite: bool
+    style: options.Style,
+    archives: tuple[str, ...],
+    output: str | None,
+    *,
+    any_schema: bool,
+    overwrite: bool,
 ) -> None:
     """Write one index over several TACO archives, so that they open as one data set.
 
@@ -30,6 +36,8 @@ def command(
     that newer readers want.
     """
     with working("writing the index", style):
-        written = taco.create_tacocat(list(archives), output, overwrite=overwrite)
+        written = taco.create_tacocat(
+            list(archives), output, validate_schema=not any_schema, overwrite=overwrite
+        )
     paths = [str(path) for path in written]
     done({"output": paths, "archives": len(archives)}, style, "\n".join(paths))

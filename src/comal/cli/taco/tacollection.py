@@ -19,11 +19,19 @@ from comal.cli.output import done
 @click.option(
     "-o", "--output", metavar="FOLDER", help="Write it here; beside the archives if absent."
 )
+@options.any_schema
 @options.overwrite
 @options.pass_style
 def command(
-    style: options.Style, archives: tuple[str, ...], output: str | None, *, overwrite: bool
+    style: options.Style,
+    archives: tuple[str, ...],
+    output: str | None,
+    *,
+    any_schema: bool,
+    overwrite: bool,
 ) -> None:
     """Write TACOLLECTION.json over several TACO archives: counts summed, extents united."""
-    written = taco.create_tacollection(list(archives), output, overwrite=overwrite)
+    written = taco.create_tacollection(
+        list(archives), output, validate_schema=not any_schema, overwrite=overwrite
+    )
     done({"output": str(written), "archives": len(archives)}, style, str(written))

@@ -22,7 +22,7 @@ def generation1_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--t1",
             "first",
             is_flag=True,
-            help="What is opened is Tapalcatl 1; so do --t1-... options say.",
+            help="Open it as Tapalcatl 1; each of the options --t1-... says so, too.",
         ),
         click.option(
             "--t1-metatile", type=int, metavar="N", help="Tiles of 256 pixels per side: 4."

@@ -7,6 +7,7 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import done, working
+from comal.errors import counted
 from comal.site import write
 
 
@@ -57,5 +58,5 @@ def command(
             output, sources, title=title, link=link, overwrite=overwrite, progress=progress
         )
     count = len(sources)
-    text = f"{folder}: a page with {count} {'source' if count == 1 else 'sources'}"
+    text = f"{folder}: a page with {counted(count, 'source')}"
     done({"path": str(folder), "sources": count}, style, text)

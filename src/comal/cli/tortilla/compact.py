@@ -19,7 +19,7 @@ from comal.tortilla import compact
     ),
 )
 @click.argument("file")
-@options.output_file
+@click.option("-o", "--output", metavar="FILE", help="Write here instead of in its place.")
 @options.overwrite
 @options.pass_style
 def command(style: options.Style, file: str, output: str | None, *, overwrite: bool) -> None:

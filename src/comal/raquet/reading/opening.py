@@ -22,7 +22,7 @@ from comal.raquet.reading.part import Part, part_plan
 from comal.raquet.reading.steps import time_axis
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Metadata
-from comal.storage import Source, StorageConfig, open_source
+from comal.storage import Source, StorageConfig, as_source
 
 Location = str | os.PathLike[str] | Source
 
@@ -102,16 +102,14 @@ def _opened(source: Source, limits: Limits) -> Part:
 
 def sources_of(path: Location | Sequence[Location], config: StorageConfig | None) -> list[Source]:
     """Every file that is named; nothing of them is read yet."""
-    if isinstance(path, Sequence) and not isinstance(path, str):
+    if isinstance(path, Sequence) and not isinstance(path, str | bytes | bytearray):
         if not path:
             raise InvalidInputError("nothing to open", expected="at least one path")
         return [source for one in path for source in sources_of(one, config)]
-    if isinstance(path, str | os.PathLike):
-        source = open_source(path, config=config)
-        if not _is_folder(os.fspath(path), source):
-            return [source]
+    source = as_source(path, config=config)
+    if isinstance(path, str | os.PathLike) and _is_folder(os.fspath(path), source):
         return _in_folder(source)
-    return [path]
+    return [source]
 
 
 def _is_folder(path: str, source: Source) -> bool:

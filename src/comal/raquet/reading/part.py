@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import InvalidMetadataError, NotThisFormatError, shown
+from comal.errors import InvalidMetadataError, NotThisFormatError, counted, shown
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import ByteRange, Piece, Plan, Tail
 from comal.raquet import spec
@@ -249,7 +249,9 @@ def _text(text: object, where: str) -> str:
 def _ids(table: Any, where: str) -> Ints:
     column = table.column(spec.BLOCK)
     if column.null_count:
-        raise InvalidMetadataError("block is NULL", where=where, found=f"{column.null_count} rows")
+        raise InvalidMetadataError(
+            "block is NULL", where=where, found=counted(column.null_count, "row")
+        )
     ids: Ints = column.to_numpy()
     # An id of 2**63 or more becomes negative here, and is no cell either.
     return ids.astype(np.int64, copy=False)

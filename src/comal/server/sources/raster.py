@@ -52,7 +52,8 @@ def serve(
 ) -> RasterSource:
     """The file at `href`."""
     del kind
-    return RasterSource(name, title, raquet.open(href), workshop, version)
+    file = raquet.open(href, config=workshop.storage)
+    return RasterSource(name, title, file, workshop, version)
 
 
 def serve_reader(name: str, reader: Any, workshop: Workshop) -> RasterSource:

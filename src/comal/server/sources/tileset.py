@@ -47,7 +47,7 @@ def serve(
 ) -> TilesSource:
     """The tileset at `href`; `options` are those of `comal.tapalcatl.open`."""
     del kind
-    tiles = tapalcatl.open(href, **(options or {}))
+    tiles = tapalcatl.open(href, config=workshop.storage, **(options or {}))
     _check_archives(tiles)
     return TilesSource(name, title, tiles, workshop, version)
 

@@ -40,7 +40,7 @@ from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Level, Levels
 from comal.taco.model.pit import check_pit, pit_schema
 from comal.taco.model.sources import Payloads, Spans
-from comal.taco.writing.creating import Writing, write_levels
+from comal.taco.writing.creating import Writing, container_of, write_levels
 from comal.taco.writing.stored import field_schema, settings
 from comal.ziparchive import Directory, local_plan, wire
 
@@ -130,6 +130,7 @@ def repair(
                 hint="create_tacocat makes it anew from its ZIPs",
             )
         targets.refuse_input(source.href, target)
+        container_of(target, subject.kind)
         levels = _levels(subject, findings)
         document = _document(subject, levels, fresh_extent=extent)
         how = Writing(settings({}, subject.kind), overwrite, progress or silent)

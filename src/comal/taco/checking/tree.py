@@ -145,7 +145,7 @@ def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:
         findings.add(
             "taco-row-order",
             f"level {rows.depth}",
-            f"{len(falls)} rows stand before rows of an earlier parent",
+            f"{counted(len(falls), 'row')} before rows of an earlier parent",
         )
 
 

@@ -292,8 +292,8 @@ def _checked_folder(container: Container, levels: Levels) -> Levels:
     if len(strange):
         shown_names = ", ".join(shown(name) for name in sorted(strange.to_pylist())[:_SHOWN])
         warnings.warn(
-            f"{root}: {len(strange)} files below {spec.DATA} belong to no sample and are not "
-            f"copied: {shown_names}",
+            f"{root}: {counted(len(strange), 'file')} below {spec.DATA} that no sample names, "
+            f"not copied: {shown_names}",
             TacoWarning,
             stacklevel=3,
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from comal.errors import InvalidInputError
@@ -112,6 +113,14 @@ class SampleExtension(_Extension):
         if self.schema_only:
             return nulls(arrow_schema(self), 1)
         return self._checked(self._compute(sample), 1)
+
+
+class SameForAll(SampleExtension):
+    """Says the same of every sample: `_compute` looks at none, and is called once for a table."""
+
+    def compute_table(self, table: pa.Table) -> pa.Table:
+        """The same for every row."""
+        return self._compute(None).take(pa.array(np.zeros(table.num_rows, np.int64)))
 
 
 class TortillaExtension(_Extension):

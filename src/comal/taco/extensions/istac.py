@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.geo import geometry as geometries
 from comal.geo.times import Instant
-from comal.taco.extensions.base import SampleExtension, column
+from comal.taco.extensions.base import SameForAll, column
 from comal.taco.extensions.placing import (
     TIMESTAMP,
     centroid_column,
-    repeated,
     require,
     text_column,
     time_columns,
@@ -34,7 +33,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass
-class ISTAC(SampleExtension):
+class ISTAC(SameForAll):
     """Place and time of a sample that is no regular raster.
 
     Parameters
@@ -91,10 +90,6 @@ class ISTAC(SampleExtension):
     def get_schema(self) -> pa.Schema:
         """The six columns ``istac:*``."""
         return SCHEMA
-
-    def compute_table(self, table: pa.Table) -> pa.Table:
-        """The same place and time for every row."""
-        return repeated(self._row, table.num_rows)
 
     def _compute(self, sample: Any) -> pa.Table:
         del sample

@@ -140,8 +140,3 @@ def require(extension: Any, *names: str) -> None:
             f"{type(extension).__name__} needs {', '.join(missing)}",
             hint="or schema_only=True for the columns without values",
         )
-
-
-def repeated(row: pa.Table, count: int) -> pa.Table:
-    """A table of one row, `count` times."""
-    return row.take(pa.array(np.zeros(count, np.int64)))

@@ -10,14 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from comal.errors import InvalidInputError
-from comal.taco.extensions.base import SampleExtension, column, list_of
-from comal.taco.extensions.placing import repeated
+from comal.taco.extensions.base import SameForAll, column, list_of
 
 Number = float | Sequence[float]
 
 
 @dataclass
-class Scaling(SampleExtension):
+class Scaling(SameForAll):
     """Value = pixel * scale_factor + scale_offset, as in the CF conventions.
 
     Parameters
@@ -72,10 +71,6 @@ class Scaling(SampleExtension):
                 ),
             ]
         )
-
-    def compute_table(self, table: pa.Table) -> pa.Table:
-        """The same scaling for every row."""
-        return repeated(self._compute(None), table.num_rows)
 
     def _compute(self, sample: Any) -> pa.Table:
         del sample

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown
-from comal.taco.extensions.base import SampleExtension, column
-from comal.taco.extensions.placing import repeated, require
+from comal.taco.extensions.base import SameForAll, column
+from comal.taco.extensions.placing import require
 
 SPLITS = ("train", "test", "validation")
 
 
 @dataclass
-class Split(SampleExtension):
+class Split(SameForAll):
     """The part of the dataset: ``train``, ``test`` or ``validation``.
 
     Raises
@@ -39,10 +39,6 @@ class Split(SampleExtension):
         return pa.schema(
             [column("split", pa.string(), "Part of the dataset: train, test or validation")]
         )
-
-    def compute_table(self, table: pa.Table) -> pa.Table:
-        """The same split for every row."""
-        return repeated(self._compute(None), table.num_rows)
 
     def _compute(self, sample: Any) -> pa.Table:
         del sample

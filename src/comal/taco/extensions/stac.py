@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError
 from comal.geo import footprint
 from comal.geo.times import Instant
-from comal.taco.extensions.base import SampleExtension, column, list_of
+from comal.taco.extensions.base import SameForAll, column, list_of
 from comal.taco.extensions.placing import (
     TIMESTAMP,
     centroid_column,
     list_column,
     place_of,
-    repeated,
     require,
     text_column,
     time_columns,
@@ -50,7 +49,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass
-class STAC(SampleExtension):
+class STAC(SameForAll):
     """Place and time of a sample that is a regular raster.
 
     Parameters
@@ -146,10 +145,6 @@ class STAC(SampleExtension):
     def get_schema(self) -> pa.Schema:
         """The seven columns ``stac:*``."""
         return SCHEMA
-
-    def compute_table(self, table: pa.Table) -> pa.Table:
-        """The same place and time for every row."""
-        return repeated(self._row, table.num_rows)
 
     def _compute(self, sample: Any) -> pa.Table:
         del sample

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from comal import names
 from comal.errors import InvalidInputError, StorageError, counted, shown
+from comal.storage import local_path
 from comal.taco import spec
 from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
 from comal.taco.model.levels import bad_id
@@ -105,13 +106,14 @@ class Sample:
         raise AttributeError(f"sample has no field {name!r}")
 
     def __repr__(self) -> str:
-        return f"Sample({self.id!r}, {self.type}, {len(self.metadata)} fields)"
+        return f"Sample({self.id!r}, {self.type}, {counted(len(self.metadata), 'field')})"
 
     def _spill(self, data: bytes, temp_dir: str | os.PathLike[str]) -> None:
+        folder = local_path(temp_dir, "the folder for temporary files")
         try:
-            descriptor, path = tempfile.mkstemp(prefix="comal-", dir=temp_dir)
+            descriptor, path = tempfile.mkstemp(prefix="comal-", dir=folder)
         except OSError as error:
-            raise _no_temporary(error, os.fspath(temp_dir)) from error
+            raise _no_temporary(error, str(folder)) from error
         self._remove = weakref.finalize(self, _unlink, path)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -215,8 +217,8 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
         return path, _FILE
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
-        if not isinstance(text, str) or not text:
-            raise InvalidInputError("path of a sample is empty or no text", found=shown(text))
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise InvalidInputError("path of a sample is empty or no path", found=shown(text))
         if text[0] == "/":
             return text, _FILE
         if "://" in text:

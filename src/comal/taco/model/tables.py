@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, counted, shown
 from comal.taco import spec
 from comal.taco.model.columns import check_key
 from comal.taco.model.levels import Level, Levels, check_levels, flat, is_padding, relative_paths
@@ -183,7 +183,7 @@ def _parents(table: Any, names: Names, above: Levels, order: Rows | None, depth:
             "sample names a parent that is not there",
             where=f"level {depth}, row {row}",
             found=shown(column[row].as_py()),
-            expected=f"one of the {count} rows of level {depth - 1}",
+            expected=f"one of {counted(count, 'row')} of level {depth - 1}",
         )
     if order is not None and not pa.types.is_string(column.type):
         # The level above was sorted; the caller means the rows as he gave them.

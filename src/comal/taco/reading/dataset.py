@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from comal import query as queries
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, counted, shown
 from comal.storage.closing import Closing
 from comal.taco import spec
 from comal.taco.reading import views
@@ -340,7 +340,7 @@ class TacoDataset(Closing):
 
     def __repr__(self) -> str:
         pit = self.pit_schema
-        levels = [f"level {n}: {pit.rows(n)} rows" for n in range(pit.levels)]
+        levels = [f"level {n}: {counted(pit.rows(n), 'row')}" for n in range(pit.levels)]
         lines = [
             f"<TacoDataset {shown(self.id)}>",
             f"  version      {shown(self.dataset_version or '-')}",

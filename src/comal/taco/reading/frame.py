@@ -13,6 +13,7 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     NotInContainerError,
+    counted,
     shown,
 )
 from comal.frames import html
@@ -297,7 +298,7 @@ class TacoDataFrame(NamedRows):
     def __repr__(self) -> str:
         rows, columns = self.shape
         first = self._table.slice(0, 10).to_string(preview_cols=8)
-        return f"<TacoDataFrame: {rows} rows, {columns} columns>\n{first}"
+        return f"<TacoDataFrame: {counted(rows, 'row')}, {counted(columns, 'column')}>\n{first}"
 
     def _repr_html_(self) -> str:
         return html.table(self.head(10).to_arrow(), self.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from comal.errors import counted
 from comal.frames import html
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def dataset(shown: TacoDataset) -> str:
         "temporal extent": shown.extent.get("temporal", ""),
         "location": shown.location,
         "levels": ", ".join(
-            f"level {n}: {shown.pit_schema.rows(n)} rows" for n in range(shown.pit_schema.levels)
+            f"level {n}: {counted(shown.pit_schema.rows(n), 'row')}"
+            for n in range(shown.pit_schema.levels)
         ),
     }
     return html.facts(facts)

@@ -57,6 +57,8 @@ def _dtype(wide: str) -> np.dtype[np.void]:
 
 
 _SMALL, _LARGE = _dtype("<u4"), _dtype("<u8")
+_LATEST: Final = (1 << 32) - 1
+"""The last moment that is told apart, in 2106; dates of ZIP go on to the end of 2107."""
 
 
 class Record(NamedTuple):
@@ -198,7 +200,7 @@ class ArchiveIndex:
         span = min(following - offset, csize + zip_wire.LOCAL_SIZE + name_size + SLACK)
         span = max(span, zip_wire.LOCAL_SIZE)
         method = min(method, ENCRYPTED - 1)
-        fields = offset, span, csize, size, crc, modified, method, name_size
+        fields = offset, span, csize, size, crc, min(modified, _LATEST), method, name_size
         return fields, comment or None
 
     def _made(self) -> _Columns:
@@ -425,7 +427,7 @@ def _records(directory: Directory, rows: Any, kind: np.dtype[np.void]) -> Any:
         chosen = values[rows]
         records[name] = chosen if int(chosen.max(initial=0)) <= most else np.minimum(chosen, most)
     records["crc"] = directory.crc[rows]
-    records["modified"] = modified_times(directory)[rows]
+    records["modified"] = np.minimum(modified_times(directory)[rows], _LATEST)
     records["method"] = method[rows]
     records["name_size"] = directory.name_size[rows]
     return records

@@ -9,6 +9,7 @@ from typing import Any
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
+from comal.storage.endings import check_ending
 from comal.storage.targetlock import write_errors
 from comal.storage.targets import new_folder
 from comal.tapalcatl.sinks.describing import json_values
@@ -55,6 +56,7 @@ def to_directory(
         `path` exists.
     """
     names = scheme_of(scheme)
+    check_ending(path)
     with ExitStack() as scope:
         found = pyramid(opened(source, scope))
         choice = Choice(ext, scale, every=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown, translated
 from comal.progress import Progress, silent
+from comal.storage.endings import check_ending
 from comal.storage.targets import new_file
 from comal.tapalcatl.sinks.describing import mbtiles_rows
 from comal.tapalcatl.sinks.plain import Choice, plain_tiles, pyramid
@@ -52,6 +53,7 @@ def to_mbtiles(
     ConflictError
         `path` exists.
     """
+    check_ending(path, ".mbtiles")
     with ExitStack() as scope:
         found = pyramid(opened(source, scope))
         choice = Choice(ext, scale)

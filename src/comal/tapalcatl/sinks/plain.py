@@ -11,7 +11,7 @@ from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.tapalcatl.sources.ahead import read_ahead
-from comal.tapalcatl.sources.base import SIDE, Int64s, Keys, Square, Tiles, TileSource
+from comal.tapalcatl.sources.base import SIDE, Int64s, Keys, Square, Tiles, TileSource, no_tiles
 from comal.tapalcatl.sources.content import extension, gzipped, kinds_of
 from comal.tapalcatl.spec import Bounds, TileSetMetadata
 from comal.tapalcatl.wire import split_suffix, suffix_of
@@ -81,7 +81,7 @@ def pyramid(source: TileSource) -> Pyramid:
             ends = [*map(min, extent[:2], old[:2]), *map(max, extent[2:], old[2:])]
             extents[zoom] = (int(ends[0]), int(ends[1]), int(ends[2]), int(ends[3]))
     if not total:
-        raise InvalidInputError("source without tiles", where=source.label)
+        raise no_tiles(source)
     squares, _ = found.result()
     return Pyramid(source, squares, dict(sorted(extents.items())), total)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError, LimitExceededError, MissingExtraError
 from comal.progress import Progress, silent
+from comal.storage.endings import check_ending
 from comal.storage.targets import new_file
 from comal.tapalcatl.sinks.describing import json_values
 from comal.tapalcatl.sinks.plain import Choice, Pyramid, plain_tiles, pyramid
@@ -71,6 +72,7 @@ def to_pmtiles(
         `path` exists.
     """
     library = _library()
+    check_ending(path, ".pmtiles")
     with ExitStack() as scope:
         found = pyramid(opened(source, scope))
         choice = Choice(ext, scale)

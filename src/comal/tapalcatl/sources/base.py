@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from comal.errors import InvalidInputError
 from comal.grid.morton import deinterleave, interleave
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.ziparchive import wire
@@ -162,6 +163,13 @@ class TileSource(Protocol):
     def close(self) -> None:
         """Let go of files and connections."""
         ...
+
+
+def no_tiles(source: TileSource) -> InvalidInputError:
+    """The error for a source of which nothing can be made."""
+    return InvalidInputError(
+        "source without tiles", where=source.label, found="no tile", expected="at least one"
+    )
 
 
 def empty_tiles() -> Tiles:

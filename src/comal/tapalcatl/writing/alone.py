@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from comal.errors import InvalidInputError
+from comal.storage import href_text
 from comal.storage.targets import new_file
 from comal.tapalcatl.sources.base import Int64s, Keys
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, Tile
@@ -68,7 +69,7 @@ class Alone(Second):
 
 def is_archive(out: Location) -> bool:
     """Whether a target is one archive by its name; with a slash at its end it is a folder."""
-    return os.fspath(out).lower().endswith(".zip")
+    return href_text(out).lower().endswith(".zip")
 
 
 def smallest_metatile(keys: Iterator[Keys], root: int) -> int:

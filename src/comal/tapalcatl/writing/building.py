@@ -20,11 +20,12 @@ import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
+from comal.storage.endings import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.generation1 import Generation1
-from comal.tapalcatl.sources.base import TileSource
+from comal.tapalcatl.sources.base import TileSource, no_tiles
 from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import META, Bounds, Headers, Tile, TileSetMetadata, tileset_json
 from comal.tapalcatl.warning import TapalcatlWarning
@@ -208,6 +209,7 @@ def build(
             bounds=bounds,
             metadata=metadata,
         )
+        check_ending(out, ".zip")
         alone = is_archive(out)
         if alone and (version == 1 or hash_in_path):
             raise InvalidInputError(
@@ -222,7 +224,9 @@ def build(
                 metatile, materialized_zooms = _one_root(tiles, metatile, materialized_zooms)
             arrangement = _second(tiles, said, rules, metatile, materialized_zooms, hash_in_path)
         else:
-            raise InvalidInputError("version of Tapalcatl", found=version, expected="1 or 2")
+            raise InvalidInputError(
+                "unknown version of Tapalcatl", found=version, expected="1 or 2"
+            )
         if tilejson is not None and version != 1:
             raise InvalidInputError(
                 "documents of Tapalcatl 1 for version 2",
@@ -231,7 +235,7 @@ def build(
             )
         plan = dealt(tiles.keys(), arrangement)
         if not plan.tiles:
-            raise InvalidInputError("source without tiles", where=tiles.label)
+            raise no_tiles(tiles)
         arrangement = _settled(arrangement, plan, bounds or said.bounds)
         if alone:
             check_one(plan, out)
@@ -439,7 +443,7 @@ def _second(
 ) -> Second:
     zooms = tiles.zooms()
     if zooms is None:
-        raise InvalidInputError("source without tiles", where=tiles.label)
+        raise no_tiles(tiles)
     suffix = f"@{rules.scale:g}x.mvt" if rules.scale != 1 else ".mvt"
     layout = planning.choose_layout(
         zooms[0],

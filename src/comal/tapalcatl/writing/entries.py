@@ -256,4 +256,6 @@ def check_rules(rules: Rules) -> None:
         raise InvalidInputError("level of DEFLATE", found=rules.level, expected="1 to 12")
     suffix_of(rules.scale, rules.ext or "")
     if isinstance(rules.times, str) and rules.times not in {FIXED, SOURCE}:
-        raise InvalidInputError("times", found=rules.times, expected="'fixed', 'source' or a time")
+        raise InvalidInputError(
+            "times cannot be this", found=rules.times, expected="'fixed', 'source' or a time"
+        )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    UnsupportedVersionError,
+    shown,
+)
 from comal.progress import Progress, silent
 from comal.tapalcatl.addressing import archive_bounds
 from comal.tapalcatl.reading.loading import open as open_tileset
@@ -33,6 +38,7 @@ from comal.tapalcatl.writing.inplace import editing
 from comal.tapalcatl.writing.targets import Target, changing, target_at, write_document
 
 Location = str | os.PathLike[str]
+Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
 LAYOUT: Final = ("tapalcatl", "metatile", "materializedZooms", "source", "root")
 """What archives are like; changing it would hide tiles."""
 _REACH: Final = frozenset({"bounds", "minzoom", "maxzoom"})
@@ -92,9 +98,10 @@ def edit_metadata(
     Raises
     ------
     InvalidInputError
-        A key that says how archives are laid out; of a single archive more than its comment holds.
+        A key that says how archives are laid out, or a value that its key cannot have; of a
+        single archive more than its comment holds.
     InvalidMetadataError
-        A value that its key cannot have.
+        What is there already is broken.
     """
     for key in changes:
         if key in LAYOUT:
@@ -119,7 +126,7 @@ def _edit_tileset(
 ) -> Labelled:
     assert place.meta is not None
     document = _merged(tileset_document(place.metadata), changes)
-    metadata = parse_tileset(ascii_line(document), place.meta.name)
+    metadata = _changed(parse_tileset, document, place.meta.name)
     if _REACH & changes.keys():
         metadata = _covering(place.meta, metadata)
     shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
@@ -187,7 +194,7 @@ def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") 
         own = parse_archive(old, path.name) if old.strip() else ArchiveMetadata()
         before = archive_document(own)
         document = _merged(before, changes)
-        metadata = parse_archive(ascii_line(document), path.name)
+        metadata = _changed(parse_archive, document, path.name)
         if _REACH & changes.keys():
             metadata = _holding(metadata, own, edit.tiles)
             document = archive_document(metadata)
@@ -204,6 +211,20 @@ def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") 
             )
         within = edit.commit_comment(comment)
     return Labelled(archive_document(metadata), 1, int(not within))
+
+
+def _changed(parse: Callable[[bytes, str], Said], document: Mapping[str, Any], where: str) -> Said:
+    """A document with what the caller wants said, whose values are arguments and no content."""
+    try:
+        return parse(ascii_line(document), where)
+    except (InvalidMetadataError, UnsupportedVersionError) as error:
+        raise InvalidInputError(
+            error.what,
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint,
+        ) from error
 
 
 def _merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from comal.errors import InvalidInputError
+from comal.storage import local_path, several
+from comal.storage.endings import check_ending
+from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Layout
-from comal.tapalcatl.sources.base import TileSource
+from comal.tapalcatl.sources.base import TileSource, no_tiles
 from comal.tapalcatl.sources.combined import Filtered, Merged
 from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import Tile
@@ -47,10 +49,8 @@ def merge(
     InvalidInputError
         No source; with ``error`` a tile of several sources.
     """
-    if not sources:
-        raise InvalidInputError("nothing to merge")
     with ExitStack() as scope:
-        parts = [opened(source, scope) for source in sources]
+        parts = [opened(source, scope) for source in several(sources, "sources of tiles")]
         chosen = {"times": SOURCE, **options} if is_archive(out) else _options(parts, options)
         return build(Merged(parts, conflict), out, **chosen)
 
@@ -90,11 +90,15 @@ def split(
         Neither `zooms` nor `at`, or both.
     """
     if (zooms is None) == (at is None):
-        raise InvalidInputError("how to split", expected="either zooms or at")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+        raise InvalidInputError("nothing says how to split", expected="either zooms or at")
+    folder = local_path(out, "the target")
+    check_ending(folder)
     with ExitStack() as scope:
         whole = opened(source, scope)
+        if whole.zooms() is None:
+            raise no_tiles(whole)
+        with write_errors("cannot create", folder):
+            folder.mkdir(parents=True, exist_ok=True)
         written = {}
         for name, part in _parts(whole, zooms, at).items():
             if part.zooms() is not None:

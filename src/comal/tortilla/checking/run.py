@@ -13,6 +13,7 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
+    counted,
     shown,
 )
 from comal.findings import OF_CONTENT, Findings, Report, check_level
@@ -232,7 +233,8 @@ def _check_name(file: _File, opened: Opened, findings: Findings) -> None:
         findings.add(
             "tortilla-name",
             file.place("name"),
-            f"{shown(name)} for a {file.container} of {header.parts} parts, expected {expected}",
+            f"{shown(name)} for a {file.container} of {counted(header.parts, 'part')}, "
+            f"expected {expected}",
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.findings import Findings
-from comal.geo import footprint
+from comal.geo import footprint, wkt
 from comal.geo.crs import projection
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject
@@ -29,7 +29,6 @@ _NEAR = 0.01
 """Degrees that a centroid may be off: writers leave out rotation and round to six decimals."""
 _MOST_UNKNOWN = 20
 """CRS that are reported; PROJ looks for each by name for a quarter of a second."""
-_POINT = r"^POINT ?\(\s*(?P<x>[-+0-9.eE]+)\s+(?P<y>[-+0-9.eE]+)\s*\)$"
 
 
 def check_values(subject: Subject, findings: Findings) -> None:
@@ -172,7 +171,7 @@ def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findin
     if spec.CENTROID not in columns:
         return
     column = columns[spec.CENTROID].combine_chunks()
-    x, y = _points(column)
+    x, y = wkt.points_xy(column)
     lost = np.asarray(column.is_valid()) & ~(np.isfinite(x) & np.isfinite(y))
     _rows(
         subject,
@@ -198,26 +197,6 @@ def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findin
             f"{lon[row]:.6f} {lat[row]:.6f}"
         ),
     )
-
-
-def _points(column: Any) -> tuple[Floats, Floats]:
-    found = pc.extract_regex(column, _POINT)
-    return _numbers(pc.struct_field(found, "x")), _numbers(pc.struct_field(found, "y"))
-
-
-def _numbers(texts: Any) -> Floats:
-    try:
-        return np.asarray(pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-    except pa.ArrowInvalid:
-        # Something like '1e' among them: one by one, which is slow and rare.
-        return np.array([_number(text) for text in texts.to_pylist()], np.float64)
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text) if text is not None else np.nan
-    except ValueError:
-        return np.nan
 
 
 def _centres(

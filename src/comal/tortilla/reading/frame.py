@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal import arrowcompute as pc
-from comal.errors import InvalidInputError, NotInContainerError, shown
+from comal.errors import InvalidInputError, NotInContainerError, counted, shown
 from comal.frames import html
 from comal.frames.named import NamedRows
 from comal.plan import Piece
@@ -392,7 +392,8 @@ class TortillaFrame(NamedRows):
         rows, columns = self.shape
         nested = len(nested_rows(self._table))
         first = self._table.slice(0, 10).to_string(preview_cols=8)
-        return f"<TortillaFrame: {rows} rows, {columns} columns, {nested} nested>\n{first}"
+        size = f"{counted(rows, 'row')}, {counted(columns, 'column')}, {nested:,} nested"
+        return f"<TortillaFrame: {size}>\n{first}"
 
     def _repr_html_(self) -> str:
         return html.table(self.head(10).to_arrow(), self.shape)

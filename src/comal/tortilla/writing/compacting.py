@@ -12,6 +12,8 @@ from comal.errors import InvalidInputError
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import parse_href
+from comal.storage.endings import check_ending
+from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.writing.body import Telling
@@ -52,6 +54,8 @@ def compact(
     -------
     Bytes that were saved.
     """
+    if output is not None:
+        check_ending(output, *spec.ENDINGS)
     frame = open_frame(path, typed=False)
     target = local_path(path).resolve() if output is None else local_path(output)
     if output is not None and target.exists() and _is_same(target, path):

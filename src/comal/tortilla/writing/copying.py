@@ -14,6 +14,7 @@ from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.storage import StorageConfig, targets
+from comal.storage.endings import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
@@ -79,6 +80,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
     ComalError
         A source cannot be read, as `comal.tortilla.open` says.
     """
+    check_ending(output, *spec.ENDINGS)
     cut = Cut.of(chunk_size, chunk_rows, chunk_by)
     frame = opened(source, limits=limits, config=config)
     items = stored_items(frame)

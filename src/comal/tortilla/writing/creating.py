@@ -15,6 +15,7 @@ import pyarrow as pa
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.storage import targets
+from comal.storage.endings import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
@@ -157,6 +158,7 @@ def create(
         parquet=parquet,
         key_values=rai.sources() if rai is not None else {},
     )
+    check_ending(output, *spec.ENDINGS)
     cut = Cut.of(chunk_size, chunk_rows, chunk_by)
 
     tier = 1 if allow_ids else 2
@@ -283,7 +285,7 @@ def write_set(
 
 
 def _warn_of_name(paths: list[Path]) -> None:
-    if len(paths) == 1 and paths[0].suffix not in (".tortilla", ".taco"):
+    if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
         warnings.warn(
             f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla",
             TortillaWarning,

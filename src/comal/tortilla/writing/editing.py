@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal import names as name_rules
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, counted, shown
 from comal.progress import Progress, silent
 from comal.table.columns import one_array
 from comal.tortilla import spec
@@ -135,8 +135,8 @@ def set_columns(path: Location, columns: Any, *, replace: bool = False) -> None:
             raise InvalidInputError(
                 "columns do not have a value per row",
                 where=shown(edit.path.name),
-                found=f"{given.num_rows} values",
-                expected=f"{table.num_rows} rows",
+                found=counted(given.num_rows, "value"),
+                expected=counted(table.num_rows, "row"),
             )
         for name in given.column_names:
             stored = _stored_name(name, table)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidMetadataError
+from comal.errors import InvalidMetadataError, counted
 from comal.plan import ByteRange, Head, run
 from comal.storage import Source
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
@@ -140,7 +140,7 @@ def check_footer(
     """
     table = ParquetTable(source, run(footer_plan(span), source.fetch))
     if table.num_rows != len(offsets):
-        raise _broken("footer", f"{table.num_rows} rows", len(offsets))
+        raise _broken("footer", counted(table.num_rows, "row"), len(offsets))
     row = 0
     waiting = iter(ids)
     held: Any = pa.nulls(0, pa.string())

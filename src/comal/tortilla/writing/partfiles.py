@@ -118,7 +118,7 @@ class PartSet:
     def __init__(self, output: Path, how: How) -> None:
         if how.first_part not in (0, 1):
             raise InvalidInputError(
-                "number of the first part", found=how.first_part, expected="1, or 0"
+                "the first part cannot have this number", found=how.first_part, expected="1, or 0"
             )
         self._output = output
         self._how = how

@@ -38,7 +38,9 @@ class Cut:
             No size, or no positive number.
         """
         if rows is not None and (isinstance(rows, bool) or rows < 1):
-            raise InvalidInputError("items in a part", found=shown(rows), expected="1 or more")
+            raise InvalidInputError(
+                "no number of items in a part", found=shown(rows), expected="1 or more"
+            )
         return cls(None if size is None else parse_size(size), rows, column)
 
     @property

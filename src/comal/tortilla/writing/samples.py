@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, counted, shown
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import check_extra
 from comal.tortilla.writing.objects import payload_of
@@ -135,7 +135,7 @@ class Sample:
 
     def __repr__(self) -> str:
         kind = self.file_format or "format not told"
-        return f"Sample({self.id!r}, {kind}, {len(self.metadata)} columns)"
+        return f"Sample({self.id!r}, {kind}, {counted(len(self.metadata), 'column')})"
 
 
 def _columns(group: Any, kind: type[STAC | RAI]) -> dict[str, Any]:
@@ -156,7 +156,9 @@ def _nested(path: Any, name: str) -> list[Sample] | None:
         return list(path)
     if isinstance(path, list | tuple) and (not path or isinstance(path[0], Sample)):
         if not path:
-            raise InvalidInputError("nested sample holds no samples", where=shown(name))
+            raise InvalidInputError(
+                "nested sample holds no samples", where=shown(name), expected="at least one"
+            )
         return list(Samples(path))
     return None
 
@@ -192,4 +194,4 @@ class Samples:
         return iter(self._samples)
 
     def __repr__(self) -> str:
-        return f"Samples({len(self)} samples)"
+        return f"Samples({counted(len(self), 'sample')})"
