@@ -31,6 +31,7 @@ ROOMS = (
     "comal.raster",
     "comal.frames",
     "comal.site",
+    "comal.intake",
     "comal.ziparchive",
     "comal.table",
     "comal.grid",

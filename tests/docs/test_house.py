@@ -60,8 +60,7 @@ ALLOWED = {
     # of a raster, one to a page.
     "pyarrow.parquet": (
         "comal.table",
-        "comal.taco.writing.manifest",
-        "comal.tortilla.writing.folders",
+        "comal.intake.manifests",
         "comal.geo.regions",
         "comal.taco.writing.stored",
         "comal.raquet.writing.layout",

@@ -111,7 +111,7 @@ def test_more_parts_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.M
         ({"chunk_rows": 0}, "items in a part"),
         ({"chunk_by": "nothing"}, "no column"),
         ({"chunk_by": "tags"}, "cannot be cut by"),
-        ({"chunk_rows": 1, "first_part": 5}, "number of the first part"),
+        ({"chunk_rows": 1, "first_part": 5}, "first part cannot have"),
     ],
 )
 def test_cuts_that_cannot_be(tmp_path: Path, cut: dict[str, Any], match: str) -> None:

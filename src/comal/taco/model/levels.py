@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from comal import names
 from comal.errors import InvalidInputError, LimitExceededError, shown
+from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.model.sources import Payloads, Rows, concat
 
@@ -54,15 +55,22 @@ Levels = tuple[Level, ...]
 
 
 def flat(column: Any) -> Any:
-    """A chunked column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):
-        return pa.array([], column.type)
-    return joined
+    """A chunked column as one array.
+
+    Raises
+    ------
+    LimitExceededError
+        It holds more text than one array can, which are 2 GiB.
+    """
+    try:
+        return one_array(column)
+    except pa.ArrowInvalid as error:  # nothing else can be wrong with chunks of one column
+        raise LimitExceededError(
+            "a column of one level is too long",
+            found=f"{column.nbytes:,} bytes",
+            expected="less than 2 GiB",
+            hint="write several archives and join them with an index (create_tacocat)",
+        ) from error
 
 
 def relative_paths(levels: Levels) -> list[Any]:

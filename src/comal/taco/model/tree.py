@@ -1,198 +1,158 @@
-"""A tree of files as one table per level."""
+"""Levels of files and folders as the tables that a dataset is made of, padded where wanted."""
 
 from __future__ import annotations
 
-import fnmatch
-import os
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import (
-    AccessDeniedError,
-    ComalError,
-    InvalidInputError,
-    StorageError,
-    shown,
-    translated,
-)
+from comal import arrowcompute as pc
+from comal.errors import InvalidInputError, shown
+from comal.intake.nesting import Ints, Level, fields_at, taken
+from comal.table.columns import Mask, numbers_column, numbers_of, texts_column, valid_of
 from comal.taco import spec
-from comal.taco.model.sample import check_id
-from comal.taco.warning import TacoWarning
-
-_READING: Mapping[type[BaseException], type[ComalError]] = {
-    PermissionError: AccessDeniedError,
-    OSError: StorageError,
-}
 
 
-@dataclass(slots=True)
-class Node:
-    """One file or folder that becomes a sample."""
-
-    parts: tuple[str, ...]
-    """Ids from level 0 down to its own."""
-    path: str | None = None
-    """The file; None for a folder, and for padding."""
-    padding: bool = False
-    row: int = -1
-    """Its row in the table of fields; -1 where it has none."""
-
-
-def tree_of(root: Path, patterns: Sequence[str]) -> list[Node]:
-    """All files below `root` that match, with their folders; sorted, hidden ones left out."""
-    nodes: list[Node] = []
-    with translated(_READING, "folder cannot be read", where=shown(root, 200)):
-        _walk(str(root), (), patterns, nodes)
-    return nodes
-
-
-def _walk(folder: str, parts: tuple[str, ...], patterns: Sequence[str], nodes: list[Node]) -> bool:
-    """Whether the folder holds a file that matches, at any depth."""
-    found = False
-    with os.scandir(folder) as scan:
-        entries = sorted(scan, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        own = (*parts, entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            place = len(nodes)
-            if _walk(entry.path, own, patterns, nodes):
-                nodes.insert(place, Node(own))
-                found = True
-        elif any(fnmatch.fnmatch(entry.name, p) for p in patterns):
-            if entry.is_dir():
-                warnings.warn(
-                    f"a link to a folder is left out: {shown(entry.path, 200)}",
-                    TacoWarning,
-                    stacklevel=3,
-                )
-                continue
-            _refuse_no_file(entry)
-            nodes.append(Node(own, entry.path))
-            found = True
-    return found
-
-
-def _refuse_no_file(entry: os.DirEntry[str]) -> None:
-    """A file that was asked for and is not there is never left out in silence."""
-    if not entry.is_file():
-        raise InvalidInputError(
-            "no regular file",
-            where=shown(entry.path, 200),
-            found="a link that leads nowhere" if entry.is_symlink() else "a pipe, socket or device",
-            hint="remove it, or name the files to pack by a pattern",
-        )
-
-
-def node_tables(nodes: Sequence[Node], fields: Any = None, *, pad: bool) -> list[Any]:
+def level_tables(levels: Sequence[Level], fields: Any = None, *, pad: bool = False) -> list[Any]:
     """One table per level: id, type, path, parent (``internal:parent_id``) and fields.
 
     Parameters
     ----------
-    nodes
+    levels
         Files and folders.
     fields
-        An Arrow table with the fields of the nodes, by `Node.row`. A level has those that are not
-        null in all of its rows, or in all rows of the table.
+        An Arrow table with the fields of the samples, by `Level.rows`.
     pad
-        Whether to put an empty sample where a folder lacks a file that others have.
+        Whether to put an empty sample where a folder lacks a file that others have. Siblings then
+        stand in the order of their names.
 
     Raises
     ------
     InvalidInputError
-        An id that cannot be one, a folder where others have a file.
+        A folder where others have a file.
     """
-    levels: list[list[Node]] = []
-    known = {node.parts: node for node in nodes}
-    for node in nodes:
-        check_id(node.parts[-1])
-        while len(levels) < len(node.parts):
-            levels.append([])
-        levels[len(node.parts) - 1].append(node)
-    _check_parents(known)
-    tables = []
-    order: dict[tuple[str, ...], int] = {}
-    for depth, found in enumerate(levels):
-        rows = _padded(found, levels[depth - 1]) if pad and depth else found
-        tables.append(_table(rows, order, depth, fields))
-        order = {node.parts: row for row, node in enumerate(rows)}
-        levels[depth] = rows
-    return tables
+    padding = [np.zeros(len(level.rows), bool) for level in levels]
+    if pad:
+        levels, padding = _padded(levels)
+    return [
+        _table(level, depth, fields, empty)
+        for depth, (level, empty) in enumerate(zip(levels, padding, strict=True))
+    ]
 
 
-def _check_parents(known: Mapping[tuple[str, ...], Node]) -> None:
-    for parts in known:
-        above = known.get(parts[:-1]) if len(parts) > 1 else None
-        if len(parts) > 1 and (above is None or above.path is not None):
-            raise InvalidInputError(
-                "sample lies in what is no folder", where=shown("/".join(parts), 120)
-            )
-
-
-def _padded(rows: Sequence[Node], above: Sequence[Node]) -> list[Node]:
-    """Children of all parents, with padding where a parent lacks one that others have.
-
-    Parents at the same place below their level 0 sample get the same children (PIT-1).
-    """
-    children: dict[tuple[str, ...], dict[str, Node]] = {
-        parent.parts: {} for parent in above if parent.path is None and not parent.padding
-    }
-    for node in rows:
-        children[node.parts[:-1]][node.parts[-1]] = node
-    wanted: dict[tuple[str, ...], dict[str, bool]] = {}
-    for parent, own in children.items():
-        names = wanted.setdefault(parent[1:], {})
-        for name, node in own.items():
-            names[name] = names.get(name, False) or node.path is None
-    complete: list[Node] = []
-    for parent, own in children.items():
-        missing = 0
-        for name in sorted(wanted[parent[1:]]):
-            child = own.get(name)
-            if child is None and wanted[parent[1:]][name]:
-                raise InvalidInputError(
-                    "folder is missing, and only files can be padded",
-                    where=shown("/".join((*parent, name)), 120),
-                )
-            if child is None:
-                child = Node((*parent, f"{spec.PAD_PREFIX}{missing}"), padding=True)
-                missing += 1
-            complete.append(child)
-    return complete
-
-
-def _table(
-    rows: Sequence[Node], above: Mapping[tuple[str, ...], int], depth: int, fields: Any
-) -> Any:
+def _table(level: Level, depth: int, fields: Any, padding: Mask) -> Any:
+    is_file = valid_of(level.paths) | padding
+    types = pa.DictionaryArray.from_arrays(
+        numbers_column(is_file.astype(np.int8)), texts_column([spec.FOLDER, spec.FILE])
+    )
     columns: dict[str, Any] = {
-        spec.ID: pa.array([node.parts[-1] for node in rows], pa.string()),
-        spec.TYPE: pa.array(
-            [spec.FILE if node.path or node.padding else spec.FOLDER for node in rows], pa.string()
-        ),
-        spec.PATH: pa.array([node.path for node in rows], pa.string()),
+        spec.ID: level.ids,
+        spec.TYPE: pc.cast(types, pa.string()),
+        spec.PATH: level.paths,
     }
-    if depth:
-        columns[spec.PARENT_ID] = pa.array([above[node.parts[:-1]] for node in rows], pa.int64())
     if fields is not None:
-        columns |= _fields_of(rows, fields)
+        columns |= fields_at(fields, level.rows)
+    if depth:
+        columns[spec.PARENT_ID] = numbers_column(level.parents)
     return pa.table(columns)
 
 
-def _fields_of(rows: Sequence[Node], fields: Any) -> dict[str, Any]:
-    numbers = np.array([node.row for node in rows], np.int64)
-    where = pa.array(numbers, mask=numbers < 0)
-    found: dict[str, Any] = {}
-    if where.null_count == len(where):
-        return found
-    for name, column in zip(fields.column_names, fields.columns, strict=True):
-        taken = column.take(where)
-        if taken.null_count < len(taken) or column.null_count == len(column):
-            found[name] = taken
-    return found
+def _padded(levels: Sequence[Level]) -> tuple[list[Level], list[Mask]]:
+    """Levels in which folders at one place have the same children, and what is padding in them.
+
+    A place is the path below the sample of level 0 (PIT-1).
+    """
+    complete = [levels[0]]
+    padding = [np.zeros(len(levels[0].rows), bool)]
+    places = np.zeros(len(levels[0].rows), np.int64)
+    moved = np.arange(len(places))
+    for unpadded in levels[1:]:
+        level = replace(unpadded, parents=moved[unpadded.parents])
+        folders = np.flatnonzero(~valid_of(complete[-1].paths) & ~padding[-1])
+        slots = _slots(level, folders, places)
+        _refuse_missing_folders(complete, level, slots)
+        rows, parents, places = slots
+        empty = rows < 0
+        complete.append(
+            Level(
+                _with_padding(taken(level.ids, rows), parents, empty),
+                taken(level.paths, rows),
+                parents,
+                np.where(empty, -1, level.rows[rows]),
+            )
+        )
+        padding.append(empty)
+        moved = np.empty(len(level.rows), np.int64)
+        moved[rows[~empty]] = np.flatnonzero(~empty)
+    return complete, padding
+
+
+class _Slots(NamedTuple):
+    """The n children that folders should have, in the order of the folders, and of names."""
+
+    rows: Ints
+    """Row of the child in its level, shape (n,); -1 where it is missing."""
+    parents: Ints
+    """Row of its parent, shape (n,)."""
+    places: Ints
+    """Number of its place, shape (n,)."""
+
+
+def _slots(level: Level, folders: Ints, places: Ints) -> _Slots:
+    """What should be in the `folders` above, whose places are among `places` of all rows above."""
+    names = level.ids.dictionary_encode()
+    ranks = np.empty(len(names.dictionary), np.int64)
+    ranks[numbers_of(pc.array_sort_indices(names.dictionary)).astype(np.int64)] = np.arange(
+        len(ranks)
+    )
+    # A child's place: that of its parent, then its name; ascending in that order.
+    own = places[level.parents] * len(ranks) + ranks[numbers_of(names.indices)]
+    wanted, codes = np.unique(own, return_inverse=True)
+    first = np.searchsorted(wanted, places[folders] * len(ranks), side="left")
+    last = np.searchsorted(wanted, (places[folders] + 1) * len(ranks), side="left")
+    counts = last - first
+    parents = np.repeat(folders, counts)
+    within = np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = np.repeat(first, counts) + within
+    there = level.parents * len(wanted) + codes
+    order = np.argsort(there)
+    sought = parents * len(wanted) + place
+    at = np.minimum(np.searchsorted(there[order], sought), len(there) - 1)
+    rows = np.where(there[order][at] == sought, order[at], -1)
+    return _Slots(rows, parents, place)
+
+
+def _refuse_missing_folders(above: Sequence[Level], level: Level, slots: _Slots) -> None:
+    rows, parents, places = slots
+    is_folder = np.zeros(int(places.max(initial=-1)) + 1, bool)
+    # Places of the rows that are there and hold no file.
+    held = rows >= 0
+    is_folder[places[held][~valid_of(level.paths)[rows[held]]]] = True
+    for slot in np.flatnonzero(~held & is_folder[places])[:1].tolist():
+        example = rows[held & (places == places[slot])][0]
+        parts = [level.ids[int(example)].as_py()]
+        row = int(parents[slot])
+        for upper in reversed(above):
+            parts.append(upper.ids[row].as_py())
+            row = int(upper.parents[row])
+        raise InvalidInputError(
+            "folder is missing, and only files can be padded",
+            where=shown("/".join(reversed(parts)), 120),
+        )
+
+
+def _with_padding(ids: Any, parents: Ints, empty: Mask) -> Any:
+    """The ids, with those of padding where a child is missing: numbered within its folder."""
+    if not empty.any():
+        return ids
+    holes = np.flatnonzero(empty)
+    starts = np.searchsorted(parents[holes], parents[holes], side="left")
+    numbers = pc.cast(numbers_column(np.arange(len(holes)) - starts), pa.string())
+    prefix, nothing = texts_column([spec.PAD_PREFIX, ""])
+    names = pc.binary_join_element_wise(prefix, numbers, nothing)
+    where = np.full(len(ids), -1, np.int64)
+    where[holes] = np.arange(len(holes))
+    return pc.coalesce(ids, taken(names, where))

@@ -12,6 +12,7 @@ from typing import Any
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.storage import targets
+from comal.storage.endings import check_ending
 from comal.table import ParquetSettings
 from comal.taco import spec
 from comal.taco.model.collection import Taco
@@ -28,7 +29,7 @@ from comal.taco.writing.streamwrite import write_stream, write_stream_parts
 from comal.taco.writing.tacocat import create_tacocat
 from comal.taco.writing.zipwrite import write_zip
 
-ZIP_SUFFIXES = frozenset({".zip", ".tacozip"})
+ZIP_SUFFIXES = (".tacozip", ".zip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +132,15 @@ def container_of(target: Path, output_format: str) -> str:
     """``zip`` or ``folder``, from what was asked for or from the name."""
     wanted = output_format.lower()
     if wanted == "auto":
-        return "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
+        check_ending(target, *ZIP_SUFFIXES)
+        wanted = "zip" if target.suffix.lower() in ZIP_SUFFIXES else "folder"
     if wanted not in {"zip", "folder"}:
         raise InvalidInputError(
             "unknown container", found=shown(output_format), expected="'zip', 'folder' or 'auto'"
         )
     if wanted == "folder" and target.name in {"DATA", "METADATA", spec.TACOCAT_FOLDER}:
         raise InvalidInputError("name of a part of a dataset", found=target.name)
+    check_ending(target, *(ZIP_SUFFIXES if wanted == "zip" else ()))
     return wanted
 
 

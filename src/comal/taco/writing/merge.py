@@ -39,10 +39,8 @@ def open_all(
     Raises
     ------
     InvalidInputError
-        No dataset, or two of one base name.
+        Two of one base name.
     """
-    if isinstance(inputs, str | os.PathLike) or not inputs:
-        raise InvalidInputError("no list of datasets", expected="at least one path or URL")
     members: list[Member] = []
     for href in inputs:
         source = scope.enter_context(open_source(href))

@@ -16,18 +16,25 @@ import pyarrow.compute as pc
 from comal import raster
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.geo import footprint, times, wkb
+from comal.intake import manifests
+from comal.intake.nesting import levels_of
+from comal.intake.trees import files_below
 from comal.progress import Progress, silent
-from comal.storage import targets
+from comal.storage import local_path, targets
+from comal.table.columns import numbers_column, one_array, rows_where
 from comal.taco import spec
 from comal.taco.model.collection import Taco, Tortilla
 from comal.taco.model.columns import described
-from comal.taco.model.tree import Node, node_tables, tree_of
+from comal.taco.model.levels import check_depth, check_ids
+from comal.taco.model.sample import as_table
+from comal.taco.model.tree import level_tables
+from comal.taco.warning import TacoWarning
 from comal.taco.writing.creating import container_of, create
-from comal.taco.writing.manifest import read_manifest
 
 _HEADER_BLOCK = 4_096
 _ID_UNSAFE = re.compile(r"[^a-z0-9_-]+")
-_RASTER_SUFFIXES = frozenset({".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".webp"})
+_RASTER = r"(?i)[^/]\.(tif|tiff|jp2|png|jpg|jpeg|webp)$"
+_GEOMETRY = manifests.Geometry("istac:geometry", "istac:crs")
 _STAC = (
     described("stac:crs", pa.string(), "Coordinate reference system"),
     described(
@@ -90,7 +97,8 @@ def pack_folder(
         any fields. ``time_start`` and ``time_end`` become STAC times, the geometry of a
         GeoParquet file ``istac:geometry``. Only its rows are packed.
     pattern
-        Names of the files that are packed, as in a shell: ``"*.tif"``, or several.
+        Names of the files that are packed, as in a shell: ``"*.tif"``, or several. Links to
+        folders are left out with a warning.
     stac
         Read CRS, shape and geotransform from the rasters and store them as STAC fields.
     pad
@@ -112,20 +120,31 @@ def pack_folder(
     Raises
     ------
     InvalidInputError
-        No file at all, names that cannot be ids, subfolders that differ.
+        No file at all, what is no regular file, names that cannot be ids, subfolders that differ.
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     """
-    root = Path(directory)
+    root = local_path(directory, "the folder")
+    if root.is_file():
+        raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     target = targets.local_path(output)
     container_of(target, output_format)
     tell = progress or silent
-    nodes, fields = _nodes(root, manifest, [pattern] if isinstance(pattern, str) else list(pattern))
-    _leave_out(nodes, target)
-    tables = node_tables(nodes, fields, pad=pad)
+    fields, where = None, manifests.label(manifest)
+    if manifest is None:
+        patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+        ids, paths = files_below(root, patterns, target=target, warning=TacoWarning)
+    else:
+        ids, paths, fields = _listed(manifest, root, where)
+    if paths.null_count == len(paths):
+        raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
+    levels = levels_of(ids, paths, where, check_depth=check_depth)
+    tables = level_tables(levels, fields, pad=pad)
     if stac:
+        for depth, level in enumerate(levels):  # before headers are read, which takes long
+            check_ids(level.ids, level.parents, depth=depth)
         tables = [_with_stac(table, executor, tell) for table in tables]
     name = id or _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
     taco = Taco(
@@ -153,39 +172,30 @@ def pack_folder(
     )
 
 
-def _nodes(root: Path, manifest: Any, patterns: Sequence[str]) -> tuple[list[Node], Any]:
-    """The samples, and a table of their fields or None."""
-    if manifest is None:
-        return tree_of(root, patterns), None
-    return read_manifest(manifest, root)
-
-
-def _leave_out(nodes: list[Node], output: Path) -> None:
-    """An output of an earlier run that lies in the folder is no sample of the next."""
-    target = str(output.resolve())
-    nodes[:] = [
-        node
-        for node in nodes
-        if node.path is None
-        or not (os.path.realpath(node.path) + os.sep).startswith(target + os.sep)
-    ]
-    if not any(node.path for node in nodes):
-        raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
+def _listed(manifest: Any, root: Path, where: str) -> tuple[Any, Any, Any]:
+    """Id paths, files and fields of what a manifest lists."""
+    if isinstance(manifest, str | os.PathLike):
+        place = local_path(manifest, "the manifest")
+        manifest = manifests.read_table(place, geometry=_GEOMETRY)
+    table = as_table(manifest)
+    if table is None:
+        raise InvalidInputError(
+            "manifest is no table",
+            found=type(manifest).__name__,
+            expected="a table with the columns id and path, or the path of one",
+        )
+    return manifests.split(table, root, where)
 
 
 def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any:
     """The table with STAC fields of its rasters; other files have null there."""
-    paths = table.column(spec.PATH).to_pylist()
-    rows = [
-        row
-        for row, path in enumerate(paths)
-        if path is not None and os.path.splitext(path)[1].lower() in _RASTER_SUFFIXES  # noqa: PTH122
-    ]
-    if rows:
+    paths = one_array(table.column(spec.PATH))
+    rows = rows_where(pc.match_substring_regex(paths, _RASTER))
+    if len(rows):
         parts = []
         for start in range(0, len(rows), _HEADER_BLOCK):
-            some = rows[start : start + _HEADER_BLOCK]
-            parts.append(raster.headers([paths[row] for row in some], executor=executor))
+            some = paths.take(numbers_column(rows[start : start + _HEADER_BLOCK]))
+            parts.append(raster.headers(some.to_pylist(), executor=executor))
             progress(min(start + _HEADER_BLOCK, len(rows)), len(rows), "headers")
         headers = pa.concat_tables(parts)
         back = np.full(table.num_rows, -1, np.int64)

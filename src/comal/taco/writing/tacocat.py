@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from comal import strictjson
 from comal.errors import InvalidInputError, shown
-from comal.storage import targets
+from comal.storage import several, targets
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
 from comal.taco.verbosity import LOGGER
@@ -68,10 +68,11 @@ def create_tacocat(
     if form not in _FORMS:
         raise InvalidInputError("unknown form", found=shown(form), expected=", ".join(_FORMS))
     how = settings(parquet, "zip")
+    named = several(inputs, "paths or URLs")
     with ExitStack() as scope:
-        members = merge.open_all(inputs, scope, only_zip=True)
+        members = merge.open_all(named, scope, only_zip=True)
         merge.check_members(members, validate=validate_schema)
-        folder = _output_folder(output, inputs[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
+        folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
         document = merge.merged_collection(members, validate=validate_schema)
         columns = [
             cat_columns(members, level, validate=validate_schema)
@@ -110,11 +111,12 @@ def create_tacollection(
     pathlib.Path
         The file.
     """
+    named = several(inputs, "paths or URLs")
     with ExitStack() as scope:
-        members = merge.open_all(inputs, scope, only_zip=False)
+        members = merge.open_all(named, scope, only_zip=False)
         merge.check_members(members, validate=validate_schema)
         document = merge.merged_collection(members, validate=validate_schema)
-    path = _output_folder(output, inputs[0], {spec.TACOLLECTION}) / spec.TACOLLECTION
+    path = _output_folder(output, named[0], {spec.TACOLLECTION}) / spec.TACOLLECTION
     with targets.new_file(path, overwrite) as file:
         file.write(strictjson.dumps(document, ascii_only=True))
     LOGGER.info("wrote %s (%d datasets)", path, len(members))

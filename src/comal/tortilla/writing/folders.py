@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pc_csv
-import pyarrow.parquet as pq
 
-from comal.errors import (
-    AccessDeniedError,
-    ComalError,
-    InvalidInputError,
-    InvalidMetadataError,
-    ObjectNotFoundError,
-    StorageError,
-    shown,
-    translated,
-)
+from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.intake import manifests
+from comal.intake.nesting import Level, fields_at, levels_of
+from comal.intake.trees import files_below
 from comal.limits import DEFAULT_LIMITS
-from comal.storage import targets
+from comal.storage import local_path, targets
+from comal.table.columns import numbers_column
 from comal.tortilla import spec
-from comal.tortilla.writing.creating import Created, create, create_nested
+from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.writing.creating import Created, create_nested
 
-_FAULTS: dict[type[BaseException], type[ComalError]] = {
-    FileNotFoundError: ObjectNotFoundError,
-    PermissionError: AccessDeniedError,
-    OSError: StorageError,
-}
-_BROKEN: dict[type[BaseException], type[ComalError]] = {pa.ArrowException: InvalidMetadataError}
+_PARENT = "comal:parent"
+"""The column of the rows above; a manifest may well have one called `parent`."""
 _TIMES = {"time_start": spec.TIME_START, "time_end": spec.TIME_END}
 
 
@@ -55,11 +43,14 @@ def pack_folder(
     output
         As for `create`.
     manifest
-        A CSV or Parquet file with the columns ``id``, ``path`` (relative to the folder; the id
-        when missing) and any others; ``time_start`` and ``time_end`` are those of STAC. Only its
-        rows are written.
+        A CSV or Parquet file with the columns ``id`` (the id path, such as
+        ``scene_1/before.tif``), ``path`` (relative to the folder; null for a nested item; the id
+        when there is no such column) and any others; ``time_start`` and ``time_end`` are those of
+        STAC. Only its rows are written. Ids and paths in CSV are texts, whatever they look like
+        (``0007``).
     pattern
-        Names of the files that are taken, as in a shell: ``"*.tif"``, or several.
+        Names of the files that are taken, as in a shell: ``"*.tif"``, or several. Links to folders
+        are left out with a warning.
     stac, **arguments
         As for `create`.
 
@@ -68,85 +59,67 @@ def pack_folder(
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     InvalidInputError
-        No file at all, or names that cannot be ids.
+        No file at all, what is no regular file, or names that cannot be ids.
     """
-    root = Path(directory).absolute()
+    root = local_path(directory, "the folder").absolute()
+    if root.is_file():
+        raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
-    if manifest is not None:
+    target = targets.local_path(output)
+    fields, where = None, manifests.label(manifest)
+    if manifest is None:
+        patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+        ids, paths = files_below(root, patterns, target=target, warning=TortillaWarning)
+    else:
         table = _with_paths(read_manifest(manifest))
-        return create(table, output, stac=stac, base=root, **arguments)
-    patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-    target = targets.local_path(output).absolute()
-    with translated(_FAULTS, "folder cannot be read", where=shown(root, 200)):
-        tables = _tables(root, patterns, target)
-    if not tables[0].num_rows:
+        ids, paths, fields = manifests.split(table, root, where)
+    if paths.null_count == len(paths):
         raise InvalidInputError("no file to write", hint="look at the folder and the pattern")
-    return create_nested(tables, output, stac=stac, **arguments)
+    levels = levels_of(ids, paths, where, check_depth=_check_depth)
+    tables = [_table(level, depth, fields) for depth, level in enumerate(levels)]
+    return create_nested(tables, output, parent=_PARENT, stac=stac, **arguments)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Any:
     """A table in a CSV or Parquet file; short names of times become those of STAC.
 
+    Parameters
+    ----------
+    path
+        The file. Ids in CSV are texts, whatever they look like (``0007``).
+
     Raises
     ------
     ObjectNotFoundError, AccessDeniedError
         It cannot be read.
-    InvalidMetadataError
+    InvalidInputError
         It is neither.
     """
-    where = shown(path, 200)
-    with translated(_FAULTS, "manifest cannot be read", where=where):
-        with Path(path).open("rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
-        with translated(_BROKEN, "manifest is broken", where=where):
-            table = pq.read_table(path) if is_parquet else pc_csv.read_csv(path)
+    place = local_path(path, "the manifest")
+    table = manifests.read_table(place, texts=(manifests.ID, spec.ID, manifests.PATH))
     return table.rename_columns([_TIMES.get(name, name) for name in table.column_names])
 
 
+def _check_depth(count: int) -> None:
+    DEFAULT_LIMITS.check("tortilla_depth", count, "samples")
+
+
 def _with_paths(table: Any) -> Any:
-    """Where no path is named, the id is one."""
-    if "path" not in table.column_names and "id" in table.column_names:
-        return table.append_column("path", table["id"])
+    """The table with the columns `id` and `path`; where no path is named, the id is one."""
+    names = table.column_names
+    if manifests.ID not in names:
+        names = [manifests.ID if name == spec.ID else name for name in names]
+        table = table.rename_columns(names)
+    if manifests.PATH not in names and manifests.ID in names:
+        return table.append_column(manifests.PATH, table[manifests.ID])
     return table
 
 
-def _tables(root: Path, patterns: Sequence[str], target: Path) -> list[Any]:
-    """A table per level; subfolders without a file that fits are left out."""
-    levels: list[list[tuple[str, str | None, int]]] = []
-
-    def fits(name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-    def visit(folder: str, depth: int, parent: int) -> bool:
-        DEFAULT_LIMITS.check("tortilla_depth", depth + 1, shown(folder, 200))
-        if depth == len(levels):
-            levels.append([])
-        level, found = levels[depth], False
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                level.append((entry.name, None, parent))
-                if visit(entry.path, depth + 1, len(level) - 1):
-                    found = True
-                else:
-                    level.pop()
-            # An output of an earlier run that lies in the folder is no item of the next.
-            elif fits(entry.name) and Path(entry.path) != target:
-                level.append((entry.name, entry.path, parent))
-                found = True
-        return found
-
-    visit(str(root), 0, 0)
-    return [_table(level, depth) for depth, level in enumerate(levels) if level or depth == 0]
-
-
-def _table(level: Sequence[tuple[str, str | None, int]], depth: int) -> Any:
-    columns: dict[str, Any] = {
-        "id": pa.array([name for name, _, _ in level], pa.string()),
-        "path": pa.array([path for _, path, _ in level], pa.string()),
-    }
+def _table(level: Level, depth: int, fields: Any) -> Any:
+    columns: dict[str, Any] = {manifests.ID: level.ids, manifests.PATH: level.paths}
+    if fields is not None:
+        columns |= fields_at(fields, level.rows)
     if depth:
-        columns["parent"] = pa.array([parent for _, _, parent in level], pa.int64())
+        columns[_PARENT] = numbers_column(level.parents)
     return pa.table(columns)
