@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import resource
 import shutil
 import tempfile
@@ -65,6 +66,9 @@ def _used() -> tuple[float, int]:
 @cache
 def folder() -> Path:
     """A folder of this process, in memory where the system has such a place."""
+    # libFuzzer leaves without what is registered here; its script cleans up behind it.
+    if given := os.environ.get("COMAL_FUZZ_FOLDER"):
+        return Path(given)
     memory = Path("/dev/shm")
     made = tempfile.mkdtemp(prefix="comal-fuzz-", dir=memory if memory.is_dir() else None)
     atexit.register(shutil.rmtree, made, ignore_errors=True)
