@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
-import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +27,7 @@ from comal.errors import (
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
 from comal.storage import StorageConfig, http_pool
 from tests.servers.http import HttpServer
+from tests.servers.tls import self_signed
 from tests.storage.places import noise
 
 DATA = noise(200_000)
@@ -530,15 +528,7 @@ def test_after_an_error_the_others_stop(http_server: HttpServer, hasty: StorageC
 @pytest.fixture
 def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """An HTTPS server whose certificate this process trusts."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificate, is not installed")
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True, timeout=60)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
+    context, cert = self_signed(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(cert))
     server = HttpServer(context)
     yield server

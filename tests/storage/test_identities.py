@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
-import ssl
 import subprocess
 import sys
 import threading
@@ -29,6 +27,7 @@ from comal.storage.location import parse_href
 from comal.storage.signing import signer_of
 from comal.storage.stores import forked, networked_store, settings
 from tests.servers.http import HttpServer
+from tests.servers.tls import self_signed
 from tests.storage.places import noise
 from tests.storage.test_process import in_child
 from tests.storage.tokenserver import TokenServer
@@ -381,15 +380,7 @@ def test_nothing_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServer]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificate, is not installed")
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True, timeout=60)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
+    context, cert = self_signed(tmp_path)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(cert))
     made = TokenServer(context)
     yield made

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -351,6 +352,48 @@ def test_keys_all_at_once_are_those_one_by_one(data: st.DataObject) -> None:
                 except InvalidMetadataError:
                     found.append("error")
     assert found[0] == found[1]
+
+
+def heads_of(count: int) -> bytes:
+    """A list of structs of so many elements in field 1, without one."""
+    return b"\x19\xfc" + varint_plain(count)
+
+
+def varint_plain(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+@pytest.mark.parametrize("count", [1_000, 2**27, 2**31, 2**34, 2**40, 2**62])
+def test_more_pages_than_bytes_take_no_memory(count: int) -> None:
+    """What a head claims is not believed, though the row group claims it too."""
+    body = heads_of(count) + location(4, 50, 0) * 40
+    footer: Any = SimpleNamespace(
+        layout=SimpleNamespace(
+            rows=np.array([count]), offset_index=np.array([[[0, len(body)]]], np.int64)
+        ),
+        span=ByteRange(0, len(body)),
+    )
+    held = pageindex._Held([Piece(body, 0, len(body))], 0)
+    tracemalloc.start()
+    with pytest.raises(InvalidMetadataError):
+        pageindex._located(footer, [0], held, "here")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x19", b"\x19\x01", b"\x19\x01\x19\x08\x19\x08", b"\x19\x01" * 20]
+)
+@pytest.mark.parametrize("rows", [0, 1, 2, 2**40, 2**62, 2**63 - 1])
+def test_keys_of_groups_that_are_empty_or_claim_too_much(data: bytes, rows: int) -> None:
+    octets = np.frombuffer(data, np.uint8)
+    begins, ends = np.array([0]), np.array([len(data)])
+    assert pageindex._keys_at_once(octets, begins, ends, np.array([rows])) is None
 
 
 @pytest.mark.parametrize("fields", ["other order", "unknown field"])

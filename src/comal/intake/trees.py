@@ -88,7 +88,9 @@ def files_below(
                 held = []
     for link in links:
         warnings.warn(f"a link to a folder is left out: {shown(link, 200)}", warning, stacklevel=3)
-    ids = pa.concat_arrays([*chunks, _texts(held, top)])
+    chunks.append(_texts(held, top))
+    with translated({pa.ArrowException: LimitExceededError}, "names are too long for one column"):
+        ids = pa.concat_arrays(chunks)
     return ids, absolute(ids, root)
 
 

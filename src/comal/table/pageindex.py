@@ -212,16 +212,22 @@ def _located(footer: Footer, leaves: Sequence[int], held: _Held, where: str) -> 
     The counts have shape (leaf columns, row groups).
     """
     layout = footer.layout
-    data, begins = held.together(layout.offset_index[:, leaves].swapaxes(0, 1).reshape(-1, 2))
-    octets = np.frombuffer(data, np.uint8)
+    spans = layout.offset_index[:, leaves].swapaxes(0, 1).reshape(-1, 2)
+    data, begins = held.together(spans)
+    octets, ends = np.frombuffer(data, np.uint8), begins + spans[:, 1]
     counts = np.tile(layout.rows, len(leaves))  # as it is where every page holds a row
-    if _are_heads(octets, begins, counts, np.full(len(counts), STRUCT)):
-        bodies = begins + _head_sizes(counts)
-    else:
+    bodies = begins + _head_sizes(counts)
+    # What row groups and heads claim takes memory only where there are bytes for it.
+    fits = bool((counts <= (ends - bodies) // _TOKENS).all())
+    if not (fits and _are_heads(octets, begins, counts, np.full(len(counts), STRUCT))):
         with translated(_BROKEN, "page index is broken", where=where):
             lists = [_list_head(data, begin, STRUCT, where) for begin in begins.tolist()]
         bodies = np.array([at for at, _ in lists], np.int64)
         counts = np.array([count for _, count in lists], np.int64)
+        if (counts > ends - bodies).any():
+            raise InvalidMetadataError(
+                "page index is broken", where=where, found="more pages than bytes"
+            )
     located = _locations(octets, bodies, counts)
     if located is None:
         with translated(_BROKEN, "page index is broken", where=where):
@@ -380,6 +386,8 @@ _STRIDE = 9
 
 def _keys_at_once(octets: Octets, begins: Ints, ends: Ints, rows: Ints) -> Ints | None:
     """The keys of all groups; None where a list is not as long as the group has rows."""
+    if (rows < 1).any() or (rows > ends - begins).any():
+        return None  # nothing below can wrap, and each list has a byte for each row
     head = _head_sizes(rows)
     low = begins + head + rows
     high = low + head + rows * _STRIDE
