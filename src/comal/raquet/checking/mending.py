@@ -16,7 +16,7 @@ from comal.limits import Limits
 from comal.raquet import spec
 from comal.raquet.checking.document import PLACE, aligned_window, contradiction
 from comal.raquet.reading.coverage import Coverage
-from comal.raquet.reading.pixels import alpha_of, invalid
+from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.spec import Metadata
 from comal.raquet.wire import parse_metadata, read_document
 from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, moments, sums_of
@@ -118,7 +118,7 @@ class Recount:
             return
         band = self.metadata.bands[number]
         height, width = pixels.shape
-        valid = ~invalid(pixels, band)
+        valid = valid_of(pixels, band)
         self.sums[number].add(sums_of(pixels, valid, step=self.step, x=x * width, y=y * height))
 
     def finish(self) -> Metadata:
@@ -160,12 +160,12 @@ def statistics_of_tile(
     for number, (band, cover, one) in enumerate(zip(metadata.bands, covers, pixels, strict=True)):
         if one is None:
             continue
-        valid = ~invalid(one, band)
+        valid = valid_of(one, band)
         inside = None if cover is None else cover.tile(*grid.tiles(cell), one.shape)
         if inside is not None:
-            valid &= inside
+            valid = valid & inside
         if alpha is not None and number != alpha:
-            valid &= False if pixels[alpha] is None else pixels[alpha] != 0
+            valid = valid & (False if pixels[alpha] is None else pixels[alpha] != 0)
         sums = sums_of(one, valid, step=len(one), x=0, y=0)
         if sums.count:
             assert sums.low is not None

@@ -19,7 +19,7 @@ from comal.findings import Findings
 from comal.raquet import spec
 from comal.raquet.querying.moments import Moments, of_tile
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.pixels import invalid, stored_nodata
+from comal.raquet.reading.pixels import stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata
 
 Tile = tuple[int, int, int]
@@ -78,7 +78,7 @@ class BandCheck:
         return self._difference(declared, found)
 
     def _counted(self, pixels: Any, tile: Tile | None, *, reduced: bool) -> Counted:
-        valid = ~invalid(pixels, self.band)
+        valid = valid_of(pixels, self.band)
         if stored_nodata(self.band) is not None:
             found = of_tile(pixels, valid)
             return Counted(found, found)

@@ -14,7 +14,7 @@ from comal.limits import DEFAULT_LIMITS
 from comal.raquet import spec
 from comal.raquet.blobs import decode
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.pixels import alpha_of, invalid
+from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.wire import parse_metadata
 
@@ -124,7 +124,7 @@ class BandOf:
         band = self.band
         if nodata is not None:
             band = replace(band, nodata=_whole_if_possible(nodata))
-        found: Bools = ~invalid(pixels, band)
+        found: Bools = valid_of(pixels, band)
         return found if tile is None else found & self.covered(tile)
 
     def covered(self, tile: Tile) -> Any:

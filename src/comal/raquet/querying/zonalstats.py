@@ -25,7 +25,7 @@ from comal.raquet.querying.files import Files, opened
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
 from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
 from comal.raquet.querying.zones import zones_of
-from comal.raquet.reading.pixels import alpha_of, invalid, stored_nodata
+from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.reading.steps import Step, time_axis
 from comal.raquet.reading.tilestatistics import tile_statistics as statistics_of_tiles
 from comal.storage import StorageConfig
@@ -386,7 +386,7 @@ class _Job:
                 values = values[number]
             valid = self._valid(values, number, at)
             if alpha is not None and number != alpha and pixels is not None:
-                valid &= self._seen(pixels, row, alpha)
+                valid = valid & self._seen(pixels, row, alpha)
             counts = ranking.count(values, valid, spans) if ranking.is_open else None
             part = of_spans(values, valid, spans) if moments else (_NO_ZONES, Moments.empty(0))
             found.append((*part, counts))
@@ -402,7 +402,7 @@ class _Job:
 
     def _valid(self, values: Any, number: int, at: int) -> Any:
         """Which pixels of a tile are neither nodata nor padding."""
-        valid = ~invalid(values, self.files.metadata.bands[number])
+        valid = valid_of(values, self.files.metadata.bands[number])
         cover = self.files.store.coverage[number]
         if cover is not None:
             z, x, y = self.tiles[at].tolist()

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
-from comal.raquet.spec import Band, Number
+from comal.raquet.spec import Band
+from comal.raster import values
 
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
-ALPHA = "alpha"
 _EXACT_IN_DOUBLE = 53
 
 
@@ -26,43 +26,17 @@ def fill_value(band: Band) -> Any:
 
 def stored_nodata(band: Band) -> Any:
     """The nodata value as a pixel holds it; None without one, or where the type cannot hold it."""
-    if band.nodata is None:
-        return None
-    return as_pixel(band.nodata, np.dtype(band.dtype))
+    return values.stored_nodata(band.nodata, band.dtype)
 
 
-def as_pixel(value: Number, dtype: np.dtype[Any]) -> Any:
-    """A number as a scalar of `dtype`, or None where it is no value of it."""
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            found = dtype.type(value)
-        # A number that only becomes infinite by rounding is not one that pixels can have.
-        return None if np.isinf(found) and not np.isinf(float(value)) else found
-    if not isinstance(value, int):
-        return None
-    limits = np.iinfo(dtype)
-    return dtype.type(value) if limits.min <= value <= limits.max else None
-
-
-def invalid(pixels: Pixels, band: Band) -> Bools:
-    """Which pixels hold no value: nodata, and NaN in any case."""
-    nodata = stored_nodata(band)
-    found: Bools
-    if pixels.dtype.kind == "f":
-        found = np.isnan(pixels)
-        if nodata is not None and not np.isnan(nodata):
-            found |= pixels == nodata
-        return found
-    if nodata is None:
-        return np.zeros(pixels.shape, np.bool_)
-    found = pixels == nodata
-    return found
+def valid_of(pixels: Pixels, band: Band) -> Bools:
+    """Which pixels of a band have a value, as far as they tell themselves."""
+    return values.as_array(values.valid_mask(pixels, band.nodata), pixels.shape)
 
 
 def alpha_of(bands: Sequence[Band]) -> int | None:
     """Position of the band whose zeros hide the pixels of all others; None without one."""
-    found = [at for at, band in enumerate(bands) if band.colorinterp == ALPHA]
-    return found[0] if found and len(bands) > 1 else None
+    return values.alpha_at([band.colorinterp for band in bands])
 
 
 def common_type(bands: Sequence[Band]) -> np.dtype[Any]:
@@ -132,31 +106,30 @@ def finished(
 
 def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools | None) -> Bools:
     """Which pixels hold no value."""
-    mask = np.empty(data.shape, np.bool_)
+    mask = np.zeros(data.shape, np.bool_) if missing is None else missing.copy()
+    at = alpha_of(bands)
+    alpha = None if at is None else data[at]
+    if alpha is not None and missing is not None:
+        alpha = np.where(missing[at], 0, alpha)  # an alpha tile that is not there hides all
     for index, band in enumerate(bands):
         # Compared in the type of the band: 255 is no nodata once it is a float.
-        mask[index] = invalid(data[index].astype(band.dtype, copy=False), band)
-    if missing is not None:
-        mask |= missing
-    alpha = alpha_of(bands)
-    if alpha is not None:
-        hidden = data[alpha] == 0
-        for index in range(len(bands)):
-            if index != alpha:
-                mask[index] |= hidden
+        pixels = data[index].astype(band.dtype, copy=False)
+        valid = values.valid_mask(pixels, band.nodata, None, None if index == at else alpha)
+        if valid is not None:
+            mask[index] |= ~valid
     return mask
 
 
 def _scaled(data: Pixels, bands: Sequence[Band]) -> Pixels:
-    values = data.astype(np.float64)
+    real = data.astype(np.float64)
     for index, band in enumerate(bands):
         if band.scale is not None:
-            values[index] *= band.scale
+            real[index] *= band.scale
         if band.offset is not None:
-            values[index] += band.offset
-    return values
+            real[index] += band.offset
+    return real
 
 
 def _common_fill(bands: Sequence[Band], dtype: np.dtype[Any]) -> Any:
-    values = {fill_value(band).item() for band in bands}
-    return dtype.type(values.pop()) if len(values) == 1 else dtype.type(0)
+    fills = {fill_value(band).item() for band in bands}
+    return dtype.type(fills.pop()) if len(fills) == 1 else dtype.type(0)

@@ -1,0 +1,130 @@
+"""Which pixels have a value: the one law that every reader, writer and picture asks.
+
+Of one band, a pixel has a value unless
+
+- it is the nodata value of that band, compared in the type of the band; a nodata value that the
+  type cannot hold is no pixel's;
+- it is NaN or infinite, declared or not;
+- its source does not cover it: it lies outside of what was warped, in padding, in a tile that is
+  not there, or under a mask that is 0;
+- the alpha band beside it is 0 there. That hides the other bands and not the alpha band, whose 0
+  is a value; a band that is alone is never alpha.
+
+All of it holds band by band: a pixel may have a value in one band and none in another. Only a
+picture has to decide for the pixel as a whole: it shows the pixel when any of the bands that are
+drawn has a value, and a band without one gives 0 to it. A formula over bands has a value where all
+bands that it names have one and its result is finite.
+
+A mask is an array of bools, True where there is a value, or None where all pixels have one, so that
+nothing is computed for rasters that have neither nodata nor alpha. Nothing here imports GDAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+ALPHA = "alpha"
+"""Colour interpretation of a band whose zeros hide the others."""
+
+
+def stored_nodata(nodata: Any, dtype: Any) -> Any:
+    """A nodata value as a scalar of `dtype`; None without one, or where no pixel can hold it.
+
+    Integers stay exact at any size, and a whole float is an integer's value too.
+    """
+    if nodata is None:
+        return None
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        with np.errstate(over="ignore"):
+            found = kind.type(nodata)
+        # A number that only becomes infinite by rounding is not one that pixels can have.
+        return None if np.isinf(found) and not np.isinf(float(nodata)) else found
+    if not isinstance(nodata, int | np.integer):
+        if not float(nodata).is_integer():
+            return None
+        nodata = int(nodata)
+    limits = np.iinfo(kind)
+    return kind.type(nodata) if limits.min <= nodata <= limits.max else None
+
+
+def alpha_at(colours: Sequence[str | None]) -> int | None:
+    """Position of the alpha band among the colour interpretations of all; None without one."""
+    found = [at for at, colour in enumerate(colours) if colour == ALPHA]
+    return found[0] if found and len(colours) > 1 else None
+
+
+def valid_mask(
+    pixels: Array, nodata: Any, covered: Mask | None = None, alpha: Array | None = None
+) -> Mask | None:
+    """Which pixels of one band have a value; None when all have one.
+
+    Parameters
+    ----------
+    pixels
+        In the type of the band, of any shape.
+    nodata
+        Nodata value of the band, None without one.
+    covered
+        Where its source has pixels, under a mask of its own too; None for everywhere.
+    alpha
+        Pixels of the alpha band beside it; None without one, and for that band itself.
+    """
+    valid = covered
+    if pixels.dtype.kind in "fc":
+        valid = _both(valid, np.isfinite(pixels))
+    hole = None if nodata is None else stored_nodata(nodata, pixels.dtype)
+    if hole is not None and np.isfinite(hole):
+        valid = _both(valid, pixels != hole)
+    if alpha is not None:
+        valid = _both(valid, alpha != 0)
+    return None if valid is None or valid.all() else valid
+
+
+def valid_masks(
+    planes: Sequence[Array],
+    nodata: Sequence[Any],
+    covered: Mask | None = None,
+    alpha: int | None = None,
+) -> list[Mask | None]:
+    """`valid_mask` of each band of a raster.
+
+    Parameters
+    ----------
+    planes, nodata
+        Pixels of each band, in its type, and its nodata value.
+    covered
+        As for `valid_mask`, of all bands.
+    alpha
+        Position of the alpha band, as `alpha_at` tells it.
+    """
+    return [
+        valid_mask(plane, hole, covered, None if alpha in (None, at) else planes[alpha])
+        for at, (plane, hole) in enumerate(zip(planes, nodata, strict=True))
+    ]
+
+
+def seen(masks: Sequence[Mask | None]) -> Mask | None:
+    """Which pixels a picture of bands with these masks shows: those with a value in any of them."""
+    found: Mask | None = None
+    for mask in masks:
+        if mask is None:
+            return None
+        found = mask if found is None else found | mask
+    return found
+
+
+def as_array(mask: Mask | None, shape: tuple[int, ...]) -> Mask:
+    """A mask as an array, which may be read-only."""
+    return np.broadcast_to(np.True_, shape) if mask is None else mask
+
+
+def _both(one: Mask | None, other: Mask) -> Mask:
+    return other if one is None else one & other
