@@ -1,8 +1,13 @@
-"""Coordinates of any CRS to longitude and latitude of EPSG:4326, x before y."""
+"""The one door for texts that name a CRS, and coordinates of any CRS to those of EPSG:4326.
+
+Texts come from files of strangers. None that names a file, an address or a program reaches PROJ or
+GDAL, and no object of PROJ is shared between threads: each thread makes its own.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -21,15 +26,25 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 LONLAT = "EPSG:4326"
+_EPSG = "EPSG"
 _LONLAT_NAMES = frozenset(
     {LONLAT, "epsg:4326", "OGC:CRS84", "WGS84", "urn:ogc:def:crs:OGC:1.3:CRS84"}
 )
 
-_ARGUMENT = re.compile(r"\b\w+\s*=\s*[\"@]*([^\s\"]*)")
-"""The value of an argument of PROJ, in its own notation or inside of WKT 1."""
+_ARGUMENT = re.compile(r"\b(\w+)\s*=\s*[\"@]*([^\s\"]*)")
+"""An argument of PROJ and its value, in its own notation or inside of WKT 1."""
 _FRACTION = re.compile(r"[\d.eE]+/[\d.eE]+")
 _FILE = re.compile(r"PARAMETERFILE\s*\[([^\]]*)|\"value\"\s*:\s*\"([^\"]*)", re.IGNORECASE)
 """The value of a parameter of WKT 2 or PROJJSON that is the name of a file."""
+_INIT = re.compile(r"(?:epsg|esri|ignf):\w+", re.IGNORECASE)
+"""What ``+init=`` may name: files that PROJ no longer reads but looks up in its database."""
+_OGC = re.compile(r"https?://(?:www\.)?opengis\.net/def/crs/(\w+)/[\w.]+/(\w+)/?", re.IGNORECASE)
+"""Names of CRS as OGC writes them, which PROJ resolves without a network."""
+_GRID_EXTENSION = re.compile(r"\"PROJ4_GRIDS\"\s*,\s*\"([^\"]*)", re.IGNORECASE)
+_ADDRESS = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|[@/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\])")
+"""How a text begins that is an address or a path and no CRS."""
+_CODE = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:{1,2}\s*(\w+)\s*")
+"""``EPSG:32718``: an authority and what it calls the CRS."""
 
 _MOST_KNOWN = 256
 """A file may name as many as it has rows."""
@@ -39,37 +54,41 @@ _local = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How coordinates of one CRS become longitude and latitude."""
+    """How coordinates of one CRS become longitude and latitude; any thread may use it."""
 
     name: str
+    """The text that names it; empty for EPSG:4326 and what is the same but for its axes."""
     is_geographic: bool
     """Coordinates are degrees of longitude and latitude, of whatever datum."""
     unit: float
     """Length of one unit of the CRS in metres; for degrees, at the equator."""
-    transformer: Any = None
-    """None when coordinates are EPSG:4326 already."""
+
+    @property
+    def transformer(self) -> Any:
+        """The transformer of this thread; None when coordinates are EPSG:4326 already."""
+        return _known(self.name, "crs")[1] if self.name else None
 
     def to_lonlat(self, x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Longitudes and latitudes in degrees; NaN where the CRS has no such place."""
-        xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
-        if self.transformer is None:
-            return xs, ys
-        return self._transformed(xs, ys, "FORWARD")
+        return self._transformed(x, y, "FORWARD")
 
     def from_lonlat(self, lon: npt.ArrayLike, lat: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Coordinates in the CRS; NaN where it has none."""
-        lons, lats = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
-        if self.transformer is None:
-            return lons, lats
-        return self._transformed(lons, lats, "INVERSE")
+        return self._transformed(lon, lat, "INVERSE")
 
-    def _transformed(self, first: Floats, second: Floats, direction: str) -> tuple[Floats, Floats]:
+    def _transformed(
+        self, x: npt.ArrayLike, y: npt.ArrayLike, direction: str
+    ) -> tuple[Floats, Floats]:
+        first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        transformer = self.transformer
+        if transformer is None:
+            return first, second
         if first.size == second.size == 1:
             # Arrays of one number are taken for numbers by pyproj, of which numpy before 2.4 warns.
-            pair = self.transformer.transform(first.item(), second.item(), direction=direction)
+            pair = transformer.transform(first.item(), second.item(), direction=direction)
             found = tuple(np.full(first.shape, value) for value in pair)
         else:
-            found = self.transformer.transform(first, second, direction=direction)
+            found = transformer.transform(first, second, direction=direction)
         lost = ~(np.isfinite(found[0]) & np.isfinite(found[1]))
         return np.where(lost, np.nan, found[0]), np.where(lost, np.nan, found[1])
 
@@ -77,16 +96,17 @@ class Projection:
 _DEGREE = 111_319.49079327358
 """Metres in a degree of the equator of WGS 84."""
 
-_PLAIN = Projection(LONLAT, is_geographic=True, unit=_DEGREE)
+_PLAIN = Projection("", is_geographic=True, unit=_DEGREE)
 
 
 def projection(crs: str, where: str = "crs") -> Projection:
-    """What is known of a CRS; kept per thread, for the objects of PROJ belong to one.
+    """What is known of a CRS; what PROJ makes of it is kept for each thread.
 
     Parameters
     ----------
     crs
-        ``EPSG:32718``, WKT, PROJJSON or a PROJ string.
+        A code of an authority that PROJ knows (``EPSG:32718``, ``ESRI:54009``), WKT, PROJJSON or
+        a PROJ string.
     where
         The field or row that names it, for messages.
 
@@ -95,9 +115,72 @@ def projection(crs: str, where: str = "crs") -> Projection:
     InvalidInputError
         PROJ knows no such CRS, or its text names a file.
     """
-    if crs in _LONLAT_NAMES:
-        return _PLAIN
-    known: dict[str, Projection] = _local.__dict__.setdefault("known", {})
+    return _PLAIN if crs in _LONLAT_NAMES else _known(crs, where)[0]
+
+
+def wkt_of(crs: Any, where: str = "crs") -> str:
+    """The WKT of what names a CRS.
+
+    A text as for `projection`, a number of EPSG, or an object of another library with ``to_wkt``.
+
+    Raises
+    ------
+    InvalidInputError
+        As `projection`.
+    """
+    import pyproj  # noqa: PLC0415 - as below
+
+    if isinstance(crs, int) and not isinstance(crs, bool):
+        crs = f"{_EPSG}:{crs}"
+    elif hasattr(crs, "to_wkt"):
+        crs = crs.to_wkt()
+    if not isinstance(crs, str):
+        raise _unknown(repr(crs), where)
+    return str(_parsed(pyproj, crs, where).to_wkt())
+
+
+def refuse_files(crs: str, where: str) -> None:
+    """Refuse a text that would have PROJ or GDAL open a path or an address.
+
+    Raises
+    ------
+    InvalidInputError
+        It names one. Texts of strangers name no files of ours.
+    """
+    text = crs
+    if crs.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):  # which PROJ refuses
+            text = json.dumps(json.loads(crs), ensure_ascii=False)  # without escapes of slashes
+    named = [text] if _ADDRESS.match(text) and not _OGC.fullmatch(text.strip()) else []
+    for key, value in _ARGUMENT.findall(text):
+        if _FRACTION.fullmatch(value) or (key == "init" and _INIT.fullmatch(value)):
+            continue
+        if key == "init" or "/" in value or "\\" in value:
+            named.append(value)
+        elif "grids" in key:
+            named += _of_working_directory(value)
+    for old, new in _FILE.findall(text):
+        value = old or new
+        named += [value] if "/" in value or "\\" in value else _of_working_directory(value)
+    for value in _GRID_EXTENSION.findall(text):
+        named += [value] if "/" in value or "\\" in value else _of_working_directory(value)
+    if named:
+        raise InvalidInputError(
+            "CRS names a file",
+            where=where,
+            found=shown(named[0], 100),
+            expected="no paths and no addresses in it",
+        )
+
+
+def _of_working_directory(names: str) -> list[str]:
+    """Grids that PROJ would at last take from the directory in which the program runs."""
+    return [name for name in re.split(r"[,\"@\s]+", names) if name and os.path.lexists(name)]
+
+
+def _known(crs: str, where: str) -> tuple[Projection, Any]:
+    """What is known of a CRS, and the transformer of this thread."""
+    known: dict[str, tuple[Projection, Any]] = _local.__dict__.setdefault("known", {})
     found = known.get(crs)
     if found is None:
         found = _load(crs, where)
@@ -107,42 +190,47 @@ def projection(crs: str, where: str = "crs") -> Projection:
     return found
 
 
-def _load(crs: str, where: str) -> Projection:
+def _load(crs: str, where: str) -> tuple[Projection, Any]:
     import pyproj  # noqa: PLC0415 - 60 ms that EPSG:4326 does not need
 
-    _refuse_files(crs, where)
+    parsed = _parsed(pyproj, crs, where)
     try:
-        parsed = pyproj.CRS.from_user_input(crs)
         if parsed.equals(pyproj.CRS.from_epsg(4326), ignore_axis_order=True):
-            return _PLAIN
+            return _PLAIN, None
         transformer = pyproj.Transformer.from_crs(parsed, LONLAT, always_xy=True)
     except (pyproj.exceptions.ProjError, ValueError, RecursionError) as error:
-        raise InvalidInputError(
-            "invalid CRS",
-            where=where,
-            found=shown(crs, 100),
-            expected="an authority code such as EPSG:32718, WKT or PROJJSON",
-        ) from error
+        raise _unknown(crs, where) from error
     unit = parsed.axis_info[0].unit_conversion_factor if parsed.axis_info else 1.0
     geographic = bool(parsed.is_geographic)
     if geographic:
         unit = unit * _DEGREE / np.deg2rad(1)
-    return Projection(crs, geographic, float(unit or 1.0), transformer)
+    return Projection(crs, geographic, float(unit or 1.0)), transformer
 
 
-def _refuse_files(crs: str, where: str) -> None:
-    """Refuse a text that would have PROJ open a path: texts of strangers name no files of ours."""
-    text = crs
-    if crs.lstrip().startswith("{"):
-        with suppress(ValueError, RecursionError):  # which PROJ refuses
-            text = json.dumps(json.loads(crs), ensure_ascii=False)  # without escapes of slashes
-    named = [value for value in _ARGUMENT.findall(text) if not _FRACTION.fullmatch(value)]
-    named += [old or new for old, new in _FILE.findall(text)]
-    found = next((value for value in named if "/" in value or "\\" in value), None)
-    if found is not None:
-        raise InvalidInputError(
-            "CRS names a file", where=where, found=shown(found, 100), expected="no paths in it"
-        )
+def _parsed(pyproj: Any, crs: str, where: str) -> Any:
+    refuse_files(crs, where)
+    try:
+        return pyproj.CRS.from_user_input(crs)
+    except (pyproj.exceptions.ProjError, ValueError, RecursionError) as error:
+        raise _unknown(crs, where) from error
+
+
+def _unknown(crs: str, where: str) -> InvalidInputError:
+    hint = None
+    code = _CODE.fullmatch(crs)
+    if code is not None:
+        from pyproj.database import get_authorities  # noqa: PLC0415 - as above
+
+        authorities = get_authorities()
+        if code[1].upper() not in authorities:
+            hint = f"PROJ knows the authorities {', '.join(authorities)}; give others as WKT"
+    return InvalidInputError(
+        "invalid CRS",
+        where=where,
+        found=shown(crs, 100),
+        expected="an authority code such as EPSG:32718, WKT or PROJJSON",
+        hint=hint,
+    )
 
 
 def groups(crs: Any, count: int) -> Iterator[tuple[str, Rows]]:

@@ -6,6 +6,7 @@ A description is plain data that can be sent to another process, which opens the
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,14 @@ from rasterio.enums import ColorInterp, MaskFlags
 from rasterio.io import DatasetReader
 
 from comal import storage
-from comal.errors import InvalidInputError, InvalidMetadataError, NotThisFormatError, translated
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    NotThisFormatError,
+    shown,
+    translated,
+)
+from comal.geo.crs import refuse_files, wkt_of
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head
 from comal.raster.opening import (
@@ -39,6 +47,8 @@ Transform = tuple[float, float, float, float, float, float]
 
 _BY_NAME = {".vrt": "VRT"}
 """Formats that lead to other files are opened only when the name says so."""
+_EPSG = re.compile(r"EPSG:\d{1,9}", re.IGNORECASE)
+_WKT = re.compile(r"\s*\w+\s*\[")
 _OTHERS = (
     "netCDF",
     "HDF5",
@@ -211,12 +221,22 @@ def describe(
 
 
 def crs_wkt(crs: Any, where: str) -> str:
-    """The WKT of what names a CRS: ``EPSG:32618``, WKT, or an object of another library."""
+    """The WKT of what names a CRS: ``EPSG:32618``, WKT, or an object of another library.
+
+    A text is read by `comal.geo.crs`, which lets none through that names a file or an address:
+    GDAL would open the one and fetch the other.
+    """
+    text = crs.to_wkt() if isinstance(crs, CRS) else crs
+    is_wkt = isinstance(text, str) and _WKT.match(text) is not None
+    if is_wkt:
+        refuse_files(text, where)
+    elif not (isinstance(text, str) and _EPSG.fullmatch(text)):
+        text, is_wkt = wkt_of(text, where), True
     try:
         with gdal_rules():
-            return str(CRS.from_user_input(crs).to_wkt())
+            return str((CRS.from_wkt(text) if is_wkt else CRS.from_string(text)).to_wkt())
     except (rasterio.errors.CRSError, ValueError) as error:
-        raise InvalidInputError("not a CRS", where=where, found=repr(crs)) from error
+        raise InvalidInputError("invalid CRS", where=where, found=shown(crs, 100)) from error
 
 
 def crs_label(wkt: str) -> str:
@@ -277,7 +297,7 @@ def _described(dataset: Any, origin: FileOrigin, where: str, crs: str | None) ->
         width=dataset.width,
         height=dataset.height,
         transform=tuple(dataset.transform)[:6],
-        crs=str(dataset.crs.to_wkt()) if own else crs_wkt(crs, where),
+        crs=crs_wkt(dataset.crs if own else crs, where),
         bands=tuple(_band(dataset, index) for index in dataset.indexes),
         masked=masked,
         own_crs=own,

@@ -11,13 +11,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rasterio.crs import CRS
 
 from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, LATITUDE_LIMIT
 from comal.raster.describing import RasterInfo, Transform
 
@@ -108,24 +108,6 @@ class Grid:
 
 
 @lru_cache(maxsize=64)
-def to_lonlat(crs: str) -> Any:
-    """Transformer from a CRS to longitude and latitude."""
-    return _transformer(crs, "EPSG:4326")
-
-
-@lru_cache(maxsize=64)
-def from_lonlat(crs: str) -> Any:
-    """Transformer from longitude and latitude to a CRS."""
-    return _transformer("EPSG:4326", crs)
-
-
-def _transformer(source: str, target: str) -> Any:
-    from pyproj import Transformer  # noqa: PLC0415 - not for longitudes and latitudes or Mercator
-
-    return Transformer.from_crs(source, target, always_xy=True)
-
-
-@lru_cache(maxsize=64)
 def crs_kind(crs: str) -> str:
     """``mercator`` for EPSG:3857, ``lonlat`` for EPSG:4326 and its like, else ``other``."""
     known = CRS.from_wkt(crs)
@@ -136,13 +118,12 @@ def crs_kind(crs: str) -> str:
 
 
 def on_plane(crs: str, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """World fractions of coordinates, and their latitudes; infinite where there are none."""
+    """World fractions of coordinates, and their latitudes; not finite where there are none."""
     kind = crs_kind(crs)
     if kind == "mercator":
         u, v = x / CIRCUMFERENCE + 0.5, 0.5 - y / CIRCUMFERENCE
         return u, v, np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * v))))
-    lon, lat = (x, y) if kind == "lonlat" else to_lonlat(crs).transform(x, y)
-    lon, lat = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
+    lon, lat = (x, y) if kind == "lonlat" else projection(crs, "raster").to_lonlat(x, y)
     with np.errstate(all="ignore"):
         near = np.clip(lat, -89.999999, 89.999999)
         v = 0.5 - np.arctanh(np.sin(np.radians(near))) / (2 * np.pi)

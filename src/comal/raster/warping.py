@@ -7,10 +7,10 @@ before, so that the same windows give the same pixels in any thread and process.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from rasterio.warp import reproject
 from rasterio.windows import Window
 
 from comal.errors import InvalidInputError
+from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, HALF
 from comal.raster.covering import Edge, Mask, Window2D
 from comal.raster.describing import (
@@ -31,7 +32,7 @@ from comal.raster.describing import (
     fitting_nodata,
     open_origin,
 )
-from comal.raster.gridding import Member, crs_kind, from_lonlat
+from comal.raster.gridding import Member, crs_kind
 from comal.raster.opening import reading
 
 Array = npt.NDArray[Any]
@@ -52,7 +53,9 @@ METHODS: Mapping[str, Resampling] = {
 }
 """Ways to resample, by the names that GDAL's tools use."""
 
-MERCATOR = CRS.from_epsg(3857)
+MERCATOR = "EPSG:3857"
+_local = threading.local()
+_MOST_CRS = 64
 MASK_BAND = 0
 _WARP_MEGABYTES = 64
 _MARGIN = 8
@@ -461,7 +464,7 @@ class MemberReader:
                 source,
                 target,
                 dst_transform=transform,
-                dst_crs=MERCATOR,
+                dst_crs=_crs(MERCATOR),
                 resampling=resampling or self._resampling,
                 num_threads=1,
                 warp_mem_limit=_WARP_MEGABYTES,
@@ -498,7 +501,7 @@ class MemberReader:
         else:
             lat = np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * v))))
             lon = u * 360 - 180
-            x, y = (lon, lat) if kind == "lonlat" else from_lonlat(info.crs).transform(lon, lat)
+            x, y = (lon, lat) if kind == "lonlat" else projection(info.crs).from_lonlat(lon, lat)
         a, b, c, d, e, f = info.transform
         dx, dy = np.asarray(x) - c, np.asarray(y) - f
         scale = a * e - b * d
@@ -550,9 +553,14 @@ def _renamed(pixels: Array, own: float | None, wanted: float | None) -> Array:
     return np.where(pixels == pixels.dtype.type(own), pixels.dtype.type(wanted), pixels)
 
 
-@lru_cache(maxsize=64)
-def _crs(wkt: str) -> Any:
-    return CRS.from_wkt(wkt)
+def _crs(text: str) -> Any:
+    """A CRS for this thread alone, as PROJ wants it."""
+    known: dict[str, Any] = _local.__dict__.setdefault("known", {})
+    if text not in known:
+        if len(known) >= _MOST_CRS:
+            known.clear()
+        known[text] = CRS.from_string(text)
+    return known[text]
 
 
 __all__ = [

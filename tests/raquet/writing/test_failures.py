@@ -44,10 +44,10 @@ def _refused(
 def test_missing_crs_names_the_option(tmp_path: Path) -> None:
     source = write_tiff(tmp_path / "a.tif", noise((40, 40), "uint8"), crs=None)
     assert "crs=" in str(_refused(tmp_path, source, InvalidInputError, "coordinate reference"))
-    _refused(tmp_path, source, InvalidInputError, "not a CRS", crs="EPSG:nonsense")
+    _refused(tmp_path, source, InvalidInputError, "invalid CRS", crs="EPSG:nonsense")
     # One that is not needed must be one as well.
     known = utm(tmp_path / "b.tif", noise((40, 40), "uint8"))
-    _refused(tmp_path, known, InvalidInputError, "not a CRS", crs="EPSG:nonsense")
+    _refused(tmp_path, known, InvalidInputError, "invalid CRS", crs="EPSG:nonsense")
     made = comal.raquet.write(source, tmp_path / "out.parquet", crs="EPSG:32718")
     assert made.bounds[3] < 0
 
