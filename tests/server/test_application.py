@@ -6,11 +6,14 @@ import asyncio
 import gzip
 import json
 import logging
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from prometheus_client import parser
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -18,6 +21,7 @@ from starlette.testclient import TestClient
 import comal
 from comal import server, taco
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
+from comal.server import opening, slots
 from comal.server.gate import Flights, Gate
 from comal.server.problems import Refusal
 from comal.server.slots import suggested_name
@@ -48,7 +52,11 @@ def test_lists(app: Any) -> None:
 
 
 def test_viewer_is_at_the_root(app: Any) -> None:
-    page = ask(app, "/", headers={"Accept": "text/html,*/*;q=0.8"})
+    for accept in ("*/*", "", "application/*", "application/json, text/html;q=0.5"):
+        reply = ask(app, "/", headers={"Accept": accept} if accept else {})
+        assert reply.headers["content-type"] == "application/json", accept
+    browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/webp,*/*;q=0.8"
+    page = ask(app, "/", headers={"Accept": browser})
     if page.headers["content-type"] != "text/html; charset=utf-8":
         pytest.skip("the viewer is not there")
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -79,8 +87,93 @@ def test_one_broken_source_does_not_take_away_the_others(
         reply = ask(app, f"/{name}/0/0/0.png")
         assert reply.status in {404, 500}
         assert str(tmp_path) not in reply.body.decode()
-    assert ask(app, "/readyz").status == 200
+    ready = ask(app, "/readyz")
+    assert (ready.status, ready.json()["status"]) == (200, "degraded")
+    problems = ready.json()["problems"]
+    assert {name: one["code"] for name, one in problems.items()} == {
+        "bad": listed["bad"]["problem"]["code"],
+        "gone": "object-not-found",
+    }
     assert ask(server.app({"bad": str(broken)}, log="none"), "/readyz").status == 503
+
+
+class _Unsteady:
+    """A reader's module that fails as often as it is told, and hangs when it is told."""
+
+    def __init__(self, served: Any, errors: list[Exception]) -> None:
+        self.served, self.errors, self.tries = served, errors, 0
+        self.answer = threading.Event()
+
+    def __call__(self, *_: Any) -> Any:
+        self.tries += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        assert self.answer.wait(10)
+        return self.served
+
+
+@pytest.mark.parametrize("kind", [StorageError, ValueError], ids=["ours", "a bug"])
+def test_sources_that_fail_are_tried_again_ever_more_rarely(
+    archives: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[Exception],
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(slots, "time", SimpleNamespace(monotonic=lambda: now))
+    app = server.app({"far": str(archives["dem"]), "near": str(archives["rgb"])}, log="none")
+    served = ask(app, "/near").json()
+    opener = _Unsteady(app.slots["near"].served, [kind("no route to host") for _ in range(7)])
+    monkeypatch.setattr(opening, "open_place", opener)
+    waits = []
+    for tries in range(1, 8):
+        first = ask(app, "/far/0/0/0.png").status
+        assert (first, opener.tries) == (502 if kind is StorageError else 500, tries)
+        problem = ask(app, "/readyz").json()["problems"]["far"]
+        waits.append(problem["retry_seconds"])
+        now += waits[-1] - 1
+        assert ask(app, "/far").status == first
+        assert b"no route" not in ask(app, "/sources.json").body
+        assert ask(app, "/near").json() == served
+        assert (ask(app, "/healthz").status, ask(app, "/readyz").status) == (200, 200)
+        assert opener.tries == tries, "told again without another trial"
+        now += 1
+    assert waits == [10, 20, 40, 80, 160, 300, 300]
+    assert "no route to host" in caplog.text
+
+    async def hangs() -> int:
+        told = await reply_of(app, scope_of("/readyz"))
+        assert (told.json()["status"], opener.tries) == ("degraded", 8)
+        opener.answer.set()
+        return (await reply_of(app, scope_of("/far"))).status
+
+    assert asyncio.run(hangs()) == 200
+    assert ask(app, "/readyz").json() == {
+        "status": "ready",
+        "sources": {"far": "ready", "near": "ready"},
+        "problems": {},
+    }
+
+
+def test_a_source_that_does_not_answer_keeps_nobody(
+    archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"far{number}" for number in range(12)]
+    sources = {name: f"https://{name}.example/x.parquet" for name in names}
+    app = server.app({**sources, "near": str(archives["rgb"])}, log="none")
+    opener = _Unsteady(None, [])
+    monkeypatch.setattr(slots, "fingerprint", lambda href: opener() if "://" in href else "1")
+
+    async def main() -> tuple[Any, Any]:
+        ready = await reply_of(app, scope_of("/readyz"))
+        tile = await asyncio.wait_for(reply_of(app, scope_of("/near/0/0/0.png")), 5)
+        opener.answer.set()
+        return ready, tile
+
+    ready, tile = asyncio.run(main())
+    assert tile.status == 200
+    states = ready.json()["sources"]
+    assert states == dict.fromkeys(names, "opening") | {"near": "ready"}
 
 
 def test_names() -> None:
@@ -410,6 +503,28 @@ def test_health_and_metrics(app: Any) -> None:
     assert 'source="tiles",status="404"} 1.0' in text
     assert 'comal_request_seconds_count{route="tile"}' in text
     assert ask(server.app({"a": "b"}, metrics=False), "/metrics").status == 404
+
+
+def test_metrics_are_what_prometheus_reads(app: Any) -> None:
+    for path in ("/dem/0/0/0.png", "/dem/0/0/0.png", "/dem/statistics", "/nothing"):
+        ask(app, path)
+    text = ask(app, "/metrics").body.decode()
+    families = {one.name: one for one in parser.text_string_to_metric_families(text)}
+    kinds = {name: one.type for name, one in families.items()}
+    counters = {name for name, kind in kinds.items() if kind == "counter"}
+    assert {"comal_requests", "comal_sent_bytes", "comal_cache_hits", "comal_cache_misses"} <= (
+        counters
+    )
+    assert kinds["comal_request_seconds"] == "histogram"
+    assert {kind for name, kind in kinds.items() if name not in counters} == {"gauge", "histogram"}
+    for name, family in families.items():
+        assert family.documentation, name
+        names = {sample.name for sample in family.samples}
+        if name in counters:
+            assert names <= {f"{name}_total"}
+        assert f"# HELP {name}{'_total' if name in counters else ''} " in text
+    (hits,) = families["comal_cache_hits"].samples
+    assert hits.value == 1
 
 
 def test_log_is_json_that_nobody_can_forge(

@@ -52,6 +52,22 @@ def test_sources_and_options(archives: dict[str, Path], plans: list[running.Plan
     assert "http://127.0.0.1:9000/maps/dem" in result.stderr
 
 
+def test_sources_that_are_not_there_are_served_with_their_error(
+    archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
+) -> None:
+    gone, cut = tmp_path / "gone.parquet", tmp_path / "cut.tacozip"
+    cut.write_bytes(b"no archive at all")
+    far = "http://127.0.0.1:9/far.parquet"
+    result = serve(str(archives["dem"]), str(gone), str(cut), far)
+    assert result.exit_code == 0, result.output
+    assert list(plans[0].sources) == ["dem", "gone", "cut", "far"]
+    told = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert [line.split()[1] for line in told] == ["gone", "cut", "far"]
+    assert serve(far).exit_code == 0, "time may mend it"
+    assert isinstance(serve(str(gone), str(cut)).exception, ObjectNotFoundError)
+    assert serve(str(gone), "--lazy").exit_code == 0
+
+
 def test_configuration(
     archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
 ) -> None:

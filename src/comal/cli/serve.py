@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ import click
 from comal import strictjson
 from comal.cli import options
 from comal.cli.base import Command
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, StorageError
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
+_LOOKED = 10
+"""Seconds that sources have to answer before they are served."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, not bound to
 
 
@@ -137,7 +141,9 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
     type=click.Path(exists=True, dir_okay=False),
     help='JSON with more sources: {"sources": {"name": "path", "old": {"href": ..., ...}}}',
 )
-@click.option("--lazy", is_flag=True, help="Do not look at the sources before serving.")
+@click.option(
+    "--lazy", is_flag=True, help="Do not look at the sources before serving: none has to be there."
+)
 @options.pass_style
 def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> None:
     """Serve until told to stop."""
@@ -147,9 +153,14 @@ def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> 
     named = _named(sources, given.pop("config"))
     found = slots.places(named)
     if not given.pop("lazy"):
-        for place in found.values():
-            if place.options is None and place.href is not None:
-                opening.format_of(place.href)
+        _look_at(
+            {
+                name: place.href
+                for name, place in found.items()
+                if place.options is None and place.href is not None
+            },
+            opening.format_of,
+        )
     table = {
         name: place.href if place.options is None else {"href": place.href, **place.options}
         for name, place in found.items()
@@ -157,6 +168,27 @@ def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> 
     plan = _plan(table, given)
     _announce(plan, style)
     running.run(plan)
+
+
+def _look_at(hrefs: dict[str, str], look: Callable[[str], str]) -> None:
+    """Tell of sources that cannot be served now.
+
+    They are served with their error and tried again; when none of them can be served and time
+    will not mend it, the first error ends the command.
+    """
+    pool = ThreadPoolExecutor(16)
+    looks = {name: pool.submit(look, href) for name, href in hrefs.items()}
+    wait(looks.values(), _LOOKED)
+    pool.shutdown(wait=False, cancel_futures=True)
+    errors = {name: one.exception() for name, one in looks.items() if one.done()}
+    failed = {name: error for name, error in errors.items() if error is not None}
+    lasting = [error for error in failed.values() if not isinstance(error, StorageError)]
+    if hrefs and len(lasting) == len(hrefs):
+        raise lasting[0]
+    for name in hrefs:
+        if name in failed or name not in errors:
+            why = failed.get(name, f"no answer within {_LOOKED} s")
+            click.echo(f"warning: {name} cannot be served now and is tried again: {why}", err=True)
 
 
 def _named(sources: tuple[str, ...], config: str | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
@@ -46,6 +47,8 @@ _PREFLIGHT = (
 _EXPOSED = (b"access-control-expose-headers", b"*")
 _BARE = {412: "precondition-failed", 416: "range-not-satisfiable"}
 _SOON = 0.5
+_LISTED = 10.0
+"""Seconds that a list waits for sources to be opened."""
 _QUICK_BYTES = 8_192
 """Requests with a longer head are looked at closely."""
 
@@ -88,6 +91,12 @@ class Application:
 
     def _gauges(self) -> None:
         cache = self.workshop.cache
+        self.measures.counters.update(
+            {
+                "comal_cache_hits": ("Results found in the cache.", lambda: cache.hits),
+                "comal_cache_misses": ("Results not found in the cache.", lambda: cache.misses),
+            }
+        )
         self.measures.gauges.update(
             {
                 "comal_requests_in_flight": (
@@ -101,8 +110,10 @@ class Application:
                 ),
                 "comal_cache_bytes": ("Bytes of rendered results kept.", lambda: cache.size),
                 "comal_hot_bytes": ("Bytes of tiles kept ready.", lambda: self.hot.size),
-                "comal_cache_hits": ("Results found in the cache.", lambda: cache.hits),
-                "comal_cache_misses": ("Results not found in the cache.", lambda: cache.misses),
+                "comal_sources_failed": (
+                    "Sources that cannot be opened.",
+                    lambda: sum(slot.error is not None for slot in self.slots.values()),
+                ),
             }
         )
 
@@ -408,15 +419,19 @@ class Application:
             pairs += _PREFLIGHT
         return Answer(204, pairs)
 
-    async def describe(self, slot: Slot) -> dict[str, Any]:
-        """A source as lists show it, also one that cannot be opened."""
+    async def describe(self, slot: Slot, patience: float = _LISTED) -> dict[str, Any]:
+        """A source as lists show it, also one that cannot be opened within some seconds."""
         try:
-            served = await slot.get()
+            async with asyncio.timeout(patience):
+                served = await slot.get()
         except Exception as error:  # noqa: BLE001 - one source never takes the list away
             refusal = refusal_of(error)
-            if not isinstance(error, ComalError):
-                journal.bug(error, journal.Record("GET", slot.name))
+            if isinstance(error, TimeoutError):
+                opening = Refusal(503, "opening", "the source is being opened")
+                refusal = opening if slot.error is None else refusal_of(slot.error)
             problem = {"code": refusal.code, "status": refusal.status, "detail": refusal.detail}
+            if slot.error is not None:
+                problem["retry_seconds"] = math.ceil(slot.retry_seconds)
             return {
                 "name": slot.name,
                 "title": slot.title,
@@ -426,9 +441,10 @@ class Application:
             }
         return {**served.summary(), "state": "ready"}
 
-    async def describe_all(self) -> list[dict[str, Any]]:
+    async def describe_all(self, patience: float = _LISTED) -> list[dict[str, Any]]:
         """All sources, in their order; those that are not open yet are opened side by side."""
-        return list(await asyncio.gather(*map(self.describe, self.slots.values())))
+        waiting = (self.describe(slot, patience) for slot in self.slots.values())
+        return list(await asyncio.gather(*waiting))
 
 
 def _with_problem(answer: Answer, request_id: str) -> Answer:

@@ -31,6 +31,8 @@ class Counts:
     """By route: requests in each class of `BOUNDS`, and longer ones."""
     seconds: dict[str, float] = field(default_factory=dict)
     reloads: dict[tuple[str, str], int] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    """Other counts, by the name of the metric."""
     gauges: dict[str, float] = field(default_factory=dict)
     """What is now, and not since the start."""
 
@@ -52,6 +54,7 @@ class Counts:
             (self.bytes, other.bytes),
             (self.seconds, other.seconds),
             (self.reloads, other.reloads),
+            (self.totals, other.totals),
             (self.gauges, other.gauges),
         ):
             _sum(own, given)
@@ -73,8 +76,9 @@ class Measures:
         self.count = self.counts.count
         self.hot: Callable[[], dict[str, tuple[int, int]]] = dict
         """Tiles that were sent without a count of their own, and their bytes, by source."""
+        self.counters: dict[str, tuple[str, Callable[[], float]]] = {}
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        """Names, with what they mean and what they are now."""
+        """Names, with what they mean and what they are now; counters only grow."""
 
     def reloaded(self, source: str, outcome: str) -> None:
         """A source was opened again: ``ok`` or ``failed``."""
@@ -89,6 +93,7 @@ class Measures:
             quick = [count, *[0] * (_CLASSES - 1)]
             key = (source, "tile", 200)
             found.add(Counts({key: count}, {source: size}, {"tile": quick}))
+        found.totals = {name: float(value()) for name, (_, value) in self.counters.items()}
         found.gauges = {name: float(value()) for name, (_, value) in self.gauges.items()}
         return found
 
@@ -115,8 +120,7 @@ class Measures:
             together.add(one)
             workers += bool(one.gauges)
         registry = CollectorRegistry()
-        about = {name: text for name, (text, _) in self.gauges.items()}
-        collector: Any = _Collector(together, about, workers)
+        collector: Any = _Collector(together, self, workers)
         registry.register(collector)
         return bytes(generate_latest(registry))
 
@@ -126,7 +130,7 @@ class _Collector:
     """Counts as prometheus-client wants them."""
 
     counts: Counts
-    about: dict[str, str]
+    measures: Measures
     workers: int
 
     def collect(self) -> Iterator[Any]:
@@ -148,7 +152,9 @@ class _Collector:
         for place, count in counts.reloads.items():
             reloads.add_metric(place, count)
         yield from (requests, sent, self._histogram(core), reloads)
-        for name, text in self.about.items():
+        for name, (text, _) in self.measures.counters.items():
+            yield core.CounterMetricFamily(name, text, value=counts.totals[name])
+        for name, (text, _) in self.measures.gauges.items():
             yield core.GaugeMetricFamily(name, text, value=counts.gauges[name])
         text = "Workers that these counts are of."
         yield core.GaugeMetricFamily("comal_workers", text, value=self.workers)

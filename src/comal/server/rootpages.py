@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from comal.errors import ComalError
 from comal.server import ogc
 from comal.server.answers import LOOKED_AT, Answer, content_answer, json_answer, plain_answer
 from comal.server.measures import CONTENT_TYPE
@@ -17,6 +16,8 @@ from comal.server.viewerfiles import INDEX, ViewerFiles
 if TYPE_CHECKING:
     from comal.server.application import Application
 
+_PROBED = 0.5
+"""Seconds that who asks for readiness waits: probes commonly give up after one."""
 _VARY = (b"vary", b"accept")
 _NOT_KEPT = (b"cache-control", b"no-store")
 _KEPT = (b"cache-control", b"public, max-age=86400")
@@ -54,9 +55,10 @@ class RootPages:
         if len(request.segments) > 1:
             raise not_found()
         settings = self.application.settings
+        # Browsers name text/html; programs take anything, and get the API's landing page.
         offers = ["application/json"]
         if settings.viewer and await self._run(self.viewer.is_there):
-            offers.insert(0, "text/html")
+            offers.append("text/html")
         chosen = best_type(request.headers.get(b"accept"), offers)
         if chosen is None:
             raise Refusal(406, "not-acceptable", f"there is {' and '.join(offers)}", (_VARY,))
@@ -89,16 +91,15 @@ class RootPages:
 
     async def _ready(self, request: Request) -> Answer:
         _alone(request)
-        states = {}
-        for name, slot in self.application.slots.items():
-            try:
-                await slot.get()
-                states[name] = "ready"
-            except ComalError as error:
-                states[name] = error.code
+        found = await self.application.describe_all(_PROBED)
+        named = dict(zip(self.application.slots, found, strict=True))
+        problems = {name: one["problem"] for name, one in named.items() if "problem" in one}
+        states = dict.fromkeys(named, "ready")
+        states |= {name: problem["code"] for name, problem in problems.items()}
         # One broken archive does not take away the others.
         ready = not self.application.draining and "ready" in states.values()
-        document = {"status": "ready" if ready else "not ready", "sources": states}
+        status = "not ready" if not ready else "degraded" if problems else "ready"
+        document = {"status": status, "sources": states, "problems": problems}
         return json_answer(document, status=200 if ready else 503, headers=(_NOT_KEPT,))
 
     async def _metrics(self, request: Request) -> Answer:

@@ -17,6 +17,7 @@ from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, StorageError, shown
 from comal.server.measures import Measures
+from comal.server.problems import Refusal
 from comal.server.sources.base import Served
 from comal.server.workshop import Workshop
 from comal.storage import href_text, open_source
@@ -31,10 +32,14 @@ RESERVED = frozenset(
     }
 )
 _MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")
-_KEPT_ERROR = 10.0
-"""Seconds after which a source that could not be opened is tried again."""
+_FIRST_WAIT = 10.0
+_LONGEST_WAIT = 300.0
+"""Seconds after which a source that could not be opened is tried again: twice as long each time."""
+_RETRIED = 2.0
+"""Seconds that who asks waits for such a trial; then the old error is told."""
 _REMOTE = 15.0
 """Seconds after which at the earliest a remote source is looked at: each look is a request."""
+_BUG = Refusal(500, "internal", "the source cannot be opened")
 _GENERIC = frozenset({"meta", "index", "metadata"})
 
 
@@ -162,13 +167,15 @@ class Slot:
         self.name = name
         self.place = place
         self.served: Served | None = None
-        self.error: ComalError | None = None
+        self.error: ComalError | Refusal | None = None
+        """Why it cannot be opened."""
         self.next_look = 0.0
         self._workshop = workshop
         self._measures = measures
         self._version = ""
         self._refused = ""
-        self._failed_at = 0.0
+        self._failures = 0
+        self._next_try = 0.0
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -182,16 +189,28 @@ class Slot:
 
         Raises
         ------
-        ComalError
-            It cannot be opened; for ten seconds the same error is told again.
+        ComalError, Refusal
+            It cannot be opened. The same error is told again until `retry_seconds` have passed.
         """
         if self.served is not None:
             if time.monotonic() >= self.next_look:
                 self.look()
             return self.served
-        if self.error is not None and time.monotonic() - self._failed_at < _KEPT_ERROR:
-            raise self.error.with_traceback(None)  # else each time makes it longer
-        return await self._workshop.flights.run(("open", self.name), self._open)
+        if self.error is None:
+            return await self.changed()
+        error = self.error.with_traceback(None)  # else each time makes it longer
+        if self.retry_seconds > 0:
+            raise error
+        try:
+            async with asyncio.timeout(_RETRIED):
+                return await self.changed()
+        except TimeoutError:
+            raise error from None  # the trial goes on
+
+    @property
+    def retry_seconds(self) -> float:
+        """Seconds until a source that could not be opened is tried again, 0 for at once."""
+        return max(0.0, self._next_try - time.monotonic())
 
     def look(self) -> None:
         """See in the background whether the source has changed."""
@@ -209,13 +228,13 @@ class Slot:
         return max(seconds, _REMOTE) if "://" in self.place.href else seconds
 
     async def changed(self) -> Served:
-        """The source opened anew, because reading showed that it has changed."""
+        """The source opened anew, once for all who ask."""
         return await self._workshop.flights.run(("open", self.name), self._open)
 
     async def _look(self) -> None:
         assert self.place.href is not None, "a reader that was given is not looked at"
         try:
-            found = await self._workshop.run(fingerprint, self.place.href)
+            found = await self._workshop.run_apart(fingerprint, self.place.href)
             if found not in {self._version, self._refused}:
                 self._refused = found  # tried once; what cannot be opened waits for a change
                 await self.changed()
@@ -225,22 +244,31 @@ class Slot:
     async def _open(self) -> Served:
         again = self.served is not None
         try:
-            version, served = await self._workshop.run(self._opened)
-        except ComalError as error:
-            self._failed_at = time.monotonic()
+            version, served = await self._workshop.run_apart(self._opened)
+        except Exception as error:
+            # Whatever a reader fails with, it is the fault of this source alone.
             if again:
                 self._measures.reloaded(self.name, "failed")
                 raise
-            self.error = error
+            self._failed(error)
             raise
         if again:
             self._measures.reloaded(self.name, "ok")
             LOGGER.info("source %s has changed and was opened again", self.name)
         self._version = version
-        self.error = None
+        self.error, self._failures = None, 0
         self.next_look = time.monotonic() + self._patience()
         self.served = served
         return served
+
+    def _failed(self, error: Exception) -> None:
+        bug = None if isinstance(error, ComalError) else error
+        self.error = error if isinstance(error, ComalError) else _BUG
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._next_try = time.monotonic() + wait
+        text = "source %s cannot be opened and is tried again in %d s: %s"
+        LOGGER.warning(text, self.name, wait, error, exc_info=bug)
 
     def _opened(self) -> tuple[str, Served]:
         from comal.server.opening import open_place  # noqa: PLC0415 - loads the formats' rooms

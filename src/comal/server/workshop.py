@@ -14,6 +14,9 @@ from comal.server.gate import Flights
 from comal.server.settings import Settings
 from comal.storage import StorageConfig
 
+_OPENING = 16
+"""Threads that open sources."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -26,15 +29,29 @@ class Workshop:
         self.storage = StorageConfig(memory_map=settings.memory_map)
         self.cache = ByteCache(settings.limits.cache_bytes)
         self.flights = Flights()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: dict[str, ThreadPoolExecutor] = {}
         self._pid = 0
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function in a thread of the server."""
+        count = self.settings.limits.threads or 2 * (os.cpu_count() or 1) + 4
+        return await self._run("", count, function, *args, **kwargs)
+
+    async def run_apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run`, in threads for what opens and looks at sources.
+
+        A host that does not answer holds a thread for a minute, and shall keep nobody from reading
+        what is open.
+        """
+        return await self._run("-opening", _OPENING, function, *args, **kwargs)
+
+    async def _run(
+        self, name: str, count: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._threads(), lambda: context.run(function, *args, **kwargs)
+            self._threads(name, count), lambda: context.run(function, *args, **kwargs)
         )
 
     async def once(self, key: Hashable, work: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -52,14 +69,16 @@ class Workshop:
 
     def close(self) -> None:
         """Let go of the threads; work that has begun is finished."""
-        if self._pool is not None and self._pid == os.getpid():
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool = None
+        if self._pid == os.getpid():
+            for pool in self._pools.values():
+                pool.shutdown(wait=False, cancel_futures=True)
+        self._pools = {}
 
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self, name: str, count: int) -> ThreadPoolExecutor:
         # A forked worker has none of the threads that its parent had.
-        if self._pool is None or self._pid != os.getpid():
-            count = self.settings.limits.threads or 2 * (os.cpu_count() or 1) + 4
-            self._pool = ThreadPoolExecutor(count, "comal-server")
-            self._pid = os.getpid()
-        return self._pool
+        if self._pid != os.getpid():
+            self._pools, self._pid = {}, os.getpid()
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = ThreadPoolExecutor(count, "comal-server" + name)
+        return pool
