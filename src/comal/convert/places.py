@@ -77,7 +77,7 @@ def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
     odd = np.flatnonzero(known & np.isnan(x))
     for start in range(0, len(odd), _BLOCK):
         rows = odd[start : start + _BLOCK]
-        shapes = shapely.from_wkt(texts.take(pa.array(rows)).to_pylist(), on_invalid="ignore")
+        shapes = shapely.from_wkt(_safe(texts.take(pa.array(rows))), on_invalid="ignore")
         _points(shapes, rows, x, y)
     return x, y
 
@@ -85,10 +85,18 @@ def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
 def _binary(values: Any) -> tuple[Floats, Floats]:
     x, y = np.full(len(values), np.nan), np.full(len(values), np.nan)
     for start in range(0, len(values), _BLOCK):
-        block = values.slice(start, _BLOCK).to_pylist()
+        block = _safe(values.slice(start, _BLOCK))
         shapes = shapely.from_wkb(block, on_invalid="ignore")
         _points(shapes, np.arange(start, start + len(block)), x, y)
     return x, y
+
+
+def _safe(values: Any) -> list[Any]:
+    """Geometries without those that GEOS would crash over."""
+    found: list[Any] = values.to_pylist()
+    for row in wkb.crashing(found):
+        found[row] = None
+    return found
 
 
 def _points(shapes: Any, rows: Ints, x: Floats, y: Floats) -> None:

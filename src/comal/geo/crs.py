@@ -10,7 +10,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -231,6 +232,23 @@ def _unknown(crs: str, where: str) -> InvalidInputError:
         expected="an authority code such as EPSG:32718, WKT or PROJJSON",
         hint=hint,
     )
+
+
+_PROJECTING: list[ThreadPoolExecutor] = []
+
+
+def on_own_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function on a thread of Python's own.
+
+    Objects of PROJ belong to a thread and are kept with it. The threads of a query engine are
+    another one to Python at each call, and PROJ crashes in them.
+    """
+    if not _PROJECTING:
+        _PROJECTING.append(ThreadPoolExecutor(1, "comal-projection"))
+    return _PROJECTING[0].submit(function, *args).result()
+
+
+os.register_at_fork(after_in_child=_PROJECTING.clear)
 
 
 def groups(crs: Any, count: int) -> Iterator[tuple[str, Rows]]:

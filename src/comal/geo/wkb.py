@@ -7,7 +7,8 @@ with an SRID, Z and M, other geometries) goes through shapely, a block of rows a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,17 @@ Rows = npt.NDArray[np.int64]
 _POINT = np.dtype([("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
 _POINT_SIZE = 21
 _BLOCK = 65_536
+
+_COLLECTIONS = 1_000
+"""More collections in one geometry could be in one another, and GEOS crashes where stacks end."""
+_LEAST = 9
+"""Bytes of a collection without its members."""
+_COLLECTION = re.compile(
+    rb"\x01(?:\x07\x00\x00.|\xef\x03\x00\x00|\xd7\x07\x00\x00|\xbf\x0b\x00\x00)"
+    rb"|\x00(?:.\x00\x00\x07|\x00\x00\x03\xef|\x00\x00\x07\xd7|\x00\x00\x0b\xbf)",
+    re.DOTALL,
+)
+"""How a collection begins: in either byte order, with Z, M and SRID as ISO and EWKB have them."""
 
 
 def point(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
@@ -135,10 +147,33 @@ def from_shapely(geometries: Any) -> Any:
     return pa.array(encoded, pa.binary())
 
 
+def crashing(values: Iterable[bytes | str | None]) -> list[int]:
+    """Which texts or blobs no parser of GEOS may get, for it recurses into collections."""
+    return [
+        row
+        for row, one in enumerate(values)
+        if one is not None and len(one) > _LEAST * _COLLECTIONS and _count(one) > _COLLECTIONS
+    ]
+
+
+def _count(value: bytes | str) -> int:
+    if isinstance(value, str):
+        return value.upper().count("GEOMETRYCOLLECTION")
+    return len(_COLLECTION.findall(value))
+
+
 def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
     """Blocks of rows with their geometries; objects live for one block only."""
     if not len(rows):
         return
+    longest = pc.max(pc.binary_length(array)).as_py()
+    if longest > _LEAST * _COLLECTIONS:
+        for row in crashing(array.to_pylist()):
+            raise InvalidMetadataError(
+                "a geometry of too many collections",
+                where=f"{where}, row {row}",
+                expected=f"at most {_COLLECTIONS}",
+            )
     shapely = _shapely()
     for start in range(0, len(rows), _BLOCK):
         some = rows[start : start + _BLOCK]

@@ -32,6 +32,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.query import geometry
 from comal.query.function import Function
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -96,6 +97,8 @@ class Engine:
         for setting in _LOCK:
             self._connection.execute(setting)
         self._limits = limits
+        self._failures: list[ComalError] = []
+        self._waiting: dict[str, Function | str] = dict(geometry.named(json=not _ONE_THREAD))
         self._pid = os.getpid()
         _OPEN.add(self)
 
@@ -184,14 +187,15 @@ class Engine:
             The text is too long, or the result or the memory it takes is too large.
         """
         statement = self._statement(sql, trusted=about is not None)
-        failures: list[ComalError] = []
+        self._failures.clear()
+        self._make(sql)
         with ExitStack() as stack:
-            stack.enter_context(_ours(about or sql, failures))
+            stack.enter_context(_ours(about or sql, self._failures))
             for name, table in (tables or {}).items():
                 self._connection.register(name, table)
                 stack.callback(self._connection.unregister, name)
             for name, function in (functions or {}).items():
-                self._define(name, function, failures)
+                self._define(name, function)
                 stack.callback(self._connection.remove_function, name)
             return self._run(statement, params, max_rows)
 
@@ -221,7 +225,9 @@ class Engine:
             with suppress(duckdb.Error):
                 self._connection.execute("ROLLBACK")
 
-    def _define(self, name: str, function: Function, failures: list[ComalError]) -> None:
+    def _define(self, name: str, function: Function) -> None:
+        failures = self._failures
+
         def call(*columns: Any) -> Any:
             try:
                 return function.call(*columns)
@@ -247,6 +253,18 @@ class Engine:
             type="arrow",
             null_handling="special",
         )
+
+    def _make(self, *texts: str) -> None:
+        """Make the functions and macros that texts name, and before each what it is made of."""
+        words = {word for text in texts for word in _WORD.findall(text.lower())}
+        names = list(self._waiting) if words & _LISTS else sorted(words & self._waiting.keys())
+        for name in names:
+            made = self._waiting.pop(name, None)
+            if isinstance(made, Function):
+                self._define(name, made)
+            elif made is not None:
+                self._make(made)
+                self._connection.execute(made)
 
     def _statement(self, sql: str, *, trusted: bool = False) -> Any:
         if not isinstance(sql, str):
@@ -359,6 +377,10 @@ def _query_error(sql: str, error: Exception, tables: str) -> QueryError:
     if message.startswith("Table with name "):
         # DuckDB would name tables of its own, and those that a query is put together from.
         hint = tables
+    elif "exists in the" in message:
+        # DuckDB names an extension, which no query here may load.
+        what = "the query names a function that is not there"
+        hint = f"extensions cannot be loaded; functions of geometries are {geometry.NAMES}"
     return QueryError(what, where=_place(sql), hint=hint, kind=kind)
 
 
@@ -408,9 +430,9 @@ class Session(Engine):
             self._connection.register(name, table)
         for statement in statements:
             self._connection.execute(statement)
-        self._waiting: dict[str, Function | str] = {
-            **{name.lower(): function for name, function in functions.items()},
-            **{statement.split()[2].partition("(")[0].lower(): statement for statement in macros},
+        self._waiting |= {name.lower(): function for name, function in functions.items()}
+        self._waiting |= {
+            statement.split()[2].partition("(")[0].lower(): statement for statement in macros
         }
 
     def query(
@@ -434,18 +456,6 @@ class Session(Engine):
     ) -> Any:
         with _ours(sql, self._failures, self._hint):
             return self._run(statement, params, max_rows)
-
-    def _make(self, *texts: str) -> None:
-        """Make the functions and macros that texts name, and before each what it is made of."""
-        words = {word for text in texts for word in _WORD.findall(text.lower())}
-        names = list(self._waiting) if words & _LISTS else sorted(words & self._waiting.keys())
-        for name in names:
-            made = self._waiting.pop(name, None)
-            if isinstance(made, Function):
-                self._define(name, made, self._failures)
-            elif made is not None:
-                self._make(made)
-                self._connection.execute(made)
 
 
 _WORD = re.compile(r"\w+")

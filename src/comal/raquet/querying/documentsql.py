@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from comal.errors import ComalError, InvalidMetadataError
-from comal.raquet.querying.arguments import texts
+from comal.query.columns import texts
 from comal.raquet.querying.tilevalues import document
 
 DOCUMENT = pa.struct(

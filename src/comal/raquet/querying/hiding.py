@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError
 from comal.plan import run
-from comal.raquet.querying.arguments import is_bytes
+from comal.query.columns import is_bytes
 from comal.raquet.querying.files import Files
 from comal.raquet.querying.tilevalues import ALL_HIDDEN, BandOf
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from comal.query import Function
-from comal.raquet.querying import cellsql, documentsql, tilesql
-from comal.raquet.querying.cellsql import vectorised
+from comal.query.columns import vectorised
+from comal.raquet.querying import documentsql, tilesql
 from comal.raquet.querying.hiding import Hiding
 
 _SUMMARY = (
@@ -60,7 +60,7 @@ def functions(hiding: Hiding) -> dict[str, Function]:
     """Functions by the name under which DuckDB has them; those of ``comal_`` are for macros."""
     found = {
         name: Function(vectorised(call, kind), None, returns)
-        for name, (call, kind, returns) in {**cellsql.CALLS, **_PLAIN}.items()
+        for name, (call, kind, returns) in _PLAIN.items()
     }
     for name, (call, kind, returns, optional) in _HIDDEN.items():
         found[name] = Function(vectorised(partial(call, hiding), kind, optional), None, returns)

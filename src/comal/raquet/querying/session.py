@@ -74,8 +74,10 @@ class RaquetConnection(Closing):
       all zooms without the row of metadata; types of bands may differ;
     - ``read_raster``, which makes a table of any raster, is an error that says so: DuckDB lets
       Python add functions of values, but none that gives rows, and no query here opens a file.
-      `comal.raquet.write` makes a file of the raster, and that is queried;
-    - ``ST_Point`` and ``ST_GeomFromQuadbin`` give WKB.
+      `comal.raquet.write` makes a file of the raster, and that is queried.
+
+    All other ``ST_*`` of geometries are those of DuckDB's spatial extension, as in every ``sql``
+    of comal; a block may stand for its box there, as in ``ST_Intersects(block, geometry)``.
 
     A connection belongs to one thread.
     """

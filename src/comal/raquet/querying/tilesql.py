@@ -17,8 +17,7 @@ import pyarrow as pa
 from comal import grid
 from comal.errors import InvalidInputError, shown
 from comal.geo.scanline import Spans
-from comal.raquet.querying.areas import Areas
-from comal.raquet.querying.arguments import (
+from comal.query.columns import (
     blobs,
     coordinates,
     flat,
@@ -30,6 +29,7 @@ from comal.raquet.querying.arguments import (
     texts,
     whole,
 )
+from comal.raquet.querying.areas import Areas
 from comal.raquet.querying.hiding import Hiding
 from comal.raquet.querying.moments import Moments, of_spans, of_tile
 from comal.raquet.querying.tilevalues import (

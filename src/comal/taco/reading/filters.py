@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +13,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import boxes, times
-from comal.geo.crs import LONLAT, groups, projection
+from comal.geo.crs import LONLAT, groups, on_own_thread, projection
 from comal.geo.selecting import intersecting, projected_intersecting, within
 from comal.taco import spec
 
@@ -53,7 +51,7 @@ class Box:
                 result[rows] = intersecting(some, self.bounds, self.column)
             else:
                 args = some, name, self.bounds, self.column
-                result[rows] = _on_own_thread(_projected, *args)
+                result[rows] = on_own_thread(_projected, *args)
         return result
 
 
@@ -90,23 +88,6 @@ def _projected(geometry: Any, crs: str, bounds: tuple[float, ...], where: str) -
             "unknown CRS", where=where, found=error.found, expected=error.expected
         ) from error
     return projected_intersecting(geometry, source, bounds, where)
-
-
-_PROJECTING: list[ThreadPoolExecutor] = []
-
-
-def _on_own_thread(function: Callable[..., Bools], *args: Any) -> Bools:
-    """Call a function on a thread of Python's own.
-
-    Objects of PROJ belong to a thread and are kept with it. The threads of a query engine are
-    another one to Python at each call, and PROJ crashes in them.
-    """
-    if not _PROJECTING:
-        _PROJECTING.append(ThreadPoolExecutor(1, "comal-projection"))
-    return _PROJECTING[0].submit(function, *args).result()
-
-
-os.register_at_fork(after_in_child=_PROJECTING.clear)
 
 
 def _plain(column: Any) -> Any:

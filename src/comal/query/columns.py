@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, shown
+from comal import grid
+from comal.errors import InvalidInputError, QueryError, shown
+from comal.geo.wkb import crashing
 
 
 def flat(column: Any) -> Any:
@@ -106,24 +108,43 @@ def blobs(column: Any, what: str) -> list[bytes]:
 
 
 def shapes(column: Any) -> Any:
-    """Geometries: DuckDB's own type, WKB, or WKT."""
+    """Geometries: DuckDB's own type, WKB or WKT; a whole number is a QUADBIN cell, its box."""
+    unique, rows = unique_shapes(column)
+    return unique[rows]
+
+
+def unique_shapes(column: Any) -> tuple[Any, Any]:
+    """As `shapes`: the different ones, and which of them each row has.
+
+    Raises
+    ------
+    QueryError
+        No geometry, or one that is broken.
+    """
     import shapely  # noqa: PLC0415
 
-    if is_bytes(column):
-        read, given = shapely.from_wkb, column.to_numpy(zero_copy_only=False)
-    elif is_text(column):
-        read, given = shapely.from_wkt, column.to_numpy(zero_copy_only=False)
-    else:
-        raise InvalidInputError(
-            "no geometry", found=str(column.type), expected="a GEOMETRY, WKB or WKT"
-        )
     # Most queries have one geometry for all rows.
-    unique, inverse = np.unique(given.astype(object), return_inverse=True)
+    coded = column.dictionary_encode()
+    given = coded.dictionary
+    if is_bytes(column):
+        read = shapely.from_wkb
+    elif is_text(column):
+        read = shapely.from_wkt
+    elif pa.types.is_integer(column.type):
+        boxes = shapely.box(*grid.bounds(whole(given, "block")))
+        return boxes, coded.indices.to_numpy()
+    else:
+        raise QueryError(
+            "no geometry", found=str(column.type), expected="a GEOMETRY, WKB, WKT or a block"
+        )
+    values = given.to_numpy(zero_copy_only=False)
+    if crashing(values):
+        raise QueryError("a geometry of too many collections")
     try:
-        found = read(unique)
+        found = read(values)
     except shapely.errors.ShapelyError as error:
-        raise InvalidInputError("no geometry", found=shown(str(error), 100)) from error
-    return np.asarray(found, object)[inverse]
+        raise QueryError("no geometry", found=shown(str(error), 100)) from error
+    return np.asarray(found, object), coded.indices.to_numpy()
 
 
 def coordinates(column: Any) -> tuple[Any, Any]:
@@ -138,3 +159,13 @@ def coordinates(column: Any) -> tuple[Any, Any]:
     places = np.full((len(found), 2), np.nan)
     places[there] = shapely.get_coordinates(found[there])
     return places[:, 0], places[:, 1]
+
+
+def vectorised(call: Callable[..., Any], kind: Any, optional: int = 0) -> Callable[..., Any]:
+    """A function of columns with nulls; the last `optional` ones may be null."""
+
+    def function(*columns: Any) -> Any:
+        needed = len(columns) - optional
+        return of_valid_rows(columns[:needed], call, kind, columns[needed:])
+
+    return function

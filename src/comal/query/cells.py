@@ -1,4 +1,4 @@
-"""SQL functions of cells: ``quadbin_*``, and geometries of cells."""
+"""Functions of QUADBIN cells for the SQL of every format: ``quadbin_*``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from comal import grid
 from comal.grid.cover import geometry_cells
-from comal.raquet.querying.arguments import coordinates, of_valid_rows, real, shapes, texts, whole
+from comal.query.columns import real, shapes, texts, whole
 
 ID = pa.uint64()
 IDS = pa.list_(ID)
@@ -96,13 +96,6 @@ def is_valid(cell: Any) -> Any:
     return grid.is_valid(whole(cell, "cell"))
 
 
-def to_wkb(cell: Any) -> Any:
-    """``ST_GeomFromQuadbin(cell)``: its box."""
-    import shapely  # noqa: PLC0415
-
-    return pa.array(shapely.to_wkb(shapely.box(*grid.bounds(whole(cell, "cell")))), pa.binary())
-
-
 def to_wkt(cell: Any) -> Any:
     """``quadbin_to_wkt(cell)``: its box."""
     import shapely  # noqa: PLC0415
@@ -138,55 +131,6 @@ def _filled(wkb: bytes, zoom: int, mode: Any) -> Any:
     return geometry_cells(shapely.from_wkb(wkb), zoom, mode)
 
 
-def point(x: Any, y: Any) -> Any:
-    """``ST_Point(lon, lat)``."""
-    from comal.geo import wkb  # noqa: PLC0415
-
-    return wkb.point(real(x, "longitude"), real(y, "latitude"))
-
-
-def axis(number: int) -> Call:
-    """``ST_X(point)`` and ``ST_Y(point)``."""
-
-    def call(geometry: Any) -> Any:
-        found = coordinates(geometry)[number]
-        return pa.array(found, mask=np.isnan(found))
-
-    return call
-
-
-def intersects(cell: Any, geometry: Any) -> Any:
-    """``ST_Intersects(block, geometry)``: the box of the cell meets the geometry."""
-    return _related("intersects", geometry, cell)
-
-
-def contains(geometry: Any, cell: Any) -> Any:
-    """``ST_Contains(geometry, block)``: the geometry holds the whole box of the cell."""
-    return _related("contains", geometry, cell)
-
-
-def _related(relation: str, geometry: Any, cell: Any) -> Any:
-    """A relation of geometries to boxes of cells, also of those that go on beyond 180 degrees."""
-    import shapely  # noqa: PLC0415
-
-    shapes_of = _prepared(geometry)
-    west, south, east, north = grid.bounds(whole(cell, "block"))
-    first, _, last, _ = shapely.bounds(shapes_of).T
-    found = np.zeros(len(shapes_of), np.bool_)
-    for turn, chosen in ((0, found == 0), (360, last > 180), (-360, first < -180)):
-        boxes = shapely.box(west + turn, south, east + turn, north)[chosen]
-        found[chosen] |= getattr(shapely, relation)(shapes_of[chosen], boxes)
-    return found
-
-
-def _prepared(geometry: Any) -> Any:
-    import shapely  # noqa: PLC0415
-
-    found = shapes(geometry)
-    shapely.prepare(found)
-    return found
-
-
 def _struct(kind: Any, *parts: Any) -> Any:
     arrays = [pa.array(part, field.type) for part, field in zip(parts, kind, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
@@ -212,21 +156,5 @@ CALLS: dict[str, tuple[Call, Any, str]] = {
     "quadbin_to_wkt": (to_wkt, pa.string(), "VARCHAR"),
     "quadbin_to_geojson": (to_geojson, pa.string(), "VARCHAR"),
     "quadbin_polyfill": (polyfill, IDS, "UBIGINT[]"),
-    "st_geomfromquadbin": (to_wkb, pa.binary(), "BLOB"),
-    "st_point": (point, pa.binary(), "BLOB"),
-    "st_x": (axis(0), pa.float64(), "DOUBLE"),
-    "st_y": (axis(1), pa.float64(), "DOUBLE"),
-    "st_intersects": (intersects, pa.bool_(), "BOOLEAN"),
-    "st_contains": (contains, pa.bool_(), "BOOLEAN"),
 }
 """Name in SQL, what it calls for rows without nulls, and its type for Arrow and for SQL."""
-
-
-def vectorised(call: Call, kind: Any, optional: int = 0) -> Call:
-    """A function of columns with nulls; the last `optional` ones may be null."""
-
-    def function(*columns: Any) -> Any:
-        needed = len(columns) - optional
-        return of_valid_rows(columns[:needed], call, kind, columns[needed:])
-
-    return function

@@ -1,0 +1,426 @@
+"""Functions of geometries for the SQL of every format: ``ST_*``, as DuckDB's spatial extension.
+
+Names, order of arguments and types of results are those of the extension, which cannot be installed
+offline and is no package for DuckDB 2.0. What DuckDB itself has (``ST_AsText``, ``ST_AsWKB``, ...)
+goes on doing it; here it only learns to take the columns of archives. An argument is a GEOMETRY,
+WKB, WKT, or a QUADBIN cell, which stands for its box. Coordinates are x before y, the plane is
+that of the coordinates. What is null gives null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import QueryError, shown
+from comal.geo.crs import on_own_thread, projection
+from comal.geo.wkb import crashing
+from comal.query.cells import CALLS
+from comal.query.columns import (
+    coordinates,
+    is_bytes,
+    real,
+    shapes,
+    texts,
+    unique_shapes,
+    vectorised,
+    whole,
+)
+from comal.query.function import Function
+
+Call = Callable[..., Any]
+
+_TYPES = {
+    "GEOMETRY": pa.binary(),
+    "BLOB": pa.binary(),
+    "VARCHAR": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "DOUBLE": pa.float64(),
+    "INTEGER": pa.int32(),
+    "UINTEGER": pa.uint32(),
+}
+_KINDS = (
+    "POINT", "LINESTRING", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING",
+    "MULTIPOLYGON", "GEOMETRYCOLLECTION",
+)  # fmt: skip
+"""What ``ST_GeometryType`` says, by shapely's number of the type."""
+_LINE, _POLYGON = 1, 3
+
+
+def _wkb(geometries: Any) -> Any:
+    import shapely  # noqa: PLC0415 - half a second that queries without geometries do not need
+
+    return pa.array(shapely.to_wkb(geometries, flavor="iso"), pa.binary())
+
+
+def _plain_wkb(column: Any) -> Any:
+    """Any geometry as WKB; what is WKB already is read by whoever gets it."""
+    return column if is_bytes(column) else _wkb(shapes(column))
+
+
+def _unary(name: str) -> Call:
+    """A function of shapely of one geometry."""
+
+    def call(geometry: Any) -> Any:
+        import shapely  # noqa: PLC0415 - as above
+
+        return getattr(shapely, name)(shapes(geometry))
+
+    return call
+
+
+def _overlay(name: str) -> Call:
+    def call(one: Any, other: Any) -> Any:
+        import shapely  # noqa: PLC0415 - as above
+
+        return getattr(shapely, name)(shapes(one), shapes(other))
+
+    return call
+
+
+# -- relations -------------------------------------------------------------------------------------
+
+_TURNED = {
+    "contains": "within",
+    "within": "contains",
+    "covers": "covered_by",
+    "covered_by": "covers",
+    **{name: name for name in ("intersects", "disjoint", "touches", "overlaps", "crosses")},
+    "equals": "equals",
+}
+"""The relation of the second geometry to the first one."""
+
+
+def _relation(name: str) -> Call:
+    def call(one: Any, other: Any) -> Any:
+        if pa.types.is_integer(one.type):
+            return _related_cells(_TURNED[name], other, one)
+        if pa.types.is_integer(other.type):
+            return _related_cells(name, one, other)
+        return _related(name, unique_shapes(one), unique_shapes(other))
+
+    return call
+
+
+def _related(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    """A relation, row by row, where the side with fewer geometries is the one that is prepared."""
+    import shapely  # noqa: PLC0415 - as above
+
+    if len(other[0]) < len(one[0]):
+        name, one, other = _TURNED[name], other, one
+    # GEOS 3.14 crashes over a prepared polygon, its edge, and what has an empty part beside that.
+    if name != "contains" or not _has_empty_parts(other[0]):
+        shapely.prepare(one[0])
+    return getattr(shapely, name)(one[0][one[1]], other[0][other[1]])
+
+
+def _has_empty_parts(geometries: Any) -> bool:
+    """Whether a multi-geometry may have empty parts; of collections that is not looked at."""
+    import shapely  # noqa: PLC0415 - as above
+
+    kinds = shapely.get_type_id(geometries)
+    if (kinds == shapely.GeometryType.GEOMETRYCOLLECTION).any():
+        return True
+    parts = shapely.get_parts(geometries[kinds > _POLYGON])
+    return bool(shapely.is_empty(parts).any())
+
+
+def _related_cells(name: str, geometry: Any, cell: Any) -> Any:
+    """A relation of geometries to boxes of cells, also of those that go on beyond 180 degrees."""
+    import shapely  # noqa: PLC0415 - as above
+
+    if name == "disjoint":
+        return ~_related_cells("intersects", geometry, cell)
+    geometries, boxes = unique_shapes(geometry), unique_shapes(cell)
+    found = _related(name, geometries, boxes)
+    first, _, last, _ = shapely.bounds(geometries[0]).T
+    for turn, beyond in ((360, last > 180), (-360, first < -180)):
+        rows = np.flatnonzero(beyond[geometries[1]])
+        if len(rows):
+            turned = shapely.transform(boxes[0], lambda places, by=turn: np.add(places, (by, 0)))
+            some = (geometries[0], geometries[1][rows]), (turned, boxes[1][rows])
+            found[rows] |= _related(name, *some)
+    return found
+
+
+def _within_distance(one: Any, other: Any, distance: Any) -> Any:
+    import shapely  # noqa: PLC0415 - as above
+
+    return shapely.dwithin(shapes(one), shapes(other), real(distance, "distance"))
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def _number(found: Any) -> Any:
+    """Numbers of which those that are none are null."""
+    return pa.array(found, pa.float64(), mask=np.isnan(found))
+
+
+def _distance(one: Any, other: Any) -> Any:
+    return _number(_overlay("distance")(one, other))
+
+
+def _axis(number: int) -> Call:
+    return lambda geometry: _number(coordinates(geometry)[number])
+
+
+def _bound(number: int) -> Call:
+    return lambda geometry: _number(_unary("bounds")(geometry)[:, number])
+
+
+def _length(dimension: int) -> Call:
+    """The length of all lines, or of the edges of all polygons, in each geometry."""
+
+    def call(geometry: Any) -> Any:
+        import shapely  # noqa: PLC0415 - as above
+
+        parts = shapes(geometry)
+        total, rows = np.zeros(len(parts)), np.arange(len(parts))
+        # Collections hold collections.
+        while len(parts):
+            kinds = shapely.get_type_id(parts)
+            alone = np.isin(kinds, (_LINE, _LINE + 1) if dimension == 1 else (_POLYGON,))
+            np.add.at(total, rows[alone], shapely.length(parts[alone]))
+            parts, index = shapely.get_parts(parts[kinds > _POLYGON], return_index=True)
+            rows = rows[kinds > _POLYGON][index]
+        return total
+
+    return call
+
+
+def _kind(geometry: Any) -> Any:
+    numbers = _unary("get_type_id")(geometry)
+    return pa.array(_KINDS).take(pa.array(numbers))
+
+
+# -- geometries ------------------------------------------------------------------------------------
+
+
+def _point(*places: Any) -> Any:
+    import shapely  # noqa: PLC0415 - as above
+
+    return shapely.points(np.stack([real(place, "coordinate") for place in places], axis=1))
+
+
+def _box(*edges: Any) -> Any:
+    import shapely  # noqa: PLC0415 - as above
+
+    return shapely.box(*(real(edge, "edge") for edge in edges))
+
+
+def _envelope(geometry: Any) -> Any:
+    """The box of each geometry as a polygon, also that of a point."""
+    import shapely  # noqa: PLC0415 - as above
+
+    bounds = _unary("bounds")(geometry)
+    found = shapely.box(*bounds.T)
+    found[np.isnan(bounds).any(axis=1)] = shapely.Polygon()
+    return found
+
+
+def _from_geojson(column: Any) -> Any:
+    import shapely  # noqa: PLC0415 - as above
+
+    values = texts(column, "GeoJSON")
+    if crashing(values):
+        raise QueryError("a geometry of too many collections")
+    return shapely.from_geojson(values)
+
+
+def _transformed(geometry: Any, source: Any, target: Any, always_xy: Any = None) -> Any:
+    """``ST_Transform(geometry, from, to)``, by way of longitude and latitude of WGS 84."""
+    if always_xy is not None and not all(always_xy.to_pylist()):
+        raise QueryError(
+            "coordinates are x before y, longitude before latitude",
+            found="always_xy := false",
+            hint="ST_FlipCoordinates(geometry) exchanges the two",
+        )
+    given = shapes(geometry)
+    names = list(zip(texts(source, "CRS"), texts(target, "CRS"), strict=True))
+    result = np.empty(len(given), object)
+    for pair in dict.fromkeys(names):
+        rows = np.flatnonzero([one == pair for one in names])
+        # Objects of PROJ belong to a thread, and those of DuckDB are no threads of Python.
+        result[rows] = on_own_thread(_projected, given[rows], *pair)
+    return result
+
+
+def _projected(geometries: Any, source: str, target: str) -> Any:
+    import shapely  # noqa: PLC0415 - as above
+
+    start, end = projection(source, "ST_Transform"), projection(target, "ST_Transform")
+
+    def move(places: Any) -> Any:
+        lost = ~np.isfinite(places[:, :2]).all(axis=1)
+        x, y = places[:, 0], places[:, 1]
+        if start != end:
+            x, y = end.from_lonlat(*start.to_lonlat(x, y))
+        if (np.isnan(x) & ~lost).any():
+            first = places[int(np.argmax(np.isnan(x) & ~lost)), :2].tolist()
+            raise QueryError(
+                "a coordinate has no place in the CRS",
+                where="ST_Transform",
+                found=f"{first} from {shown(source)} to {shown(target)}",
+            )
+        return np.column_stack([x, y, places[:, 2:]])
+
+    found = np.array(geometries, object)
+    for has_z in (False, True):
+        rows = shapely.has_z(found) == has_z
+        found[rows] = shapely.transform(found[rows], move, include_z=has_z)
+    return found
+
+
+def _flipped(geometry: Any) -> Any:
+    import shapely  # noqa: PLC0415 - as above
+
+    return shapely.transform(shapes(geometry), lambda places: places[:, ::-1])
+
+
+def _buffered(geometry: Any, distance: Any, quarters: Any = None) -> Any:
+    """``ST_Buffer(geometry, distance[, triangles in a quarter of a circle])``."""
+    import shapely  # noqa: PLC0415 - as above
+
+    given, widths = shapes(geometry), real(distance, "distance")
+    counts = np.full(len(given), 8) if quarters is None else whole(quarters, "num_triangles")
+    result = np.empty(len(given), object)
+    for count in np.unique(counts).tolist():
+        rows = counts == count
+        result[rows] = shapely.buffer(given[rows], widths[rows], quad_segs=count)
+    return result
+
+
+def _simplified(*, keeping: bool) -> Call:
+    def call(geometry: Any, tolerance: Any) -> Any:
+        import shapely  # noqa: PLC0415 - as above
+
+        widths = real(tolerance, "tolerance")
+        return shapely.simplify(shapes(geometry), widths, preserve_topology=keeping)
+
+    return call
+
+
+_GEOMETRY: dict[str, tuple[tuple[str, ...], Call, str]] = {
+    "ST_Point": (("x, y",), _point, "GEOMETRY"),
+    "ST_MakeEnvelope": (("min_x, min_y, max_x, max_y",), _box, "GEOMETRY"),
+    "ST_GeomFromQuadbin": (("cell",), shapes, "GEOMETRY"),
+    "ST_X": (("geom",), _axis(0), "DOUBLE"),
+    "ST_Y": (("geom",), _axis(1), "DOUBLE"),
+    "ST_XMin": (("geom",), _bound(0), "DOUBLE"),
+    "ST_YMin": (("geom",), _bound(1), "DOUBLE"),
+    "ST_XMax": (("geom",), _bound(2), "DOUBLE"),
+    "ST_YMax": (("geom",), _bound(3), "DOUBLE"),
+    "ST_Area": (("geom",), _unary("area"), "DOUBLE"),
+    "ST_Length": (("geom",), _length(1), "DOUBLE"),
+    "ST_Perimeter": (("geom",), _length(2), "DOUBLE"),
+    "ST_Distance": (("geom1, geom2",), _distance, "DOUBLE"),
+    "ST_GeometryType": (("geom",), _kind, "VARCHAR"),
+    "ST_Dimension": (("geom",), _unary("get_dimensions"), "INTEGER"),
+    "ST_NPoints": (("geom",), _unary("get_num_coordinates"), "UINTEGER"),
+    "ST_NumGeometries": (("geom",), _unary("get_num_geometries"), "INTEGER"),
+    "ST_IsEmpty": (("geom",), _unary("is_empty"), "BOOLEAN"),
+    "ST_IsValid": (("geom",), _unary("is_valid"), "BOOLEAN"),
+    "ST_IsSimple": (("geom",), _unary("is_simple"), "BOOLEAN"),
+    "ST_DWithin": (("geom1, geom2, distance",), _within_distance, "BOOLEAN"),
+    **{
+        f"ST_{name}": (("geom1, geom2",), _relation(relation), "BOOLEAN")
+        for name, relation in (
+            ("Intersects", "intersects"), ("Disjoint", "disjoint"), ("Within", "within"),
+            ("Contains", "contains"), ("Covers", "covers"), ("CoveredBy", "covered_by"),
+            ("Touches", "touches"), ("Overlaps", "overlaps"), ("Crosses", "crosses"),
+            ("Equals", "equals"),
+        )
+    },
+    "ST_Buffer": (
+        ("geom, distance", "geom, distance, num_triangles"), _buffered, "GEOMETRY"
+    ),
+    "ST_Simplify": (("geom, tolerance",), _simplified(keeping=False), "GEOMETRY"),
+    "ST_SimplifyPreserveTopology": (("geom, tolerance",), _simplified(keeping=True), "GEOMETRY"),
+    "ST_Envelope": (("geom",), _envelope, "GEOMETRY"),
+    "ST_FlipCoordinates": (("geom",), _flipped, "GEOMETRY"),
+    "ST_Transform": (
+        ("geom, source_crs, target_crs", "geom, source_crs, target_crs, always_xy"),
+        _transformed,
+        "GEOMETRY",
+    ),
+    **{
+        f"ST_{name}": (("geom",), _unary(function), "GEOMETRY")
+        for name, function in (
+            ("Centroid", "centroid"), ("PointOnSurface", "point_on_surface"),
+            ("ConvexHull", "convex_hull"), ("Boundary", "boundary"), ("MakeValid", "make_valid"),
+            ("Normalize", "normalize"), ("Reverse", "reverse"),
+        )
+    },
+    **{
+        f"ST_{name}": (("geom1, geom2",), _overlay(name.lower()), "GEOMETRY")
+        for name in ("Union", "Intersection", "Difference")
+    },
+}  # fmt: skip
+"""Name in SQL: its arguments, what it calls for rows without nulls, and its type."""
+
+_FORMS = ("ST_AsText", "ST_AsWKT", "ST_AsWKB", "ST_AsBinary", "ST_AsGeoJSON")
+"""Functions of DuckDB's own for a GEOMETRY, which here take any other form of it, too."""
+
+_JSON: dict[str, tuple[tuple[str, ...], Call, str]] = {
+    "ST_GeomFromGeoJSON": (("json",), _from_geojson, "GEOMETRY"),
+    "ST_AsGeoJSON": (("geom",), _unary("to_geojson"), "VARCHAR"),
+}
+"""What DuckDB has itself from 2.0 on."""
+
+
+NAMES = ", ".join(
+    sorted({*_GEOMETRY, *_FORMS, *_JSON, "ST_GeomFromText", "ST_GeomFromWKB"}),
+)
+"""For messages."""
+
+
+@cache
+def named(*, json: bool) -> Mapping[str, Function | str]:
+    """Functions and the macros that lead to them, by small name.
+
+    Parameters
+    ----------
+    json
+        Whether DuckDB knows GeoJSON.
+    """
+    found: dict[str, Function | str] = {
+        name: Function(vectorised(call, kind), None, returns)
+        for name, (call, kind, returns) in CALLS.items()
+    }
+    found["comal_wkb"] = Function(vectorised(_plain_wkb, pa.binary()), None, "BLOB")
+    found["st_geomfromtext"] = "CREATE MACRO ST_GeomFromText(wkt) AS wkt::VARCHAR::GEOMETRY"
+    for name in _FORMS:
+        body = f"system.main.{name}(ST_GeomFromWKB(comal_wkb(geom)))"
+        found[name.lower()] = f"CREATE MACRO {name}(geom) AS {body}"
+    for name, (forms, call, kind) in {**_GEOMETRY, **({} if json else _JSON)}.items():
+        inner = f"comal_{name.lower()}"
+        kept = "BLOB" if kind == "GEOMETRY" else kind
+        found[inner] = Function(vectorised(partial(_guarded, call, kind), _TYPES[kind]), None, kept)
+        texts_of = [
+            f"({form}) AS "
+            + (f"ST_GeomFromWKB({inner}({form}))" if kind == "GEOMETRY" else f"{inner}({form})")
+            for form in forms
+        ]
+        found[name.lower()] = f"CREATE MACRO {name}" + ", ".join(texts_of)
+    return found
+
+
+def _guarded(call: Call, kind: str, *columns: Any) -> Any:
+    """The result as Arrow takes it; what GEOS refuses is an error of ours."""
+    import shapely  # noqa: PLC0415 - as above
+
+    try:
+        with np.errstate(all="ignore"):
+            found = call(*columns)
+    except shapely.errors.ShapelyError as error:
+        raise QueryError(
+            "a geometry that cannot be used",
+            found=shown(str(error), 100),
+            hint="ST_IsValid finds those that are not valid, ST_MakeValid mends them",
+        ) from error
+    return _wkb(found) if kind == "GEOMETRY" else found
