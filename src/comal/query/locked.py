@@ -188,7 +188,6 @@ class Engine:
         """
         statement = self._statement(sql, trusted=about is not None)
         self._failures.clear()
-        self._make(sql)
         with ExitStack() as stack:
             stack.enter_context(_ours(about or sql, self._failures))
             for name, table in (tables or {}).items():
@@ -285,6 +284,7 @@ class Engine:
                 expected="one SELECT",
                 hint="data can be read and never changed; run several queries one after another",
             )
+        self._make(sql)
         return statements[0]
 
 
@@ -441,7 +441,6 @@ class Session(Engine):
         """Run one SELECT over what the session holds; parameters and errors as for `select`."""
         statement = self._statement(sql)
         self._failures.clear()
-        self._make(sql)
         try:
             return self._queried(sql, statement, params, max_rows)
         except QueryError as error:
