@@ -170,11 +170,11 @@ def raquet_file(
     return path
 
 
-def tiff(values: npt.NDArray[Any]) -> bytes:
+def tiff(values: npt.NDArray[Any], origin: tuple[float, float] = (300000, 8700000)) -> bytes:
     """A GeoTIFF of bands (bands, rows, columns)."""
     count, rows, columns = values.shape
     profile = {"count": count, "height": rows, "width": columns, "dtype": values.dtype}
-    place = {"crs": "EPSG:32718", "transform": Affine(10, 0, 300000, 0, -10, 8700000)}
+    place = {"crs": "EPSG:32718", "transform": Affine(10, 0, origin[0], 0, -10, origin[1])}
     with rasterio.MemoryFile() as memory:
         with memory.open(driver="GTiff", **profile, **place) as target:
             target.write(values)

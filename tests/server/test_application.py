@@ -40,7 +40,14 @@ def test_lists(app: Any) -> None:
     ]
     landing = ask(app, "/", headers={"Accept": "application/json"}).json()
     assert {"self", "conformance", "data", "child"} <= {link["rel"] for link in landing["links"]}
-    assert len(ask(app, "/collections").json()["collections"]) == 5
+    collections = ask(app, "/collections").json()["collections"]
+    assert len(collections) == 5
+    for one in collections:
+        assert {link["rel"] for link in one["links"]} >= {"self", "root", "parent"}
+        assert one["description"]
+        assert len(one["extent"]["spatial"]["bbox"][0]) == 4
+        assert len(one["extent"]["temporal"]["interval"][0]) == 2
+    assert [one.get("itemType") for one in collections] == [None] * 4 + ["feature"]
     assert ask(app, "/conformance").json()["conformsTo"]
     for path in (
         "/collections/nothing",

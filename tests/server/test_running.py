@@ -39,7 +39,7 @@ def free_port() -> int:
 @contextmanager
 def serving(sources: dict[str, Any], **plan: Any) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """A server in processes of its own; its port."""
-    port = free_port()
+    port = plan.pop("port", None) or free_port()
     options = {"log": "none", **plan.pop("options", {})}
     stderr = plan.pop("stderr", subprocess.DEVNULL)
     document = {"sources": sources, "port": port, "options": options, **plan}

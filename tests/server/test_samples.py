@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +13,7 @@ import pytest
 
 from comal import server, taco, tortilla
 from tests.server.asking import ask
-from tests.server.making import picture, tiff
+from tests.server.making import COLLECTION, picture, tiff
 from tests.support import SHARED, needs_shared
 
 
@@ -42,6 +44,60 @@ def test_items_are_features(app: Any) -> None:
     nested = ask(app, "/scenes/items/scene%201/image.tif").json()
     assert nested["assets"]["data"]["href"] == "/scenes/data/scene%201/image.tif"
     assert nested["assets"]["data"]["type"].startswith("image/tiff")
+
+
+PUBLIC = "https://maps.example.org"
+
+
+def addresses(document: Any) -> Iterator[str]:
+    """Whatever a document calls an address."""
+    for key, value in document.items() if isinstance(document, dict) else enumerate(document):
+        if key in {"href", "url", "$id"} or (key == "tiles" and isinstance(value, list)):
+            yield from [value] if isinstance(value, str) else value
+        elif isinstance(value, dict | list):
+            yield from addresses(value)
+
+
+def test_addresses_are_those_that_clients_see(archives: dict[str, Path]) -> None:
+    sources = {name: str(path) for name, path in archives.items()}
+    app = server.app(sources, public_url=PUBLIC, prefix="/v1", log="none")
+    paths = ["/", "/collections", "/collections/scenes", "/collections/scenes/items", "/dem.json"]
+    paths += ["/scenes/items/scene%201/image.tif", "/dem/tiles/WebMercatorQuad", "/api"]
+    paths += ["/tileMatrixSets", "/collections/scenes/queryables", "/tiles.json"]
+    seen = []
+    for path in paths:
+        found = [*addresses(ask(app, f"/v1{path}").json())]
+        assert found, path
+        assert all(one.startswith(f"{PUBLIC}/v1") for one in found), path
+        seen += found
+    assert f"{PUBLIC}/v1/scenes/data/scene%201/image.tif" in seen
+    templates = re.findall(
+        r'(?:template|href)="([^"]+)"', ask(app, "/v1/WMTSCapabilities.xml").body.decode()
+    )
+    assert all(one.startswith(f"{PUBLIC}/v1/") for one in templates)
+    assert f"{PUBLIC}/v1/dem/{{TileMatrix}}/{{TileCol}}/{{TileRow}}.png" in templates
+
+
+def test_times_are_whole_or_say_that_they_are_not(tmp_path: Path) -> None:
+    start, end = np.datetime64("2024-01-01", "us").item(), np.datetime64("2024-02-01", "us").item()
+    columns = "stac:time_start", "stac:time_end"
+    ends = {"neither": (None, None), "start": (start, None), "end": (None, end)}
+    samples = [
+        taco.Sample(id=name, path=b"x", **dict[str, Any](zip(columns, pair, strict=True)))
+        for name, pair in {**ends, "both": (start, end)}.items()
+    ]
+    path = tmp_path / "timed.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(samples), **COLLECTION), path)
+    items = ask(server.app({"a": str(path)}), "/a/items").json()["features"]
+    names = ("datetime", "start_datetime", "end_datetime")
+    ever = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"
+    first, last = "2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"
+    assert {one["id"]: tuple(one["properties"].get(name) for name in names) for one in items} == {
+        "neither": (None, *ever),
+        "start": (first, None, None),
+        "end": (None, ever[0], last),
+        "both": (first, first, last),
+    }
 
 
 def test_pages(app: Any) -> None:

@@ -264,6 +264,8 @@ def _announce(plan: Any, style: options.Style) -> None:
         click.echo(json.dumps({"url": url + "/", "sources": list(plan.sources)}))
     elif not style.quiet:
         click.echo(f"serving {len(plan.sources)} at {url}/", err=True)
+        if plan.options["public_url"] is None:
+            click.echo("  links are paths: STAC and OGC clients need --public-url", err=True)
         for name, place in plan.sources.items():
             where = place if isinstance(place, str) else place["href"]
             click.echo(f"  {url}/{name}  {where}", err=True)

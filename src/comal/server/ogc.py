@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from comal.server.requests import Request
 
 WEB_MERCATOR_QUAD = "WebMercatorQuad"
 _MATRIX_URI = "http://www.opengis.net/def/tilematrixset/OGC/1.0/WebMercatorQuad"
 _CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+_WMTS = "http://www.opengis.net/wmts/1.0"
+_PREFIXES = {
+    "xmlns:ows": "http://www.opengis.net/ows/1.1",
+    "xmlns:xlink": "http://www.w3.org/1999/xlink",
+}
+_UNPRINTABLE = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no way to say."""
+_GREGORIAN = "http://www.opengis.net/def/uom/ISO-8601/0/Gregorian"
+_WORLD = (-180.0, -90.0, 180.0, 90.0)
 _EPSG_3857 = "http://www.opengis.net/def/crs/EPSG/0/3857"
 _EDGE = 20_037_508.342789244
 _CELL = 156_543.03392804097
 _SCALE = 559_082_264.0287178
 _DEEPEST = 24
 JSON = "application/json"
+XML = "application/xml"
+WMTS_PATH = "WMTSCapabilities.xml"
 OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
 
 CONFORMANCE = (
@@ -34,6 +47,7 @@ CONFORMANCE = (
     "http://www.opengis.net/spec/cql2/1.0/conf/basic-cql2",
     "http://www.opengis.net/spec/cql2/1.0/conf/advanced-comparison-operators",
     "https://api.stacspec.org/v1.0.0/core",
+    "https://api.stacspec.org/v1.0.0/collections",
     "https://api.stacspec.org/v1.0.0/ogcapi-features",
 )
 
@@ -63,6 +77,7 @@ def landing(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str, An
             link(request, "service-desc", "api", OPENAPI),
             link(request, "conformance", "conformance", JSON),
             link(request, "data", "collections", JSON),
+            link(request, "alternate", WMTS_PATH, XML, "WMTS 1.0.0"),
             link(
                 request,
                 "http://www.opengis.net/def/rel/ogc/1.0/tiling-schemes",
@@ -82,7 +97,10 @@ def collections(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str
     """All sources as collections."""
     ready = [one for one in sources if one["state"] == "ready"]
     return {
-        "links": [link(request, "self", "collections", JSON)],
+        "links": [
+            link(request, "self", "collections", JSON),
+            link(request, "root", "", JSON),
+        ],
         "collections": [collection(request, one) for one in ready],
     }
 
@@ -90,12 +108,19 @@ def collections(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str
 def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
     """One source as a collection of OGC API Features, Tiles, or both."""
     name = source["name"]
-    links = [link(request, "self", f"collections/{name}", JSON, source["title"])]
+    links = [
+        link(request, "self", f"collections/{name}", JSON, source["title"]),
+        link(request, "root", "", JSON),
+        link(request, "parent", "", JSON),
+        link(request, "alternate", name, JSON, "what comal tells of it"),
+    ]
     if source["kind"] == "samples":
         path = f"collections/{name}/items"
         links.append(link(request, "items", path, "application/geo+json"))
         relation = "http://www.opengis.net/def/rel/ogc/1.0/queryables"
-        links.append(link(request, relation, f"{name}/queryables", "application/schema+json"))
+        links.append(
+            link(request, relation, f"collections/{name}/queryables", "application/schema+json")
+        )
     else:
         kind = "vector" if source.get("tile_type") == "vector" else "map"
         relation = f"http://www.opengis.net/def/rel/ogc/1.0/tilesets-{kind}"
@@ -105,20 +130,83 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
         "title": source["title"],
         "type": "Collection",
         "stac_version": "1.1.0",
-        "license": "other",
+        "license": source.get("license") or "other",
+        "description": source.get("description") or source["title"],
+        # STAC wants both extents: unknown are the whole world and all of time.
+        "extent": {
+            "spatial": {"bbox": [source.get("bounds") or _WORLD], "crs": _CRS84},
+            "temporal": {"interval": [source.get("time") or [None, None]], "trs": _GREGORIAN},
+        },
         "links": links,
         "crs": [_CRS84],
     }
-    if source.get("description"):
-        found["description"] = source["description"]
-    extent: dict[str, Any] = {}
-    if source.get("bounds"):
-        extent["spatial"] = {"bbox": [source["bounds"]], "crs": _CRS84}
-    if source.get("time"):
-        extent["temporal"] = {"interval": [source["time"]]}
-    if extent:
-        found["extent"] = extent
+    if source["kind"] == "samples":
+        found["itemType"] = "feature"
+    if source.get("keywords"):
+        found["keywords"] = source["keywords"]
     return found
+
+
+def wmts(request: Request, sources: Sequence[dict[str, Any]]) -> bytes:
+    """Pictures of rasters and tilesets as layers of WMTS 1.0.0 (OGC 07-057r7, RESTful)."""
+    root = Element("Capabilities", {"xmlns": _WMTS, **_PREFIXES, "version": "1.0.0"})
+    about = SubElement(root, "ows:ServiceIdentification")
+    for name, text in (("Title", "comal"), ("ServiceType", "OGC WMTS")):
+        SubElement(about, f"ows:{name}").text = text
+    SubElement(about, "ows:ServiceTypeVersion").text = "1.0.0"
+    contents = SubElement(root, "Contents")
+    shown = [one for one in sources if one["state"] == "ready" and _picture(one) is not None]
+    for one in shown:
+        _layer(request, contents, one)
+    for one in shown:
+        _matrix_set(contents, one)
+    SubElement(root, "ServiceMetadataURL", {"xlink:href": request.link(WMTS_PATH)})
+    return bytes(tostring(root, "utf-8", xml_declaration=True))
+
+
+def _picture(source: dict[str, Any]) -> str | None:
+    """The extension of tiles that are pictures, None where there are none."""
+    # Some clients take any of several, so there is one; the lossless one where there is a choice.
+    kinds = source.get("media_types", {})
+    found = [ext for ext, kind in kinds.items() if kind.startswith("image/")]
+    return "png" if "png" in found else next(iter(found), None)
+
+
+def _layer(request: Request, contents: Element, source: dict[str, Any]) -> None:
+    layer = SubElement(contents, "Layer")
+    SubElement(layer, "ows:Title").text = _UNPRINTABLE.sub(" ", source["title"])
+    west, south, east, north = source["bounds"]
+    box = SubElement(layer, "ows:WGS84BoundingBox")
+    SubElement(box, "ows:LowerCorner").text = f"{west} {south}"
+    SubElement(box, "ows:UpperCorner").text = f"{east} {north}"
+    SubElement(layer, "ows:Identifier").text = source["name"]
+    style = SubElement(layer, "Style", {"isDefault": "true"})
+    SubElement(style, "ows:Identifier").text = "default"
+    ext = _picture(source)
+    kind = source["media_types"][ext]
+    SubElement(layer, "Format").text = kind
+    SubElement(SubElement(layer, "TileMatrixSetLink"), "TileMatrixSet").text = source["name"]
+    dot = f".{ext}" if ext else ""
+    template = request.link(source["name"]) + "/{TileMatrix}/{TileCol}/{TileRow}" + dot
+    where = {"format": kind, "resourceType": "tile", "template": template}
+    SubElement(layer, "ResourceURL", where)
+
+
+def _matrix_set(contents: Element, source: dict[str, Any]) -> None:
+    """The zooms of a source, with the size that its tiles have."""
+    found = SubElement(contents, "TileMatrixSet")
+    SubElement(found, "ows:Identifier").text = source["name"]
+    SubElement(found, "ows:SupportedCRS").text = "urn:ogc:def:crs:EPSG::3857"
+    size = source["tilesize"]
+    for z in range(source["minzoom"], min(source["maxzoom"], _DEEPEST) + 1):
+        matrix = SubElement(found, "TileMatrix")
+        SubElement(matrix, "ows:Identifier").text = str(z)
+        SubElement(matrix, "ScaleDenominator").text = repr(_SCALE * 256 / size / 2**z)
+        SubElement(matrix, "TopLeftCorner").text = f"{-_EDGE} {_EDGE}"
+        for name in ("TileWidth", "TileHeight"):
+            SubElement(matrix, name).text = str(size)
+        for name in ("MatrixWidth", "MatrixHeight"):
+            SubElement(matrix, name).text = str(2**z)
 
 
 def tilesets(request: Request, source: dict[str, Any]) -> dict[str, Any]:

@@ -76,6 +76,7 @@ _ROOT: _Routes = {
     "/sources.json": ("All sources", _JSON, ()),
     "/colormaps.json": ("Names for colormap_name", _JSON, ()),
     "/collections": ("All sources as collections", _JSON, ()),
+    "/WMTSCapabilities.xml": ("Pictures as layers of WMTS", "application/xml", ()),
     "/tileMatrixSets": ("Tile matrix sets", _JSON, ()),
     "/tileMatrixSets/WebMercatorQuad": ("The one of all tiles", _JSON, ()),
     "/healthz": ("Whether the process lives", _JSON, ()),

@@ -42,6 +42,7 @@ class RootPages:
             "api": self._api,
             "collections": self._collections,
             "tileMatrixSets": self._matrices,
+            ogc.WMTS_PATH: self._wmts,
         }
 
     async def answer(self, request: Request) -> Answer:
@@ -144,6 +145,11 @@ class RootPages:
             if one["name"] == request.segments[1] and one["state"] == "ready":
                 return json_answer(ogc.collection(request, one), headers=(LOOKED_AT,))
         raise not_found("there is no such collection")
+
+    async def _wmts(self, request: Request) -> Answer:
+        _alone(request)
+        body = ogc.wmts(request, await self.application.describe_all())
+        return plain_answer(200, ogc.XML.encode(), body, (LOOKED_AT,))
 
     async def _matrices(self, request: Request) -> Answer:
         rest = request.segments[1:]

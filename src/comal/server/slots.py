@@ -29,6 +29,7 @@ RESERVED = frozenset(
     {
         *("_", "healthz", "readyz", "metrics", "sources.json", "colormaps.json", "conformance"),
         *("collections", "tileMatrixSets", "api", "favicon.ico", "robots.txt"),
+        "WMTSCapabilities.xml",
     }
 )
 _MARKERS = ("meta.json", "COLLECTION.json", ".tacocat/COLLECTION.json", "__TACOCAT__")

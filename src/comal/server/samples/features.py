@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -15,12 +16,24 @@ from comal.server.samples.holdings import (
     sizes_of,
     visible,
 )
-from comal.server.samples.places import box_of, geometries
+from comal.server.samples.places import box_of, geometries, outline_columns
 from comal.server.samples.values import kind_of, shown_values
 
 _STAC = "1.1.0"
 _PICTURED = frozenset({"tif", "tiff", "png", "jpg", "jpeg", "webp", "jp2"})
 _TIMES = ("istac:time_start", "stac:time_start")
+_PROJECTION = "https://stac-extensions.github.io/projection/v1.2.0/schema.json"
+"""Of the versions the last one that has proj:epsg, which GDAL before 3.10 needs."""
+_EPSG = re.compile(r"EPSG:(\d{4,6})", re.ASCII)
+_EVER = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+_STAC_NAMES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("title", "description", "platform", "constellation", "mission"), (str,)),
+    "gsd": (int, float),
+    **dict.fromkeys(("datetime", "start_datetime", "end_datetime", "created", "updated"), ()),
+    **dict.fromkeys(("license", "providers", "instruments", "keywords", "roles", "bands"), ()),
+    **dict.fromkeys(("data_type", "nodata", "statistics", "unit"), ()),
+}
+"""Names of STAC's common metadata, and the types of columns that may stand there."""
 _ENDS = ("istac:time_end", "stac:time_end")
 
 
@@ -47,11 +60,14 @@ def features(holdings: Holdings, source: str, table: Any, before: str = "") -> l
     columns = {name: shown_values(table.column(name)) for name in names}
     ids, kinds = table.column(ID).to_pylist(), table.column(TYPE).to_pylist()
     sizes = sizes_of(holdings, table)
+    placed = outline_columns(table.schema) or ()
     found = []
     for row, geometry in enumerate(geometries(table)):
         properties = {name: values[row] for name, values in columns.items()}
         one = _item(source, before + str(ids[row]), str(ids[row]), geometry, properties)
         one["comal:type"] = kinds[row]
+        if kinds[row] == "FILE":
+            _project(one, *(properties.get(name) for name in placed))
         one["assets"] = _assets(source, one["comal:path"], kinds[row], sizes[row], properties)
         found.append(one)
     return found
@@ -70,9 +86,6 @@ def _item(
 ) -> dict[str, Any]:
     start = next((properties[key] for key in _TIMES if properties.get(key)), None)
     end = next((properties[key] for key in _ENDS if properties.get(key)), None)
-    times: dict[str, Any] = {"datetime": start}
-    if start and end:
-        times |= {"start_datetime": start, "end_datetime": end}
     item: dict[str, Any] = {
         "type": "Feature",
         "stac_version": _STAC,
@@ -80,7 +93,7 @@ def _item(
         "id": name,
         "collection": source,
         "geometry": geometry,
-        "properties": {**times, **properties},
+        "properties": _properties(start, end, properties),
         "comal:path": path,
         "links": [],
     }
@@ -88,6 +101,42 @@ def _item(
     if box is not None:
         item["bbox"] = box
     return item
+
+
+def _properties(start: Any, end: Any, columns: dict[str, Any]) -> dict[str, Any]:
+    """Times as STAC wants them, and columns, which keep off the names that STAC gives a meaning."""
+    # STAC 1.1.0, common metadata: datetime is null only beside both ends. Of a sample without a
+    # time these are all of time, as nothing is known of it.
+    found: dict[str, Any] = {"datetime": start}
+    if start and end:
+        found |= {"start_datetime": start, "end_datetime": end}
+    elif not start:
+        found |= {"start_datetime": _EVER[0], "end_datetime": end or _EVER[1]}
+    for name, value in columns.items():
+        kinds = _STAC_NAMES.get(name)
+        if kinds is None:
+            found[name] = value
+        elif value is not None:
+            fits = isinstance(value, kinds) and not isinstance(value, bool) and bool(value)
+            found[name if fits else f"comal:{name}"] = value
+    return found
+
+
+def _project(item: dict[str, Any], crs: Any = None, affine: Any = None, shape: Any = None) -> None:
+    """Where the pixels of a raster lie, as readers such as GDAL's STACIT take it."""
+    code = _EPSG.fullmatch(crs) if isinstance(crs, str) else None
+    if code is None or not affine or not shape or None in (*affine, *shape):
+        return
+    if len(affine) == 6 and len(shape) >= 2:
+        # GDAL's geotransform begins with the corner; STAC has the rows of a matrix.
+        order = (1, 2, 0, 4, 5, 3)
+        item["stac_extensions"] = [_PROJECTION]
+        item["properties"] |= {
+            "proj:epsg": int(code[1]),
+            "proj:code": crs,
+            "proj:shape": shape[-2:],
+            "proj:transform": [affine[at] for at in order],
+        }
 
 
 def _assets(

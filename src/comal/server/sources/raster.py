@@ -91,6 +91,7 @@ class RasterSource(Served):
             "maxzoom": metadata.max_zoom,
             "attribution": None,
             "tile_type": "raster",
+            "tilesize": metadata.block_width,
             "media_types": {ext: MEDIA_TYPES[ext] for ext in EXTENSIONS},
             "links": {
                 "self": name,
@@ -108,7 +109,6 @@ class RasterSource(Served):
         look = await self.workshop.run(lambda: self.look)
         return {
             "version": metadata.version,
-            "tilesize": metadata.block_width,
             "width": metadata.width,
             "height": metadata.height,
             "crs": self.file.crs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -62,6 +63,7 @@ _CHECKED = 8 * MIB
 _SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
 _TIME_COLUMNS = ("istac:time_start", "stac:time_start", "istac:time_end", "stac:time_end")
 _MOST_TEXT = 2_000
+_SPDX = re.compile(r"[A-Za-z0-9.+-]{1,64}")
 
 
 def serve(
@@ -121,6 +123,8 @@ class SamplesSource(Served):
             "bounds": self._extent[0],
             "time": self._extent[1],
             "count": self.table.num_rows,
+            "license": _license(collection.get("licenses")),
+            "keywords": [one for one in _list(collection.get("keywords")) if _text(one)],
             "attribution": None,
             "links": {
                 "self": name,
@@ -144,7 +148,6 @@ class SamplesSource(Served):
             "version": _text(collection.get("taco_version")),
             "placed": self.holdings.finder.is_placed,
             "timed": self.holdings.finder.is_timed,
-            "keywords": _list(collection.get("keywords")),
             "licenses": _list(collection.get("licenses")),
             "tasks": _list(collection.get("tasks") or collection.get("task")),
             "providers": _list(collection.get("providers")),
@@ -203,7 +206,7 @@ class SamplesSource(Served):
         }
         document = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "$id": request.link(f"{self.name}/queryables"),
+            "$id": request.link(f"collections/{self.name}/queryables"),
             "type": "object",
             "title": self.title,
             "properties": properties,
@@ -238,10 +241,17 @@ class SamplesSource(Served):
     def _linked(self, request: Request, item: dict[str, Any]) -> None:
         path = _encoded(item["comal:path"])
         for asset in item["assets"].values():
-            asset["href"] = f"{request.base}/{asset['href']}"
+            asset["href"] = f"{request.public}/{asset['href']}"
         item["links"] = [
-            _link(request, "self", f"{self.name}/items/{path}", GEOJSON.decode()),
-            _link(request, "collection", f"collections/{self.name}", "application/json"),
+            _link(request, "self", f"collections/{self.name}/items/{path}", GEOJSON.decode()),
+            *self._above(request),
+        ]
+
+    def _above(self, request: Request) -> list[dict[str, Any]]:
+        home = f"collections/{self.name}"
+        return [
+            _link(request, "parent", home, "application/json"),
+            _link(request, "collection", home, "application/json"),
             _link(request, "root", "", "application/json"),
         ]
 
@@ -263,7 +273,7 @@ class SamplesSource(Served):
     def _page_links(
         self, request: Request, selection: Selection, count: int
     ) -> list[dict[str, Any]]:
-        path = f"{self.name}/items"
+        path = f"collections/{self.name}/items"
         kind = GEOJSON.decode()
         others = [pair for pair in request.query.pairs if pair[0] != "offset"]
 
@@ -274,8 +284,7 @@ class SamplesSource(Served):
         own = request.link(path, request.query.pairs)
         links = [
             {"rel": "self", "type": kind, "href": own},
-            _link(request, "collection", f"collections/{self.name}", "application/json"),
-            _link(request, "root", "", "application/json"),
+            *self._above(request),
         ]
         after = selection.next_offset(count)
         if after is not None:
@@ -508,6 +517,14 @@ def _band(text: str) -> int:
     raise Refusal(400, "bad-request", "bidx is the number of a band, counted from 1")
 
 
+def _license(value: Any) -> str | None:
+    """The only licence, where it is a name as STAC has it (SPDX)."""
+    names = _list(value)
+    if len(names) == 1 and isinstance(names[0], str) and _SPDX.fullmatch(names[0]):
+        return str(names[0])
+    return None
+
+
 def _text(value: Any) -> str | None:
     return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
@@ -533,9 +550,13 @@ def _period(value: Any) -> list[str | None] | None:
         value = value[0]
     if not isinstance(value, list) or len(value) != 2:
         return None
-    ends = [_text(end) if isinstance(end, str) else _moment(end) for end in value]
+    ends = [_moment(end) for end in value]
     return ends if any(ends) else None
 
 
 def _moment(value: Any) -> str | None:
-    return shown_time(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    """An instant as RFC 3339 has it, from a text or microseconds."""
+    try:
+        return shown_time(times.parse_instant(value) if isinstance(value, str) else int(value))
+    except (InvalidInputError, TypeError, ValueError):
+        return None  # nothing, or what is no time

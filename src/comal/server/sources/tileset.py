@@ -116,6 +116,7 @@ class TilesSource(Served):
             "maxzoom": min(tiles.max_zoom, _DEEPEST),
             "attribution": _text(tiles.metadata.extra.get("attribution")),
             "tile_type": self._type,
+            "tilesize": self._size,
             "media_types": {ext: self._media(ext) for ext in tiles.formats},
             "links": {
                 "self": name,
@@ -140,7 +141,6 @@ class TilesSource(Served):
                 }
                 for ext in self.tiles.formats
             },
-            "tilesize": self._size,
             "scales": [scale for scale, _ in self._scales],
             "tile_sizes": list(self.tiles.tile_sizes),
             "vector_layers": extra.get("vector_layers"),
