@@ -13,8 +13,8 @@ import pytest
 
 from comal import server, taco, tortilla
 from comal.errors import InvalidMetadataError
-from comal.server.samples.finding import TortillaFinder
-from comal.tortilla.reading import filtering
+from comal.geo.places import Places
+from comal.server.samples.finding import Finder
 from tests.server.asking import ask
 from tests.server.making import COLLECTION
 from tests.tortilla.build import Item, built
@@ -131,18 +131,17 @@ def test_periods(rasters: Path) -> None:
 
 
 def test_places_are_transformed_once(rasters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of another box asks the reader for those rows only that reach over its sides."""
-    table = tortilla.open(rasters).to_arrow()
-    finder = TortillaFinder(table)
+    """The page of another box looks closely at those rows only that reach over its sides."""
+    finder = Finder(tortilla.open(rasters).to_arrow(), seconds=True)
     finder.in_box((0, 0, 1, 1))
     asked: list[int] = []
-    original = filtering.box_mask
+    original = Places.shapes
 
-    def counting(some: Any, *args: Any) -> Any:
-        asked.append(some.num_rows)
-        return original(some, *args)
+    def counting(self: Places, rows: Any) -> Any:
+        asked.append(len(rows))
+        return original(self, rows)
 
-    monkeypatch.setattr(filtering, "box_mask", counting)
+    monkeypatch.setattr(Places, "shapes", counting)
     found = finder.in_box((-30, -40, 60, 50))
     assert found.sum() > 30
     assert sum(asked) < found.sum() / 2
@@ -216,8 +215,7 @@ def test_rows_are_sorted_by_columns_of_any_name(tmp_path: Path, name: str) -> No
         assert [item["id"] for item in reply.json()["features"]] == expected
 
 
-def test_a_taco_without_geometry_is_not_found_by_a_box(tmp_path: Path) -> None:
-    """As the reader has it: the columns of an outline alone are none of 7.2.2."""
+def test_a_taco_is_found_by_the_outlines_of_its_rasters(tmp_path: Path) -> None:
     path = tmp_path / "a.tacozip"
     fields: dict[str, Any] = {
         "stac:crs": "EPSG:4326",
@@ -228,7 +226,9 @@ def test_a_taco_without_geometry_is_not_found_by_a_box(tmp_path: Path) -> None:
     taco.create(taco.Taco(taco.Tortilla([sample]), **COLLECTION), path)
     app = server.app({"a": str(path)})
     document = ask(app, "/a").json()
-    assert document["placed"] is False
+    assert document["placed"] is True
     assert document["bounds"] == [0, 1, 4, 5]
-    reply = ask(app, "/a/items?bbox=" + quote("-1,-1,10,10"))
-    assert (reply.status, reply.json()["code"]) == (400, "invalid-input")
+    for box, count in (("-1,-1,10,10", 1), ("3.9,1,20,1.1", 1), ("4.1,1,20,1.1", 0)):
+        found = ask(app, f"/a/items?bbox={box}").json()
+        assert found["numberMatched"] == count
+        assert found["comal:placed_by"] == ["footprint"][:count]

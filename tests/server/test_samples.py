@@ -34,7 +34,7 @@ def test_items_are_features(app: Any) -> None:
     )
     item = document["features"][1]
     assert item["id"] == "scene 1"
-    assert item["geometry"]["coordinates"][0][0] == [10.0, 8.0]
+    assert item["geometry"]["coordinates"][0][0] == [10.0, 10.0]
     assert item["bbox"] == [10.0, 8.0, 12.0, 10.0]
     assert item["properties"]["datetime"] == "2023-02-01T00:00:00Z"
     assert item["properties"]["cloud_cover"] == 10.0

@@ -98,7 +98,8 @@ def _boxes(source: Projection, affine: Floats, size: Floats) -> Floats:
 def _plain_boxes(lon: Floats, lat: Floats) -> Floats:
     """Boxes of rings whose longitudes are continuous as they are, such as 170..190 or 0..360."""
     west, east = wrap_arcs(lon.min(axis=1), lon.max(axis=1))
-    return np.stack([west, lat.min(axis=1), east, lat.max(axis=1)])
+    low, high = lat.min(axis=1), lat.max(axis=1)
+    return np.stack([west, low.clip(-90, 90), east, high.clip(-90, 90)])
 
 
 def _transformed_boxes(source: Projection, x: Floats, y: Floats) -> Floats:
@@ -106,7 +107,7 @@ def _transformed_boxes(source: Projection, x: Floats, y: Floats) -> Floats:
     result = np.full((4, len(x)), np.nan)
     whole = np.isfinite(lon).all(axis=1)
     if not source.is_geographic:
-        lon = _without_poles(lon, lat)
+        lon = without_poles(lon, lat)
     if whole.any():
         count, width = int(whole.sum()), lon.shape[1]
         starts = np.arange(count, dtype=np.int64) * width
@@ -116,7 +117,7 @@ def _transformed_boxes(source: Projection, x: Floats, y: Floats) -> Floats:
     return result
 
 
-def _without_poles(lon: Floats, lat: Floats) -> Floats:
+def without_poles(lon: Floats, lat: Floats) -> Floats:
     """A vertex on a pole has every longitude: it takes that of the vertex before it."""
     polar = np.abs(lat) > 90 - 1e-9
     if not polar.any():

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.geo import wkb
-from comal.geo.boxes import arc_width, union_box, wrap
+from comal.geo.boxes import union_box, wrap
 from comal.geo.crs import Projection, groups, projection
 from comal.geo.rings import Corners, ring_boxes
 
@@ -152,6 +152,8 @@ def _centroids(source: Projection, geometry: Any, *, check: bool) -> tuple[Float
 
     geometries = wkb.to_shapely(geometry)
     if source.is_geographic and check:
+        from comal.geo.shapes import unrolled  # noqa: PLC0415 - that module imports this one
+
         geometries = unrolled(geometries)
     # GEOS refuses all of them for the sake of one.
     coordinates, row = shapely.get_coordinates(geometries, return_index=True)
@@ -159,24 +161,3 @@ def _centroids(source: Projection, geometry: Any, *, check: bool) -> tuple[Float
     middle = shapely.centroid(geometries)
     middle[shapely.is_empty(middle)] = None
     return source.to_lonlat(shapely.get_x(middle), shapely.get_y(middle))
-
-
-def unrolled(geometries: Objects) -> Objects:
-    """Geometries in degrees, those over the antimeridian with longitudes that go on behind 180."""
-    import shapely  # noqa: PLC0415
-
-    plain = Projection("", is_geographic=True, unit=1.0)
-    west, _, east, _ = lonlat_boxes(plain, geometries)
-    low, _, high, _ = shapely.bounds(geometries).T
-    with np.errstate(invalid="ignore"):
-        broken = np.flatnonzero(high - low > arc_width(west, east) + _SAME)
-    if not len(broken):
-        return geometries
-    result = np.array(geometries, object)
-    coordinates, index = shapely.get_coordinates(result[broken], return_index=True)
-    first = west[broken][index]
-    last = first + arc_width(west, east)[broken][index]
-    coordinates[coordinates[:, 0] < first - _SAME, 0] += 360
-    coordinates[coordinates[:, 0] > last + _SAME, 0] -= 360
-    result[broken] = shapely.set_coordinates(result[broken], coordinates)
-    return result

@@ -14,7 +14,7 @@ from comal.geo.boxes import wrap
 from comal.geo.crs import LONLAT, Projection, groups, projection
 from comal.geo.curve import z_order
 from comal.geo.footprint import affine_of, places, size_of
-from comal.geo.geometry import unrolled
+from comal.geo.shapes import unrolled
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -81,11 +81,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     SOURCE_FILE: "File name of the source ZIP",
 }
 
-GEOMETRY_COLUMNS = ("istac:geometry", "stac:centroid", "istac:centroid")
-"""Search order of ``geometry_col="auto"`` (7.2.2)."""
-TIME_COLUMNS = ("istac:time_start", "stac:time_start")
-"""Search order of ``time_col="auto"`` (7.2.2)."""
-
 _KEY = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?")
 
 

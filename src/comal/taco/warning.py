@@ -1,7 +1,20 @@
-"""The category of warnings about content."""
+"""The warning class of TACO."""
 
 from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+from comal.geo.places import GEOMETRY, Way
 
 
 class TacoWarning(UserWarning):
     """Content that is wrong somewhere, though what is returned is right."""
+
+
+def warn_without_crs(ways: Iterable[Way]) -> None:
+    """Say that geometries without a CRS are taken to be in degrees."""
+    if any(way.columns == (GEOMETRY,) for way in ways):
+        warnings.warn(
+            f"{GEOMETRY} without istac:crs is taken to be in EPSG:4326", TacoWarning, stacklevel=4
+        )

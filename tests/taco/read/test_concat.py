@@ -26,6 +26,9 @@ from tests.taco.read.scenes import (
     write_folder,
 )
 
+# Samples and their children have places and times here; what is said of it has its own test.
+pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
+
 ONE, TWO = scenes("s2", "s10"), scenes("s1", "s3", "a")
 
 

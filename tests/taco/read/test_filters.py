@@ -14,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, InvalidMetadataError
-from comal.geo.selecting import intersecting
+from comal.geo.boxes import validate_bbox
+from comal.geo.places import Places, Way
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.filters import Box, Period
 from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import DAY, HOUR, START, expected, located, point, scenes, write
+
+# Samples and their children have places and times here; what is said of it has its own test.
+pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
 
 TREE = scenes("s2", "s10", "s1")
 
@@ -110,7 +114,7 @@ def test_columns_are_checked_when_the_filter_is_made(dataset: TacoDataset) -> No
         dataset.filter_bbox(0, 0, 1, 1, level=3)
     bare = dataset.sql("SELECT id FROM data")
     with pytest.raises(InvalidInputError, match="auto"):
-        bare.filter_bbox(0, 0, 1, 1)
+        bare.filter_bbox(0, 0, 1, 1, level=0)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +213,9 @@ def test_points_lie_in_boxes_as_on_the_sphere(
     points: list[tuple[float, float]], west: float, east: float, one: float, two: float
 ) -> None:
     south, north = sorted((one, two))
-    array = pa.array([point(*p) for p in points], pa.binary())
-    found = intersecting(array, (west, south, east, north), "g")
+    table = pa.table({"g": pa.array([point(*p) for p in points], pa.binary())})
+    places = Places(table, (Way("geometry", ("g",)),))
+    found = places.meet(validate_bbox((west, south, east, north)))
 
     def inside(lon: float, lat: float) -> bool:
         if not south <= lat <= north:
@@ -242,15 +247,10 @@ def test_periods_hold_both_ends(
     assert found.tolist() == wanted
 
 
-def test_a_box_knows_its_columns() -> None:
-    assert Box((0, 0, 1, 1), "istac:geometry", "istac:crs").columns == (
-        "istac:geometry",
-        "istac:crs",
-    )
-    assert expected(TREE)
-
-
 def test_a_crs_that_nobody_knows_is_a_fault_of_the_file() -> None:
-    box = Box((0.0, 0.0, 1.0, 1.0), "istac:geometry", "istac:crs")
-    with pytest.raises(InvalidMetadataError, match="unknown CRS: istac:geometry"):
+    way = Way("geometry", ("istac:geometry", "istac:crs"))
+    box = Box(validate_bbox((0.0, 0.0, 1.0, 1.0)), (way,))
+    assert box.columns == way.columns
+    with pytest.raises(InvalidMetadataError, match="the place of a sample is broken: invalid CRS"):
         box.matches(pa.array([point(0, 0)]), pa.array(["EPSG:999999"]))
+    assert expected(TREE)

@@ -17,6 +17,9 @@ from comal.taco.verbosity import LOGGER, verbose
 from tests.attacks.build import Recipe
 from tests.taco.read.scenes import expected, located, read_all, scenes, write
 
+# Samples and their children have places and times here; what is said of it has its own test.
+pytestmark = pytest.mark.filterwarnings("ignore:level 0 is filtered")
+
 TREE = scenes(*(f"s{n}" for n in range(6)))
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+from comal.geo.places import ways_of
 from comal.server.samples.holdings import (
     ID,
     OTHER_MEDIA,
@@ -16,7 +17,7 @@ from comal.server.samples.holdings import (
     sizes_of,
     visible,
 )
-from comal.server.samples.places import box_of, geometries, outline_columns
+from comal.server.samples.places import geometries
 from comal.server.samples.values import kind_of, shown_values
 
 _STAC = "1.1.0"
@@ -60,11 +61,14 @@ def features(holdings: Holdings, source: str, table: Any, before: str = "") -> l
     columns = {name: shown_values(table.column(name)) for name in names}
     ids, kinds = table.column(ID).to_pylist(), table.column(TYPE).to_pylist()
     sizes = sizes_of(holdings, table)
-    placed = outline_columns(table.schema) or ()
+    raster = [way for way in ways_of(table.schema) if way.kind == "raster"]
+    placed = raster[0].columns if raster else ()
     found = []
-    for row, geometry in enumerate(geometries(table)):
+    for row, (geometry, box) in enumerate(geometries(table)):
         properties = {name: values[row] for name, values in columns.items()}
         one = _item(source, before + str(ids[row]), str(ids[row]), geometry, properties)
+        if box is not None:
+            one["bbox"] = box
         one["comal:type"] = kinds[row]
         if kinds[row] == "FILE":
             _project(one, *(properties.get(name) for name in placed))
@@ -86,7 +90,7 @@ def _item(
 ) -> dict[str, Any]:
     start = next((properties[key] for key in _TIMES if properties.get(key)), None)
     end = next((properties[key] for key in _ENDS if properties.get(key)), None)
-    item: dict[str, Any] = {
+    return {
         "type": "Feature",
         "stac_version": _STAC,
         "stac_extensions": [],
@@ -97,10 +101,6 @@ def _item(
         "comal:path": path,
         "links": [],
     }
-    box = box_of(geometry)
-    if box is not None:
-        item["bbox"] = box
-    return item
 
 
 def _properties(start: Any, end: Any, columns: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import NotInContainerError, shown
-from comal.server.samples.finding import Finder, TacoFinder, TortillaFinder
+from comal.server.samples.finding import Finder
 from comal.taco import spec as taco_spec
 from comal.taco.reading import leaves as taco_leaves
 from comal.taco.reading.dataset import TacoDataset
@@ -201,9 +201,9 @@ class TacoHoldings(Holdings):
         return self.dataset.data
 
     @cached_property
-    def finder(self) -> TacoFinder:
+    def finder(self) -> Finder:
         """By the rows as they are."""
-        return TacoFinder(self.table)
+        return Finder(self.table, seconds=False)
 
     def table_of(self, frame: TacoDataFrame) -> Any:
         """The rows as they are."""
@@ -251,9 +251,9 @@ class TortillaHoldings(Holdings):
         return self._frame
 
     @cached_property
-    def finder(self) -> TortillaFinder:
+    def finder(self) -> Finder:
         """By the columns of the file, whose times are numbers."""
-        return TortillaFinder(self._frame.to_arrow())
+        return Finder(self._frame.to_arrow(), seconds=True)
 
     def table_of(self, frame: TortillaFrame) -> Any:
         """The items, with ``id`` and ``type`` in front, and times as times."""

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from comal.server.cql2.texts import as_arrow, as_sql
 from comal.server.cql2.tree import Node
-from comal.server.samples.finding import AUTO, geometry_column, time_column
 from comal.server.samples.selecting import Selection
 from comal.server.samples.values import kind_of
 from comal.tortilla import spec as tortilla_spec
@@ -46,16 +45,10 @@ def tortilla_lines(title: str, schema: Any, selection: Selection | None = None) 
             lines.insert(0, "import pyarrow.compute as pc")
             lines.append(f"rows = rows.filter({_filter_text(selection.filter, schema)})")
         if selection.datetime is not None:
-            chosen = _argument("time_col", time_column(schema))
-            lines.append(f"rows = rows.filter_datetime({json.dumps(selection.datetime)}{chosen})")
+            lines.append(f"rows = rows.filter_datetime({json.dumps(selection.datetime)})")
         if selection.bbox is not None:
-            chosen = _argument("geometry_col", geometry_column(schema))
-            lines.append(f"rows = rows.filter_bbox({_edges(selection.bbox)}{chosen})")
+            lines.append(f"rows = rows.filter_bbox({_edges(selection.bbox)})")
     return "\n".join(lines)
-
-
-def _argument(name: str, value: str | None) -> str:
-    return "" if value is None or value == AUTO else f", {name}={json.dumps(value)}"
 
 
 def _edges(bbox: tuple[float, ...]) -> str:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.geo import times
-from comal.taco import spec
+from comal.geo.places import CENTROIDS, GEOMETRY
 
-_GEOMETRY = frozenset({*spec.GEOMETRY_COLUMNS, "geometry", "geom"})
+_GEOMETRY = frozenset({GEOMETRY, *CENTROIDS, "geometry", "geom"})
 _TEXT_GEOMETRY = frozenset({"stac:centroid"})
 
 

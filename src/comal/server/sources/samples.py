@@ -33,7 +33,6 @@ from comal.server.answers import (
 )
 from comal.server.problems import Refusal, not_found
 from comal.server.requests import Request
-from comal.server.samples import places
 from comal.server.samples.columnstats import column_stats
 from comal.server.samples.features import feature, features
 from comal.server.samples.holdings import (
@@ -48,6 +47,7 @@ from comal.server.samples.holdings import (
     sizes_of,
     visible,
 )
+from comal.server.samples.places import rounded
 from comal.server.samples.pythontext import taco_lines, tortilla_lines
 from comal.server.samples.selecting import PARAMETERS as SELECTING
 from comal.server.samples.selecting import Selection
@@ -161,7 +161,8 @@ class SamplesSource(Served):
         extent = extent if isinstance(extent, dict) else {}
         bounds = _numbers(extent.get("spatial"))
         if bounds is None:
-            bounds = places.bounds_of(self.table, self.holdings.finder.outlines)
+            box = self.holdings.finder.bounds
+            bounds = None if box is None else rounded(box)
         return bounds, _period(extent.get("temporal")) or self._period()
 
     def _period(self) -> list[str | None] | None:
@@ -267,8 +268,15 @@ class SamplesSource(Served):
             "numberReturned": len(found),
             "features": found,
             "links": self._page_links(request, selection, len(rows)),
+            **self._placed_by(selection, rows),
             "python": self._lines(selection),
         }
+
+    def _placed_by(self, selection: Selection, rows: npt.NDArray[np.int64]) -> dict[str, list[str]]:
+        """Whether footprints or centroids decided which rows lie in the box that is asked for."""
+        if selection.bbox is None:
+            return {}
+        return {"comal:placed_by": list(self.holdings.finder.places.decided(rows))}
 
     def _page_links(
         self, request: Request, selection: Selection, count: int
@@ -311,6 +319,7 @@ class SamplesSource(Served):
             "returned": part.num_rows,
             "offset": selection.offset,
             "next": selection.next_offset(len(rows)),
+            **self._placed_by(selection, rows),
             "python": self._lines(selection),
         }
 

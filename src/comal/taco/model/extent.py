@@ -7,7 +7,7 @@ greater than east where the dataset crosses the antimeridian.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,17 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.geo import boxes as geo_boxes
-from comal.geo import footprint, geometry, times, wkb
+from comal.geo import times
+from comal.geo.places import Places, ways_of
 from comal.taco import spec
-from comal.taco.model.levels import Levels, flat
+from comal.taco.model.levels import Levels
+from comal.taco.warning import warn_without_crs
 
-_ISTAC_PLACE = {"istac:geometry": pa.types.is_binary, "istac:crs": pa.types.is_string}
-_STAC_PLACE = {
-    "stac:crs": pa.types.is_string,
-    "stac:geotransform": pa.types.is_list,
-    "stac:tensor_shape": pa.types.is_list,
-}
-_CENTROIDS = {"stac:centroid": pa.types.is_binary, "istac:centroid": pa.types.is_binary}
 _NAMESPACES = ("istac", "stac")
 
 Boxes = tuple[Any, Any, Any, Any]
@@ -114,39 +109,16 @@ def united(extents: Sequence[Any]) -> dict[str, Any]:
 def boxes(table: Any) -> Boxes | None:
     """Box of each row that tells where it is: west, south, east, north arrays; or None.
 
-    ISTAC geometry first, then the corners of STAC rasters, then a centroid of either.
+    Of footprints where they are there, else of centroids.
     """
-    found: Boxes | None = None
-    if _has(table, _ISTAC_PLACE):
-        shapes, crs = (flat(table[name]) for name in _ISTAC_PLACE)
-        found = geometry.geometry_boxes(shapes, crs)
-    elif _has(table, _STAC_PLACE):
-        crs, transform, shape = (flat(table[name]) for name in _STAC_PLACE)
-        found = footprint.footprints(crs, transform, shape)
-    if found is None or not _some(found):
-        for name, kind in _CENTROIDS.items():
-            if _has(table, {name: kind}):
-                x, y = wkb.points_xy(flat(table[name]))
-                found = (x, y, x, y)
-                if _some(found):
-                    break
-    if found is None or not _some(found):
+    ways = ways_of(table.schema)
+    places = Places(table, ways)
+    known = places.told_by >= 0
+    if not known.any():
         return None
-    known = np.all([np.isfinite(side) for side in found], axis=0)
-    west, south, east, north = (np.asarray(side)[known] for side in found)
+    warn_without_crs(ways)
+    west, south, east, north = (side[known] for side in places.corners)
     return west, south, east, north
-
-
-def _has(table: Any, columns: Mapping[str, Callable[[Any], bool]]) -> bool:
-    """Whether the table has the columns, in the types that they have where they mean this."""
-    return all(
-        name in table.column_names and fits(table.schema.field(name).type)
-        for name, fits in columns.items()
-    )
-
-
-def _some(found: Boxes) -> bool:
-    return bool(np.all([np.isfinite(side) for side in found], axis=0).any())
 
 
 def merged(parts: Sequence[Boxes]) -> Boxes:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from comal import query as queries
 from comal.errors import InvalidInputError, counted, shown
+from comal.geo.places import deciding
 from comal.storage.closing import Closing
 from comal.taco import spec
 from comal.taco.reading import views
-from comal.taco.reading.filters import box_filter, period_filter
+from comal.taco.reading.filters import Box, box_filter, has_place, has_time, period_filter
 from comal.taco.reading.frame import Key, TacoDataFrame
 from comal.taco.reading.home import Home
 from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View
+from comal.taco.reading.stages import stages as stages_of
 from comal.taco.reading.viewsql import pruning
 from comal.taco.verbosity import LOGGER
+from comal.taco.warning import TacoWarning
 
 _NAVIGATION = {
     spec.ID: "Unique sample identifier within parent scope",
@@ -211,7 +215,7 @@ class TacoDataset(Closing):
         maxx: float,
         maxy: float,
         geometry_col: str = "auto",
-        level: int = 0,
+        level: int | None = None,
         *,
         prune: bool = False,
     ) -> TacoDataset:
@@ -222,20 +226,41 @@ class TacoDataset(Closing):
         minx, miny, maxx, maxy
             West, south, east, north in degrees; west > east is a box across the antimeridian.
         geometry_col
-            Column of WKB; ``"auto"`` takes the first of ``istac:geometry`` (brought to degrees by
-            ``istac:crs``), ``stac:centroid``, ``istac:centroid``.
+            Column of WKB, or of points as text. ``"auto"`` compares footprints: ``istac:geometry``
+            (brought to degrees by ``istac:crs``), then the outline that ``stac:crs``,
+            ``stac:geotransform`` and ``stac:tensor_shape`` give; and of samples without one the
+            centroid, ``stac:centroid`` or ``istac:centroid``. `placed_by` says which decided.
         level
-            0 for the samples' own geometry; deeper for samples with a descendant there that
-            matches. Each sample comes once, with all of its children.
+            0 for the samples' own place; deeper for samples with a descendant there that matches.
+            Each sample comes once, with all of its children. By default the outermost level that
+            has such a column; that a deeper one has it, too, is said in a `TacoWarning`.
         prune
             Show only matching children when such samples are read.
         """
+        level = self._level_with(level, lambda schema: has_place(schema, geometry_col), "place")
         schema = self._schema_of_level(level)
         bounds = minx, miny, maxx, maxy
         return self._then(box_filter(bounds, geometry_col, level, prune=prune, schema=schema))
 
+    @property
+    def placed_by(self) -> tuple[str, ...]:
+        """What decided in the last `filter_bbox`: ``footprint``, ``centroid``, or both in order.
+
+        With both, centroids told of the samples that have no footprint. Empty without a box.
+        """
+        found: tuple[str, ...] = ()
+        for stage in stages_of(self._view):
+            if isinstance(stage, Box):
+                found = deciding(stage.ways)
+        return found
+
     def filter_datetime(
-        self, datetime_range: Any, time_col: str = "auto", level: int = 0, *, prune: bool = False
+        self,
+        datetime_range: Any,
+        time_col: str = "auto",
+        level: int | None = None,
+        *,
+        prune: bool = False,
     ) -> TacoDataset:
         """The samples whose time lies in a range, both ends included.
 
@@ -250,10 +275,26 @@ class TacoDataset(Closing):
         level, prune
             As for `filter_bbox`.
         """
+        level = self._level_with(level, lambda schema: has_time(schema, time_col), "time")
         schema = self._schema_of_level(level)
         return self._then(
             period_filter(datetime_range, time_col, level, prune=prune, schema=schema)
         )
+
+    def _level_with(self, level: int | None, tells: Callable[[Any], bool], what: str) -> int:
+        """The level that is asked for, or the outermost one that tells a place or a time."""
+        if level is not None:
+            return level
+        every = range(self._home.depth + 1)
+        found = [number for number in every if tells(self._schema_of_level(number))]
+        if len(found) > 1:
+            others = ", ".join(map(str, found[1:]))
+            warnings.warn(
+                f"level {found[0]} is filtered; level {others} tells a {what} as well: pass level=",
+                TacoWarning,
+                stacklevel=3,
+            )
+        return found[0] if found else 0
 
     def sort(self, by: str, *, descending: bool = False) -> TacoDataset:
         """The samples ordered by a column, nulls last; equal ones stay in their order."""

@@ -2,57 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import boxes, times
-from comal.geo.crs import LONLAT, groups, on_own_thread, projection
-from comal.geo.selecting import intersecting, projected_intersecting, within
-from comal.taco import spec
+from comal.geo.crs import on_own_thread
+from comal.geo.places import (
+    CENTROIDS,
+    CRS,
+    GEOMETRY,
+    GEOTRANSFORM,
+    SHAPES,
+    TIMES,
+    Places,
+    Way,
+    way_of,
+    ways_of,
+)
+from comal.geo.selecting import within
+from comal.taco.warning import warn_without_crs
 
 Bools = npt.NDArray[np.bool_]
 
-_DEGREES = frozenset({"", LONLAT, "OGC:CRS84"})
+AUTO = "auto"
+_RASTER = f"{GEOMETRY}, or {CRS} with {GEOTRANSFORM} and {SHAPES[0]}"
+_POINTS = " or ".join(CENTROIDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Rows whose geometry has a point in common with a box; edges count."""
+    """Rows that have a point in common with a box; edges count."""
 
-    bounds: tuple[float, float, float, float]
+    bounds: boxes.Box
     """West, south, east, north in degrees; west > east crosses the antimeridian."""
-    column: str
-    crs_column: str | None
-    """Column with the CRS of each geometry; None when it is longitude and latitude."""
+    ways: tuple[Way, ...]
+    """What tells where a row is, the most telling first."""
     level: int = 0
     prune: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that `matches` takes."""
-        return (self.column,) if self.crs_column is None else (self.column, self.crs_column)
+        return tuple(dict.fromkeys(name for way in self.ways for name in way.columns))
 
-    def matches(self, geometry: Any, crs: Any = None) -> Bools:
-        """Which rows match: WKB, and where needed the CRS, as Arrow arrays of n rows."""
-        geometry = _plain(geometry)
-        if crs is None:
-            return intersecting(geometry, self.bounds, self.column)
-        result = np.zeros(len(geometry), np.bool_)
-        for name, rows in groups(pc.fill_null(_plain(crs), LONLAT), len(geometry)):
-            some = geometry.take(pa.array(rows))
-            if name in _DEGREES:
-                result[rows] = intersecting(some, self.bounds, self.column)
-            else:
-                args = some, name, self.bounds, self.column
-                result[rows] = on_own_thread(_projected, *args)
-        return result
+    def within(self, names: Collection[str]) -> Box | None:
+        """The rule for rows that have these columns alone; None when they tell no place."""
+        ways = tuple(way for way in self.ways if set(way.columns) <= set(names))
+        return replace(self, ways=ways) if ways else None
+
+    def matches(self, *columns: Any) -> Bools:
+        """Which rows match: Arrow arrays of n rows for `columns`."""
+        table = pa.table(list(columns), names=list(self.columns))
+        if all(way.in_degrees for way in self.ways):
+            return self._meeting(table)
+        found: Bools = on_own_thread(self._meeting, table)
+        return found
+
+    def _meeting(self, table: Any) -> Bools:
+        try:
+            return Places(table, self.ways).meet(self.bounds)
+        except InvalidInputError as error:  # which the file has given, not the caller
+            raise InvalidMetadataError(
+                f"the place of a sample is broken: {error.what}",
+                where=error.where,
+                found=error.found,
+                expected=error.expected,
+                hint="pass geometry_col= a column of centroids to go by these",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +93,16 @@ class Period:
         """The columns that `matches` takes."""
         return (self.column,)
 
+    def within(self, names: Collection[str]) -> Period | None:
+        """The rule for rows that have these columns alone; None when they tell no time."""
+        return self if self.column in names else None
+
     def matches(self, values: Any) -> Bools:
         """Which rows match; null never does."""
         return within(_plain(values), self.start, self.end, self.column)
 
 
 Filter = Box | Period
-
-
-def _projected(geometry: Any, crs: str, bounds: tuple[float, ...], where: str) -> Bools:
-    """Which WKB geometries in another CRS meet the box."""
-    try:
-        source = projection(crs, where)
-    except InvalidInputError as error:  # which the file has given, not the caller
-        raise InvalidMetadataError(
-            "unknown CRS", where=where, found=error.found, expected=error.expected
-        ) from error
-    return projected_intersecting(geometry, source, bounds, where)
 
 
 def _plain(column: Any) -> Any:
@@ -102,23 +117,37 @@ def _plain(column: Any) -> Any:
 def box_filter(
     bounds: Iterable[float], column: str, level: int, *, prune: bool, schema: Any
 ) -> Box:
-    """The filter for a box; ``column="auto"`` takes the first of the columns of 7.2.2."""
+    """The filter for a box; ``column="auto"`` takes every way to a place that there is.
+
+    Footprints come before centroids, which 7.2.2 alone would have taken of rasters.
+    """
     box = boxes.validate_bbox(tuple(bounds), "bbox")
-    name = _chosen(column, spec.GEOMETRY_COLUMNS, schema, level, "geometry_col")
-    kind = schema.field(name).type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        raise InvalidInputError(
-            f"column {shown(name)} is no geometry", found=str(kind), expected="WKB in binary"
-        )
-    crs = "istac:crs" if name == "istac:geometry" and "istac:crs" in schema.names else None
-    west, south, east, north = box
-    return Box((west, south, east, north), name, crs, level, prune)
+    if column == AUTO:
+        ways = ways_of(schema)
+        if not ways:
+            raise _nothing(schema, level, "geometry_col", f"{_RASTER}, or {_POINTS}")
+    else:
+        way = way_of(schema, _known(column, schema, level, "geometry_col"))
+        if way is None:
+            raise InvalidInputError(
+                f"column {shown(column)} is no geometry",
+                found=str(schema.field(column).type),
+                expected="WKB in binary, or texts of POINT (longitude latitude)",
+            )
+        ways = (way,)
+    warn_without_crs(ways)
+    return Box(box, ways, level, prune)
 
 
 def period_filter(value: Any, column: str, level: int, *, prune: bool, schema: Any) -> Period:
     """The filter for a range of time; ``column="auto"`` takes the first of 7.2.2."""
     start, end = times.parse_range(value)
-    name = _chosen(column, spec.TIME_COLUMNS, schema, level, "time_col")
+    if column == AUTO:
+        name = next((name for name in TIMES if name in schema.names), None)
+        if name is None:
+            raise _nothing(schema, level, "time_col", " or ".join(TIMES))
+    else:
+        name = _known(column, schema, level, "time_col")
     kind = schema.field(name).type
     if not (pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_string(kind)):
         raise InvalidInputError(
@@ -127,21 +156,30 @@ def period_filter(value: Any, column: str, level: int, *, prune: bool, schema: A
     return Period(start, end, name, level, prune)
 
 
-def _chosen(column: str, candidates: tuple[str, ...], schema: Any, level: int, what: str) -> str:
-    if column != "auto":
-        if column not in schema.names:
-            raise InvalidInputError(
-                f"no column {shown(column)} at level {level}",
-                expected=", ".join(shown(name) for name in schema.names[:40]),
-                hint=f"pass {what}= one of these, or another level=",
-            )
+def has_place(schema: Any, column: str) -> bool:
+    """Whether rows of a schema can be found by a box."""
+    return column in schema.names if column != AUTO else bool(ways_of(schema))
+
+
+def has_time(schema: Any, column: str) -> bool:
+    """Whether rows of a schema can be found by a range of time."""
+    return bool({*TIMES} & {*schema.names}) if column == AUTO else column in schema.names
+
+
+def _known(column: str, schema: Any, level: int, what: str) -> str:
+    if schema.names.count(column) == 1:
         return column
-    for name in candidates:
-        if name in schema.names:
-            return name
     raise InvalidInputError(
+        f"no column {shown(column)} at level {level}",
+        expected=", ".join(shown(name) for name in schema.names[:40]),
+        hint=f"pass {what}= one of these, or another level=",
+    )
+
+
+def _nothing(schema: Any, level: int, what: str, expected: str) -> InvalidInputError:
+    return InvalidInputError(
         f"level {level} has no column that {what}='auto' looks for",
         found=", ".join(shown(name) for name in schema.names[:40]),
-        expected=" or ".join(candidates),
+        expected=expected,
         hint=f"pass {what}= the right column, or another level=",
     )

@@ -175,11 +175,12 @@ def _matching(container: Container, rule: Filter) -> list[Bools]:
     if len(masks) <= rule.level:
         return masks
     target = container.levels[rule.level]
-    if set(rule.columns) <= set(target.stored):
+    own = rule.within(target.stored)
+    if own is not None:
         start = 0
-        for batch in target.table.iter_batches(list(rule.columns)):
-            columns = [batch.column(name) for name in rule.columns]
-            masks[-1][start : start + batch.num_rows] = rule.matches(*columns)
+        for batch in target.table.iter_batches(list(own.columns)):
+            columns = [batch.column(name) for name in own.columns]
+            masks[-1][start : start + batch.num_rows] = own.matches(*columns)
             start += batch.num_rows
     for index in range(rule.level, 0, -1):
         masks[index - 1][container.levels[index].parents[masks[index]]] = True

@@ -196,3 +196,12 @@ def _sql_type(kind: Any) -> str:
     if pa.types.is_string(kind):
         return "VARCHAR"
     raise InvalidInputError("a column of this type holds no times", found=str(kind))
+
+
+def sql_type_of_place(kind: Any) -> str:
+    """The SQL type of a column that tells a place."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "VARCHAR"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "BLOB"
+    return "BIGINT[]" if pa.types.is_integer(kind.value_type) else "DOUBLE[]"

@@ -25,7 +25,7 @@ from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Box, Filter, Period
 from comal.taco.reading.home import Home, Rule
-from comal.taco.reading.rowsql import RowCompiler, check_identity, quoted
+from comal.taco.reading.rowsql import RowCompiler, check_identity, quoted, sql_type_of_place
 from comal.taco.reading.stages import (
     Limit,
     Scan,
@@ -114,7 +114,8 @@ class Compiler(RowCompiler):
             numbers = frozenset(range(len(self.home.containers)))
             return self.kept([(rule, numbers)], 0, self.names(below))
         if isinstance(rule, Box):
-            kinds = ("BLOB", "VARCHAR")[: len(rule.columns)]
+            schema = self.schema(below)
+            kinds = [sql_type_of_place(schema.field(column).type) for column in rule.columns]
             name = self.function(lambda *columns: pa.array(rule.matches(*columns)), *kinds)
             return f"{name}({', '.join(quoted(column) for column in rule.columns)})"
         return self.between(rule, self.schema(below).field(rule.column).type)

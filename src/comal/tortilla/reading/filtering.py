@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
-from comal.geo import boxes, times, wkt
-from comal.geo.selecting import intersecting, rasters_intersecting, within
-from comal.table.columns import one_array
+from comal.geo import boxes, times
+from comal.geo.places import TIMES, Places, way_of, ways_of
+from comal.geo.selecting import within
 from comal.tortilla import spec
 
 Mask = npt.NDArray[np.bool_]
@@ -20,14 +20,58 @@ AUTO = "auto"
 _OUTLINE = (spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE)
 
 
-def box_mask(table: Any, bounds: tuple[float, float, float, float], geometry_col: str) -> Mask:
-    """Which rows have a point in common with a box; see `TortillaFrame.filter_bbox`."""
+def box_mask(
+    table: Any, bounds: tuple[float, float, float, float], geometry_col: str
+) -> tuple[Mask, tuple[str, ...]]:
+    """Which rows have a point in common with a box, and by what they were found.
+
+    See `TortillaFrame.filter_bbox`.
+    """
     box = boxes.validate_bbox(bounds)
+    places = places_of(table, geometry_col)
+    try:
+        found = places.meet(box)
+    except InvalidInputError as error:  # which the file has given, not the caller
+        raise broken(error) from error
+    return found, places.decided(found)
+
+
+def broken(error: InvalidInputError) -> InvalidMetadataError:
+    """The error about a place that the file has given, not the caller."""
+    return InvalidMetadataError(
+        f"the place of an item is broken: {error.what}",
+        where=error.where,
+        found=error.found,
+        expected=error.expected,
+        hint=f'pass geometry_col="{spec.CENTROID}" to go by the centres',
+    )
+
+
+def places_of(table: Any, geometry_col: str = AUTO) -> Places:
+    """Where the rows of a table are.
+
+    Raises
+    ------
+    InvalidInputError
+        The columns say nothing of it.
+    InvalidMetadataError
+        Those that should are of another type.
+    """
+    schema = table.schema
     if geometry_col != AUTO:
-        return _touching(table, _known(table, geometry_col, "geometry_col"), box)
-    has_outline = set(_OUTLINE) <= set(table.column_names)
-    has_centre = spec.CENTROID in table.column_names
-    if not has_outline and not has_centre:
+        name = _known(table, geometry_col, "geometry_col")
+        way = way_of(schema, name)
+        if way is None and not pa.types.is_null(schema.field(name).type):
+            raise InvalidInputError(
+                f"column {shown(name)} is no geometry",
+                found=str(schema.field(name).type),
+                expected="texts of POINT (longitude latitude), or WKB in binary",
+            )
+        return Places(table, () if way is None else (way,))
+    if set(_OUTLINE) <= set(schema.names):
+        _check_outline(schema)
+    ways = ways_of(schema)
+    if not ways and spec.CENTROID not in schema.names:
         raise InvalidInputError(
             "the columns say nothing of where items are",
             found=_some(table),
@@ -35,39 +79,19 @@ def box_mask(table: Any, bounds: tuple[float, float, float, float], geometry_col
             hint="pass geometry_col= the right column; nested items are reached by flatten(); "
             "create(..., stac=True) fills in the columns from the headers of rasters",
         )
-    if not has_outline:
-        return _touching(table, spec.CENTROID, box)
-    found, placed = _outlines(table, box)
-    if has_centre and not placed.all():
-        found |= ~placed & _touching(table, spec.CENTROID, box)
-    return found
+    return Places(table, ways)
 
 
-def _outlines(table: Any, box: boxes.Box) -> tuple[Mask, Mask]:
-    """Which rasters meet the box, and which are known to lie anywhere."""
-    columns = {name: one_array(table[name]) for name in _OUTLINE}
-    for name, column in columns.items():
-        if not _is_of_kind(column.type, spec.TYPES[name]):
+def _check_outline(schema: Any) -> None:
+    for name in _OUTLINE:
+        kind = schema.field(name).type
+        if not _is_of_kind(kind, spec.TYPES[name]):
             raise InvalidMetadataError(
                 f"{name} has the wrong type",
-                found=str(column.type),
+                found=str(kind),
                 expected=str(spec.TYPES[name]),
                 hint=f'pass geometry_col="{spec.CENTROID}" to go by the centres',
             )
-    if any(pa.types.is_null(column.type) for column in columns.values()):
-        return np.zeros(table.num_rows, bool), np.zeros(table.num_rows, bool)
-    try:
-        return rasters_intersecting(
-            columns[spec.CRS], columns[spec.GEOTRANSFORM], columns[spec.RASTER_SHAPE], box
-        )
-    except InvalidInputError as error:  # which the file has given, not the caller
-        raise InvalidMetadataError(
-            f"the place of an item is broken: {error.what}",
-            where=error.where,
-            found=error.found,
-            expected=error.expected,
-            hint=f'pass geometry_col="{spec.CENTROID}" to go by the centres',
-        ) from error
 
 
 def _is_of_kind(kind: Any, wanted: Any) -> bool:
@@ -79,27 +103,14 @@ def _is_of_kind(kind: Any, wanted: Any) -> bool:
     return bool(kind.equals(wanted))
 
 
-def _touching(table: Any, name: str, box: boxes.Box) -> Mask:
-    """Which points or shapes of one column, in degrees, meet the box."""
-    column = one_array(table[name])
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_null(kind):
-        lon, lat = wkt.points_xy(column.cast(pa.string()))
-        return boxes.boxes_intersect(lon, lat, lon, lat, box)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return intersecting(column, box, name)
-    raise InvalidInputError(
-        f"column {shown(name)} is no geometry",
-        found=str(kind),
-        expected="texts of POINT (longitude latitude), or WKB in binary",
-    )
-
-
 def time_mask(table: Any, datetime_range: Any, time_col: str) -> Mask:
     """Which rows lie in a range of time; see `TortillaFrame.filter_datetime`."""
     start, end = times.parse_range(datetime_range)
-    name = spec.TIME_START if time_col == AUTO else _known(table, time_col, "time_col")
-    if name not in table.column_names:
+    if time_col == AUTO:
+        name = next((n for n in (spec.TIME_START, *TIMES) if n in table.column_names), "")
+    else:
+        name = _known(table, time_col, "time_col")
+    if not name:
         raise InvalidInputError(
             "the columns say nothing of the time of items",
             found=_some(table),

@@ -60,6 +60,8 @@ class TortillaFrame(NamedRows):
         self._home = home
         self._depth = depth
         self._kept = tuple(kept)
+        self.placed_by: tuple[str, ...] = ()
+        """What found the rows of a `filter_bbox`: ``footprint``, ``centroid``, or both."""
 
     def _with(self, table: Any) -> Self:
         return type(self)(table, self._home, depth=self._depth, kept=self._kept)
@@ -146,7 +148,8 @@ class TortillaFrame(NamedRows):
         geometry_col
             Column of points as text, ``POINT (lon lat)``, or of WKB, in degrees. ``"auto"`` takes
             the outline that ``stac:crs``, ``stac:geotransform`` and ``stac:raster_shape`` give, and
-            ``stac:centroid`` of rows without one. A row without either lies nowhere.
+            ``stac:centroid`` of rows without one. A row without either lies nowhere. `placed_by`
+            of what is returned says which decided.
 
         Raises
         ------
@@ -162,7 +165,10 @@ class TortillaFrame(NamedRows):
         """
         from comal.tortilla.reading.filtering import box_mask  # noqa: PLC0415 - most open and read
 
-        return self.filter(box_mask(self._table, (minx, miny, maxx, maxy), geometry_col))
+        mask, by = box_mask(self._table, (minx, miny, maxx, maxy), geometry_col)
+        found = self.filter(mask)
+        found.placed_by = by
+        return found
 
     def filter_datetime(self, datetime_range: Any, time_col: str = "auto") -> Self:
         """The rows whose time lies in a range, both ends included.
@@ -175,7 +181,7 @@ class TortillaFrame(NamedRows):
             times without a zone are UTC.
         time_col
             Column of seconds since 1970, as the specification has times, or of timestamps;
-            ``"auto"`` takes ``stac:time_start``. Null lies in no range.
+            ``"auto"`` takes ``stac:time_start``, else ``istac:time_start``. Null lies in no range.
 
         Raises
         ------

@@ -1,0 +1,296 @@
+"""Where the rows of a table are: by a geometry, by the outline of a raster, by a centre.
+
+The columns have the same names in every format of samples. A row that one of them says nothing of
+is told by the next. Boxes therefore meet footprints, and centres only where there is no footprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal import arrowcompute as pc
+from comal.errors import ComalError
+from comal.geo import boxes, footprint, wkb, wkt
+from comal.geo.crs import LONLAT, groups, projection
+from comal.geo.geometry import geometry_boxes
+from comal.geo.rings import Corners
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+Objects = npt.NDArray[np.object_]
+
+FOOTPRINT, CENTROID = "footprint", "centroid"
+"""By what a row was found."""
+
+GEOMETRY, GEOMETRY_CRS = "istac:geometry", "istac:crs"
+CRS, GEOTRANSFORM = "stac:crs", "stac:geotransform"
+SHAPES = ("stac:tensor_shape", "stac:raster_shape")
+CENTROIDS = ("stac:centroid", "istac:centroid")
+COLUMNS = (GEOMETRY, GEOMETRY_CRS, CRS, GEOTRANSFORM, *SHAPES, *CENTROIDS)
+"""All columns that tell a place."""
+TIMES = ("istac:time_start", "stac:time_start")
+"""Columns that tell a time, the first that is there."""
+
+_BLOCK = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to tell where rows are, and the columns that it takes."""
+
+    kind: str
+    """``geometry`` (WKB), ``raster``, or ``text`` of points."""
+    columns: tuple[str, ...]
+
+    @property
+    def by(self) -> str:
+        """`FOOTPRINT` or `CENTROID`."""
+        return CENTROID if self.kind == "text" or self.columns[0] in CENTROIDS else FOOTPRINT
+
+    @property
+    def in_degrees(self) -> bool:
+        """Whether its coordinates are longitude and latitude."""
+        return len(self.columns) == 1
+
+
+def ways_of(schema: Any) -> tuple[Way, ...]:
+    """The ways that the columns of a schema allow, the most telling first.
+
+    A column whose type cannot mean a place is left out: files of strangers hold anything.
+    """
+    kinds = {name: schema.field(name).type for name in COLUMNS if schema.names.count(name) == 1}
+    found = []
+    if _is_wkb(kinds.get(GEOMETRY)):
+        named = (GEOMETRY_CRS,) if _is_text(kinds.get(GEOMETRY_CRS)) else ()
+        found.append(Way("geometry", (GEOMETRY, *named)))
+    if _is_text(kinds.get(CRS)) and _is_numbers(kinds.get(GEOTRANSFORM)):
+        shape = next((name for name in SHAPES if _is_numbers(kinds.get(name))), None)
+        if shape is not None:
+            found.append(Way("raster", (CRS, GEOTRANSFORM, shape)))
+    ways = (_of_one(name, kinds.get(name)) for name in CENTROIDS)
+    return *found, *(way for way in ways if way is not None)
+
+
+def way_of(schema: Any, name: str) -> Way | None:
+    """The way that one column is: WKB, or text of a point; None for any other type."""
+    way = _of_one(name, schema.field(name).type)
+    if way is not None and name == GEOMETRY and GEOMETRY_CRS in schema.names:
+        return Way(way.kind, (name, GEOMETRY_CRS))
+    return way
+
+
+def _of_one(name: str, kind: Any) -> Way | None:
+    if _is_wkb(kind):
+        return Way("geometry", (name,))
+    return Way("text", (name,)) if _is_text(kind) else None
+
+
+def deciding(ways: Iterable[Way]) -> tuple[str, ...]:
+    """What decides where rows are: `FOOTPRINT`, `CENTROID`, or the second without the first."""
+    return tuple(dict.fromkeys(way.by for way in ways))
+
+
+def _is_wkb(kind: Any) -> bool:
+    return kind is not None and bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return kind is not None and bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_numbers(kind: Any) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if kind is None or not any(test(kind) for test in tests):
+        return False
+    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
+
+
+class Places:
+    """Where the n rows of a table are.
+
+    Parameters
+    ----------
+    table
+        An Arrow table.
+    ways
+        What `ways_of` found in its schema.
+    lenient
+        A way that fails (a CRS that PROJ does not know) says nothing instead of raising.
+
+    Raises
+    ------
+    InvalidInputError, InvalidMetadataError
+        By all that it tells: a CRS that PROJ does not know, lists of wrong length, no WKB.
+    """
+
+    def __init__(self, table: Any, ways: tuple[Way, ...], *, lenient: bool = False) -> None:
+        self.ways = ways
+        self._lenient = lenient
+        names = {name for way in ways for name in way.columns}
+        self._columns = {name: _one(table.column(name)) for name in names}
+        self._count = table.num_rows
+
+    @property
+    def corners(self) -> Corners:
+        """Boxes of all rows: west, south, east, north in degrees, NaN where there is none."""
+        west, south, east, north = self._told[0]
+        return west, south, east, north
+
+    @property
+    def told_by(self) -> npt.NDArray[np.int8]:
+        """Number of the way that tells of each row; -1 of rows that lie nowhere."""
+        return self._told[1]
+
+    def decided(self, rows: Any = slice(None)) -> tuple[str, ...]:
+        """By what some rows are found."""
+        numbers = np.unique(self.told_by[rows])
+        return deciding(self.ways[number] for number in numbers if number >= 0)
+
+    def meet(self, bounds: boxes.Box) -> Bools:
+        """Which rows have a point in common with a box of `boxes.validate_bbox`."""
+        corners = self.corners
+        found = boxes.boxes_intersect(*corners, bounds)
+        doubtful = np.flatnonzero(found & ~self._certain(bounds))
+        if len(doubtful):
+            from comal.geo.shapes import meet  # noqa: PLC0415 - shapely, which points never need
+
+            for start in range(0, len(doubtful), _BLOCK):
+                rows = doubtful[start : start + _BLOCK]
+                found[rows] = meet(self.shapes(rows), bounds)
+        return found
+
+    def _certain(self, bounds: boxes.Box) -> Bools:
+        """Of rows whose boxes meet `bounds`, which certainly do so too.
+
+        An outline reaches all four sides of its box and is in one piece. So it meets a box that
+        has room for all of its longitudes or all of its latitudes. The parts of a geometry may
+        leave gaps: it does where the box has room for both.
+        """
+        west, south, east, north = self.corners
+        room = boxes.arc_width(bounds.west, bounds.east)
+        with np.errstate(invalid="ignore"):
+            tall = (south >= bounds.south) & (north <= bounds.north)
+            wide = (room >= 360) | (
+                np.mod(west - bounds.west, 360) + boxes.arc_width(west, east) <= room
+            )
+        whole = np.array([way.kind == "geometry" for way in self.ways] or [False])[self.told_by]
+        return np.asarray(np.where(whole, tall & wide, tall | wide), np.bool_)
+
+    def shapes(self, rows: Rows) -> Objects:
+        """Shapes of some rows in degrees, with longitudes that go on behind 180."""
+        import shapely  # noqa: PLC0415 - as above
+
+        from comal.geo import shapes  # noqa: PLC0415
+
+        result = np.full(len(rows), None, object)
+        told = self.told_by[rows]
+        corners = np.stack(self.corners)[:, rows]
+        for number, way in enumerate(self.ways):
+            mine = np.flatnonzero(told == number)
+            if not len(mine):
+                continue
+            if way.kind == "text":
+                result[mine] = shapely.points(corners[0, mine], corners[1, mine])
+                continue
+            columns = self._taken(way, rows[mine])
+            names = _names(columns, way)
+            for name, some in groups(names, len(mine)):
+                source, part = projection(name), pa.array(some)
+                if way.kind == "geometry":
+                    found = shapes.geometries(source, columns[0].take(part), way.columns[0])
+                else:
+                    affine = footprint.affine_of(columns[1].take(part))
+                    found = shapes.outlines(
+                        source, affine, footprint.size_of(columns[2].take(part))
+                    )
+                result[mine[some]] = found
+        # Of what lies in part outside of the earth the box is all that is known.
+        lost = np.flatnonzero(shapely.is_missing(result) & (told >= 0))
+        west, south, east, north = corners[:, lost]
+        result[lost] = shapely.box(west, south, np.where(east < west, east + 360, east), north)
+        return result
+
+    @cached_property
+    def _told(self) -> tuple[Floats, npt.NDArray[np.int8]]:
+        corners = np.full((4, self._count), np.nan)
+        told = np.full(self._count, -1, np.int8)
+        for number, way in enumerate(self.ways):
+            rows = np.flatnonzero(told < 0)
+            if not len(rows):
+                break
+            try:
+                found = np.stack(_BOXES[way.kind](self._taken(way, rows), way))
+            except ComalError:
+                if not self._lenient:
+                    raise
+                continue
+            known = np.isfinite(found).all(axis=0)
+            corners[:, rows[known]] = found[:, known]
+            told[rows[known]] = number
+        return corners, told
+
+    def _taken(self, way: Way, rows: Rows) -> list[Any]:
+        columns = [self._columns[name] for name in way.columns]
+        if len(rows) == self._count:
+            return columns
+        return [column.take(pa.array(rows)) for column in columns]
+
+
+def _one(column: Any) -> Any:
+    chunks = column.chunks
+    if len(chunks) == 1:
+        return chunks[0]
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, column.type)
+
+
+def _names(columns: list[Any], way: Way) -> Any:
+    """The CRS of each row: a column, or the one of all."""
+    if way.kind == "raster":
+        return columns[0]
+    # A geometry without one is taken to be in degrees.
+    return pc.fill_null(columns[1], LONLAT) if len(columns) > 1 else LONLAT
+
+
+def _geometry_boxes(columns: list[Any], way: Way) -> Corners:
+    west, south, east, north = wkb.bounds(columns[0], way.columns[0])
+    names = _names(columns, way)
+    with np.errstate(invalid="ignore"):
+        pointless = (west < east) | (south < north)
+    if isinstance(names, pa.Array):
+        pointless |= ~np.asarray(pc.equal(names, LONLAT))
+    rows = np.flatnonzero(pointless)
+    if len(rows):
+        part = pa.array(rows)
+        crs = names.take(part) if isinstance(names, pa.Array) else names
+        found = geometry_boxes(columns[0].take(part), crs)
+        for side, values in zip((west, south, east, north), found, strict=True):
+            side[rows] = values
+    west, east = boxes.wrap_arcs(west, east)
+    return west, south, east, north
+
+
+def _raster_boxes(columns: list[Any], way: Way) -> Corners:
+    del way
+    return footprint.footprints(*columns)
+
+
+def _text_boxes(columns: list[Any], way: Way) -> Corners:
+    del way
+    lon, lat = wkt.points_xy(columns[0])
+    lon = boxes.wrap(lon)
+    return lon, lat, lon, lat
+
+
+_BOXES: Mapping[str, Callable[[list[Any], Way], Corners]] = {
+    "geometry": _geometry_boxes,
+    "raster": _raster_boxes,
+    "text": _text_boxes,
+}
