@@ -86,7 +86,7 @@ def test_put_delete_compact_recover(run: Run, tree: Path, tmp_path: Path) -> Non
     whole = archive.read_bytes()
     archive.write_bytes(whole + b"torn")
     result = run("tapalcatl", "recover", archive)
-    assert result.stdout == f"{archive}: 4 bytes cut off\n"
+    assert result.stdout == f"{archive}: 0 files put into place, 0 removed, 4 bytes cut off\n"
     assert archive.read_bytes() == whole
     run("tapalcatl", "put", tree, code=2)
     run("tapalcatl", "put", tree, "--tile", "3/1/1", code=2)

@@ -21,7 +21,7 @@ from tests.support import REPOSITORY
 
 COUNT, KILL, NO_SPACE, IO_ERROR, INTERRUPT, SHORT = range(6)
 KINDS = {"kill": KILL, "ENOSPC": NO_SPACE, "EIO": IO_ERROR, "EINTR": INTERRUPT, "short": SHORT}
-_WRITES = ("write", "pwrite", "pwrite64", "writev")
+_WRITES = ("write", "pwrite", "pwrite64", "writev", "copy_file_range")
 _RESTARTED = (*_WRITES, "open", "open64", "openat", "openat64", "fsync", "ftruncate", "ftruncate64")
 _STRUCK = {INTERRUPT: _RESTARTED, SHORT: _WRITES}
 """Calls that can be interrupted, and that can be short."""
@@ -77,13 +77,14 @@ def faults(build: Path) -> Iterator[Faults]:
         check=True,
         capture_output=True,
     )
+    where = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.serving"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
-        env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(where)},
     )
     try:
         yield Faults(process)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from comal import raquet, tapalcatl
-from tests.tapalcatl.making import PNG, listed, pyramid
+from tests.tapalcatl.making import listed, picture, pyramid
 
-NEW = PNG + b"a new tile"
+TILES = {key: picture(number) for number, key in enumerate(pyramid(3))}
+NEW = picture(200)
 PUT = [(0, 0, 0, NEW), (3, 2, 2, NEW), (3, 7, 7, b"{}" * 40)]
 DELETED = [(3, 2, 2), (2, 0, 0), (1, 1, 1)]
 
@@ -40,7 +41,7 @@ def export_raquet(folder: str) -> None:
 
 def build(folder: str, **options: Any) -> None:
     tapalcatl.build(
-        listed(pyramid(3)),
+        listed(TILES),
         Path(folder) / "out",
         metatile=2,
         materialized_zooms=[0, 2],

@@ -7,6 +7,7 @@ import hashlib
 import random
 import sqlite3
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from importlib import import_module
@@ -29,6 +30,19 @@ def payload(z: int, x: int, y: int, kind: str = "png") -> bytes:
     if kind == "json":
         return b'{"tile": "' + seed.hex().encode() * 20 + b'"}'
     return PNG + body
+
+
+def picture(value: int, noise: int = 0) -> bytes:
+    """A grey PNG of one pixel, which all readers decode, with so many bytes that they skip."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = zlib.crc32(kind + data).to_bytes(4, "big")
+        return len(data).to_bytes(4, "big") + kind + data + crc
+
+    head = (1).to_bytes(4, "big") * 2 + bytes([8, 0, 0, 0, 0])
+    skipped = chunk(b"coMl", random.Random(value).randbytes(noise)) if noise else b""
+    pixel = chunk(b"IDAT", zlib.compress(bytes([0, value])))
+    return PNG + chunk(b"IHDR", head) + skipped + pixel + chunk(b"IEND", b"")
 
 
 def pyramid(last: int, first: int = 0, kind: str = "png") -> dict[Key, bytes]:

@@ -54,8 +54,8 @@ class StorageConfig:
     Tiles that are read again and again then cost a copy and no call of the system; the first
     look at a page costs more, and all threads wait while it comes from the disk. A file that
     another program makes shorter in place, or a disk that fails, kills the process (SIGBUS)
-    instead of raising an error. What comal itself writes takes its name when it is complete or
-    is appended to, and is safe to map.
+    instead of raising an error. What comal itself writes takes its name when it is complete, and
+    is safe to map.
     """
     http_headers: Mapping[str, str] = field(default_factory=dict)
     """Headers sent with each HTTP request to the origin that was named, such as a token."""

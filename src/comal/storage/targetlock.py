@@ -48,7 +48,7 @@ def locked(target: Path) -> Iterator[None]:
     """
     path = target.parent / f".{_stem(target.name)}.lock"
     with write_errors("cannot write", target):
-        descriptor = _acquire(path, target)
+        descriptor = acquire(path, target)
     try:
         yield
     finally:
@@ -76,7 +76,14 @@ def write_errors(what: str, where: object) -> Iterator[None]:
         ) from error
 
 
-def _acquire(path: Path, target: Path) -> int:
+def acquire(path: Path, target: Path) -> int:
+    """A descriptor of the lock file at `path`, made where there is none, that nobody else holds.
+
+    Raises
+    ------
+    ConflictError
+        Somebody else holds it.
+    """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from comal.tapalcatl.writing.compacting import space as space
     from comal.tapalcatl.writing.labelling import Labelled as Labelled
     from comal.tapalcatl.writing.labelling import edit_metadata as edit_metadata
+    from comal.tapalcatl.writing.recovering import Recovered as Recovered
     from comal.tapalcatl.writing.recovering import recover as recover
     from comal.tapalcatl.writing.reshaping import merge as merge
     from comal.tapalcatl.writing.reshaping import remetatile as remetatile
@@ -62,6 +63,7 @@ _HOMES = {
     "Layout": "addressing",
     "LayoutPlan": "planning",
     "NewTile": "sources.given",
+    "Recovered": "writing.recovering",
     "Report": "comal.findings",
     "Space": "writing.compacting",
     "StoredTile": "reading.tile",

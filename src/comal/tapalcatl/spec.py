@@ -30,6 +30,8 @@ from comal.limits import DEFAULT_LIMITS, Limits
 VERSION: Final = "2.0.0"
 META: Final = "meta.json"
 """Name of a tileset's document, at the root of the tree by convention."""
+JOURNAL: Final = f".{META}.change"
+"""What stands beside the document while archives are changed: which ones, a line each."""
 MAX_COMMENT: Final = 65_535
 MAX_ZOOM: Final = 30
 """Deepest zoom that a key of 64 bits holds; existing tilesets end below 24."""

@@ -7,7 +7,7 @@ ZIP64) with fixed times, so that the same input gives the same bytes.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import deflate as libdeflate
@@ -333,7 +333,6 @@ class ZipWriter:
         *,
         kept: bytes = b"",
         kept_count: int = 0,
-        before_end: Callable[[], object] | None = None,
     ) -> None:
         """Write the central directory and the end records; the file stays open.
 
@@ -344,9 +343,6 @@ class ZipWriter:
         kept, kept_count
             Central headers of entries that were in the archive before, copied in front of those
             of the new ones, and how many they are. No new entry may have the name of one.
-        before_end
-            Called when all but the end records is written: an archive whose end record is found
-            is whole if everything before was made durable by then.
 
         Raises
         ------
@@ -370,10 +366,6 @@ class ZipWriter:
             self._write(kept)
         for block in self._entries.central_directory(**self._dos):
             self._write(block)
-        if before_end is not None:
-            with translated(DISK, "target cannot be written"):
-                self._file.flush()
-                before_end()
         self._write(
             wire.end_records(
                 count=kept_count + len(self._entries),

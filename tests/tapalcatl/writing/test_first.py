@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from comal import tapalcatl
 from comal.cli import root
 from comal.errors import ConflictError, InvalidInputError
+from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
 from comal.tapalcatl import Generation1
 from tests.tapalcatl.making import PNG, listed, payload, pyramid
@@ -98,7 +99,7 @@ def test_tiles_that_no_reader_would_ask_for_are_refused(tree: Path) -> None:
 
 
 def test_one_writer_at_a_time(tree: Path) -> None:
-    with locked(tree / "meta.json.tileset"), pytest.raises(ConflictError):
+    with changing_files(tree / ".meta.json.change", ""), pytest.raises(ConflictError):
         tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)
     with locked(at(tree, 2, 2, 1)), pytest.raises(ConflictError):
         tapalcatl.put(tree, [(3, 5, 2, NEW)], generation1=CONFIG)

@@ -1,18 +1,16 @@
-"""Updates by appending: old bytes stay, a crash loses nothing, somebody else is kept out."""
+"""Updates: old bytes stay, a crash loses nothing, somebody else is kept out."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
-import os
+import resource
 import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +24,7 @@ from comal.errors import (
 )
 from comal.plan import run
 from comal.storage import open_source
+from comal.storage.replacing import changing_files
 from comal.storage.targetlock import locked
 from comal.ziparchive import directory_plan
 from tests.tapalcatl.making import PNG, listed, payload, pyramid, unzipped
@@ -96,7 +95,7 @@ def test_delete_leaves_the_bytes(archive: Path) -> None:
     everything = [tuple(map(int, name[:-4].split("/"))) for name in was]
     tapalcatl.delete(archive, everything)  # type: ignore[arg-type]
     assert content(archive) == {}
-    assert tapalcatl.recover(archive) == 0
+    assert tapalcatl.recover(archive).cut == 0
 
 
 def test_delete_of_one_format(tree: Path) -> None:
@@ -241,7 +240,7 @@ def test_recovery_from_a_cut_at_every_byte(archive: Path, tmp_path: Path) -> Non
     torn = tmp_path / "torn.zip"
     for size in range(len(before), len(after) + 1):
         torn.write_bytes(after[:size])
-        cut = tapalcatl.recover(torn)
+        cut = tapalcatl.recover(torn).cut
         if size == len(after):
             assert cut == 0
             assert content(torn) == now
@@ -258,7 +257,7 @@ def test_recovery_of_second_updates_and_of_nothing(archive: Path, tmp_path: Path
     torn = tmp_path / "torn.zip"
     # More than a reader's tail of rubbish behind the last valid end.
     torn.write_bytes(archive.read_bytes()[:-300] + bytes(200_000))
-    assert tapalcatl.recover(torn) == archive.stat().st_size - len(once) + 199_700
+    assert tapalcatl.recover(torn).cut == archive.stat().st_size - len(once) + 199_700
     assert torn.read_bytes() == once
     torn.write_bytes(once[:40])
     with pytest.raises(NotThisFormatError, match="no valid end"):
@@ -281,44 +280,21 @@ def test_archives_inside_of_tiles_are_not_mistaken(archive: Path, tmp_path: Path
         before = whole
 
 
-class Failing:
-    """A file that takes so many bytes and no more."""
-
-    def __init__(self, file: Any, room: int) -> None:
-        self._file, self._room = file, room
-
-    def write(self, data: Any) -> int:
-        if self._room <= 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        count = self._file.write(memoryview(data)[: self._room])
-        self._room -= count
-        return int(count)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-
-@pytest.mark.parametrize("room", [0, 1, 60, 400, 100_000])
-def test_a_full_disk_leaves_the_old_archive(
-    archive: Path, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    before = archive.read_bytes()
-    real = os.fdopen
-
-    def fdopen(*args: Any, **named: Any) -> Any:
-        return Failing(real(*args, **named), room)
-
-    monkeypatch.setattr(os, "fdopen", fdopen)
-    if room == 100_000:
-        tapalcatl.put(archive, [(3, 2, 2, NEW)])
-        assert archive.read_bytes().startswith(before)
-        return
-    with pytest.raises(StorageError):
-        tapalcatl.put(archive, [(3, 2, 2, NEW)])
-    # Cut back, unless the end record was already being written: then `recover` does it.
-    monkeypatch.undo()
-    tapalcatl.recover(archive)
+@pytest.mark.parametrize("room", [-100, 0, 1, 60, 400, 100_000])
+def test_a_full_disk_leaves_the_old_archive(archive: Path, room: int) -> None:
+    before, limits = archive.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
+    try:
+        if room == 100_000:
+            tapalcatl.put(archive, [(3, 2, 2, NEW)])
+            assert archive.read_bytes().startswith(before)
+            return
+        with pytest.raises(StorageError):
+            tapalcatl.put(archive, [(3, 2, 2, NEW)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert archive.read_bytes() == before
+    assert not list(archive.parent.glob(".*"))
 
 
 KILLED = """
@@ -342,7 +318,6 @@ def test_a_kill_leaves_the_old_or_the_new_one(archive: Path, moment: int) -> Non
     was = content(archive)
     done = subprocess.run([sys.executable, "-c", KILLED, str(archive), str(moment)], check=False)
     assert done.returncode == -signal.SIGKILL
-    tapalcatl.recover(archive)
     now = content(archive)
     assert now == (was if moment == 1 else {**was, "3/2/2.png": PNG + b"killed"})
     # The lock of the dead does not hold.
@@ -400,19 +375,18 @@ def test_empty_archives_go_with_compaction(tree: Path, archive: Path) -> None:
 def test_metadata_within_the_comment(archive: Path) -> None:
     size, was = archive.stat().st_size, content(archive)
     done = tapalcatl.edit_metadata(archive, {"name": "x"})
-    assert (done.archives, done.appended) == (1, 0)
-    assert archive.stat().st_size == size
+    assert done.archives == 1
+    assert archive.stat().st_size == size - len("a name") + len("x")
     assert content(archive) == was
     with zipfile.ZipFile(archive) as opened:
         assert json.loads(opened.comment)["name"] == "x"
     assert tapalcatl.edit_metadata(archive, {"name": "x"}).archives == 0
 
 
-def test_longer_metadata_are_appended(archive: Path) -> None:
+def test_longer_metadata(archive: Path) -> None:
     before, was = archive.read_bytes(), content(archive)
-    done = tapalcatl.edit_metadata(archive, {"name": "a much longer name", "attribution": "é"})
-    assert done.appended == 1
-    assert archive.read_bytes().startswith(before)
+    tapalcatl.edit_metadata(archive, {"name": "a much longer name", "attribution": "é"})
+    assert archive.read_bytes().startswith(before[: before.rindex(b"PK\5\6")])
     assert content(archive) == was
     with open_source(archive) as source:
         comment = run(directory_plan(), source.fetch).comment
@@ -434,3 +408,33 @@ def test_metadata_of_a_tileset(tree: Path) -> None:
     with pytest.raises(InvalidInputError, match="layout"):
         tapalcatl.edit_metadata(tree, {"metatile": 4})
     assert is_sound(tree)
+
+
+def test_a_change_that_was_left(tree: Path, archive: Path) -> None:
+    """Check tells of it, nobody writes beside it, and one command finishes or undoes it."""
+    old, new = unzipped(tree), {**unzipped(tree), "3/2/2.png": NEW, "0/0/0.png": NEW}
+    for step, code, then in (
+        ("decide", "change-begun", old),
+        ("finish", "change-unfinished", new),
+    ):
+        script = (
+            "import os, sys; from comal import tapalcatl; from comal.storage import replacing;"
+            f"replacing.Change.{step} = lambda _: os._exit(0);"
+            f"tapalcatl.put(sys.argv[1], [(3, 2, 2, {NEW!r}), (0, 0, 0, {NEW!r})])"
+        )
+        subprocess.run([sys.executable, "-c", script, str(tree)], check=True)
+        assert unzipped(tree) == old
+        assert code in tapalcatl.check(tree, level="structure").counts
+        with pytest.raises(ConflictError, match="not finished") as refused:
+            tapalcatl.put(archive, [(3, 2, 2, NEW)])
+        assert f"comal tapalcatl recover {tree}" in str(refused.value.hint)
+        with pytest.raises(ConflictError):
+            tapalcatl.compact(archive)
+        found = tapalcatl.recover(tree)
+        assert (found.finished, found.undone) == ((2, 0) if then is new else (0, 2))
+        assert unzipped(tree) == then
+        assert code not in tapalcatl.check(tree, level="structure").counts
+    with changing_files(tree / ".meta.json.change", ""):
+        with pytest.raises(ConflictError, match="somebody else is changing the tileset"):
+            tapalcatl.delete(archive, [(3, 2, 2)])
+        assert not {"change-begun", "change-unfinished"} & tapalcatl.check(tree).counts.keys()

@@ -47,6 +47,7 @@ _ERRORS = {
     "document-zooms": "tiles lie outside of the zooms of the document",
     "document-bounds": "tiles lie outside of the bounds of the document",
     "tile-place": "a tile is in an archive that nobody looks for it in",
+    "change-unfinished": "a change of several archives is decided and not in its place yet",
     "archive-stray": "an archive is where no tile leads to",
     # The tiles
     "tile-image": "an image cannot be decoded",
@@ -69,6 +70,7 @@ _WARNINGS = {
     "entry-header": "a tile sets a header that no tile may set",
     "archive-scales": "tiles have a scale that the document does not know",
     "archive-document": "the comment of an archive and the document disagree",
+    "change-begun": "a change was begun and left; nothing of it is in its place",
     "archive-missing": "an archive inside zooms and bounds is not there",
     "archive-directory": "a directory does not fit into the first request of 64 KiB",
     "dead-space": "bytes belong to no tile any more",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
 from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, as_source
+from comal.storage.local import LocalSource
+from comal.storage.replacing import state_of
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
 from comal.tapalcatl.checking.archive import (
@@ -210,6 +213,7 @@ def _narrower(bounds: spec.Bounds, whole: spec.Bounds) -> bool:
 
 
 def _check_tree(tileset: TileSet, rules: Rules, findings: Findings, progress: Progress) -> None:
+    _check_change(tileset.source, findings)
     if tileset.version != 1:
         _check_document(tileset, findings)
     listed, there = _archives(tileset, findings)
@@ -231,6 +235,17 @@ def _check_tree(tileset: TileSet, rules: Rules, findings: Findings, progress: Pr
         findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive at all")
         return
     _check_missing(tileset, there, findings)
+
+
+def _check_change(source: Source, findings: Findings) -> None:
+    """What a writer that was killed has left beside the document."""
+    if not isinstance(source, LocalSource):
+        return
+    path = Path(source.location.path)
+    journal = (path if path.is_dir() else path.parent) / spec.JOURNAL
+    code = {"decided": "change-unfinished", "begun": "change-begun"}.get(state_of(journal))
+    if code is not None:
+        findings.add(code, spec.JOURNAL, "'comal tapalcatl recover' finishes or removes it")
 
 
 def _check_listed(

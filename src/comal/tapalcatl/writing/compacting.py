@@ -18,10 +18,10 @@ from comal.grid.morton import interleave
 from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.storage import Source, open_source
-from comal.storage.targets import new_file
+from comal.storage.replacing import changing_file
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.wire import BASES, TileNames, parse_names
-from comal.tapalcatl.writing.targets import Target, changing, target_at
+from comal.tapalcatl.writing.targets import Target, compacting, refuse_unfinished, target_at
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.runs import runs
@@ -98,8 +98,9 @@ def compact(
 ) -> int:
     """Free what updates have left, and sort entries by zoom and Morton code.
 
-    Archives are written anew beside their place and exchanged, payloads as they are stored. What
-    has no dead bytes and is in order is left alone.
+    Archives are written anew beside their place, payloads as they are stored, and replaced one
+    after the other: the tiles are the same in between, and room for the largest one is enough.
+    What has no dead bytes and is in order is left alone.
 
     Parameters
     ----------
@@ -122,10 +123,9 @@ def compact(
     ConflictError
         Somebody else is writing the tileset or one of the archives.
     """
-    place = target_at(target, generation1)
     telling = progress or silent
     freed = 0
-    with changing(place):
+    with compacting(target, generation1) as place:
         paths = place.existing()
         for number, path in enumerate(paths):
             freed += _compact(path, place, force=force)
@@ -149,7 +149,9 @@ def _space(directory: Directory, source: Source) -> Space:
 
 
 def _compact(path: Path, place: Target, *, force: bool) -> int:
-    with open_source(path) as source:
+    with changing_file(path) as change, open_source(path) as source:
+        if place.single is not None:
+            refuse_unfinished(path)
         directory = run(directory_plan(), source.fetch)
         order = order_of_entries(directory)
         offsets = directory.header_offset[order]
@@ -161,7 +163,7 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
             with suppress(OSError):  # there are others in the folder
                 path.parent.rmdir()
             return directory.total
-        with new_file(path, overwrite=True) as file:
+        with change.write(path) as file:
             writer = ZipWriter(file)
             for rows in _blocks(directory, order):
                 names, payloads, details = _copied(directory, rows, source)

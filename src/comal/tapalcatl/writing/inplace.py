@@ -1,30 +1,29 @@
-"""An archive while it is changed: new bytes behind its end, old ones untouched.
+"""An archive while it is changed: new bytes behind its end, in a copy that then takes its place.
 
-New entries and a whole new directory are made durable before the end record that leads to them is
-written. A crash leaves the old end record the last valid one: `recover` cuts back to it. Readers
-that hold the old directory stay right, as nothing that it leads to moves.
+Old bytes stay where they are, so that a remote reader with the old directory is right, too, as long
+as it reads them under a name that leads to the new version by now.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import NotThisFormatError, shown
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
-from comal.storage.targetlock import locked, write_errors
+from comal.storage.replacing import Change, NextVersion
+from comal.storage.targetlock import write_errors
 from comal.tapalcatl.wire import TileNames, parse_names
 from comal.ziparchive import Details, StoredDirectory, ZipWriter, stored_directory_plan
 from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.blocks import write_all
 
 
 @dataclass(frozen=True)
@@ -42,15 +41,12 @@ class NewEntries:
 
 
 class ArchiveEdit:
-    """An archive that is open for changes, of which each is whole before the next begins."""
+    """An archive that is open for changes, one or several behind each other."""
 
-    def __init__(self, path: Path, file: BinaryIO, *, durable: bool = True) -> None:
+    def __init__(self, path: Path, version: NextVersion) -> None:
         self.path = path
-        self._durable = durable
-        self._file = file
+        self._version = version
         self._stored: StoredDirectory | None = None
-        self._whole = os.fstat(file.fileno()).st_size
-        """Bytes up to which the archive is whole, whatever was written behind in vain."""
 
     @property
     def stored(self) -> StoredDirectory:
@@ -76,63 +72,33 @@ class ArchiveEdit:
         entries: NewEntries | None = None,
         comment: bytes | None = None,
     ) -> None:
-        """Append entries and a directory without the rows of `dropped`, then switch to it."""
+        """Append entries and a directory without the rows of `dropped`."""
         stored = self.stored
-        end = self._file.seek(0, os.SEEK_END)
-        writer = ZipWriter(self._file, base_offset=end)
+        file = self._version.file()
+        writer = ZipWriter(file, base_offset=file.tell())
         if entries is not None:
             writer.add_many(entries.names, entries.payloads, entries.details)
+        writer.close(
+            stored.end.comment if comment is None else comment,
+            kept=stored.kept(~dropped),
+            kept_count=len(dropped) - int(np.count_nonzero(dropped)),
+        )
+        self._stored = None
+
+    def commit_comment(self, comment: bytes) -> None:
+        """Give the archive another comment."""
+        end, file = self.stored.end, self._version.file()
         with write_errors("cannot write", self.path):
-            writer.close(
-                stored.end.comment if comment is None else comment,
-                kept=stored.kept(~dropped),
-                kept_count=len(dropped) - int(np.count_nonzero(dropped)),
-                before_end=self._before_end,
+            file.seek(end.stop)
+            file.truncate()
+            records = zip_wire.end_records(
+                count=end.count, size=end.size, offset=end.start, comment=comment
             )
-            self._whole = writer.position
-            self._sync()
-
-    def undo(self) -> None:
-        """Cut off what was written in vain."""
-        if self._whole >= 0:
-            with suppress(OSError):
-                os.ftruncate(self._file.fileno(), self._whole)
-
-    def commit_comment(self, comment: bytes) -> bool:
-        """Write another comment; whether that took no new directory.
-
-        A comment that is not longer takes the place of the old one, filled up with spaces, which
-        JSON allows. A longer one would have to grow over the end of the file while its length is
-        still the old one: for that a new directory is appended.
-        """
-        old, total = self.comment, self.stored.end.total
-        room = len(old) if total == self._end() else -1
-        if len(comment) > room:
-            self.commit(np.zeros(len(self.stored), np.bool_), comment=comment)
-            return False
-        if comment.rstrip() != old.rstrip():
-            with write_errors("cannot write", self.path):
-                self._switch()
-                _write_all(self._file.fileno(), comment.ljust(room), total - room)
-                os.fsync(self._file.fileno())
-                self._whole = total
-        return True
-
-    def _sync(self) -> None:
-        if self._durable:
-            os.fsync(self._file.fileno())
-
-    def _before_end(self) -> None:
-        self._sync()
-        self._switch()
-
-    def _switch(self) -> None:
-        """What is written next may count, whatever fails afterwards: nothing is cut off then."""
-        self._whole = -1
+            write_all(file, records)
         self._stored = None
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        descriptor = self._file.fileno()
+        descriptor = self._version.fileno()
         total = os.fstat(descriptor).st_size
         pieces = []
         for want in wanted:
@@ -143,21 +109,6 @@ class ArchiveEdit:
                 offset, size = max(0, total - want.size), min(want.size, total)
             pieces.append(Piece(_read_all(descriptor, size, offset), offset, total))
         return pieces
-
-    def _end(self) -> int:
-        """Where the end record with its comment ends; the file may go on behind it."""
-        after = self.stored.end.position
-        data = os.pread(self._file.fileno(), zip_wire.END64_SIZE + zip_wire.LOCATOR64_SIZE, after)
-        if data.startswith(zip_wire.END64_SIGNATURE.to_bytes(4, "little")):
-            after += zip_wire.END64_SIZE + zip_wire.LOCATOR64_SIZE
-        return after + zip_wire.END_SIZE + len(self.comment)
-
-
-def _write_all(descriptor: int, data: bytes, at: int) -> None:
-    """Write where a system call may take less than it is given."""
-    while data:
-        count = os.pwrite(descriptor, data, at)
-        data, at = data[count:], at + count
 
 
 def _read_all(descriptor: int, size: int, at: int) -> bytes:
@@ -172,31 +123,15 @@ def _read_all(descriptor: int, size: int, at: int) -> bytes:
 
 
 @contextmanager
-def editing(path: Path, *, durable: bool = True) -> Iterator[ArchiveEdit]:
-    """An archive to be changed, locked; what was written in vain is cut off again.
-
-    Unless it is `durable`, the system decides when bytes reach the disk.
+def editing(path: Path, change: Change) -> Iterator[ArchiveEdit]:
+    """An archive to be changed as a part of `change`.
 
     Raises
     ------
     ConflictError
         Somebody else is writing it.
     NotThisFormatError
-        No archive, or one that a crash has left without a valid end: `recover` mends that.
+        No archive, or one that an older version has left without a valid end: `recover` mends it.
     """
-    with locked(path):
-        with write_errors("cannot open for writing", path):
-            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            file = os.fdopen(os.open(path, flags), "r+b", buffering=0)
-        try:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise NotThisFormatError("not a regular file", where=shown(path.name))
-            edit = ArchiveEdit(path, file, durable=durable)
-            try:
-                yield edit
-            except BaseException:  # also on Ctrl-C: nothing half done may stay
-                edit.undo()
-                raise
-        finally:
-            with suppress(OSError):
-                file.close()
+    with change.edit(path) as version:
+        yield ArchiveEdit(path, version)

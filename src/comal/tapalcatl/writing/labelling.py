@@ -1,4 +1,4 @@
-"""Metadata of an archive or a tileset changed in place."""
+"""Metadata of an archive or a tileset changed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,13 @@ from comal.tapalcatl.spec import (
 from comal.tapalcatl.wire import TileNames
 from comal.tapalcatl.writing.arranging import dealt
 from comal.tapalcatl.writing.boxes import bounds_of, extents_of, union
-from comal.tapalcatl.writing.inplace import editing
-from comal.tapalcatl.writing.targets import Target, changing, target_at, write_document
+from comal.tapalcatl.writing.targets import (
+    Target,
+    editing_of,
+    held,
+    target_at,
+    write_document,
+)
 
 Location = str | os.PathLike[str]
 Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
@@ -55,8 +60,6 @@ class Labelled:
     """The metadata as they are now."""
     archives: int = 0
     """Archives whose comment was changed."""
-    appended: int = 0
-    """Those of them that needed a new directory, as the comment had no room."""
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -78,10 +81,9 @@ def edit_metadata(
     archives: bool = True,
     progress: Progress | None = None,
 ) -> Labelled:
-    """Change metadata of an archive or a tileset without rewriting archives.
+    """Change metadata of an archive or a tileset.
 
-    A comment that is not longer than the old one takes its place; a longer one brings a new
-    directory, which is appended. The document of a tileset is replaced as a whole.
+    Archives whose comment changes are replaced as by `put`, and the document at the end.
 
     Parameters
     ----------
@@ -110,11 +112,9 @@ def edit_metadata(
                 found=shown(key),
                 hint="write another tileset with remetatile()",
             )
-    place = target_at(target)
-    with changing(place):
-        if place.meta is None:
-            assert place.single is not None
-            return _edit_archive(place.single, changes)
+    with held(target) as place:
+        if place.single is not None:
+            return _edit_archive(place, place.single, changes)
         return _edit_tileset(place, changes, archives, progress or silent)
 
 
@@ -131,16 +131,14 @@ def _edit_tileset(
         metadata = _covering(place.meta, metadata)
     shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
     tiles = _archives(place.meta) if archives and shared else []
-    done = appended = 0
+    done = 0
     for number, tile in enumerate(tiles):
         # What the document says of an archive, should its comment be torn or of somebody else.
         own, _ = place.arrangement.comment(tile, place.metadata.formats)
-        changed = _edit_archive(place.path(tile), shared, own)
-        done += changed.archives
-        appended += changed.appended
+        done += _edit_archive(place, place.path(tile), shared, own).archives
         progress(number + 1, len(tiles), "editing archives")
-    write_document(place.meta, metadata)
-    return Labelled(tileset_document(metadata), done, appended)
+    write_document(place, metadata)
+    return Labelled(tileset_document(metadata), done)
 
 
 def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
@@ -185,9 +183,11 @@ def _archives(meta: Path) -> list[Tile]:
         return list(tileset.archive_tiles())
 
 
-def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") -> Labelled:
+def _edit_archive(
+    place: Target, path: Path, changes: Mapping[str, Any], instead: bytes = b""
+) -> Labelled:
     """Change a comment; `instead` is what counts where there is none that can be read."""
-    with editing(path) as edit:
+    with editing_of(place, path) as edit:
         old = edit.comment
         if instead and read_comment(old, path.name)[0] is None:
             old = instead
@@ -209,8 +209,8 @@ def _edit_archive(path: Path, changes: Mapping[str, Any], instead: bytes = b"") 
                 expected=f"at most {MAX_COMMENT} bytes",
                 hint="remove or shorten some of them",
             )
-        within = edit.commit_comment(comment)
-    return Labelled(archive_document(metadata), 1, int(not within))
+        edit.commit_comment(comment)
+    return Labelled(archive_document(metadata), 1)
 
 
 def _changed(parse: Callable[[bytes, str], Said], document: Mapping[str, Any], where: str) -> Said:

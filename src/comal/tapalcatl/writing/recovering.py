@@ -1,16 +1,20 @@
-"""After a crash: back to the last end record that holds."""
+"""After a crash: what was left of a change, and archives that an older version has torn."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from comal.errors import ComalError, InvalidInputError, NotThisFormatError, shown
+from comal.errors import ComalError, NotThisFormatError, shown
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
+from comal.storage.replacing import settle
 from comal.storage.targetlock import locked, write_errors
 from comal.storage.targets import local_path
+from comal.tapalcatl.spec import META
+from comal.tapalcatl.writing.targets import compacting, journal_of, refuse_unfinished
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
 
@@ -19,44 +23,70 @@ _LOCAL: Final = zip_wire.LOCAL_SIGNATURE.to_bytes(4, "little")
 _CHUNK: Final = 4 << 20
 
 
-def recover(path: str | os.PathLike[str]) -> int:
-    """Cut what a crash has left behind the last valid end of an archive.
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery came to."""
 
-    An update appends entries, a directory and an end record. Killed on the way, it leaves bytes
-    that no end record leads to. The archive is as it was before once they are gone.
+    finished: int = 0
+    """Files of a change that were put into their places."""
+    undone: int = 0
+    """Hidden files of a change that was not decided, which are gone now."""
+    cut: int = 0
+    """Bytes behind the last valid ends of archives, which are gone now."""
+
+    def to_dict(self) -> dict[str, int]:
+        """The summary as plain data."""
+        return asdict(self)
+
+
+def recover(path: str | os.PathLike[str]) -> Recovered:
+    """Finish or undo what a writer that was killed has left of a change.
+
+    A change of a tileset is finished if it was decided, which it is once all is made ready. An
+    archive that a version of comal before this one was appending to is cut back to its last valid
+    end.
 
     Parameters
     ----------
     path
-        A local archive.
-
-    Returns
-    -------
-    int
-        Bytes that were cut off; 0 for an archive that is whole.
+        A local archive, or a tileset by its folder or document.
 
     Raises
     ------
     NotThisFormatError
-        There is no valid end record at all.
+        An archive without any valid end record.
     ConflictError
-        Somebody else is writing the archive.
+        Somebody else is writing the archive or the tileset, or has changed an archive since.
     """
     place = local_path(path).resolve()
-    if place.is_dir():
-        raise InvalidInputError("a folder is no archive", where=shown(str(place), 200))
-    with locked(place):
-        with write_errors("cannot open", place):
-            descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            size = os.fstat(descriptor).st_size
-            stop = valid_end(descriptor, size, shown(str(place), 200))
-            if stop < size:
-                with write_errors("cannot write", place):
-                    os.ftruncate(descriptor, stop)
-                    os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    journal = journal_of(place)
+    if journal is None:
+        with locked(place):
+            refuse_unfinished(place)
+            return Recovered(cut=_cut(place))
+    finished, undone = settle(journal)
+    cut = 0
+    if (journal.parent / META).is_file():
+        with compacting(journal.parent) as target:
+            for archive in target.existing():
+                with locked(archive):
+                    cut += _cut(archive)
+    return Recovered(finished, undone, cut)
+
+
+def _cut(path: Path) -> int:
+    """Cut off what is behind the last valid end of an archive; how many bytes that were."""
+    with write_errors("cannot open", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        size = os.fstat(descriptor).st_size
+        stop = valid_end(descriptor, size, shown(str(path), 200))
+        if stop < size:
+            with write_errors("cannot write", path):
+                os.ftruncate(descriptor, stop)
+                os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     return size - stop
 
 
@@ -125,15 +155,3 @@ def _piece(descriptor: int, want: Wanted, total: int) -> Piece:
         offset = total - size
     size = max(0, min(size, total - offset))
     return Piece(os.pread(descriptor, size, offset), offset, total)
-
-
-def is_recoverable(path: Path) -> bool:
-    """Whether there is a valid end record that is not the end of the file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(descriptor).st_size
-        return valid_end(descriptor, size, str(path)) < size
-    except NotThisFormatError:
-        return False
-    finally:
-        os.close(descriptor)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError, shown
 from comal.plan import run
 from comal.storage import open_source
-from comal.storage.location import FILE, parse_href
-from comal.storage.targetlock import locked
-from comal.storage.targets import local_path, new_file
+from comal.storage.location import FILE, parse_href, shown_path
+from comal.storage.replacing import Change, changing_file, changing_files, state_of
+from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Layout, Template
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.loading import open as open_tileset
@@ -24,6 +25,7 @@ from comal.tapalcatl.reading.places import Tilezen, Tree
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.sources.base import Int64s, Keys
 from comal.tapalcatl.spec import (
+    JOURNAL,
     META,
     ArchiveMetadata,
     Tile,
@@ -33,6 +35,7 @@ from comal.tapalcatl.spec import (
 )
 from comal.tapalcatl.writing.arranging import First, Second, order_of
 from comal.tapalcatl.writing.inplace import ArchiveEdit, editing
+from comal.ziparchive.blocks import write_all
 from comal.ziparchive.directory import TAIL
 from comal.ziparchive.end import find_end
 
@@ -55,6 +58,8 @@ class Target:
     """That of a single archive when it was looked at."""
     said: ArchiveMetadata | None = None
     """What it says."""
+    change: Change | None = None
+    """What is being changed; None where it is only looked at."""
     edit: ArchiveEdit | None = None
     """A single archive that is open for changes."""
 
@@ -126,7 +131,9 @@ def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
 def held(
     path: Location, generation1: Generation1 | None = None, *, durable: bool = True
 ) -> Iterator[Target]:
-    """As `target_at`, locked before it is looked at; a single archive is open for changes.
+    """As `target_at`, to be changed: locked before it is looked at, and replaced at the end.
+
+    What a killed writer has left of a change is finished or undone first.
 
     Raises
     ------
@@ -134,27 +141,58 @@ def held(
         Somebody else is writing the tileset or the archive.
     """
     place = _place(path, generation1)
-    if place.is_dir() or place.suffix == ".json":
-        with locked(_guard(place)):
-            yield target_at(place, generation1)
+    if journal := journal_of(place):
+        with changing_files(journal, recovery(journal.parent), durable=durable) as change:
+            yield replace(target_at(place, generation1), change=change)
         return
-    with editing(place, durable=durable) as edit:
-        yield replace(_single(place, edit.comment, generation1), edit=edit)
+    with changing_file(place, durable=durable) as change:
+        refuse_unfinished(place)
+        with editing(place, change) as edit:
+            target = _single(place, edit.comment, generation1)
+            yield replace(target, change=change, edit=edit)
 
 
 @contextmanager
-def changing(target: Target) -> Iterator[None]:
-    """Hold the lock of a tileset; that of an archive is held while it is open."""
-    if target.single is not None:
-        yield
-        return
-    with locked(_guard(target.meta or target.tree)):
-        yield
+def compacting(path: Location, generation1: Generation1 | None = None) -> Iterator[Target]:
+    """As `held`; archives are replaced one by one, by whoever holds the tileset."""
+    place = _place(path, generation1)
+    journal = journal_of(place)
+    with ExitStack() as scope:
+        if journal is not None:
+            scope.enter_context(changing_files(journal, recovery(journal.parent)))
+        yield target_at(place, generation1)
 
 
-def _guard(place: Path) -> Path:
-    """What stands for a whole tileset when it is locked."""
-    return (place if place.is_dir() else place.parent) / f"{META}.tileset"
+def journal_of(place: Path) -> Path | None:
+    """The journal of a tileset by its folder or document; None for a single archive."""
+    folder = place if place.is_dir() else place.parent if place.suffix == ".json" else None
+    return None if folder is None else folder / JOURNAL
+
+
+def recovery(folder: Path) -> str:
+    """The command that finishes or undoes what was left of a change."""
+    return f"comal tapalcatl recover {shlex.quote(str(folder))}"
+
+
+def refuse_unfinished(archive: Path) -> None:
+    """Refuse to write an archive of a tileset that somebody else is changing, or did not finish.
+
+    Raises
+    ------
+    ConflictError
+        There is such a change.
+    """
+    for folder in archive.parents:
+        state = state_of(folder / JOURNAL)
+        if state:
+            running = state == "running"
+            raise ConflictError(
+                "somebody else is changing the tileset of the archive"
+                if running
+                else "a change of the archive's tileset was not finished",
+                where=shown_path(folder),
+                hint="wait until they are done" if running else f"run '{recovery(folder)}'",
+            )
 
 
 def _place(path: Location, generation1: Generation1 | None) -> Path:
@@ -267,7 +305,15 @@ def _hash_of(tileset: TileSet, places: Tree) -> str:
     return places.kinds[0]
 
 
-def write_document(meta: Path, metadata: TileSetMetadata) -> None:
-    """Put another document in the place of a tileset's, as a whole."""
-    with new_file(meta, overwrite=True) as file:
-        file.write(tileset_json(metadata))
+def write_document(place: Target, metadata: TileSetMetadata) -> None:
+    """Put another document in the place of a tileset's, as a part of its change."""
+    assert place.meta is not None
+    assert place.change is not None
+    with place.change.write(place.meta) as file:
+        write_all(file, tileset_json(metadata))
+
+
+def editing_of(place: Target, path: Path) -> AbstractContextManager[ArchiveEdit]:
+    """An archive of what is held, open for changes."""
+    assert place.change is not None
+    return editing(path, place.change) if place.edit is None else nullcontext(place.edit)

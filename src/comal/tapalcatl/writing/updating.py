@@ -1,4 +1,4 @@
-"""Tiles put into archives that are there, and taken out of them, by appending."""
+"""Tiles put into archives that are there, and taken out of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
-from comal.storage.targets import new_file
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.sources.base import Int64s, Keys, Tiles, TileSource, concatenated
 from comal.tapalcatl.sources.given import Given
@@ -36,9 +35,9 @@ from comal.tapalcatl.writing.arranging import Dealt, First, dealt, order_of
 from comal.tapalcatl.writing.boxes import bounds_of, extents_of
 from comal.tapalcatl.writing.commenting import fitted
 from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, few_names, names_of, prepared
-from comal.tapalcatl.writing.inplace import ArchiveEdit, NewEntries, editing
+from comal.tapalcatl.writing.inplace import NewEntries
 from comal.tapalcatl.writing.options import rules_of
-from comal.tapalcatl.writing.targets import Target, held, write_document
+from comal.tapalcatl.writing.targets import Target, editing_of, held, write_document
 from comal.ziparchive import ZipWriter
 from comal.ziparchive.entries import FEW
 
@@ -87,11 +86,14 @@ def put(
     durable: bool = True,
     progress: Progress | None = None,
 ) -> Changed:
-    """Add tiles to an archive or a tileset, or replace them, without rewriting what is there.
+    """Add tiles to an archive or a tileset, or replace them.
 
-    New entries and a whole new directory are appended to each archive concerned; its old bytes
-    stay, until `compact` frees those that nothing leads to. Archives that are missing are made.
-    The document comes last: its zooms and bounds grow with the tiles.
+    New entries and a whole new directory are appended to a copy of each archive concerned, which
+    then takes its place: a reader sees the old archive or the new one. Old bytes stay in it, until
+    `compact` frees those that nothing leads to. Archives that are missing are made. All that
+    changes is made ready before any of it takes its place, the document last: its zooms and bounds
+    grow with the tiles. That takes room for a copy of each archive concerned, if only for as long
+    as it lasts, where the file system cannot share blocks.
 
     Parameters
     ----------
@@ -106,8 +108,8 @@ def put(
         layout of keys, prefix and layer as whoever wrote it had them. `target` is then the folder
         that keys are relative to, or an archive by its key.
     durable
-        Whether new bytes are on the disk before the end record that leads to them is written, and
-        that one at the end. Without it a kill loses nothing, but a power cut may.
+        Whether new bytes are on the disk before they take the place of old ones. Without it a kill
+        loses nothing, but a power cut may.
     progress
         Told the archives done.
 
@@ -137,7 +139,7 @@ def put(
         )
         if rules.hint is None and len(own) == 1:
             rules = replace(rules, hint=next(iter(own)))
-        return _put_all(place, source, rules, durable, progress or silent)
+        return _put_all(place, source, rules, progress or silent)
 
 
 def delete(
@@ -152,7 +154,8 @@ def delete(
 ) -> Changed:
     """Take tiles out of an archive or a tileset: a new directory without them is appended.
 
-    Their bytes stay until `compact` frees them. Zooms and bounds of the document stay as they are.
+    Archives are replaced as by `put`. Bytes of the tiles stay in them until `compact` frees them.
+    Zooms and bounds of the document stay as they are.
 
     Parameters
     ----------
@@ -188,7 +191,7 @@ def delete(
                 continue
             keys = np.unique(tile_keys(*place.arrangement.inside((z, x, y), owners[rows])))
             (archive,) = archives_at(np.array([owner]))
-            done = done.plus(_delete(place, place.path(archive), _Which(keys, ext, scale), durable))
+            done = done.plus(_delete(place, place.path(archive), _Which(keys, ext, scale)))
             telling(number + 1, len(distinct), "deleting tiles")
     return done
 
@@ -210,15 +213,10 @@ def _checked(tiles: Iterable[Tile]) -> Keys:
     return columns[0], columns[1], columns[2]
 
 
-def _delete(
-    place: Target,
-    path: Path,
-    which: _Which,
-    durable: bool,  # noqa: FBT001 - passed on
-) -> Changed:
+def _delete(place: Target, path: Path, which: _Which) -> Changed:
     if not path.is_file():
         return Changed(absent=len(which.keys))
-    with _editing(place, path, durable=durable) as edit:
+    with editing_of(place, path) as edit:
         names = edit.tiles
         hit = np.isin(names.keys, which.keys)
         for code, suffix in enumerate(names.suffixes):
@@ -234,13 +232,7 @@ def _delete(
     return Changed(archives=1, deleted=int(hit.sum()), absent=absent)
 
 
-def _put_all(
-    place: Target,
-    source: TileSource,
-    rules: Rules,
-    durable: bool,  # noqa: FBT001 - passed on
-    progress: Progress,
-) -> Changed:
+def _put_all(place: Target, source: TileSource, rules: Rules, progress: Progress) -> Changed:
     own = place.metadata
     if isinstance(source, Given) and len(source) <= _FEW:
         tiles = source.read_all()
@@ -264,7 +256,7 @@ def _put_all(
             entries = prepared(part, rules, formats)
             formats.update(entries.formats)
             suffixes.update(entries.tiles.suffixes)
-            done = done.plus(_put(place, archive, entries, durable))
+            done = done.plus(_put(place, archive, entries))
             progress(done.archives, None, "putting tiles")
     source.verify()
     if place.meta is not None and suffixes:
@@ -276,7 +268,7 @@ def _put_all(
             max_scale=max([whole.max_scale, *scales]),
         )
         if metadata != own:
-            write_document(place.meta, metadata)
+            write_document(place, metadata)
     return done
 
 
@@ -309,12 +301,7 @@ def _grown(
     )
 
 
-def _put(
-    place: Target,
-    archive: Tile,
-    entries: Prepared,
-    durable: bool,  # noqa: FBT001 - passed on
-) -> Changed:
+def _put(place: Target, archive: Tile, entries: Prepared) -> Changed:
     tiles = entries.tiles
     owners = np.repeat(order_of(*archive), len(tiles))
     inside = place.arrangement.inside((tiles.z, tiles.x, tiles.y), owners)
@@ -322,17 +309,17 @@ def _put(
     fresh = NewEntries(names, entries.payloads, entries.details)
     path = place.path(archive)
     count = len(entries.tiles)
-    if not path.is_file():
+    assert place.change is not None
+    if not place.change.has(path):
         comment, _ = place.arrangement.comment(archive, entries.formats)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path) as file:
+        with place.change.write(path) as file:
             writer = ZipWriter(file)
             writer.add_many(fresh.names, fresh.payloads, fresh.details)
             writer.close(comment)
         return Changed(archives=1, created=1, added=count)
     if place.single is not None:
         _check_belongs(place, archive, entries.tiles)
-    with _editing(place, path, durable=durable) as edit:
+    with editing_of(place, path) as edit:
         stored = edit.stored
         dropped = stored.rows_named(fresh.named())
         replaced = len({stored.name(row) for row in np.flatnonzero(dropped).tolist()})
@@ -340,13 +327,6 @@ def _put(
         said = place.said if old == place.comment else read_comment(old, path.name)[0]
         edit.commit(dropped, fresh, None if said is None else _comment(said, entries))
     return Changed(archives=1, added=count - replaced, replaced=replaced)
-
-
-def _editing(
-    place: Target, path: Path, *, durable: bool = True
-) -> AbstractContextManager[ArchiveEdit]:
-    """An archive of what is held, open for changes."""
-    return editing(path, durable=durable) if place.edit is None else nullcontext(place.edit)
 
 
 def _check_zooms(settings: Generation1, zooms: Iterable[int]) -> None:
