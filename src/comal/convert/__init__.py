@@ -5,8 +5,9 @@ Formats do not know one another; what knows two of them lives here.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.convert.raquet_tapalcatl import draw as draw
@@ -27,11 +28,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'comal.convert' has no attribute {name!r}")
-    return getattr(import_module(f"comal.convert.{home}"), name)
+__getattr__ = exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -15,12 +15,14 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.frames.rows import IdIndex, Rows
+from comal.public import guarded_class
 from comal.table.columns import blobs_column, rows_where
 
 _SCANS = 4
 """Look-ups by name that scan the column before an index of it is built."""
 
 
+@guarded_class
 class NamedRows(Rows):
     """An Arrow table with a column of names."""
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal import arrowcompute as pc
-from comal.errors import InvalidInputError, MissingExtraError, shown
+from comal.errors import ComalError, InvalidInputError, MissingExtraError, shown, translated
+from comal.public import guarded_class
 
 
 class IdIndex:
@@ -36,6 +37,13 @@ class IdIndex:
         return text.encode()
 
 
+_NO_MASK: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (TypeError, ValueError, OverflowError), InvalidInputError
+)
+"""What Arrow raises for something that is no array of booleans; its own errors are these too."""
+
+
+@guarded_class
 class Rows(ABC):
     """An Arrow table whose columns for navigation stay when others are selected."""
 
@@ -154,11 +162,23 @@ class Rows(ABC):
         Parameters
         ----------
         mask
-            Arrow or NumPy booleans, shape (rows,), or an Arrow expression over the columns.
+            Booleans, shape (rows,), of Arrow, NumPy, pandas or a list, or an Arrow expression
+            over the columns. A null counts as false.
+
+        Raises
+        ------
+        InvalidInputError
+            Something else, or not as many as there are rows.
         """
-        return self._with(
-            self._table.filter(pa.array(mask) if isinstance(mask, np.ndarray) else mask)
-        )
+        if not isinstance(mask, pc.Expression | pa.Array | pa.ChunkedArray):
+            with translated(
+                _NO_MASK, "the mask is no array of booleans", found=type(mask).__name__
+            ):
+                mask = pa.array(mask, pa.bool_(), from_pandas=True)
+        with translated(
+            _NO_MASK, "booleans that do not fit", where="mask", expected=f"{len(self)} booleans"
+        ):
+            return self._with(self._table.filter(mask))
 
 
 def _list_of_names(columns: Any) -> list[str]:

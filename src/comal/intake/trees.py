@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from comal.errors import (
     shown,
     translated,
 )
+from comal.public import warn
 from comal.table.columns import texts_column
 
 _READING: dict[type[BaseException], type[ComalError]] = {
@@ -87,7 +87,7 @@ def files_below(
                 chunks.append(_texts(held, top))
                 held = []
     for link in links:
-        warnings.warn(f"a link to a folder is left out: {shown(link, 200)}", warning, stacklevel=3)
+        warn(f"a link to a folder is left out: {shown(link, 200)}", warning)
     chunks.append(_texts(held, top))
     with translated({pa.ArrowException: LimitExceededError}, "names are too long for one column"):
         ids = pa.concat_arrays(chunks)

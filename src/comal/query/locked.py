@@ -46,6 +46,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 # Before 2.0 a relation keeps Python's lock while it runs, and threads of DuckDB that ask a table of
 # ours for its next rows wait for that lock for ever. With one thread it asks by itself.
 _ONE_THREAD = int(duckdb.__version__.partition(".")[0]) < 2
+_MOST = {"threads": 1 << 16, "memory_limit": 1 << 62}
 # After this no statement can read or write a file, reach the network or change a setting.
 _LOCK = (
     "SET TimeZone = 'UTC'",
@@ -81,11 +82,11 @@ class Engine:
     ) -> None:
         config = dict(_CONFIG)
         for name, value in (("threads", threads), ("memory_limit", memory_limit)):
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and (type(value) is not int or not 1 <= value < _MOST[name]):
                 raise InvalidInputError(
                     f"{name} is no positive number",
                     found=shown(value),
-                    expected="a whole number from 1 on, or None",
+                    expected=f"a whole number from 1 to {_MOST[name] - 1}, or None",
                 )
         if _ONE_THREAD:
             threads = 1

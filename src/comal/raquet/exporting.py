@@ -452,6 +452,11 @@ def _common_nodata(
 ) -> tuple[Number | None, bool]:
     """The nodata value of a GeoTIFF, and whether pixels have to be changed for it."""
     if wanted is not None:
+        bounds = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+        if wanted == wanted and not bounds.min <= wanted <= bounds.max:  # noqa: PLR0124 - NaN
+            raise InvalidInputError(
+                "nodata is no value of the raster's type", found=wanted, expected=f"a {dtype}"
+            )
         return wanted, True
     own = [stored_nodata(band) for band in bands]
     values = [None if one is None else one.item() for one in own]

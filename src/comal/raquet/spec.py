@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from comal.errors import Problem
+from comal.errors import InvalidInputError, Problem, shown
+from comal.public import guarded_class
 
 WRITTEN = ("0.1.0", "0.5.0")
 """Versions of the metadata that are written; the first is the default."""
@@ -129,6 +130,7 @@ class Band:
         return np.dtype(self.dtype).newbyteorder("<")
 
 
+@guarded_class
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
     """The document of a RaQuet file."""
@@ -197,5 +199,15 @@ class Metadata:
         return (west + east) / 2, (south + north) / 2, self.max_zoom
 
     def band_index(self, name: str) -> int:
-        """Position of a band, from 0 on; `ValueError` when there is none of that name."""
+        """Position of a band, from 0 on.
+
+        Raises
+        ------
+        InvalidInputError
+            There is none of that name.
+        """
+        if name not in self.band_names:
+            raise InvalidInputError(
+                "no such band", found=shown(name), expected=", ".join(map(shown, self.band_names))
+            )
         return self.band_names.index(name)

@@ -7,7 +7,6 @@ A raster across the antimeridian goes on below 0 or above 1 and is split there.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,6 +18,7 @@ from rasterio.crs import CRS
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, LATITUDE_LIMIT
+from comal.public import warn
 from comal.raster.describing import RasterInfo, Transform
 
 Floats = npt.NDArray[np.float64]
@@ -200,10 +200,9 @@ def choose_zoom(raw: float, strategy: str) -> int:
     rounded = {"auto": round(raw), "lower": math.floor(raw), "upper": math.ceil(raw)}
     chosen = rounded[strategy]
     if chosen > MAX_ZOOM:
-        warnings.warn(
+        warn(
             f"pixels finer than zoom {MAX_ZOOM}, the last that QUADBIN has, become coarser",
             UserWarning,
-            stacklevel=2,
         )
     return int(min(max(chosen, 0), MAX_ZOOM))
 

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.server.application import Application as Application
@@ -28,11 +29,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'comal.server' has no attribute {name!r}")
-    return getattr(import_module(f"comal.server.{home}"), name)
+__getattr__ = exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

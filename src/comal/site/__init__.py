@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from comal.public import exports
 
 _HOMES = {
     "Asset": "registry",
@@ -20,11 +19,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'comal.site' has no attribute {name!r}")
-    return getattr(import_module(f"comal.site.{home}"), name)
+__getattr__ = exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -143,6 +143,10 @@ def href_text(href: str | os.PathLike[str]) -> str:
     text = os.fsdecode(href)
     if not text or "\x00" in text:
         raise _no_href(shown(text))
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which no name can hold
+        raise _no_href(shown(text)) from error
     return text
 
 

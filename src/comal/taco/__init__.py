@@ -5,8 +5,9 @@ The names are those of the specification, section 7. Each is imported when it is
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.convert.tortilla_taco import migrate as migrate
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from comal.taco.writing.tacocat import create_tacollection as create_tacollection
 
 _HOMES = {
+    "extensions": "",
+    # Points upward: a conversion knows two formats, and users look for it here.
+    "migrate": "comal.convert.tortilla_taco",
     "PITSchema": "spec",
     "Report": "checking",
     "Sample": "model.sample",
@@ -67,20 +71,10 @@ _HOMES = {
     "zip2folder_async": "copying.converting",
 }
 
-__all__ = sorted([*_HOMES, "extensions", "migrate"])  # noqa: PLE0605 - one table names homes and exports
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    if name == "extensions":
-        return import_module("comal.taco.extensions")
-    if name == "migrate":
-        # The one name that points upward: a conversion knows two formats, which do not know one
-        # another, and yet users look for it here.
-        return import_module("comal.convert.tortilla_taco").migrate
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'comal.taco' has no attribute {name!r}")
-    return getattr(import_module(f"comal.taco.{home}"), name)
+__getattr__ = exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

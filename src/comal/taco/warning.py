@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 
 from comal.geo.places import GEOMETRY, Way
+from comal.public import warn
 
 
 class TacoWarning(UserWarning):
@@ -15,6 +15,4 @@ class TacoWarning(UserWarning):
 def warn_without_crs(ways: Iterable[Way]) -> None:
     """Say that geometries without a CRS are taken to be in degrees."""
     if any(way.columns == (GEOMETRY,) for way in ways):
-        warnings.warn(
-            f"{GEOMETRY} without istac:crs is taken to be in EPSG:4326", TacoWarning, stacklevel=4
-        )
+        warn(f"{GEOMETRY} without istac:crs is taken to be in EPSG:4326", TacoWarning)

@@ -5,8 +5,9 @@ Each name is imported when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.findings import Report as Report
@@ -97,12 +98,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'comal.tapalcatl' has no attribute {name!r}")
-    module = home if home.startswith("comal.") else f"comal.tapalcatl.{home}"
-    return getattr(import_module(module), name)
+__getattr__ = exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.errors import InvalidInputError, ObjectNotFoundError, shown, translated
 from comal.geo.boxes import validate_bbox
 from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
 from comal.grid.quadbin import cells, tiles
@@ -471,7 +471,10 @@ def _geojson_text(geometry: Any) -> str:
     if isinstance(features, list):
         placed = [one for one in features if not isinstance(one, Mapping) or one.get("geometry")]
         document = {**document, "features": placed}
-    return json.dumps(document)
+    with translated(
+        {TypeError: InvalidInputError, ValueError: InvalidInputError}, "not JSON", where="geometry"
+    ):
+        return json.dumps(document)
 
 
 def _geojson_bytes(geometry: Any) -> bytes:

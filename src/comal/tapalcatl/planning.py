@@ -193,6 +193,8 @@ def choose_layout(
     _check_zooms(min_zoom, max_zoom)
     size = EntrySize(per_tile, suffix, entry_extra, comment)
     sides = (METATILE, 1) if metatile is None else (metatile,)
+    if materialized_zooms is not None and len(materialized_zooms) == 0:
+        raise InvalidInputError("no materialized zooms", expected="at least one, or None")
     steps = (STEP, 3, 2, 1) if materialized_zooms is None else (0,)
     layout: Layout | None = None
     for step in steps:

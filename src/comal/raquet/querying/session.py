@@ -15,6 +15,7 @@ import pyarrow as pa
 from comal import grid
 from comal.errors import ComalError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.public import guarded_class
 from comal.query import Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.files import Files, Location, opened
@@ -35,6 +36,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _VIEWS = ("tiles", "overviews", "metadata", "pyramid")
 
 
+@guarded_class
 class RaquetConnection(Closing):
     """RaQuet files as tables of a DuckDB that can do nothing but SELECT.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,8 @@ def zones_of(
 def _shapes(zones: Any) -> Any:
     import shapely  # noqa: PLC0415
 
-    found = [zones] if isinstance(zones, shapely.Geometry) else list(zones)
+    several = isinstance(zones, Iterable) and not isinstance(zones, shapely.Geometry)
+    found = list(zones) if several else [zones]
     for one in found:
         if one is not None and not isinstance(one, shapely.Geometry):
             raise InvalidInputError(

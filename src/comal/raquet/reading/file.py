@@ -14,6 +14,7 @@ from comal.grid import quadbin
 from comal.grid.arguments import integers
 from comal.grid.tilerows import tile_rows
 from comal.plan import Plan, run, run_async
+from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, extent, with_padding
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
@@ -43,6 +44,7 @@ Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
 
 
+@guarded_class
 class RaquetFile(Closing):
     """A raster in one RaQuet file, or in the files of a partitioned set. Made by `open`.
 

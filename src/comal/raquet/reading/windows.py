@@ -16,6 +16,7 @@ from comal.grid import mercator, quadbin
 from comal.grid.arguments import reals
 from comal.limits import MIB
 from comal.plan import Plan
+from comal.public import guarded_class
 from comal.raquet.reading.lookup import ABSENT
 from comal.raquet.reading.pixels import common_type, fill_value
 from comal.raquet.reading.store import TileStore
@@ -31,6 +32,7 @@ _BATCH_BYTES = 32 * MIB
 _BATCH_TILES = 256
 
 
+@guarded_class
 @dataclass(frozen=True, slots=True)
 class Window:
     """Pixels of a box, and where they lie."""

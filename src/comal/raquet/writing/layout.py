@@ -113,11 +113,12 @@ def write_parquet(
             ],
             store_schema=False,
         )
-        writer.write_table(_metadata_row(schema, document))
-        for rows in groups:
-            writer.write_table(_table(schema, metadata, rows), row_group_size=len(rows.cells))
-        writer.add_key_value_metadata({spec.VERSION_KEY: version, spec.METADATA_KEY: document})
-        writer.close()
+        # It closes on a failure too, because it would otherwise write when it is collected.
+        with writer:
+            writer.write_table(_metadata_row(schema, document))
+            for rows in groups:
+                writer.write_table(_table(schema, metadata, rows), row_group_size=len(rows.cells))
+            writer.add_key_value_metadata({spec.VERSION_KEY: version, spec.METADATA_KEY: document})
 
 
 def row_groups(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from comal.errors import InvalidInputError, shown
+from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.spec import Band, Number
 from comal.raquet.writing.accumulating import lattice_step
@@ -151,10 +151,9 @@ def plan(sources: Sources, options: Options) -> Plan:
             places[_place(info)] = footprint(info)
     every = [places[_place(info)] for info in infos]
     if any(place.clipped for place in every):
-        warnings.warn(
+        warn(
             "the raster reaches beyond the latitudes of Web Mercator and is cut at 85.0511 degrees",
             UserWarning,
-            stacklevel=3,
         )
     zoom, min_zoom, raw = _zooms(every, options)
     grid, _ = plan_grid(
@@ -436,10 +435,9 @@ def _warn_long(outs: Sequence[OutBand], steps: Sequence[GridSource], options: Op
     long = any(one.dtype in {"int64", "uint64"} for one in outs)
     warped = any(member.offset is None for step in steps for member in step.members)
     if long and warped and options.resampling not in {"nearest", "near"}:
-        warnings.warn(
+        warn(
             "integers of 64 bits are resampled in double precision: beyond 2**53 they are rounded",
             UserWarning,
-            stacklevel=4,
         )
 
 

@@ -90,6 +90,8 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
     MissingExtraError
         Calendars other than the usual one need cftime.
     """
+    if len(values) == 0:
+        raise InvalidInputError("no times", expected="one for each step")
     named = dict(attributes or {})
     calendar = str(named.get("calendar") or _calendar_of(values)).lower()
     if calendar not in CALENDARS:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +28,7 @@ from comal.errors import (
     translated,
 )
 from comal.progress import Progress
+from comal.public import warn
 from comal.storage import StorageConfig, open_source, targets
 from comal.storage.local import ERRORS
 from comal.taco import spec
@@ -264,10 +264,9 @@ def _schemas(container: Container, levels: Levels, kind: str) -> dict[str, Any]:
     try:
         check_pit(levels)
     except InvalidInputError as error:
-        warnings.warn(
+        warn(
             f"{container.source.href}: {error}; its {spec.PIT_SCHEMA} is copied as it is",
             TacoWarning,
-            stacklevel=4,
         )
         schemas = [level.table.schema for level in levels]
         return {spec.FIELD_SCHEMA: field_schema(schemas, with_spans=kind == "zip")}
@@ -291,11 +290,10 @@ def _checked_folder(container: Container, levels: Levels) -> Levels:
     strange = present.filter(pc.invert(pc.is_in(present, value_set=pa.concat_arrays(known))))
     if len(strange):
         shown_names = ", ".join(shown(name) for name in sorted(strange.to_pylist())[:_SHOWN])
-        warnings.warn(
+        warn(
             f"{root}: {counted(len(strange), 'file')} below {spec.DATA} that no sample names, "
             f"not copied: {shown_names}",
             TacoWarning,
-            stacklevel=3,
         )
     return tuple(_as_plain(level) for level in levels) if plain else levels
 

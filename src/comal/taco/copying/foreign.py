@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
@@ -21,6 +20,7 @@ from isal.isal_zlib import crc32
 
 from comal import names
 from comal.errors import InvalidInputError, UnsafeContentError, shown
+from comal.public import warn
 from comal.taco import spec
 from comal.taco.model.levels import Level, Levels, children, path_of
 from comal.taco.warning import TacoWarning
@@ -112,10 +112,9 @@ def _refuse_or_warn(
             found="; ".join(texts),
             hint="pass rename=True to give them safe names, or write a ZIP",
         )
-    warnings.warn(
+    warn(
         f"level {depth} has ids that not every file system can hold: {'; '.join(texts)}",
         TacoWarning,
-        stacklevel=5,
     )
 
 

@@ -5,8 +5,9 @@ Each name is imported when it is first used, so that none costs the libraries of
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.taco.extensions.base import SampleExtension as SampleExtension
@@ -54,11 +55,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'comal.taco.extensions' has no attribute {name!r}")
-    return getattr(import_module(f"comal.taco.extensions.{home}"), name)
+__getattr__ = exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import InvalidInputError
+from comal.public import warn
 from comal.taco.extensions.base import SampleExtension, column, list_of, table_of
 
 _THREADS = 4
@@ -139,6 +139,6 @@ def _stats(job: Job, classes: list[int] | None) -> list[list[float | None]] | No
     # The fifth number of an empty band is 0 percent; all others are missing.
     if np.isnan(found[:, 0]).all():
         name = "bytes" if isinstance(path, bytes) else path
-        warnings.warn(f"no valid pixels in {name}: geotiff:stats is null", stacklevel=2)
+        warn(f"no valid pixels in {name}: geotiff:stats is null")
         return None
     return [[None if np.isnan(value) else float(value) for value in band] for band in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError, Problem, shown
 from comal.geo import times
+from comal.public import guarded_class, warn
 from comal.taco import spec
 from comal.taco.model.columns import check_key
 from comal.taco.model.extent import extent_of
@@ -23,6 +23,7 @@ from comal.taco.warning import TacoWarning
 __all__ = ["Sample", "Taco", "Tortilla"]
 
 
+@guarded_class
 class Taco:
     """A dataset: exactly one root tortilla and the fields of COLLECTION.json.
 
@@ -108,7 +109,7 @@ class Taco:
         if errors:
             raise InvalidInputError("fields of the dataset are not valid", problems=errors)
         for problem in problems:
-            warnings.warn(f"{problem.place}: {problem.message}", TacoWarning, stacklevel=3)
+            warn(f"{problem.place}: {problem.message}", TacoWarning)
 
     def __getattr__(self, name: str) -> Any:
         extra = self.__dict__.get("extra", {})

@@ -7,7 +7,6 @@ parents and, among siblings, in the order of the children.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from comal import names
 from comal.errors import InvalidInputError, LimitExceededError, shown
+from comal.public import warn
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.model.sources import Payloads, Rows, concat
@@ -156,7 +156,7 @@ def check_names(ids: Any, *, foreign: bool = False, depth: int = 0) -> None:
         error = bad_id(bad.name, bad.reason, f"level {depth}, row {bad.row}")
         if bad.tier == 1 or not foreign:
             raise error
-        warnings.warn(str(error), stacklevel=4)
+        warn(str(error))
 
 
 def check_twins(
@@ -179,7 +179,7 @@ def check_twins(
         )
         if not foreign:
             raise error
-        warnings.warn(str(error), stacklevel=4)
+        warn(str(error))
 
 
 def bad_id(name: str, reason: str, where: str | None = None) -> InvalidInputError:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from comal import names
 from comal.errors import InvalidInputError, StorageError, counted, shown
+from comal.public import guarded_class
 from comal.storage import local_path
 from comal.taco import spec
 from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
@@ -36,6 +37,7 @@ _FILE: spec.SampleType = "FILE"
 _FOLDER: spec.SampleType = "FOLDER"
 
 
+@guarded_class
 class Sample:
     r"""One sample: a FILE with bytes, or a FOLDER with a tortilla.
 

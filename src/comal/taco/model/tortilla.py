@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, counted, shown
+from comal.limits import DEFAULT_LIMITS
+from comal.public import guarded_class
 from comal.taco import spec
 from comal.taco.extensions.base import SampleExtension, columns_for
 from comal.taco.model.build import beside, build, check_fields, check_siblings, sample_table
@@ -20,6 +22,7 @@ from comal.taco.model.tables import Batches, Names, base_folder, levels_from_tab
 from comal.taco.model.tables import batches as batch_stream
 
 
+@guarded_class
 class Tortilla:
     """A set of samples.
 
@@ -352,6 +355,7 @@ def _padding_count(count: int, pad_to: Any) -> int:
         return 0
     if not isinstance(pad_to, int | np.integer) or isinstance(pad_to, bool) or pad_to < 1:
         raise InvalidInputError("pad_to is no positive number", found=shown(pad_to))
+    DEFAULT_LIMITS.check("table_rows", -count % int(pad_to), "pad_to")
     return -count % int(pad_to)
 
 

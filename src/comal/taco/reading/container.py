@@ -6,7 +6,6 @@ file or as a folder. It is opened by its bytes and reads nothing more until it i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Piece, run
+from comal.public import warn
 from comal.storage import Source
 from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
 from comal.table import ParquetTable
@@ -167,7 +167,7 @@ def open_container(
             container = Container(source, opened, base=base, limits=limits)
     _check_version(container)
     for problem in container.opened.problems:
-        warnings.warn(f"{problem.place}: {problem.message}", TacoWarning, stacklevel=3)
+        warn(f"{problem.place}: {problem.message}", TacoWarning)
     return container
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from comal import query as queries
 from comal.errors import InvalidInputError, counted, shown
 from comal.geo.places import deciding
+from comal.public import guarded_class, warn
 from comal.storage.closing import Closing
 from comal.taco import spec
 from comal.taco.reading import views
@@ -36,6 +36,7 @@ _NAVIGATION = {
 }
 
 
+@guarded_class
 class TacoDataset(Closing):
     """What a container says about itself, and a lazy view of its rows.
 
@@ -289,10 +290,9 @@ class TacoDataset(Closing):
         found = [number for number in every if tells(self._schema_of_level(number))]
         if len(found) > 1:
             others = ", ".join(map(str, found[1:]))
-            warnings.warn(
+            warn(
                 f"level {found[0]} is filtered; level {others} tells a {what} as well: pass level=",
                 TacoWarning,
-                stacklevel=3,
             )
         return found[0] if found else 0
 

@@ -19,6 +19,7 @@ from comal.errors import (
 from comal.frames import html
 from comal.frames.named import NamedRows, is_position
 from comal.names import illegal
+from comal.public import guarded_class
 from comal.storage import RangeFile
 from comal.taco import spec
 from comal.taco.reading.home import Home, Rule
@@ -32,6 +33,7 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII).
 """Paths of which `names.illegal` need not be asked, part by part and character by character."""
 
 
+@guarded_class
 class TacoDataFrame(NamedRows):
     """Rows of a dataset as an Arrow table that can be navigated.
 
@@ -185,6 +187,10 @@ class TacoDataFrame(NamedRows):
             return list(range(len(self))), False
         if isinstance(key, str) or is_position(key):
             return [key], True
+        if not isinstance(key, Iterable):
+            raise InvalidInputError(
+                "no key", found=type(key).__name__, expected="an id, a position, or several of them"
+            )
         return list(key), False
 
     def _leaf_of(self, key: Key) -> Leaf:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown
 from comal.geo import boxes
+from comal.public import warn
 from comal.taco import spec
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.stages import ColumnMode, Union
@@ -110,7 +110,7 @@ def _columns(datasets: Sequence[TacoDataset], mode: ColumnMode) -> list[str]:
             f"{shown(name)} (not in {', '.join(shown(i) for i in ids)})"
             for name, ids in said.items()
         )
-        warnings.warn(f"columns {action}: {listed}", TacoWarning, stacklevel=3)
+        warn(f"columns {action}: {listed}", TacoWarning)
     kept = [
         name
         for name in names

@@ -7,7 +7,6 @@ the storage, without any request more.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from isal import isal_zlib
 from comal import ziparchive
 from comal.errors import InvalidMetadataError, shown
 from comal.plan import ByteRange, Piece, Plan, Wanted, Whole, run, run_async
+from comal.public import warn
 from comal.storage import RangeFile, Source
 from comal.taco import spec
 from comal.taco.reading.spans import entry_spans
@@ -182,10 +182,9 @@ def _relocated(leaves: Sequence[Leaf]) -> Plan[list[Leaf]]:
         if right == leaf or directory.method[place] != ziparchive.STORE:
             raise _not_there(leaf)
         mended.append(right)
-    warnings.warn(
+    warn(
         f"{leaves[0].where}: the span is not that of the sample; the ZIP directory is used instead",
         TacoWarning,
-        stacklevel=2,
     )
     return mended
 

@@ -7,7 +7,6 @@ both count within each ZIP. Here all become plain row numbers of the level's tab
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError
+from comal.public import warn
 from comal.taco import spec
 from comal.taco.warning import TacoWarning
 
@@ -152,10 +152,9 @@ def parents_of(level: Level) -> Int64s:
             return found
     repaired = _parents_by_path(level, wanted, above)
     if found is not None:
-        warnings.warn(
+        warn(
             f"{level.where}: {spec.PARENT_ID} contradicts {spec.RELATIVE_PATH}; the paths are used",
             TacoWarning,
-            stacklevel=2,
         )
     return repaired
 

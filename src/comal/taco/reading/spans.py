@@ -10,7 +10,6 @@ been compared; on disagreement the directory wins.
 from __future__ import annotations
 
 import struct
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidMetadataError, ObjectNotFoundError
 from comal.limits import MIB
 from comal.plan import ByteRange, Plan, run
+from comal.public import warn
 from comal.taco import spec
 from comal.taco.warning import TacoWarning
 
@@ -158,12 +158,11 @@ def _mended(
     right[0][wrong] = run(plan, level.container.part(source_file).fetch)
     right[1][wrong] = np.where(places[wrong] < 0, -1, directory.csize[places[wrong]])
     first = int(np.argmax(wrong))
-    warnings.warn(
+    warn(
         f"{level.where}: {int(wrong.sum())} of {len(rows)} spans are not those of their samples "
         f"(first: {names[first].as_py()!a}); the ZIP directory is used instead. "
         "'comal check --repair' writes a mended copy",
         TacoWarning,
-        stacklevel=2,
     )
     return right
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,6 +16,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
+from comal.public import warn
 from comal.storage import BlockCache, CachedSource, Source, StorageConfig, as_source
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import HASHES, Layout
@@ -332,7 +332,7 @@ def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
 def _warn_of_newer(version: str, where: str) -> None:
     if spec.is_newer(version):
         text = f"{where}: Tapalcatl {shown(version)} may say more than is understood, which is 2.0"
-        warnings.warn(TapalcatlWarning(text), stacklevel=6)
+        warn(TapalcatlWarning(text))
 
 
 def _zoom_of(href: str) -> int | None:

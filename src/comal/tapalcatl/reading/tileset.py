@@ -21,6 +21,7 @@ from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.grid.tilerows import tile_rows
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
+from comal.public import guarded_class
 from comal.storage import Source
 from comal.storage.closing import Closing
 from comal.storage.pins import same_version
@@ -82,6 +83,7 @@ class Entry:
         return self.record.offset + zip_wire.LOCAL_SIZE + self.record.name_size + 20 * wide
 
 
+@guarded_class
 class TileSet(Closing):
     """Tiles of one tileset. Made by `comal.tapalcatl.open`.
 

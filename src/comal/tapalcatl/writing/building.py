@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
@@ -20,6 +19,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
+from comal.public import warn
 from comal.storage.endings import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
@@ -281,9 +281,8 @@ class _Job:
         self.source.verify()
         if done.cut:
             kept = "left out" if self.place.name else f"in {META} only"
-            warnings.warn(
-                TapalcatlWarning(f"no room in comments of archives, {kept}: {', '.join(done.cut)}"),
-                stacklevel=4,
+            warn(
+                TapalcatlWarning(f"no room in comments of archives, {kept}: {', '.join(done.cut)}")
             )
         metadata = self._finished(done)
         if isinstance(self.arrangement, Second) and not self.place.name:

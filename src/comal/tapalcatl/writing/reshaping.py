@@ -16,7 +16,7 @@ from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.sources.base import TileSource, no_tiles
 from comal.tapalcatl.sources.combined import Filtered, Merged
 from comal.tapalcatl.sources.opening import opened
-from comal.tapalcatl.spec import Tile
+from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.tapalcatl.writing.alone import is_archive
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.entries import SOURCE
@@ -91,6 +91,8 @@ def split(
     """
     if (zooms is None) == (at is None):
         raise InvalidInputError("nothing says how to split", expected="either zooms or at")
+    if at is not None and not 0 <= at <= MAX_ZOOM:
+        raise InvalidInputError("no zoom to split at", found=at, expected=f"0 to {MAX_ZOOM}")
     folder = local_path(out, "the target")
     check_ending(folder)
     with ExitStack() as scope:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,6 +15,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
+from comal.public import warn
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.sources.base import Int64s, Keys, Tiles, TileSource, concatenated
 from comal.tapalcatl.sources.given import Given
@@ -378,7 +378,7 @@ def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:
     comment, cut = fitted(new)
     if cut:
         text = f"no room in the comment of the archive, left out: {', '.join(cut)}"
-        warnings.warn(TapalcatlWarning(text), stacklevel=2)
+        warn(TapalcatlWarning(text))
     return comment
 
 

@@ -15,6 +15,7 @@ from comal.errors import InvalidInputError, NotInContainerError, counted, shown
 from comal.frames import html
 from comal.frames.named import NamedRows
 from comal.plan import Piece
+from comal.public import guarded_class
 from comal.storage import RangeFile, vsi
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
@@ -37,6 +38,7 @@ _WALKED = 256
 """Rows that are walked at once; their nested files are opened together."""
 
 
+@guarded_class
 class TortillaFrame(NamedRows):
     """Items of a Tortilla or a TACO v1 as an Arrow table that can be navigated.
 

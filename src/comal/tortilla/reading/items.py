@@ -5,7 +5,6 @@ Older generations are upgraded here, so that nothing behind it knows of them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.errors import InvalidMetadataError
+from comal.public import warn
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.reading import spans
@@ -158,10 +158,9 @@ def typed_column(name: str, column: Any, where: str) -> Any:
         return _RULES.get(name, _cast)(column, wanted)
     except (pa.ArrowException, ValueError, TypeError) as error:
         # Only Arrow's casts run above: their complaint is about the content.
-        warnings.warn(
+        warn(
             f"{where}: {name} is {column.type} and cannot become {wanted} ({error}); left as it is",
             TortillaWarning,
-            stacklevel=2,
         )
         return column
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-import warnings
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import run, run_async
+from comal.public import warn
 from comal.storage import (
     Source,
     StorageConfig,
@@ -334,7 +334,7 @@ def _sound(results: Sequence[Result], *, allow_partial: bool) -> list[tuple[Sour
         first = first or opened
         if not allow_partial:
             raise opened
-        warnings.warn(f"{source.href}: left out: {opened.what}", TortillaWarning, stacklevel=6)
+        warn(f"{source.href}: left out: {opened.what}", TortillaWarning)
     if not sound:
         assert first is not None, "there is at least one result"
         raise first
@@ -356,4 +356,4 @@ def _check_sets(members: Sequence[Member], where: str, *, allow_partial: bool) -
             problems=problems,
         )
     for problem in problems:
-        warnings.warn(f"{problem.place}: {problem.message}", TortillaWarning, stacklevel=6)
+        warn(f"{problem.place}: {problem.message}", TortillaWarning)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,8 @@ import pyarrow as pa
 
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
-from comal.storage import targets
+from comal.public import warn
+from comal.storage import href_text, targets
 from comal.storage.endings import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
@@ -150,7 +150,7 @@ def create(
     ObjectNotFoundError, AccessDeniedError, StorageError
         A source or the target fails.
     """
-    names = Names(id, path, base=os.fspath(base) if base is not None else "")
+    names = Names(id, path, base=href_text(base) if base is not None else "")
     how = How(
         overwrite=overwrite,
         first_part=first_part,
@@ -204,7 +204,11 @@ def _enriched(items: Prepared, rai: Enrichment, down: int) -> Prepared:
 
 
 def create_nested(
-    tables: Any, output: str | os.PathLike[str], *, parent: str = "parent", **arguments: Any
+    tables: Sequence[Any],
+    output: str | os.PathLike[str],
+    *,
+    parent: str = "parent",
+    **arguments: Any,
 ) -> Created:
     """Write nested items that come as one table per level, outermost first.
 
@@ -225,7 +229,7 @@ def create_nested(
         arguments.get("id", "id"),
         arguments.get("path", "path"),
         parent,
-        os.fspath(base) if base is not None else "",
+        href_text(base) if base is not None else "",
     )
     return create(preparing.from_tables(tables, names), output, **arguments)
 
@@ -286,11 +290,7 @@ def write_set(
 
 def _warn_of_name(paths: list[Path]) -> None:
     if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
-        warnings.warn(
-            f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla",
-            TortillaWarning,
-            stacklevel=3,
-        )
+        warn(f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla", TortillaWarning)
 
 
 def refuse_source_as_target(items: Prepared, existing: Iterable[Path]) -> None:

@@ -5,7 +5,6 @@ Columns that the user gave are never changed; only what is missing is filled in.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import footprint
+from comal.public import warn
 from comal.table.columns import (
     flags_of,
     numbers_column,
@@ -135,7 +135,7 @@ class Oddities:
         for what, count in self._counts.items():
             if count:
                 items = f"{count} of the items, such as {self._first[what]},"
-                warnings.warn(f"{where}: {items} {what}", TortillaWarning, stacklevel=3)
+                warn(f"{where}: {items} {what}", TortillaWarning)
 
 
 # -- place -----------------------------------------------------------------------------------------

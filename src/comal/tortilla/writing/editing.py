@@ -17,6 +17,7 @@ from comal import arrowcompute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, counted, shown
 from comal.progress import Progress, silent
+from comal.storage import href_text
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.writing.body import Telling, write_items
@@ -78,7 +79,7 @@ def append(
     UnsupportedVersionError
         A file of an older generation.
     """
-    names = Names(id, payload, base=os.fspath(base) if base is not None else "")
+    names = Names(id, payload, base=href_text(base) if base is not None else "")
     telling = Telling(progress or silent)
     with editing(path) as edit:
         tables = [edit.table]

@@ -160,6 +160,8 @@ def enrich(
         Arrow table with ``stac:crs``, ``stac:geotransform`` and ``stac:raster_shape``, or with
         ``stac:centroid``.
     """
+    if not isinstance(table, pa.Table):
+        raise InvalidInputError("no Arrow table", where="table", found=type(table).__name__)
     chosen = Enrichment(rasters or {}, admin or {}, footprint, tolerance, executor)
     for name, values in chosen.columns(table).items():
         table = with_column(table, name, values)

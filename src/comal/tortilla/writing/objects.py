@@ -12,6 +12,7 @@ import numpy as np
 from comal.errors import ComalError, InvalidInputError, StorageError, shown, translated
 from comal.limits import MIB
 from comal.plan import ByteRange
+from comal.public import guarded_class
 from comal.storage import Source, as_source, parse_href
 from comal.storage.manyfiles import changed_size
 from comal.table.columns import texts_column
@@ -33,6 +34,7 @@ _CHUNK = 4 * MIB
 _READING: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
 
 
+@guarded_class
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A payload that is a byte range of a file or of an object in a store.

@@ -161,6 +161,10 @@ def from_tables(tables: Sequence[Any], names: Names) -> Prepared:
     InvalidInputError
         A parent that is not there, or an item with neither a payload nor items in it.
     """
+    if not isinstance(tables, Sequence):
+        raise InvalidInputError(
+            "tables are no list", found=type(tables).__name__, expected="a table for each level"
+        )
     DEFAULT_LIMITS.check("tortilla_depth", len(tables), "tables")
     below: Prepared | None = None
     parents: Ints | None = None

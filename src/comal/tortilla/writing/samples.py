@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from comal.errors import InvalidInputError, counted, shown
+from comal.public import guarded_class
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import check_extra
 from comal.tortilla.writing.objects import payload_of
@@ -77,6 +78,7 @@ class RAI:
         return {spec.ELEVATION: None if elevation is None else round(elevation), **values}
 
 
+@guarded_class
 class Sample:
     r"""One item of a Tortilla.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import times
+from comal.public import warn
 from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
 
@@ -77,9 +77,7 @@ def _from_objects(values: Sequence[Any], name: str) -> Any:
             naive = naive or (isinstance(value, dt.datetime) and value.tzinfo is None)
             found.append(times.parse_instant(value, name) // _SECOND)
     if naive:
-        warnings.warn(
-            f"{name}: times without a zone are taken as UTC", TortillaWarning, stacklevel=4
-        )
+        warn(f"{name}: times without a zone are taken as UTC", TortillaWarning)
     return pa.array(found, pa.int64())
 
 
@@ -92,11 +90,10 @@ def check_times(table: Any, where: str) -> None:
         )
         row = pc.index(years, True).as_py()
         if row >= 0:
-            warnings.warn(
+            warn(
                 f"{where}, row {row}: {name} is {table[name][row]}, which looks like a year; "
                 "seconds since 1970 are expected",
                 TortillaWarning,
-                stacklevel=4,
             )
     if len(present) < 2:
         return

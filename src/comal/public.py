@@ -1,0 +1,295 @@
+"""What users reach: names that are imported when they are first used, and arguments that fit.
+
+A package lists its public names once, with the module that each comes from (`exports`). Nothing
+that is called through these names lets an exception of Python or of a library out because of an
+argument of the wrong kind: the call runs unhindered, and only when it fails with a foreign
+exception are its arguments compared with their annotations (`guarded`).
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import numbers
+import os
+import sys
+import types
+import typing
+import warnings
+from collections import abc
+from collections.abc import Callable, Mapping
+from functools import wraps
+from importlib import import_module
+from itertools import islice
+from typing import Any, TypeVar
+
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    ConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StorageError,
+    reason_of,
+    shown,
+)
+
+_LOOKED_AT = 1000
+"""How many items of a list or a mapping are looked at to tell which argument does not fit."""
+
+_PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with names of files
+
+T = TypeVar("T")
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """Warn whoever called comal: the warning is of the line that entered it."""
+    level = entered = 1
+    frame = inspect.currentframe()
+    while frame is not None:
+        level, inside = level + 1, frame.f_code.co_filename.startswith(_PACKAGE)
+        entered, frame = level if inside else entered, frame.f_back
+    warnings.warn(message, category, stacklevel=entered)
+
+
+def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """``__getattr__`` of a package whose names are imported when they are first used.
+
+    `homes` gives for each name the module that it comes from, below `package` unless it begins
+    with ``comal.``. An empty text stands for a module of that name.
+    """
+
+    def getattribute(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not home:
+            return import_module(f"{package}.{name}")
+        module = import_module(home if home.startswith("comal.") else f"{package}.{home}")
+        value = getattr(module, name)
+        if inspect.isfunction(value) and value.__module__.startswith("comal."):
+            value = _exported(value, package)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return getattribute
+
+
+def _exported(function: Any, package: str) -> Any:
+    """One guarded function for all packages that export it."""
+    if not hasattr(function, "_exported"):
+        function._exported = guarded(function)  # noqa: SLF001 - a mark of this module
+        # By this name it is found again when it is pickled.
+        function._exported.__module__ = package  # noqa: SLF001
+    return function._exported  # noqa: SLF001
+
+
+def guarded(function: Callable[..., Any]) -> Any:
+    """`function`, whose foreign exceptions name the argument that is to blame.
+
+    The error names the first argument that does not fit its annotation. A foreign exception with
+    arguments that all fit is a bug, and passes as it is.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaiting(*args: Any, **named: Any) -> Any:
+            try:
+                return await function(*args, **named)
+            except _FOREIGN as error:
+                _blame(function, args, named, error)
+                raise
+
+        return awaiting
+    if inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def iterating(*args: Any, **named: Any) -> Any:
+            try:
+                return (yield from function(*args, **named))
+            except _FOREIGN as error:
+                _blame(function, args, named, error)
+                raise
+
+        return iterating
+
+    @wraps(function)
+    def calling(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except _FOREIGN as error:
+            _blame(function, args, named, error)
+            raise
+
+    return calling
+
+
+def guarded_class(cls: type[T]) -> type[T]:
+    """A class whose public methods, and the making of its objects, are `guarded`."""
+    for name, value in list(vars(cls).items()):
+        if inspect.isfunction(value) and (not name.startswith("_") or name in _CALLED):
+            setattr(cls, name, guarded(value))
+    return cls
+
+
+_CALLED = ("__init__", "__getitem__", "__call__")
+_FOREIGN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""Errors of comal are among them, as each is a builtin too; they pass."""
+
+
+def _blame(
+    function: Callable[..., Any], args: Any, named: Mapping[str, Any], error: Exception
+) -> None:
+    """Raise `InvalidInputError` for the first argument that does not fit; else return."""
+    if isinstance(error, ComalError):
+        return
+    if isinstance(error, OSError) and error.errno is not None:
+        raise _of_system(error) from error
+    try:
+        bound = inspect.signature(function).bind(*args, **named).arguments
+    except TypeError:
+        return  # a call that Python itself refuses, with a message that names the argument
+    hints = hints_of(function)
+    for name, value in bound.items():
+        if name in hints and not fits(value, hints[name]):
+            raise InvalidInputError(
+                f"{name} cannot be used",
+                where=f"{function.__qualname__}({name}=...)",
+                found=f"{shown(repr(value))}, {type(value).__name__}",
+                expected=str(function.__annotations__[name]),
+            ) from error
+
+
+def _of_system(error: OSError) -> ComalError:
+    """What the operating system refuses, such as a name that is too long."""
+    kinds = {
+        FileNotFoundError: ObjectNotFoundError,
+        PermissionError: AccessDeniedError,
+        FileExistsError: ConflictError,
+    }
+    kind = kinds.get(type(error), StorageError)
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.ENOTDIR):
+        kind = InvalidInputError
+    where = shown(error.filename) if error.filename is not None else None
+    return kind("the operating system refuses it", where=where, found=reason_of(error))
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations as types, of the parameters of which they can be told."""
+    hints = {}
+    for name, text in function.__annotations__.items():
+        parameter = inspect.signature(function).parameters.get(name)
+        if parameter is None or parameter.kind in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        ):
+            continue
+        hints[name] = _type_of(text, function.__globals__)
+    return hints
+
+
+def _type_of(text: Any, names: dict[str, Any]) -> Any:
+    """An annotation as a type; a `_Named` where it is imported for type checkers alone."""
+    if not isinstance(text, str):
+        return text
+    try:
+        return eval(text, names)  # noqa: S307 - text of our own source
+    except NameError:
+        parts = [part.strip() for part in text.split("|")]
+        if len(parts) > 1:
+            return tuple(_type_of(part, names) for part in parts)
+        return _Named(text.partition("[")[0].rpartition(".")[2])
+
+
+class _Named(str):
+    """The name of a class that is not imported, as nobody has made an object of it yet."""
+
+    __slots__ = ()
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is what an annotation says, as far as one can tell without using it."""
+    if isinstance(hint, TypeVar):
+        hint = hint.__bound__ or Any
+    if hint is Any:
+        return type(value) is not object  # which is made to be nothing else
+    if isinstance(hint, _Named):
+        return any(hint == cls.__name__ for cls in type(value).__mro__)
+    origin = typing.get_origin(hint)
+    if isinstance(hint, tuple) or origin in (typing.Union, types.UnionType):
+        return any(fits(value, each) for each in typing.get_args(hint) or hint)
+    if origin is typing.Literal:
+        return any(type(value) is type(one) and value == one for one in typing.get_args(hint))
+    if origin is not None or hint in (list, tuple, dict):
+        return _fits_generic(value, origin or hint, typing.get_args(hint))
+    return _fits_plain(value, hint)
+
+
+def _fits_generic(value: Any, origin: Any, args: tuple[Any, ...]) -> bool:
+    if origin is abc.Callable:
+        return callable(value)
+    if not issubclass(origin, abc.Iterable):
+        return isinstance(value, origin) and (origin is type or not isinstance(value, type))
+    if origin is tuple and args and args[-1] is not ...:
+        return (
+            isinstance(value, abc.Sequence)
+            and len(value) == len(args)
+            and all(map(fits, value, args))
+        )
+    if isinstance(value, str | bytes) or (origin is not abc.Mapping and isinstance(value, dict)):
+        return False
+    if issubclass(origin, abc.Mapping):
+        return isinstance(value, abc.Mapping) and all(
+            fits(key, kind) and fits(item, of)
+            for key, item in islice(value.items(), _LOOKED_AT)
+            for kind, of in [args or (Any, Any)]
+        )
+    if not isinstance(value, abc.Iterable):
+        return False
+    if not hasattr(value, "__getitem__") or not hasattr(value, "__len__"):
+        return not issubclass(origin, abc.Sequence)  # an iterator may be used up
+    return all(fits(item, args[0] if args else Any) for item in islice(value, _LOOKED_AT))
+
+
+def _fits_plain(value: Any, hint: Any) -> bool:
+    if hint is None:
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's is no bool
+    if hint is int:
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return whole and -(1 << 63) <= value < 1 << 63
+    if hint is float:
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return real and abs(value) <= sys.float_info.max
+    if hint is str:
+        return isinstance(value, str) and _is_text(value)
+    if not isinstance(hint, type):
+        return True
+    if getattr(hint, "_is_protocol", False):
+        members = {*vars(hint), *getattr(hint, "__annotations__", {})} - _OF_EVERY_PROTOCOL
+        wanted = [name for name in members if not name.startswith("_") or name == "__call__"]
+        return not isinstance(value, type) and all(hasattr(value, name) for name in wanted)
+    return isinstance(value, hint)
+
+
+_OF_EVERY_PROTOCOL = set(vars(typing.Protocol)) | {"__parameters__"}
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return "\0" not in value

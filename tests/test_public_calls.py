@@ -1,0 +1,452 @@
+"""No exception of Python or of a library leaves the public API, whatever an argument is.
+
+A valid call of every public function, and of every public method of what they return; then each
+parameter in turn gets values of the wrong kind, empty, huge, null and twice. A call may do its work
+or raise a `ComalError`. A function, method or parameter that is new is tried without being named
+here, unless it needs an argument whose name no other has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from shapely import box
+
+import comal
+from comal import convert, formats, public, raquet, raster, server, site, taco, tapalcatl, tortilla
+from comal.errors import ComalError, InvalidInputError
+from comal.public import fits, guarded
+from tests.server.making import PNG
+from tests.test_wrong_kinds import WHAT_A_TORTILLA_LACKS, Files, made, samples
+
+__all__ = ["made"]
+
+Arguments = Callable[[Files], dict[str, Any]]
+_NUMBERS = count()
+
+
+def sound(files: Files) -> str:
+    """A tileset of one format without a damaged tile."""
+    target = Path(files.dem).parent / "sound"
+    if not target.exists():
+        tiles = [(z, x, y, PNG) for z in range(3) for x in range(1 << z) for y in range(1 << z)]
+        tapalcatl.build(tiles, target, ext="png")
+    return str(target)
+
+
+def new(files: Files, ending: str = "") -> str:
+    """A target that no call before has written, in a folder of its own."""
+    folder = files.out / f"at{next(_NUMBERS)}"
+    folder.mkdir()
+    return str(folder / f"o{ending}")
+
+
+FUNCTIONS: dict[str, Arguments] = {
+    "comal.open": lambda f: {"href": f.dem},
+    "convert.draw": lambda f: {"source": f.dem, "out": new(f), "stretch": (0, 1)},
+    "formats.open_any": lambda f: {"href": f.dem},
+    "formats.sniff": lambda f: {"href": f.dem},
+    "raquet.append_bands": lambda f: {
+        "source": f.dem,
+        "other": f.dem,
+        "path": new(f, ".parquet"),
+        "names": {"height": "more"},
+    },
+    "raquet.check": lambda f: {"href": f.dem},
+    "raquet.connect": lambda f: {"href": f.dem},
+    "raquet.merge": lambda f: {"parts": f.dem, "path": new(f, ".parquet")},
+    "raquet.metadata_json": lambda f: {"metadata": raquet.open(f.dem).metadata},
+    "raquet.open": lambda f: {"path": f.dem},
+    "raquet.open_async": lambda f: {"path": f.dem},
+    "raquet.parse_metadata": lambda f: {
+        "text": raquet.metadata_json(raquet.open(f.dem).metadata),
+        "where": "x",
+    },
+    "raquet.partition": lambda f: {"source": f.dem, "folder": new(f)},
+    "raquet.preview": lambda f: {"source": f.dem},
+    "raquet.repair": lambda f: {"href": f.dem, "output": new(f, ".parquet")},
+    "raquet.sql": lambda f: {"href": f.dem, "query": "SELECT count(*) FROM raster"},
+    "raquet.statistics": lambda f: {"href": f.dem},
+    "raquet.to_cog": lambda f: {"source": f.dem, "path": new(f, ".tif")},
+    "raquet.to_geotiff": lambda f: {"source": f.dem, "path": new(f, ".tif")},
+    "raquet.write": lambda f: {"source": f.tif, "path": new(f, ".parquet")},
+    "raquet.zonal": lambda f: {"href": f.dem, "zones": [box(0, 0, 1, 1)]},
+    "raster.band_stats": lambda f: {"source": f.tif},
+    "raster.class_shares": lambda f: {"source": f.tif, "classes": [1]},
+    "raster.header": lambda f: {"source": f.tif},
+    "raster.headers": lambda f: {"sources": [f.tif]},
+    "raster.preview": lambda f: {"source": f.tif},
+    "raster.sniff_driver": lambda _: {"head": b"II*\0"},
+    "server.app": lambda f: {"sources": {"a": f.dem}},
+    "site.write": lambda f: {"out": new(f)},
+    "taco.Sample": lambda f: {"id": "a", "path": f.tif},
+    "taco.Taco": lambda f: {
+        "tortilla": taco.Tortilla([taco.Sample(id="a", path=f.tif)]),
+        **WHAT_A_TORTILLA_LACKS,
+    },
+    "taco.Tortilla": lambda f: {"samples": [taco.Sample(id="a", path=f.tif)]},
+    "taco.check": lambda f: {"href": f.scenes},
+    "taco.concat": lambda f: {"datasets": [taco.load(f.scenes)]},
+    "taco.create": lambda f: {"taco": samples(f), "output": new(f, ".tacozip")},
+    "taco.create_tacocat": lambda f: {"inputs": [f.scenes], "output": str(Path(new(f)).parent)},
+    "taco.create_tacollection": lambda f: {
+        "inputs": [f.scenes],
+        "output": str(Path(new(f)).parent),
+    },
+    "taco.export": lambda f: {
+        "dataset": taco.load(f.scenes),
+        "output": new(f, ".tacozip"),
+        "quiet": True,
+    },
+    "taco.folder2zip": lambda f: {"input": f.tacodir, "output": new(f, ".tacozip"), "quiet": True},
+    "taco.load": lambda f: {"path": f.scenes},
+    "taco.migrate": lambda f: {
+        "source": f.tortilla,
+        "output": new(f, ".tacozip"),
+        **WHAT_A_TORTILLA_LACKS,
+    },
+    "taco.pack_folder": lambda f: {"directory": f.folder, "output": new(f, ".tacozip")},
+    "taco.repair": lambda f: {"href": f.scenes, "output": new(f, ".tacozip")},
+    "taco.zip2folder": lambda f: {"input": f.scenes, "output": new(f), "quiet": True},
+    "tapalcatl.archive": lambda f: {"href": f"{f.tiles}/0/0/0.zip"},
+    "tapalcatl.build": lambda f: {"source": sound(f), "out": new(f), "ext": "png"},
+    "tapalcatl.check": lambda f: {"href": f.tiles},
+    "tapalcatl.choose_layout": lambda _: {"min_zoom": 0, "max_zoom": 3},
+    "tapalcatl.compact": lambda f: {"target": f.tiles},
+    "tapalcatl.delete": lambda f: {"target": f.tiles, "tiles": [(0, 0, 0)]},
+    "tapalcatl.edit_metadata": lambda f: {"target": f.tiles, "changes": {"name": "b"}},
+    "tapalcatl.extract": lambda f: {"source": sound(f), "out": new(f), "max_zoom": 1},
+    "tapalcatl.merge": lambda f: {"sources": [sound(f)], "out": new(f)},
+    "tapalcatl.open": lambda f: {"href": f.tiles},
+    "tapalcatl.open_tiles": lambda f: {"href": f.tiles},
+    "tapalcatl.plan": lambda _: {"min_zoom": 0, "max_zoom": 3},
+    "tapalcatl.put": lambda f: {"target": f.tiles, "tiles": [(0, 0, 0, PNG)], "ext": "png"},
+    "tapalcatl.recover": lambda f: {"path": f"{f.tiles}/0/0/0.zip"},
+    "tapalcatl.remetatile": lambda f: {"source": sound(f), "out": new(f), "metatile": 1},
+    "tapalcatl.space": lambda f: {"target": f.tiles},
+    "tapalcatl.split": lambda f: {"source": sound(f), "out": new(f), "at": 1},
+    "tapalcatl.to_directory": lambda f: {"source": sound(f), "path": new(f), "ext": "png"},
+    "tapalcatl.to_mbtiles": lambda f: {
+        "source": sound(f),
+        "path": new(f, ".mbtiles"),
+        "ext": "png",
+    },
+    "tapalcatl.to_pmtiles": lambda f: {
+        "source": sound(f),
+        "path": new(f, ".pmtiles"),
+        "ext": "png",
+    },
+    "tortilla.Sample": lambda f: {"id": "a", "path": f.tif},
+    "tortilla.Slice": lambda f: {"source": f.tif, "offset": 0, "size": 3},
+    "tortilla.append": lambda f: {
+        "path": f.tortilla,
+        "samples": [tortilla.Sample("c", path=f.tif)],
+    },
+    "tortilla.check": lambda f: {"href": f.tortilla},
+    "tortilla.compact": lambda f: {"path": f.tortilla},
+    "tortilla.compile": lambda f: {"source": f.tortilla, "output": new(f, ".tortilla")},
+    "tortilla.create": lambda f: {
+        "samples": [tortilla.Sample("a", path=f.tif)],
+        "output": new(f, ".tortilla"),
+    },
+    "tortilla.create_nested": lambda f: {
+        "tables": [pa.table({"id": ["a"], "path": [f.tif]})],
+        "output": new(f, ".tortilla"),
+    },
+    "tortilla.delete": lambda f: {"path": f.tortilla, "rows": [0]},
+    "tortilla.drop_columns": lambda f: {
+        "path": f.tortilla,
+        "columns": ["stac:crs"],
+    },
+    "tortilla.enrich": lambda f: {
+        "table": tortilla.open(f.tortilla).to_arrow(),
+        "rasters": {"elevation": f.tif},
+    },
+    "tortilla.join": lambda f: {"sources": f.tortilla, "output": new(f, ".tortilla")},
+    "tortilla.load": lambda f: {"path": f.tortilla},
+    "tortilla.open": lambda f: {"path": f.tortilla},
+    "tortilla.open_async": lambda f: {"path": f.tortilla},
+    "tortilla.pack_folder": lambda f: {"directory": f.folder, "output": new(f, ".tortilla")},
+    "tortilla.rename": lambda f: {"path": f.tortilla, "ids": {"a.tif": "b"}},
+    "tortilla.set_columns": lambda f: {"path": f.tortilla, "columns": {"q": [1, 2]}},
+    "tortilla.split": lambda f: {
+        "source": f.tortilla,
+        "output": new(f, ".tortilla"),
+        "chunk_rows": 1,
+    },
+}
+OBJECTS: dict[str, Callable[[Files], Any]] = {
+    "TacoDataset": lambda f: taco.load(f.scenes),
+    "TacoDataFrame": lambda f: taco.load(f.scenes).data,
+    "TortillaFrame": lambda f: tortilla.open(f.tortilla),
+    "RaquetFile": lambda f: raquet.open(f.dem),
+    "RaquetConnection": lambda f: raquet.connect(f.dem),
+    "TileSet": lambda f: tapalcatl.open(f.tiles),
+    "raquet.Metadata": lambda f: raquet.open(f.dem).metadata,
+}
+NAMED: dict[str, Any] = {
+    "band": "height",
+    "bbox": (-10, -10, 10, 10),
+    "by": "id",
+    "column": "id",
+    "columns": ["id"],
+    "datetime_range": "2020-01-01/2021-01-01",
+    "ext": "png",
+    "height": 4,
+    "id": "a.tif",
+    "ids": ["a.tif"],
+    "idx": 0,
+    "key": 0,
+    "lat": 0.0,
+    "lats": [0.0],
+    "lon": 0.0,
+    "lons": [0.0],
+    "mask": [True, False],
+    "maxx": 10,
+    "maxy": 10,
+    "minx": -10,
+    "miny": -10,
+    "n": 1,
+    "name": "height",
+    "path": "o",
+    "points": [(0.0, 0.0)],
+    "query": "SELECT * FROM data",
+    "row": 0,
+    "rows": [0],
+    "tile": (0, 0, 0),
+    "tiles": [(0, 0, 0)],
+    "width": 4,
+    "x": 0,
+    "y": 0,
+    "z": 0,
+    "zoom": 0,
+    "zones": [box(0, 0, 1, 1)],
+}
+"""What a required argument of a method may be, by its name."""
+
+WRONG: dict[str, Any] = {
+    "an object": object(),
+    "None": None,
+    "bytes": b"a",
+    "no text": "",
+    "NUL": "a\0b",
+    "a text": "no such thing",
+    "a long text": "\u00e9" * 70_000,
+    "half a surrogate pair": "\ud800",
+    "-1": -1,
+    "10 ** 400": 10**400,
+    "2 ** 63": 2**63,
+    "NaN": float("nan"),
+    "infinity": float("inf"),
+    "True": True,
+    "a class": Path,
+    "no items": [],
+    "[None]": [None],
+    "[None, None]": [None, None],
+    "[10 ** 400]": [10**400],
+    "[object]": [object()],
+    "[[[]]]": [[[]]],
+    "twice the same": ["a", "a"],
+    "no keys": {},
+    "{1: None}": {1: None},
+    "{'': object}": {"": object()},
+    "an array": np.array([[1.0]]),
+}
+FEW = 3
+"""How many of them each parameter gets in an ordinary run, beside an object."""
+
+
+@pytest.fixture
+def files(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    monkeypatch.chdir(tmp_path)
+    return fresh(made, tmp_path)
+
+
+def fresh(made: Path, folder: Path) -> Files:
+    """The archives, those that may be changed in place as they were made."""
+    for name in ("tiles", "a.tortilla"):
+        source, target = made / name, folder / name
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+    return Files(
+        dem=str(made / "dem.parquet"),
+        tif=str(made / "dem.tif"),
+        scenes=str(made / "scenes.tacozip"),
+        tacodir=str(made / "scenes"),
+        tortilla=str(folder / "a.tortilla"),
+        tiles=str(folder / "tiles"),
+        folder=str(made / "files"),
+        out=folder,
+    )
+
+
+def called(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Call, wait for what is awaited, and take the first of what is iterated."""
+    result = function(**arguments)
+    if inspect.iscoroutine(result):
+        result = asyncio.run(result)
+    if inspect.isgenerator(result):
+        list(islice(result, 20))
+    if not isinstance(result, type) and callable(getattr(result, "close", None)):
+        result.close()
+
+
+def kinds_for(label: str) -> Iterator[str]:
+    """All kinds of wrong values, or an object and a few that differ from one to the next."""
+    names = list(WRONG)
+    if os.environ.get("COMAL_FULL_SWEEP"):
+        yield from names
+        return
+    yield names[0]
+    first = zlib.crc32(label.encode())
+    yield from {names[1 + (first + step * 7) % (len(names) - 1)] for step in range(FEW)}
+
+
+def foreign(
+    function: Callable[..., Any], arguments: Callable[[], dict[str, Any]], label: str
+) -> dict[str, str]:
+    """What comes out that is no error of ours, by parameter and kind of value."""
+    found = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if parameter.name == "self":
+            continue
+        for kind in kinds_for(f"{label} {parameter.name}"):
+            try:
+                called(function, {**arguments(), parameter.name: WRONG[kind]})
+            except ComalError:
+                pass
+            except Exception as error:  # noqa: BLE001 - any of these is what is looked for
+                found[f"{parameter.name}={kind}"] = f"{type(error).__name__}: {error}"[:200]
+    return found
+
+
+quiet = pytest.mark.filterwarnings(
+    "ignore::comal.tortilla.TortillaWarning",
+    "ignore::comal.taco.TacoWarning",
+    "ignore::comal.tapalcatl.TapalcatlWarning",
+    "ignore::RuntimeWarning",
+)
+
+
+@quiet
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_let_no_foreign_exception_out(
+    name: str, made: Path, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    room, _, short = name.partition(".")
+    function = getattr({"comal": comal}.get(room) or getattr(comal, room, convert), short)
+    arguments = FUNCTIONS[name](files)
+    called(function, arguments)
+    made_by: Any = vars(function).get("__init__", function)
+    hints = public.hints_of(inspect.unwrap(made_by))
+    assert [one for one in arguments if one in hints and not fits(arguments[one], hints[one])] == []
+    assert foreign(function, lambda: FUNCTIONS[name](fresh(made, files.out)), name) == {}
+
+
+@quiet
+@pytest.mark.parametrize("name", OBJECTS)
+def test_methods_let_no_foreign_exception_out(name: str, made: Path, files: Files) -> None:
+    cls = type(OBJECTS[name](files))
+    found: dict[str, str] = {}
+    for method, function in methods(cls).items():
+        required = [
+            parameter.name
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        ]
+        given = {parameter: NAMED[parameter] for parameter in required}
+        if not list(inspect.signature(function).parameters)[1:]:
+            continue
+
+        def arguments(given: dict[str, Any] = given) -> dict[str, Any]:
+            return {"self": OBJECTS[name](files), **given}
+
+        faults = foreign(function, arguments, f"{name}.{method}")
+        found |= {f"{method} {place}": fault for place, fault in faults.items()}
+    assert found == {}
+
+
+def methods(cls: type[Any]) -> dict[str, Callable[..., Any]]:
+    """Public methods of a class, inherited ones too."""
+    return {
+        name: getattr(cls, name)
+        for name in dir(cls)
+        if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(cls, name))
+    }
+
+
+def test_every_public_function_is_tried() -> None:
+    """A new function needs a valid call in the table; here are those that need none."""
+    other = {
+        "formats.adapter_of",
+        "formats.of_band",
+        "formats.recognise",
+        "raster.open_raster",
+        "raster.sample_footprint",
+        "server.lambda_handler",
+        "site.site_files",
+        "site.viewer_files",
+        "taco.export_async",
+        "taco.folder2zip_async",
+        "taco.verbose",
+        "taco.zip2folder_async",
+    }
+    rooms: tuple[ModuleType, ...]
+    rooms = (convert, formats, raquet, raster, server, site, taco, tapalcatl, tortilla)
+    public = {
+        f"{room.__name__.partition('.')[2]}.{name}"
+        for room in rooms
+        for name in room.__all__
+        if inspect.isfunction(getattr(room, name))
+    } - {"convert.migrate"}  # taco.migrate
+    assert public - other <= set(FUNCTIONS)
+    assert other <= public
+
+
+class TestGuarded:
+    def test_an_exception_that_no_argument_explains_passes(self) -> None:
+        def broken(number: int) -> int:
+            return [number][number]
+
+        with pytest.raises(IndexError):
+            guarded(broken)(3)
+
+    def test_the_argument_to_blame_is_named(self) -> None:
+        def halved(number: int, what: str = "") -> float:
+            return number / 2
+
+        with pytest.raises(InvalidInputError, match="number cannot be used") as caught:
+            guarded(halved)("3", what="x")
+        assert caught.value.expected == "int"
+        assert isinstance(caught.value.__cause__, TypeError)
+
+    def test_generators_and_coroutines_stay_what_they_are(self) -> None:
+        def numbers(upto: int) -> Iterator[int]:
+            yield from range(upto)
+
+        async def number(value: int) -> int:
+            return value + 1
+
+        assert list(guarded(numbers)(3)) == [0, 1, 2]
+        assert asyncio.run(guarded(number)(3)) == 4
+        for call in (lambda: list(guarded(numbers)("3")), lambda: asyncio.run(guarded(number)([]))):
+            with pytest.raises(InvalidInputError):
+                call()
