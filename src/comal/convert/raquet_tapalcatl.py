@@ -15,6 +15,7 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet.spec import Band
 from comal.raster.tilecodec import encode_picture
+from comal.raster.values import as_array, colour_table, seen
 
 Bytes = npt.NDArray[np.uint8]
 Tile = tuple[int, int, int, bytes]
@@ -88,18 +89,19 @@ def _picture(
     pixels: Any, bands: Sequence[Band], drawing: Sequence[tuple[float, float] | None]
 ) -> Bytes:
     """Red, green, blue and alpha of a tile."""
-    clear = np.ma.getmaskarray(pixels).any(axis=0)
+    data, valid = np.ma.getdata(pixels), ~np.ma.getmaskarray(pixels)
+    shown = as_array(seen(list(valid)), valid.shape[1:])
     table = bands[0].colortable if len(bands) == 1 else None
     if table is not None and pixels.dtype == np.uint8:
-        colours = np.zeros((256, 4), np.uint8)
-        for value, colour in table.items():
-            colours[value] = colour
-        picture: Bytes = np.moveaxis(colours[pixels.data[0]], -1, 0).copy()
-        picture[3][clear] = 0
+        picture: Bytes = np.moveaxis(colour_table(table, 256)[data[0]], -1, 0).copy()
+        picture[3][~shown] = 0
         return picture
-    shades = [_shade(band, ends) for band, ends in zip(np.ma.getdata(pixels), drawing, strict=True)]
-    alpha = np.where(clear, 0, 255).astype(np.uint8)
-    return np.stack([*(shades if len(shades) == 3 else shades * 3), alpha])
+    shades = [
+        np.where(has, _shade(band, ends), 0)
+        for band, has, ends in zip(data, valid, drawing, strict=True)
+    ]
+    alpha = np.where(shown, 255, 0)
+    return np.stack([*(shades if len(shades) == 3 else shades * 3), alpha]).astype(np.uint8)
 
 
 def _shade(pixels: Any, ends: tuple[float, float] | None) -> Bytes:

@@ -19,10 +19,13 @@ from comal.grid.mercator import CIRCUMFERENCE, HALF, lonlat_to_xy
 from comal.progress import Progress, silent
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.pixels import stored_nodata
+from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.spec import Band, Number
 from comal.raster.describing import BandInfo, crs_wkt
-from comal.raster.geotiff import TiffLayout, geotiff_to_cog, picture_of, write_geotiff
+from comal.raster.geotiff import TiffLayout, geotiff_to_cog, write_geotiff
+from comal.raster.picture import default_bands, fitted, picture_of, shrunk
+from comal.raster.values import colour_table
+from comal.raster.values import stored_nodata as as_stored
 from comal.storage.endings import check_ending
 from comal.storage.targets import local_path
 
@@ -191,23 +194,34 @@ def preview(
     if not 1 <= integers(size, "size") <= _PICTURE:
         raise InvalidInputError("no such size", found=size, expected=f"1 to {_PICTURE}")
     with _Open(source) as raster:
-        if raster.times is not None and time is None:
-            time = 0
+        numbers = default_bands([band.colorinterp for band in raster.bands])
+        chosen = _chosen(raster, numbers if bands is None else bands)
+        if len(chosen) not in {1, 3}:
+            raise InvalidInputError(
+                "a picture has one band or three", where=raster.href, found=len(chosen)
+            )
+        step = _steps(raster, 0 if raster.times is not None and time is None else time)[0]
         zoom = _zoom_for(raster, size)
-        plan = _plan(raster, zoom, raster.extent, bands, time, None, "none")
-        layout = plan.layout
-        if layout.width * layout.height > _PICTURE**2:
+        column, row, width, height = _span(raster, zoom, raster.extent)
+        if width * height > _PICTURE**2:
             raise InvalidInputError(
                 "raster without overviews is too large for a picture",
                 where=raster.href,
-                found=f"{layout.width} x {layout.height} pixels at its coarsest zoom",
+                found=f"{width} x {height} pixels at its coarsest zoom",
             )
-        empty: Any = np.ma.empty if layout.masked else np.empty
-        pixels = empty((len(layout.bands), layout.height, layout.width), layout.dtype)
-        for column, row, block in _blocks(plan, silent):
-            _, height, width = block.shape
-            pixels[:, row : row + height, column : column + width] = block
-        return picture_of(layout, pixels, size)
+        names = [band.name for band in chosen]
+        column %= raster.metadata.block_width << zoom
+        window = raster.window(zoom, column, row, width, height, names, time=step, masked=True)
+        return _picture(window.data, chosen, size)
+
+
+def _picture(data: Pixels, bands: Sequence[Band], size: int) -> bytes:
+    pixels, masks = np.ma.getdata(data), list(~np.ma.getmaskarray(data))
+    table = bands[0].colortable if len(bands) == 1 else None
+    shape = fitted(pixels.shape[1], pixels.shape[2], size)
+    if shape != pixels.shape[1:]:
+        pixels, masks = shrunk(pixels, masks, shape, mixed=table is None)
+    return picture_of(pixels, masks, None if table is None else colour_table(table, 256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +234,8 @@ class _Plan:
     bands: tuple[Band, ...]
     steps: tuple[int | None, ...]
     names: tuple[str, ...]
-    fills: bool
-    """Whether pixels without data get another value than they have."""
+    plain: bool
+    """Whether pixels are stored as the GeoTIFF has them."""
 
 
 class _Open:
@@ -269,7 +283,8 @@ def _plan(
             found=", ".join(band.dtype for band in chosen),
             hint="export them one by one: bands=[...]",
         )
-    value, fills = _common_nodata(chosen, dtype, nodata)
+    span = column, row, width, height
+    value, masked = _common_nodata(raster, chosen, dtype, nodata)
     names = tuple(_dated(raster, band.name, step) for step in steps for band in chosen)
     texts = [
         _dated(raster, band.description or band.name, step) for step in steps for band in chosen
@@ -288,7 +303,6 @@ def _plan(
         )
         for text, band in zip(texts, chosen * len(steps), strict=True)
     )
-    span = column, row, width, height
     layout = TiffLayout(
         width=width,
         height=height,
@@ -297,34 +311,31 @@ def _plan(
         dtype=dtype.name,
         bands=infos,
         nodata=value,
-        masked=value is None and _has_padding(raster, chosen, zoom, span),
+        masked=masked and _has_gaps(raster, chosen, zoom, span),
         compression=compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
-    return _Plan(raster, layout, zoom, column, row, chosen, steps, names, fills)
+    # Integers that hold one nodata value already.
+    plain = value is not None and nodata is None and dtype.kind != "f"
+    plain = plain and alpha_of(raster.bands) is None
+    return _Plan(raster, layout, zoom, column, row, chosen, steps, names, plain)
 
 
-def _has_padding(
+def _has_gaps(
     raster: RaquetFile, bands: Sequence[Band], zoom: int, span: tuple[int, int, int, int]
 ) -> bool:
-    """Whether there are pixels that the source did not cover, and no alpha band tells them."""
+    """Whether there may be pixels without a value that nothing but a mask tells."""
     metadata = raster.metadata
-    covers = [raster.store.coverage[metadata.band_index(band.name)] for band in bands]
-    if not all(covers) or any(band.colorinterp == "alpha" for band in bands):
+    alpha = alpha_of(metadata.bands)
+    if alpha is not None and metadata.bands[alpha] not in bands:
+        return True
+    if any(stored_nodata(band) is not None for band in bands):
+        return True
+    if alpha_of(bands) is not None:
         return False
-    left, top, width, height = span
-    world = metadata.block_width << zoom, metadata.block_height << zoom
-    parts = (
-        (column, row, min(_CHUNK, left + width - column), min(_CHUNK, top + height - row))
-        for row in range(top, top + height, _CHUNK)
-        for column in range(left, left + width, _CHUNK)
-    )
-    return any(
-        cover.window(part, world) is not None
-        for part in parts
-        for cover in dict.fromkeys(covers)
-        if cover is not None
-    )
+    left, *rest = span
+    holes = raster.holes(zoom, left % (metadata.block_width << zoom), *rest)
+    return any(band.name in holes for band in bands)
 
 
 def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]]:
@@ -349,16 +360,40 @@ def _blocks(plan: _Plan, progress: Progress) -> Iterator[tuple[int, int, Pixels]
                 height,
                 names,
                 time=step,
-                masked=plan.fills or layout.masked,
+                masked=not plan.plain,
             ).data
-            if plan.fills:
-                filled: Pixels = np.ma.getdata(window).astype(layout.dtype)
-                filled[np.ma.getmaskarray(window)] = layout.nodata
-                window = filled
-            found.append(window.astype(layout.dtype, copy=False))
-        together: Any = np.ma.concatenate if layout.masked else np.concatenate
-        yield column, row, together(found)
+            found.append(window if plan.plain else _filled(plan, window))
+        together: Any = np.ma.concatenate  # numpy gives it no type
+        pixels = together(found) if len(found) > 1 else found[0]
+        if not plan.plain:
+            _check_mask(plan, np.ma.getmaskarray(pixels))
+        yield column, row, pixels.astype(layout.dtype, copy=False)
         progress(done + 1, len(places), "writing blocks")
+
+
+def _filled(plan: _Plan, window: Any) -> Pixels:
+    """Pixels as the GeoTIFF has them: those without a value hold its nodata value, alpha 0."""
+    layout = plan.layout
+    data = np.ma.getdata(window).astype(layout.dtype, copy=False)
+    mask = np.ma.getmaskarray(window)
+    at = alpha_of(plan.bands)
+    if layout.nodata is not None:
+        data[mask] = layout.nodata
+    if at is not None:
+        data[at][mask[at]] = 0
+    return np.ma.MaskedArray(data, mask)
+
+
+def _check_mask(plan: _Plan, mask: Pixels) -> None:
+    """Without a nodata value there is one mask for all bands, if there is one at all."""
+    told = plan.layout.nodata is not None or alpha_of(plan.bands) is not None
+    if not told and ((mask != mask[0]).any() if plan.layout.masked else mask.any()):
+        raise InvalidInputError(
+            "pixels without a value that a GeoTIFF without nodata value cannot tell",
+            where=plan.raster.href,
+            expected="pixels that have a value in all bands or in none",
+            hint="give a nodata value (nodata=...), or export the bands one by one",
+        )
 
 
 def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[int, int, int, int]:
@@ -448,25 +483,33 @@ def _tiff_type(dtype: str) -> np.dtype[Any]:
 
 
 def _common_nodata(
-    bands: Sequence[Band], dtype: np.dtype[Any], wanted: Number | None
+    raster: RaquetFile, bands: Sequence[Band], dtype: np.dtype[Any], wanted: Number | None
 ) -> tuple[Number | None, bool]:
-    """The nodata value of a GeoTIFF, and whether pixels have to be changed for it."""
+    """The nodata value of a GeoTIFF, which has one for all bands, or else whether it has a mask."""
     if wanted is not None:
-        bounds = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
-        if wanted == wanted and not bounds.min <= wanted <= bounds.max:  # noqa: PLR0124 - NaN
+        value = as_stored(wanted, dtype)
+        if value is None or (dtype.kind in "iu" and float(value) != int(value)):
             raise InvalidInputError(
                 "nodata is no value of the raster's type", found=wanted, expected=f"a {dtype}"
             )
-        return wanted, True
-    own = [stored_nodata(band) for band in bands]
-    values = [None if one is None else one.item() for one in own]
-    if len({repr(value) for value in values}) == 1:
-        return values[0], False
+        return value.item(), False
+    # What alpha hides is told by alpha, whatever that band has as nodata value.
+    alpha = alpha_of(raster.bands)
+    others = [band for band in bands if alpha is None or band is not raster.bands[alpha]] or bands
+    own = [stored_nodata(band) for band in others]
+    values = {repr(one.item()): one.item() for one in own if one is not None}
+    if len(values) == 1 and None not in own:
+        (value,) = values.values()
+        if dtype.kind == "f" or float(value) == value:
+            return value, False
+        values = {}  # rasterio knows nodata values as floats only, which would round this one
     if dtype.kind == "f":
-        return float("nan"), True
+        return float("nan"), False
+    if not values:
+        return None, True
     raise InvalidInputError(
         "bands with different nodata values",
-        found=", ".join(f"{band.name} {value}" for band, value in zip(bands, values, strict=True)),
+        found=", ".join(f"{band.name} {band.nodata}" for band in others),
         hint="give one for all (nodata=...), or export the bands one by one",
     )
 

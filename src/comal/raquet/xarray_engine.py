@@ -20,7 +20,7 @@ from comal.limits import DEFAULT_LIMITS, KIB, Limits
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import CACHE
 from comal.raquet.reading.opening import open as open_file
-from comal.raquet.reading.pixels import alpha_of, stored_nodata
+from comal.raquet.reading.pixels import stored_nodata
 from comal.raquet.reading.steps import TimeAxis
 from comal.raquet.reading.windows import CRS, Grid
 from comal.raquet.spec import Band
@@ -126,14 +126,12 @@ def dataset(
     zoom
         Which zoom; None for the finest.
     mask_and_scale
-        Apply nodata, scale and offset: pixels without value become NaN, as CF says. Beside an
-        alpha band so do those where it is 0, and integers become floats for it (of up to 16 bits
-        and without an offset float32, else float64). If not, variables are of the type in which
-        they are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset`` as attributes:
-        pixels without value hold ``_FillValue`` where there is one. Integers that have neither a
-        nodata value nor an alpha band beside them have nothing that could be missing: they stay
-        as they are, and the padding of tiles at the edge is 0. What is padding there is told by
-        ``read(masked=True)`` of the raster.
+        Apply nodata, scale and offset: pixels without value become NaN, as CF says. Integers
+        become floats for it (of up to 16 bits and without an offset float32, else float64), but
+        for those without a nodata value of which nothing can be missing: no padding, no tile that
+        is not there, no alpha band beside them. If not, variables are of the type in which they
+        are stored, with ``_FillValue``, ``scale_factor`` and ``add_offset`` as attributes:
+        pixels without value hold ``_FillValue`` where there is one, and 0 elsewhere.
     decode_times
         Give times as dates; else as the numbers of ``time_cf``.
 
@@ -161,8 +159,7 @@ def dataset(
     grid = Grid(zoom, file.metadata.block_width, file.metadata.block_height)
     column, row, width, height = _whole_tiles(file, grid)
     transform = grid.transform(column, row)
-    alpha = alpha_of(file.bands)
-    hidden = set() if alpha is None else set(range(len(file.bands))) - {alpha}
+    holes = file.holes(zoom, column % grid.width, row, width, height)
     names = [f"{band.name}_band" if band.name in _COORDINATES else band.name for band in file.bands]
     variables = {
         name: _Pixels(
@@ -170,10 +167,10 @@ def dataset(
             band,
             grid,
             (column, row, width, height),
-            hidden=number in hidden,
+            holes=band.name in holes,
             nan=_is_wanted(mask_and_scale, name),
         ).variable()
-        for number, (name, band) in enumerate(zip(names, file.bands, strict=True))
+        for name, band in zip(names, file.bands, strict=True)
     }
     coordinates: dict[str, Any] = {
         "x": xr.Variable("x", _centres(transform[2], transform[0], width), _AXES["x"]),
@@ -205,8 +202,8 @@ class _Pixels(BackendArray):
     ----------
     file, band, grid, span
         What it is of: column, row, width and height in pixels of the world.
-    hidden
-        Whether an alpha band hides pixels of it.
+    holes
+        Whether there may be pixels that do not tell themselves that they have no value.
     nan
         Whether these shall be NaN where there is no nodata value for them.
     """
@@ -218,7 +215,7 @@ class _Pixels(BackendArray):
         grid: Grid,
         span: tuple[int, int, int, int],
         *,
-        hidden: bool = False,
+        holes: bool = False,
         nan: bool = True,
     ) -> None:
         self._file = file
@@ -228,9 +225,9 @@ class _Pixels(BackendArray):
         _, _, width, height = span
         times = () if file.times is None else (len(file.times),)
         self.shape = (*times, height, width)
-        self.dtype, self._fill = _filled_type(band, hidden=hidden, nan=nan)
-        # Pixels that are nodata hold it already; those that alpha hides hold anything.
-        self._masked = self._fill is not None and (hidden or stored_nodata(band) is None)
+        self.dtype, self._fill = _filled_type(band, holes=holes, nan=nan)
+        # Integers that are nodata hold it already; what is hidden or not finite holds anything.
+        self._masked = self._fill is not None and (holes or self.dtype.kind == "f")
 
     def __getitem__(self, key: Any) -> Any:
         return indexing.explicit_indexing_adapter(
@@ -285,7 +282,7 @@ class _Pixels(BackendArray):
         return pixels[np.ix_(rows - top, columns - left)]
 
 
-def _filled_type(band: Band, *, hidden: bool, nan: bool) -> tuple[np.dtype[Any], Any]:
+def _filled_type(band: Band, *, holes: bool, nan: bool) -> tuple[np.dtype[Any], Any]:
     """The type of a variable, and what its pixels without value hold; None where nothing can."""
     dtype = band.pixel_type
     nodata = stored_nodata(band)
@@ -293,7 +290,7 @@ def _filled_type(band: Band, *, hidden: bool, nan: bool) -> tuple[np.dtype[Any],
         return dtype, nodata
     if dtype.kind == "f":
         return dtype, np.nan
-    if hidden and nan:
+    if holes and nan:
         # As xarray itself decodes integers with a fill value.
         small = dtype.itemsize <= _SMALL and band.offset is None
         return np.dtype("float32" if small else "float64"), np.nan

@@ -21,7 +21,6 @@ from rasterio.windows import Window
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
 from comal.raster.describing import BandInfo, Transform, gdal_rules
-from comal.raster.picture import preview
 
 CODECS = ("deflate", "lzw", "zstd", "lerc", "packbits", "none")
 _WRITING: dict[type[BaseException], type[ComalError]] = {
@@ -146,16 +145,6 @@ def geotiff_to_cog(
             OVERVIEW_RESAMPLING=overview_method(method).name.upper(),
             BIGTIFF="IF_SAFER",
         )
-
-
-def picture_of(layout: TiffLayout, pixels: npt.NDArray[Any], size: int) -> bytes:
-    """A PNG of pixels (bands, rows, columns); see `comal.raster.preview`."""
-    with _rules(), rasterio.MemoryFile() as memory:
-        with memory.open(**_profile(layout)) as dataset:
-            _describe(dataset, layout)
-            _write(dataset, layout, pixels, Window(0, 0, layout.width, layout.height))
-        with memory.open() as dataset:
-            return preview(dataset, size=size)
 
 
 def _write(dataset: Any, layout: TiffLayout, pixels: npt.NDArray[Any], window: Window) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import rasterio
 from rasterio._err import CPLE_BaseError  # no public name, yet damaged GeoTIFF keys let it out
+from rasterio.enums import MaskFlags
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 
 from comal.errors import (
@@ -33,6 +34,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.raster.values import Array, Mask, alpha_at, valid_mask
 from comal.storage import local_path
 
 _ENVIRONMENT = {
@@ -178,6 +180,41 @@ def check_read(dataset: Any, cells: int, limits: Limits, where: str) -> None:
     """Refuse to read `cells` pixels of one band when they would take more than ``raster_bytes``."""
     itemsize = max(np.dtype(name).itemsize for name in dataset.dtypes)
     limits.check("raster_bytes", cells * itemsize, where)
+
+
+def read_valid(
+    dataset: Any, bands: Sequence[int], **request: Any
+) -> tuple[Array, list[Mask | None]]:
+    """Pixels of bands of a rasterio dataset, and which of each have a value.
+
+    GDAL goes by one of mask, nodata and alpha, and knows alpha as the second of two bands or the
+    fourth of four; `comal.raster.values` by all that a raster has.
+
+    Parameters
+    ----------
+    dataset, bands
+        The dataset, and numbers of bands from 1 on.
+    request
+        Of which pixels: ``window``, ``out_shape``, ``resampling``. A pixel that is averaged has a
+        value where any of those in it has one.
+    """
+    shape = request.get("out_shape")
+    stacked = {} if shape is None else {"out_shape": (len(bands), *shape)}
+    pixels = dataset.read(list(bands), **request | stacked)
+    at = alpha_at([colour.name for colour in dataset.colorinterp])
+    alpha = None
+    masks = []
+    for band, plane in zip(bands, pixels, strict=True):
+        flags = dataset.mask_flag_enums[band - 1]
+        covered = None
+        if MaskFlags.all_valid not in flags:
+            covered = dataset.read_masks(band, **request) > 0
+        nodata = None if MaskFlags.nodata in flags else dataset.nodatavals[band - 1]
+        own = at is None or band == at + 1 or MaskFlags.alpha in flags
+        if at is not None and not own and alpha is None:
+            alpha = dataset.read(at + 1, **request)
+        masks.append(valid_mask(plane, nodata, covered, None if own else alpha))
+    return pixels, masks
 
 
 def _check_blocks(dataset: Any, limits: Limits, where: str) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import rasterio
+from affine import Affine
 from rasterio.enums import ColorInterp, Resampling
 from rasterio.errors import NotGeoreferencedWarning
+from rasterio.warp import reproject
 
 from comal.errors import InvalidInputError, LimitExceededError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.raster.opening import check_read, open_raster, place
+from comal.raster.opening import check_read, open_raster, place, read_valid
+from comal.raster.values import ALPHA, Mask, as_array, colour_table, seen, valid_mask
 
 Bytes = npt.NDArray[np.uint8]
 
 _STRETCH = (2.0, 98.0)
+_RGB = ("red", "green", "blue")
+_PLANE = "EPSG:3857"
 _DARKEST = 32
 """Of what is not an edge, so that it is told from one."""
 
@@ -51,7 +57,8 @@ def preview(
 
     Returns
     -------
-    PNG, 8 bits, RGBA; pixels without data are transparent. A raster stored from south to north is
+    PNG, 8 bits, RGBA; pixels where no band has a value are transparent (`comal.raster.values`),
+    and a band without one is black in the colour of others. A raster stored from south to north is
     turned over, so that north is up.
     """
     if hasattr(source, "read_masks"):
@@ -68,12 +75,12 @@ def _render(
     limits: Limits,
     where: str,
 ) -> bytes:
-    chosen = bands or _default_bands(dataset)
+    chosen = bands or default_bands([colour.name for colour in dataset.colorinterp])
     if len(chosen) not in {1, 3} or not set(chosen) <= set(dataset.indexes):
         raise InvalidInputError(
             "no such bands to show", found=chosen, expected=f"1 or 3 of 1..{dataset.count}"
         )
-    shape = _fitted(dataset, size)
+    shape = fitted(dataset.height, dataset.width, size)
     table = _colours(dataset, chosen)
     # Classes must not be mixed; without overviews the whole raster is read to be averaged.
     method = Resampling.nearest if table is not None else Resampling.average
@@ -82,24 +89,46 @@ def _render(
             check_read(dataset, dataset.width * dataset.height, limits, where)
         except LimitExceededError:
             method = Resampling.nearest
-    pixels = dataset.read(chosen, out_shape=(len(chosen), *shape), resampling=method)
-    masks = dataset.read_masks(chosen, out_shape=(len(chosen), *shape)) > 0
+    pixels, masks = read_valid(dataset, chosen, out_shape=shape, resampling=method)
     if dataset.crs and dataset.transform.e > 0:
-        pixels, masks = pixels[:, ::-1], masks[:, ::-1]
+        pixels = pixels[:, ::-1]
+        masks = [None if mask is None else mask[::-1] for mask in masks]
     if np.iscomplexobj(pixels):
         pixels = np.abs(pixels)
-    if pixels.dtype.kind == "f":
-        masks &= np.isfinite(pixels)
-    alpha = masks.all(axis=0)
+    return picture_of(pixels, masks, table, percentiles)
+
+
+def picture_of(
+    pixels: npt.NDArray[Any],
+    masks: Sequence[Mask | None],
+    table: Bytes | None = None,
+    percentiles: tuple[float, float] = _STRETCH,
+) -> bytes:
+    """A PNG of one or three bands, which shows what `comal.raster.values.seen` says.
+
+    Parameters
+    ----------
+    pixels, masks
+        Shape (bands, rows, columns), and where each band has a value.
+    table
+        RGBA of 256 values for a single band.
+    percentiles
+        See `preview`.
+    """
+    shown = as_array(seen(masks), pixels.shape[1:])
     if table is not None:
         rgba = table[np.clip(pixels[0], 0, 255).astype(np.uint8)]
-        rgba[..., 3] = np.where(alpha, rgba[..., 3], 0)
+        rgba[..., 3] = np.where(shown, rgba[..., 3], 0)
         return encode_png(np.moveaxis(rgba, 2, 0))
-    as_it_is = len(chosen) == 3 and pixels.dtype == np.uint8
-    shades = [band if as_it_is else _stretched(band, alpha, percentiles) for band in pixels]
+    as_it_is = len(pixels) == 3 and pixels.dtype == np.uint8
+    valid = [as_array(mask, shown.shape) for mask in masks]
+    shades = [
+        np.where(has, band, 0) if as_it_is else _stretched(band, has, percentiles)
+        for band, has in zip(pixels, valid, strict=True)
+    ]
     if len(shades) == 1:
         shades *= 3
-    return encode_png(np.stack([*shades, np.where(alpha, 255, 0).astype(np.uint8)]))
+    return encode_png(np.stack([*shades, np.where(shown, 255, 0)]).astype(np.uint8))
 
 
 def encode_png(picture: Bytes) -> bytes:
@@ -115,40 +144,63 @@ def encode_png(picture: Bytes) -> bytes:
         return bytes(memory.read())
 
 
-def _default_bands(dataset: Any) -> tuple[int, ...]:
-    found = {
-        meaning: band for band, meaning in zip(dataset.indexes, dataset.colorinterp, strict=True)
-    }
-    colours = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
-    if all(colour in found for colour in colours):
-        return tuple(found[colour] for colour in colours)
-    kinds = zip(dataset.indexes, dataset.colorinterp, strict=True)
-    visible = tuple(band for band, meaning in kinds if meaning is not ColorInterp.alpha)
+def default_bands(colours: Sequence[str | None]) -> tuple[int, ...]:
+    """Numbers of the bands to show, by the colour interpretations of all."""
+    found = {colour: band for band, colour in enumerate(colours, 1)}
+    if all(colour in found for colour in _RGB):
+        return tuple(found[colour] for colour in _RGB)
+    visible = tuple(band for band, colour in enumerate(colours, 1) if colour != ALPHA)
     if len(visible) >= 3:
         return visible[:3]
     return visible[:1] or (1,)
 
 
-def _fitted(dataset: Any, size: int) -> tuple[int, int]:
-    shrink = max(1.0, max(dataset.height, dataset.width) / size)
-    return max(1, round(dataset.height / shrink)), max(1, round(dataset.width / shrink))
+def fitted(height: int, width: int, size: int) -> tuple[int, int]:
+    """Rows and columns of a picture that is `size` pixels long at most."""
+    shrink = max(1.0, max(height, width) / size)
+    return max(1, round(height / shrink)), max(1, round(width / shrink))
+
+
+def shrunk(
+    pixels: npt.NDArray[Any], masks: Sequence[Mask | None], shape: tuple[int, int], *, mixed: bool
+) -> tuple[npt.NDArray[Any], list[Mask | None]]:
+    """Bands at a smaller size: `mixed` averages what has a value, else pixels are left out."""
+    rows, columns = pixels.shape[1:]
+    wide = "float32" if pixels.dtype.itemsize <= 2 else "float64"
+    source = pixels.astype(wide)
+    for plane, mask in zip(source, masks, strict=True):
+        if mask is not None:
+            plane[~mask] = np.nan
+    target = np.full((len(pixels), *shape), np.nan, wide)
+    reproject(
+        source,
+        target,
+        src_transform=Affine.scale(1 / columns, 1 / rows),
+        dst_transform=Affine.scale(1 / shape[1], 1 / shape[0]),
+        src_crs=_PLANE,
+        dst_crs=_PLANE,
+        resampling=Resampling.average if mixed else Resampling.nearest,
+        src_nodata=np.nan,
+        dst_nodata=np.nan,
+        UNIFIED_SRC_NODATA="NO",  # each band is valid by itself
+    )
+    valid = [valid_mask(plane, None) for plane in target]
+    if pixels.dtype.kind in "iu":
+        target = np.nan_to_num(target).round()
+    return target.astype(pixels.dtype), valid
 
 
 def _colours(dataset: Any, chosen: tuple[int, ...]) -> Bytes | None:
     """Colours of 256 values as (256, 4), when the only band that is shown has a colour table."""
     if len(chosen) != 1 or dataset.colorinterp[chosen[0] - 1] is not ColorInterp.palette:
         return None
-    table = np.zeros((256, 4), np.uint8)
-    for value, colour in dataset.colormap(chosen[0]).items():
-        if 0 <= value < 256:
-            table[value] = colour
-    return table
+    return colour_table(dataset.colormap(chosen[0]), 256)
 
 
 def _stretched(
-    band: npt.NDArray[Any], alpha: npt.NDArray[np.bool_], percentiles: tuple[float, float]
+    band: npt.NDArray[Any], valid: npt.NDArray[np.bool_], percentiles: tuple[float, float]
 ) -> Bytes:
-    values = band[alpha].astype(np.float64)
+    values = band[valid].astype(np.float64)
     if not values.size:
         return np.zeros(band.shape, np.uint8)
     least = float(values.min())
@@ -162,8 +214,8 @@ def _stretched(
     if high <= low:
         low, high = least, float(values.max())
     if high <= low:
-        return np.full(band.shape, 128, np.uint8)
-    filled = np.where(alpha, band, least).astype(np.float64)
+        return np.where(valid, 128, 0).astype(np.uint8)
+    filled = np.where(valid, band, least).astype(np.float64)
     scaled = np.clip((filled - low) / (high - low), 0, 1)
     shade: Bytes = (darkest + scaled * (255 - darkest)).round().astype(np.uint8)
     shade[filled <= least] = 0

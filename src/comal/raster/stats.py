@@ -1,4 +1,4 @@
-"""Statistics of bands, block by block, without nodata and masked pixels."""
+"""Statistics of bands, block by block, of pixels that have a value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rasterio.windows import Window
 
 from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.raster.opening import RasterSource, check_read, open_raster, place
+from comal.raster.opening import RasterSource, check_read, open_raster, place, read_valid
 
 Floats = npt.NDArray[np.float64]
 
@@ -117,11 +117,8 @@ def _valid_blocks(
 ) -> Iterator[npt.NDArray[Any]]:
     for window in windows(dataset):
         check_read(dataset, window.width * window.height, limits, where)
-        pixels = dataset.read(band, window=window)
-        valid = dataset.read_masks(band, window=window) > 0
-        if pixels.dtype.kind == "f":
-            valid &= np.isfinite(pixels)
-        yield pixels[valid]
+        (pixels,), (valid,) = read_valid(dataset, [band], window=window)
+        yield pixels.ravel() if valid is None else pixels[valid]
 
 
 class _Moments:

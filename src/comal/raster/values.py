@@ -21,7 +21,7 @@ nothing is computed for rasters that have neither nodata nor alpha. Nothing here
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,15 @@ def seen(masks: Sequence[Mask | None]) -> Mask | None:
             return None
         found = mask if found is None else found | mask
     return found
+
+
+def colour_table(colours: Mapping[int, Sequence[int]], size: int) -> npt.NDArray[np.uint8]:
+    """RGBA of values from 0 on, shape (size, 4); values without a colour are transparent."""
+    table = np.zeros((size, 4), np.uint8)
+    for value, colour in colours.items():
+        if 0 <= value < size:
+            table[value] = colour
+    return table
 
 
 def as_array(mask: Mask | None, shape: tuple[int, ...]) -> Mask:

@@ -22,7 +22,7 @@ from comal.errors import InvalidInputError
 from comal.geo.crs import Projection, projection
 from comal.geo.samples import Footprints
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.raster.opening import RasterSource, check_read, open_raster, place
+from comal.raster.opening import RasterSource, check_read, open_raster, place, read_valid
 from comal.raster.reading import crs_name
 
 Floats = npt.NDArray[np.float64]
@@ -209,8 +209,8 @@ class _Grid:
             "out_shape": shape,
             "resampling": Resampling.average if shrink > 1 else Resampling.nearest,
         }
-        pixels = self.dataset.read(self.band, **request).astype(np.float64)
-        # Averaged too: a cell counts when any pixel in it is valid.
-        valid = self.dataset.read_masks(self.band, **request) > 0
-        pixels[~valid] = np.nan
+        (found,), (valid,) = read_valid(self.dataset, [self.band], **request)
+        pixels = found.astype(np.float64)
+        if valid is not None:
+            pixels[~valid] = np.nan
         return pixels, np.array([height / shape[0], width / shape[1]])

@@ -27,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 
 _NEAR = 0.3
 """Part of a pixel within which GDAL and an outline may take another side of an edge."""
+_PIECE = 1024
+"""Pixels, each way, of which it is told at a time whether they are covered."""
 _MOST_POINTS = 200_000
 """Corners of footprints that are taken from a document."""
 
@@ -110,6 +112,22 @@ class Coverage:
             ],
             axis=1,
         )
+
+    def is_whole(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> bool:
+        """Whether all pixels of a window are covered; see `window`, without its memory."""
+        left, top, width, height = span
+        left %= world[0]
+        corner, sides = (left + 0.5, top + 0.5), (width - 1, height - 1)
+        box = *np.divide(corner, world), *np.divide(sides, world)
+        if left + width <= world[0] and not self._near(*box).any():
+            # No edge runs between the middles of its pixels: they are all as one of them is.
+            return self.window((left, top, 1, 1), world) is None
+        pieces = (
+            (column, row, min(_PIECE, left + width - column), min(_PIECE, top + height - row))
+            for row in range(top, top + height, _PIECE)
+            for column in range(left, left + width, _PIECE)
+        )
+        return all(self.window(piece, world) is None for piece in pieces)
 
     def _box(
         self,

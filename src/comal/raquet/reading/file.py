@@ -27,6 +27,7 @@ from comal.raquet.reading.windows import (
     Window,
     check_tile_size,
     columns_of,
+    tiles_of,
     window_plan,
     zoom_for,
 )
@@ -422,6 +423,30 @@ class RaquetFile(Closing):
         span = self._span(zoom, column, row, width, height)
         plan = self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
         return await run_async(plan, self._store.fetch_async)
+
+    def holes(self, zoom: int, column: int, row: int, width: int, height: int) -> frozenset[str]:
+        """Bands in which pixels of a window may lack a value without holding a nodata value.
+
+        Names of those that an alpha band hides, whose source covers the window in part, or of
+        which a tile is not there. Nothing is read, so that NULL tiles are not known.
+        """
+        span, grid = self._span(zoom, column, row, width, height), self._grid(zoom)
+        names = self.metadata.band_names
+        across, down = tiles_of(grid, span)
+        steps = 1 if self.times is None else len(self.times)
+        if len(across) * len(down) * steps > len(self._lookup.ids):
+            return frozenset(names)
+        xs, ys = np.meshgrid(across % (1 << zoom), down)
+        if (self._lookup.counts(quadbin.cells(zoom, xs.ravel(), ys.ravel())) < steps).any():
+            return frozenset(names)
+        alpha, world = alpha_of(self.bands), (grid.width, grid.height)
+        covers = self._store.coverage
+        whole = {cover: cover is None or cover.is_whole(span, world) for cover in set(covers)}
+        return frozenset(
+            name
+            for at, (name, cover) in enumerate(zip(names, covers, strict=True))
+            if alpha not in (None, at) or not whole[cover]
+        )
 
     # -- points ------------------------------------------------------------------------------------
 

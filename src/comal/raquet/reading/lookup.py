@@ -121,6 +121,11 @@ class Lookup:
         begin, end = np.searchsorted(self.ids, [first, last + 1])
         return np.unique(self.ids[begin:end])
 
+    def counts(self, cells: Ints) -> Ints:
+        """How many rows each of these cells has."""
+        begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))
+        return np.asarray(end - begin)
+
     def _twice(self, cell: int) -> InvalidMetadataError:
         return InvalidMetadataError(
             "tile stands twice", where=self._where, found=f"block {cell}", expected="one row"

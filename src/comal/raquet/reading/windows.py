@@ -153,7 +153,7 @@ def window_plan(
     for index, band in enumerate(bands):
         data[index] = fill_value(band)
     missing = np.ones(data.shape, np.bool_)
-    across, down = _tiles_of(grid, span)
+    across, down = tiles_of(grid, span)
     xs, ys = np.meshgrid(across, down)
     cells = quadbin.cells(grid.zoom, (xs % (1 << grid.zoom)).ravel(), ys.ravel())
     rows = rows_of(cells)
@@ -195,7 +195,8 @@ def columns_of(
     return list(dict.fromkeys(names)), [(name, None) for name in names]
 
 
-def _tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
+def tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
+    """Columns and rows of the tiles of a window; columns go on around the world."""
     column, row, width, height = span
     across = np.arange(column // grid.block_width, -(-(column + width) // grid.block_width))
     down = np.arange(row // grid.block_height, -(-(row + height) // grid.block_height))

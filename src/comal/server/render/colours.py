@@ -58,16 +58,6 @@ def _rgba(colour: Any) -> tuple[int, int, int, int]:
     return red, green, blue, alpha[0] if alpha else 255
 
 
-def colour_table(colours: Mapping[int, tuple[int, int, int, int]], size: int) -> Bytes:
-    """A band's own colours as a table of `size` rows; values without a colour are transparent."""
-    table = np.zeros((size, 4), np.uint8)
-    for value, colour in colours.items():
-        if 0 <= value < size:
-            table[value] = colour
-    table.setflags(write=False)
-    return table
-
-
 @lru_cache(maxsize=1)
 def colormap_list() -> dict[str, Any]:
     """Every colour map with 16 of its colours, for people to choose from."""

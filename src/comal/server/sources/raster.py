@@ -14,6 +14,7 @@ from comal import raquet
 from comal.errors import InvalidInputError, NotThisFormatError, shown
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
+from comal.raster.values import colour_table
 from comal.server import ogc
 from comal.server.addresses import Address
 from comal.server.answers import LOOKED_AT, Answer, Content, content_answer, json_answer
@@ -29,7 +30,6 @@ from comal.server.rasterstats import (
     sample,
     sampled_range,
 )
-from comal.server.render import colours
 from comal.server.render.params import MEDIA_TYPES, PARAMETERS, Params, bidx_of
 from comal.server.render.rendering import Look, bands_of, render
 from comal.server.requests import Request
@@ -386,7 +386,7 @@ def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:
     if not table:
         return None
     size = 256 if band.dtype == "uint8" else min(_MOST_COLOURS, max(table) + 1)
-    return colours.colour_table(table, size)
+    return colour_table(table, size)
 
 
 def _band_document(number: int, band: Band) -> dict[str, Any]:
