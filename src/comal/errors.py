@@ -8,6 +8,7 @@ happened without parsing a sentence.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,19 @@ def shown(name: object, width: int = _NAME_WIDTH) -> str:
     """A name that came from a file, made safe to print: ASCII only and at most `width` long."""
     text = ascii(name if isinstance(name, str) else str(name))
     return text if len(text) <= width else text[: width - 4] + "..." + text[-1]
+
+
+# RFC 3986, 3: scheme, user and password, host and path, query. Also of URLs inside GDAL paths.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:\?[^\s'\"]*)?")
+
+
+def without_secrets(text: str) -> str:
+    """A text whose URLs have neither user and password nor a query."""
+    return _URL.sub(r"\1\2", text) if ":/" in text else text
+
+
+def _plain(value: Any) -> Any:
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def counted(number: int, what: str, several: str | None = None) -> str:
@@ -72,12 +86,14 @@ class ComalError(Exception):
         problems: Sequence[Problem] | None = None,
         **fields: Any,
     ) -> None:
+        # Whoever says something of an address may have it from elsewhere, with all that is in it.
+        what, where, hint = _plain(what), _plain(where), _plain(hint)
         super().__init__(what)
-        self.what = what
-        self.where = where
-        self.found = found
-        self.expected = expected
-        self.hint = hint
+        self.what: str = what
+        self.where: str | None = where
+        self.found = _plain(found)
+        self.expected = _plain(expected)
+        self.hint: str | None = hint
         self.problems = tuple(problems or ())
         self.fields: dict[str, Any] = fields
 

@@ -94,7 +94,7 @@ class HttpServer:
         Bytes of bodies that were handed to the system, as far as they went.
     """
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
         self.requests: list[Seen] = []
         self.latency = 0.0
         self.sent = 0
@@ -103,7 +103,7 @@ class HttpServer:
         self._behaviours: list[Behaviour] = []
         self._guard = threading.Lock()
         self._secure = context is not None
-        self._server = _Server(self, ("127.0.0.1", 0))
+        self._server = _Server(self, (host, 0))
         if context is not None:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.stopping = threading.Event()
@@ -115,7 +115,8 @@ class HttpServer:
     @property
     def origin(self) -> str:
         scheme = "https" if self._secure else "http"
-        return f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
+        host, port = self._server.server_address[:2]
+        return f"{scheme}://{host!s}:{port}"
 
     def url_for(self, path: str = "") -> str:
         """The URL of a name given to `put`, or of a path below a served folder."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +36,43 @@ def _flag(*names: str, help_text: str) -> Callable[[], click.Option]:
     )
 
 
+def _link(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    if not value:
+        return
+    from comal.storage.config import LINKED_ORIGINS, StorageConfig  # noqa: PLC0415 - when it is used
+
+    named = ",".join(value)
+    StorageConfig(linked_origins=named)  # says what is no origin
+    # The environment reaches whatever opens an archive for this command, other processes included.
+    ctx.with_resource(_environment(LINKED_ORIGINS, named))
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _linked_origins() -> click.Option:
+    return click.Option(
+        ["--linked-origins"],
+        multiple=True,
+        metavar="ORIGIN,...",
+        expose_value=False,
+        callback=_link,
+        help="Other places that archives may refer to: https://host[:port], s3://bucket, file://.",
+    )
+
+
 COMMON = (
+    _linked_origins,
     _flag("--json", help_text="Print data as JSON, and an error as one JSON object."),
     _flag("--quiet", "-q", help_text="Print no progress and no summary."),
     _flag("--debug", help_text="Show a traceback when something fails."),

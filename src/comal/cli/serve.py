@@ -16,6 +16,7 @@ from comal import strictjson
 from comal.cli import options
 from comal.cli.base import Command
 from comal.errors import InvalidInputError, StorageError
+from comal.storage import parse_href
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
 _LOOKED = 10
@@ -267,6 +268,6 @@ def _announce(plan: Any, style: options.Style) -> None:
         if plan.options["public_url"] is None:
             click.echo("  links are paths: STAC and OGC clients need --public-url", err=True)
         for name, place in plan.sources.items():
-            where = place if isinstance(place, str) else place["href"]
+            where = parse_href(place if isinstance(place, str) else place["href"]).label
             click.echo(f"  {url}/{name}  {where}", err=True)
     sys.stdout.flush()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pickle
 import select
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pyarrow as pa
@@ -62,7 +62,8 @@ def run_isolated(function: Callable[..., Any], *args: Any, budget: Budget | None
         Whatever error of comal the call raised.
     """
     budget = budget or Budget()
-    request = pickle.dumps((budget, function, args))
+    # Through a pipe to a child of our own, so that credentials come along.
+    request = bytes(ForkingPickler.dumps((budget, function, args)))
     with subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours, no shell
         [sys.executable, "-m", _CHILD],
         stdin=subprocess.PIPE,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from rasterio.io import DatasetReader
 
 from comal import storage
 from comal.errors import (
+    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
@@ -28,19 +30,25 @@ from comal.errors import (
     translated,
 )
 from comal.geo.crs import refuse_files, wkt_of
-from comal.limits import DEFAULT_LIMITS, Limits
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import Head
 from comal.raster.opening import (
-    _ENVIRONMENT,
     _FAULTS,
     _check_blocks,
     _head,
     _quiet,
+    gdal_environment,
     reading,
     sniff_driver,
 )
 from comal.raster.reading import crs_name
-from comal.storage.location import FILE, parse_href
+from comal.raster.references import check_references
+from comal.storage.location import FILE, Location, parse_href
+
+# Of a remote raster: what is kept, and what is fetched at once.
+_KEPT = 32 * MIB
+_BLOCK = 1 * MIB
+_numbers = count()
 
 Transform = tuple[float, float, float, float, float, float]
 """Affine coefficients a, b, c, d, e, f: x = a column + b row + c, y = d column + e row + f."""
@@ -93,9 +101,12 @@ class FileOrigin:
     """A raster that GDAL opens."""
 
     path: str
+    """Path of a local file; of another one what messages call it."""
     driver: str | tuple[str, ...]
     overview: int | None = None
     """Which of its overviews is meant, from the finest on; None for the raster itself."""
+    location: Location | None = None
+    """Where it is, when it is not on this machine."""
 
 
 class ArrayOrigin(Protocol):
@@ -137,7 +148,7 @@ class RasterInfo:
 @contextmanager
 def gdal_rules() -> Iterator[None]:
     """The rules under which GDAL works; its errors become ours."""
-    with _quiet(), rasterio.Env(**_ENVIRONMENT):
+    with _quiet(), rasterio.Env(**gdal_environment()):
         yield
 
 
@@ -157,23 +168,64 @@ def origin_of(source: str | os.PathLike[str]) -> FileOrigin:
         driver = _BY_NAME.get(Path(path).suffix.lower())
         head = _head(path, path)
         if driver is not None:
+            check_references(Path(path))
             return FileOrigin(path, driver)
         try:
             return FileOrigin(path, sniff_driver(head, path))
         except NotThisFormatError:
             return FileOrigin(path, _OTHERS)
-    with storage.open_source(source) as remote:
+    with storage.open_source(location) as remote:
         (piece,) = remote.fetch([Head(16)])
-        return FileOrigin(remote.vsi(), sniff_driver(piece.data, location.label))
+        driver = sniff_driver(piece.data, location.label)
+        return FileOrigin(location.label, driver, location=location)
 
 
-def open_origin(origin: FileOrigin, where: str, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """A rasterio dataset, which the caller closes."""
+class _RemoteFile(storage.RangeFile):
+    """A remote raster, as GDAL reads it through us: it reaches no network by itself."""
+
+    def __init__(self, source: storage.Source, failures: list[ComalError]) -> None:
+        super().__init__(source)
+        self._failures = failures
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes; none when reading fails, for GDAL passes no error on."""
+        try:
+            return super().read(size)
+        except ComalError as error:
+            self._failures.append(error)
+            return b""
+
+
+def _open_remote(location: Location, failures: list[ComalError], **options: Any) -> Any:
+    cache = storage.BlockCache(_KEPT, block_size=_BLOCK)
+    source = storage.CachedSource(storage.open_source(location), cache)
+    # GDAL knows it by a number, so that nothing of its address is in a log.
+    name = f"comal-raster-{next(_numbers)}"
+    return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(source, failures), **options)
+
+
+def open_origin(
+    origin: FileOrigin,
+    where: str,
+    limits: Limits = DEFAULT_LIMITS,
+    failures: list[ComalError] | None = None,
+) -> Any:
+    """A rasterio dataset, which the caller closes.
+
+    Parameters
+    ----------
+    failures
+        Takes what goes wrong when a remote file is read, now or later; see `reading`.
+    """
+    failures = [] if failures is None else failures
     drivers = [origin.driver] if isinstance(origin.driver, str) else list(origin.driver)
     extra = {} if origin.overview is None else {"OVERVIEW_LEVEL": origin.overview}
     sniffed = isinstance(origin.driver, str)
-    with reading(where) if sniffed else _unknown(where):
-        dataset = DatasetReader(origin.path, driver=drivers, sharing=False, **extra)
+    with reading(where, failures) if sniffed else _unknown(where):
+        if origin.location is None:
+            dataset = DatasetReader(origin.path, driver=drivers, sharing=False, **extra)
+        else:
+            dataset = _open_remote(origin.location, failures, driver=drivers[0], **extra)
         try:
             _check_blocks(dataset, limits, where)
         except BaseException:  # whatever it is, nobody else would close the dataset
@@ -215,8 +267,9 @@ def describe(
     with gdal_rules():
         origin = origin_of(source)
         where = origin.path
-        dataset = open_origin(origin, where, limits)
-        with dataset, reading(where):
+        failures: list[ComalError] = []
+        dataset = open_origin(origin, where, limits, failures)
+        with dataset, reading(where, failures):
             return _described(dataset, origin, where, crs)
 
 

@@ -24,6 +24,7 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 
 from comal.errors import (
     AccessDeniedError,
+    ComalError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
@@ -36,16 +37,31 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.raster.values import Array, Mask, alpha_at, valid_mask
 from comal.storage import local_path
+from comal.storage.config import default_config
 
 _ENVIRONMENT = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # nothing beside the file is looked for
     "GDAL_PAM_ENABLED": "NO",
     "GDAL_CACHEMAX": 64 * MIB,  # rasterio hands it to GDALSetCacheMax64, which counts bytes
     "GDAL_NUM_THREADS": "1",  # work is spread by executors; errors of GDAL's threads are lost
+    # What is elsewhere is read through comal.storage; GDAL itself reaches no network: these two
+    # close its file systems, and a proxy that nobody can be its drivers that fetch.
+    "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": "{none}",
+    "GDAL_HTTP_PROXY": "http://127.0.0.1:0",
     "GDAL_HTTP_CONNECTTIMEOUT": 5,
     "GDAL_HTTP_TIMEOUT": 30,
     "GDAL_HTTP_MAX_RETRY": 3,
 }
+
+_NETWORK = ("CPL_VSIL_CURL_ALLOWED_EXTENSIONS", "GDAL_HTTP_PROXY")
+
+
+def gdal_environment() -> dict[str, Any]:
+    """The options of GDAL; with the network only where origins are named that a VRT may lead to."""
+    if not default_config().linked_origins:
+        return _ENVIRONMENT
+    return {name: value for name, value in _ENVIRONMENT.items() if name not in _NETWORK}
+
 
 _FAULTS: tuple[type[BaseException], ...] = (
     RasterioError,
@@ -111,17 +127,27 @@ def place(source: RasterSource) -> str:
 
 
 @contextmanager
-def reading(where: str) -> Iterator[None]:
-    """Errors of GDAL while `where` is opened or read become ours."""
+def reading(where: str, failures: Sequence[ComalError] = ()) -> Iterator[None]:
+    """Errors of GDAL while `where` is opened or read become ours.
+
+    Parameters
+    ----------
+    failures
+        What went wrong where GDAL reads through us, which it cannot tell: the first is the error.
+    """
     try:
         yield
     except _FAULTS as error:
+        if failures:
+            raise failures[0] from None
         raise InvalidMetadataError(
             "raster cannot be read",
             where=where,
             found=reason_of(_first_of(error)),
             hint="the file may be cut off or damaged: compare its size with that of the original",
         ) from error
+    if failures:
+        raise failures[0]
 
 
 def _first_of(error: BaseException) -> BaseException:
@@ -158,7 +184,7 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
     where = place(source)
     with (
         _quiet(),
-        rasterio.Env(**_ENVIRONMENT),
+        rasterio.Env(**gdal_environment()),
         reading(where),
     ):
         if isinstance(source, bytes | Span):

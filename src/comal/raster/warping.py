@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from rasterio.enums import Resampling
 from rasterio.warp import reproject
 from rasterio.windows import Window
 
-from comal.errors import InvalidInputError
+from comal.errors import ComalError, InvalidInputError
 from comal.geo.crs import projection
 from comal.grid.mercator import CIRCUMFERENCE, HALF
 from comal.raster.covering import Edge, Mask, Window2D
@@ -144,6 +145,10 @@ class MemberReader:
         self._alpha = info.alpha
         self._groups = _groups(bands, info)
         self._dataset: Any = None
+        self._failures: list[ComalError] = []
+        # rasterio knows a file that it reads through us only in the context that opened it, and
+        # the thread that closes a reader need not be the one that read.
+        self._context = copy_context()
 
     def read(self, window: Window2D) -> Patch:
         """The pixels of a window, filled where the raster has none.
@@ -153,22 +158,22 @@ class MemberReader:
         InvalidMetadataError
             The raster is damaged.
         """
-        with reading(self.member.info.where):
-            if self.member.offset is not None:
-                return self._copied(window)
-            return self._warped(window)
+        copied = self.member.offset is not None
+        with reading(self.member.info.where, self._failures):
+            return self._context.run(self._copied if copied else self._warped, window)
 
     def close(self) -> None:
         """Close the file."""
         if self._dataset is not None:
-            self._dataset.close()
+            self._context.run(self._dataset.close)
             self._dataset = None
 
     @property
     def dataset(self) -> Any:
         """The rasterio dataset of a file."""
         if self._dataset is None:
-            self._dataset = open_origin(self.member.info.origin, self.member.info.where)
+            info = self.member.info
+            self._dataset = open_origin(info.origin, info.where, failures=self._failures)
         return self._dataset
 
     # -- on the grid: copy

@@ -22,6 +22,7 @@ def app(
     viewer: bool = True,
     metrics: bool = True,
     memory_map: bool = False,
+    linked_origins: Sequence[str] | None = None,
     limits: RequestLimits | None = None,
 ) -> Application:
     """An ASGI application that serves archives.
@@ -60,6 +61,10 @@ def app(
         Whether local RaQuet and Tapalcatl files that are named by path are mapped into memory, as
         `comal.storage.StorageConfig` says: reading costs less, and a file that something else
         makes shorter in place kills the worker. Readers that are open stay as they were opened.
+    linked_origins
+        Origins that an archive may lead to beside its own, as `comal.storage.StorageConfig` says:
+        ``https://host[:port]``, ``s3://bucket``. What is not named here is not asked, for the
+        author of an archive is a stranger. By default those of ``COMAL_LINKED_ORIGINS``.
     limits
         Upper bounds on what clients may ask for at once.
 
@@ -79,6 +84,7 @@ def app(
         viewer=viewer,
         metrics=metrics,
         memory_map=memory_map,
+        linked_origins=None if linked_origins is None else tuple(linked_origins),
         limits=limits or RequestLimits(),
     )
     return Application(sources, settings)

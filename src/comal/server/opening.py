@@ -9,7 +9,7 @@ from comal.formats.sniff import FORMATS, gather, recognise
 from comal.server.slots import Place, no_source
 from comal.server.sources.base import Served
 from comal.server.workshop import Workshop
-from comal.storage import open_source
+from comal.storage import StorageConfig, open_source
 
 _MODULES = {
     "taco": "samples",
@@ -46,12 +46,12 @@ def open_place(name: str, title: str, place: Place, workshop: Workshop, version:
         tiles = _module("tileset")
         served = tiles.serve(*named, "tapalcatl", workshop, version, place.options)
     else:
-        found = format_of(place.href)
+        found = format_of(place.href, workshop.storage)
         served = _module(_MODULES[found]).serve(*named, found, workshop, version)
     return served
 
 
-def format_of(href: str) -> str:
+def format_of(href: str, config: StorageConfig | None = None) -> str:
     """The name of the format at a path or a URL.
 
     Raises
@@ -59,7 +59,7 @@ def format_of(href: str) -> str:
     ComalError
         Nothing is there, or nothing that can be served.
     """
-    with open_source(href) as source:
+    with open_source(href, config=config) as source:
         evidence = gather(source)
         for candidate in FORMATS:
             if candidate.name in _MODULES and candidate.rule(evidence) is not None:

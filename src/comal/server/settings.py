@@ -63,6 +63,8 @@ class Settings:
     metrics: bool = True
     memory_map: bool = False
     """Whether local rasters and tilesets are mapped into memory (`StorageConfig.memory_map`)."""
+    linked_origins: tuple[str, ...] | None = None
+    """Origins that sources may lead to (`StorageConfig.linked_origins`); None for the default."""
     limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:

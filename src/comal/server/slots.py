@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, StorageError, shown
@@ -20,7 +20,7 @@ from comal.server.measures import Measures
 from comal.server.problems import Refusal
 from comal.server.sources.base import Served
 from comal.server.workshop import Workshop
-from comal.storage import href_text, open_source
+from comal.storage import StorageConfig, href_text, open_source
 
 LOGGER = logging.getLogger("comal.server")
 
@@ -48,7 +48,7 @@ _GENERIC = frozenset({"meta", "index", "metadata"})
 class Place:
     """What an operator named: where it lies, or a reader that is open already."""
 
-    href: str | None
+    href: str | None = field(repr=False)
     reader: Any = None
     options: Mapping[str, Any] | None = None
     """How to open a tileset that does not say so itself, as `comal.tapalcatl.open` takes it."""
@@ -127,7 +127,7 @@ def suggested_name(href: str) -> str:
     return name if name and name not in RESERVED else f"source-{name}".rstrip("-")
 
 
-def fingerprint(href: str) -> str:
+def fingerprint(href: str, config: StorageConfig | None = None) -> str:
     """What changes when the archive at `href` does; one request.
 
     Raises
@@ -136,7 +136,7 @@ def fingerprint(href: str) -> str:
         It cannot be looked at.
     """
     # A source remembers what it saw, so each look takes a new one.
-    with open_source(href) as source:
+    with open_source(href, config=config) as source:
         try:
             info = source.stat()
         except (ObjectNotFoundError, StorageError):
@@ -234,8 +234,9 @@ class Slot:
 
     async def _look(self) -> None:
         assert self.place.href is not None, "a reader that was given is not looked at"
+        storage = self._workshop.storage
         try:
-            found = await self._workshop.run_apart(fingerprint, self.place.href)
+            found = await self._workshop.run_apart(fingerprint, self.place.href, storage)
             if found not in {self._version, self._refused}:
                 self._refused = found  # tried once; what cannot be opened waits for a change
                 await self.changed()
@@ -274,5 +275,6 @@ class Slot:
     def _opened(self) -> tuple[str, Served]:
         from comal.server.opening import open_place  # noqa: PLC0415 - loads the formats' rooms
 
-        version = "" if self.place.href is None else fingerprint(self.place.href)
+        href, storage = self.place.href, self._workshop.storage
+        version = "" if href is None else fingerprint(href, storage)
         return version, open_place(self.name, self.title, self.place, self._workshop, version)

@@ -7,6 +7,7 @@ import contextvars
 import os
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from comal.server.bytecache import ByteCache
@@ -26,7 +27,9 @@ class Workshop:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.storage = StorageConfig(memory_map=settings.memory_map)
+        self.storage = StorageConfig(memory_map=settings.memory_map, untrusted=True)
+        if settings.linked_origins is not None:
+            self.storage = replace(self.storage, linked_origins=settings.linked_origins)
         self.cache = ByteCache(settings.limits.cache_bytes)
         self.flights = Flights()
         self._pools: dict[str, ThreadPoolExecutor] = {}

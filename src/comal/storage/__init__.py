@@ -15,7 +15,16 @@ from comal.storage.config import DEFAULT_CONFIG, StorageConfig
 from comal.storage.counting import CountingSource
 from comal.storage.file import RangeFile
 from comal.storage.location import Location, href_text, local_path, parse_href
-from comal.storage.opening import as_source, check_several, open_source, several
+from comal.storage.opening import (
+    as_source,
+    check_several,
+    location_of,
+    open_again,
+    open_beside,
+    open_linked,
+    open_source,
+    several,
+)
 from comal.storage.reloading import reload_once, reload_once_async
 from comal.storage.source import ObjectInfo, Source
 
@@ -36,6 +45,10 @@ __all__ = [
     "check_several",
     "href_text",
     "local_path",
+    "location_of",
+    "open_again",
+    "open_beside",
+    "open_linked",
     "open_source",
     "parse_href",
     "reload_once",

@@ -33,7 +33,7 @@ class LocatedSource(SpansByFetch, Closing):
 
     @property
     def href(self) -> str:
-        """The location: a normalised URL, or an absolute path."""
+        """The location: a normalised URL, or an absolute path; for people, without secrets."""
         return self.location.href
 
     def __repr__(self) -> str:
@@ -73,6 +73,10 @@ class LocatedSource(SpansByFetch, Closing):
     def sibling(self, name: str) -> Self:
         """The source of a location in the folder that holds this one."""
         return type(self)(self.location.parent().join(name), self.config, self.pins)
+
+    def at(self, location: Location) -> Self:
+        """The source of another place of this origin, spoken to alike, which remembers nothing."""
+        return type(self)(location, self.config)
 
     def vsi(self, href: str = "") -> str:
         """The path by which GDAL opens an object."""

@@ -35,6 +35,7 @@ from comal.storage.location import Location
 from comal.storage.process import executor
 from comal.storage.remote import Ask, RemoteSource, Reply
 from comal.storage.retry import Tries, retrying
+from comal.storage.sealing import no_secrets
 from comal.storage.signing import Address, signer_of
 from comal.storage.source import ObjectInfo
 from comal.storage.storereads import read
@@ -87,7 +88,7 @@ class CloudTransport:
             raise NotThisFormatError("not an object", where=location.label, found="a whole bucket")
         if location.scheme == "memory":
             return self._by_store(ask, stop)
-        with _no_secrets(location):
+        with _no_secrets(location, self.config):
             return self._get(ask, stop)
 
     async def get_async(self, ask: Ask) -> Reply:
@@ -115,7 +116,7 @@ class CloudTransport:
 
     def names(self, location: Location) -> list[str]:
         """Names directly below a prefix; prefixes end in ``/``."""
-        with _no_secrets(location):
+        with _no_secrets(location, self.config):
             store = networked_store(location, self.config)
             tries = Tries(self.config, location)
             listed = retrying(tries, lambda _: _list(store, location))
@@ -216,8 +217,10 @@ class CloudTransport:
 
 
 @contextmanager
-def _no_secrets(location: Location) -> Iterator[None]:
+def _no_secrets(location: Location, config: StorageConfig) -> Iterator[None]:
     """Let errors out with a hint, and without those below them, which know the address."""
+    if config.withheld:
+        raise no_secrets(location.label)
     try:
         yield
     except ComalError as error:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
+from comal.errors import InvalidInputError, shown
 from comal.limits import KIB, MIB
+from comal.storage.location import Location, parse_href
+from comal.storage.sealing import Sealed, told
+
+LINKED_ORIGINS = "COMAL_LINKED_ORIGINS"
+"""The variable of the environment with what `StorageConfig.linked_origins` is by default."""
+
+_SECRETS = ("http_headers", "s3", "gcs", "azure", "credential_provider")
+Linked = Mapping[str, "StorageConfig | None"] | Iterable[str] | str
+
+
+def _from_environment() -> Linked:
+    return os.environ.get(LINKED_ORIGINS, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
     """Settings of remote reading. Times are seconds, sizes bytes.
 
-    It is picklable as long as `credential_provider` is.
+    Headers, options of stores and the provider are the credentials of the origin (scheme, host and
+    port, or bucket) that is named together with them, and of no other that an archive or a
+    redirect leads to. They are not shown. What `multiprocessing` sends to a process of its own
+    carries them; another pickle does so only where ``COMAL_PICKLE_SECRETS=1`` is set.
     """
 
     concurrency: int = 64
@@ -57,20 +75,104 @@ class StorageConfig:
     instead of raising an error. What comal itself writes takes its name when it is complete, and
     is safe to map.
     """
-    http_headers: Mapping[str, str] = field(default_factory=dict)
+    linked_origins: Linked = field(default_factory=_from_environment)
+    """Origins that what is read may lead to by absolute references and redirects.
+
+    ``https://host[:port]``, ``s3://bucket`` or ``file://``; several, or one text with commas
+    between. A mapping gives the configuration, and so the credentials, for each. The environment
+    variable ``COMAL_LINKED_ORIGINS`` is the default. What is not named: a remote archive may not
+    lead to another origin at all; a local one may, without credentials, but not to link-local
+    addresses; a redirect may lead to other origins, but not to addresses that are less public than
+    the one that it comes from.
+    """
+    untrusted: bool = False
+    """Whether local archives, too, come from strangers: what they refer to then has to be public.
+    The server reads so."""
+    http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers sent with each HTTP request to the origin that was named, such as a token."""
-    s3: Mapping[str, Any] = field(default_factory=dict)
+    s3: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of obstore's ``S3Store``: ``endpoint``, ``region``, ``skip_signature``, ..."""
-    gcs: Mapping[str, Any] = field(default_factory=dict)
+    gcs: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of obstore's ``GCSStore``."""
-    azure: Mapping[str, Any] = field(default_factory=dict)
+    azure: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options of obstore's ``AzureStore``: ``account_name``, ``sas_token``, ..."""
-    credential_provider: Any = None
+    credential_provider: Any = field(default=None, repr=False)
     """An obstore credential provider for the stores that are opened with this."""
+    withheld: bool = field(default=False, repr=False)
+    """Whether a pickle has left out the credentials; then nothing is asked of the network."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "linked_origins", _origins(self.linked_origins))
+        if any(getattr(self, name) for name in _SECRETS):
+            told()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        secrets = {name: value for name in _SECRETS if (value := values.pop(name))}
+        if values.pop("withheld"):
+            return _configured, (values, Sealed(None))
+        return _configured, (values, Sealed(secrets) if secrets else None)
+
+    @property
+    def key(self) -> str:
+        """What tells configurations apart, beside options of stores and headers."""
+        return f"{self!r} {self.credential_provider!r}"
+
+    def public(self) -> StorageConfig:
+        """The same without credentials."""
+        return replace(self, http_headers={}, s3={}, gcs={}, azure={}, credential_provider=None)
+
+    def linked(self, location: Location) -> StorageConfig | None:
+        """How to speak to a place that is only referred to, where `linked_origins` names it."""
+        named = self.linked_origins
+        assert isinstance(named, Mapping)
+        if location.origin not in named:
+            return None
+        given = named[location.origin]
+        return self.public() if given is None else replace(given, linked_origins=named)
 
     def deadline(self, size: int) -> float:
         """Seconds that a request for `size` bytes may take with all its tries."""
         return self.total_timeout + size / self.slowest
 
 
-DEFAULT_CONFIG = StorageConfig()
+def _configured(values: Mapping[str, Any], secrets: Sealed | None) -> StorageConfig:
+    if secrets is None:
+        return StorageConfig(**values)
+    return StorageConfig(**values, **(secrets.value or {}), withheld=secrets.value is None)
+
+
+def _origins(given: Linked) -> dict[str, StorageConfig | None]:
+    if isinstance(given, Mapping):
+        return {_origin(name): config for name, config in given.items()}
+    names = given.replace(",", " ").split() if isinstance(given, str) else given
+    return {_origin(name): None for name in names}
+
+
+def _origin(name: Any) -> str:
+    if name in {"file:", "file://", "file:///"}:
+        return "file://"
+    location = parse_href(name)
+    named = "://" in str(name) and location.path.strip("/") == ""
+    if not named or location.query or location.userinfo:
+        raise InvalidInputError(
+            "not an origin",
+            where="linked_origins",
+            found=shown(location.label),
+            expected="https://host, https://host:port, s3://bucket or file://",
+        )
+    return location.origin
+
+
+DEFAULT_CONFIG = StorageConfig(linked_origins=())
+
+
+@lru_cache(maxsize=4)
+def _by_environment(named: str) -> StorageConfig:
+    return StorageConfig(linked_origins=named)
+
+
+def default_config() -> StorageConfig:
+    """What holds where no configuration is given."""
+    named = os.environ.get(LINKED_ORIGINS)
+    return _by_environment(named) if named else DEFAULT_CONFIG

@@ -9,7 +9,7 @@ _PREFIXES = {"s3": "/vsis3/", "gs": "/vsigs/", "az": "/vsiaz/"}
 
 
 def vsi_path(location: Location) -> str:
-    """The GDAL path of a location.
+    """The GDAL path of a location, without its secrets: user, password and query.
 
     Raises
     ------

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from http.client import IncompleteRead
 from typing import Any
 from urllib.parse import unquote, urljoin
@@ -27,15 +28,16 @@ from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.limits import KIB
 from comal.plan import ByteRange, Wanted, Whole
 from comal.storage import http_answer as answers
-from comal.storage import multirange
+from comal.storage import multirange, reach
 from comal.storage.base import span_of, too_large
 from comal.storage.byteranges import NotFittingError
 from comal.storage.config import StorageConfig
-from comal.storage.http_pool import asking_for, manager, set_deadline
+from comal.storage.http_pool import asking_for, kind_answered, manager, set_deadline
 from comal.storage.location import HTTP_SCHEMES, Location, parse_href
 from comal.storage.pins import changed
 from comal.storage.remote import Ask, RemoteSource, Reply
 from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
+from comal.storage.sealing import no_secrets
 from comal.storage.source import ObjectInfo
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -49,20 +51,37 @@ _DRAIN = 64 * KIB
 Replies = list[Reply | None]
 
 
-def http_source(location: Location, config: StorageConfig) -> RemoteSource:
+def http_source(location: Location, config: StorageConfig, least: int = reach.ANY) -> RemoteSource:
     """The source of an HTTP(S) URL."""
-    return RemoteSource(location, config, None, HttpTransport(config))
+    return RemoteSource(location, config, None, HttpTransport(config, least))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where to ask for an object: at its own address, or where a redirect has led."""
+
+    at: Location
+    least: int
+    """How public the address must be; see `comal.storage.reach`."""
+    until: float = 0.0
 
 
 class HttpTransport:
-    """Makes one checked request at a time, trying again what may pass."""
+    """Makes one checked request at a time, trying again what may pass.
 
-    def __init__(self, config: StorageConfig) -> None:
+    Parameters
+    ----------
+    least
+        How public the address of the origin itself must be: of one that only an archive names.
+    """
+
+    def __init__(self, config: StorageConfig, least: int = reach.ANY) -> None:
         self.config = config
-        self._moved: dict[str, tuple[Location, float]] = {}
+        self.least = least
+        self._moved: dict[str, _Way] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "_moved": {}}
+        return {"config": self.config, "least": self.least, "_moved": {}}
 
     def get(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
         """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
@@ -73,13 +92,13 @@ class HttpTransport:
 
     def takes_many(self, location: Location) -> bool | None:
         """Whether `get_many` is of use for an object; None when its first call will tell."""
-        return multirange.takes_many(self._settled(location))
+        return multirange.takes_many(self._settled(location).at)
 
     def get_many(self, asks: Sequence[Ask], stop: threading.Event | None = None) -> Replies:
         """Ask for ranges of one known object in one request; see `multirange.asked_together`."""
-        at = self._settled(asks[0].location)
+        way = self._settled(asks[0].location)
         return multirange.asked_together(
-            asks, at, self.config, stop, lambda deadline: self._get_many(asks, at, deadline)
+            asks, way.at, self.config, stop, lambda deadline: self._get_many(asks, way, deadline)
         )
 
     def stat(self, ask: Ask) -> ObjectInfo:
@@ -109,10 +128,10 @@ class HttpTransport:
                 return self._unsatisfied(ask, response, deadline)
             raise self._failure(ask, response)
 
-    def _get_many(self, asks: Sequence[Ask], at: Location, deadline: float) -> Replies:
-        ask, location = asks[0], asks[0].location
+    def _get_many(self, asks: Sequence[Ask], way: _Way, deadline: float) -> Replies:
+        ask, location, at = asks[0], asks[0].location, way.at
         headers = self._headers(at, location, _asking(ask, multirange.range_header(asks)))
-        with _closing(self._send(at, headers, deadline), location) as response:
+        with _closing(self._send(way, headers, deadline), location) as response:
             status = response.status
             if status == 206:
                 return multirange.replies_of(asks, response)
@@ -219,22 +238,32 @@ class HttpTransport:
         response = self._moved_to(location, headers, deadline)
         if response is not None:
             return response
-        at = location
+        way = _Way(location, self.least)
         for _ in range(self.config.max_redirects + 1):
-            response = self._send(at, self._headers(at, location, headers), deadline)
+            at = way.at
+            response = self._send(way, self._headers(at, location, headers), deadline)
             if response.status not in _REDIRECTS:
                 settled = response.status in _SETTLED and len(self._moved) < _MOST_MOVED
                 if at is not location and settled:
-                    self._moved[location.href] = at, time.monotonic() + _MOVED_FOR
+                    self._moved[location.href] = replace(way, until=time.monotonic() + _MOVED_FOR)
                 return response
+            kind = kind_answered(at)
             target = response.headers.get("Location")
             _dismiss(response, location)
-            at = _redirected(at, target, location)
+            way = self._onward(way, _redirected(at, target, location), location, kind)
         raise StorageError(
             "too many redirects",
             where=location.label,
             expected=f"at most {self.config.max_redirects}",
         )
+
+    def _onward(self, way: _Way, at: Location, location: Location, kind: int) -> _Way:
+        """Where a redirect leads: nobody leads to what only those see who are nearer than he."""
+        if at.origin == location.origin:
+            return _Way(at, self.least)
+        if self.config.linked(at) is not None:
+            return _Way(at, reach.ANY)
+        return _Way(at, max(way.least, kind, self.least))
 
     def _moved_to(
         self, location: Location, headers: dict[str, str], deadline: float
@@ -244,23 +273,27 @@ class HttpTransport:
         Hosts of large files redirect each request to a signed address; asking them each time
         would double the requests.
         """
-        at = self._settled(location)
-        if at is not location:
-            response = self._send(at, self._headers(at, location, headers), deadline)
+        way = self._settled(location)
+        if way.at is not location:
+            response = self._send(way, self._headers(way.at, location, headers), deadline)
             if response.status in _SETTLED:
                 return response
             _dismiss(response, location)
         self._moved.pop(location.href, None)
         return None
 
-    def _settled(self, location: Location) -> Location:
+    def _settled(self, location: Location) -> _Way:
         """The address that answered last, which a redirect may have led to."""
-        at, until = self._moved.get(location.href, (location, 0.0))
-        return at if time.monotonic() < until else location
+        way = self._moved.get(location.href)
+        if way is not None and time.monotonic() < way.until:
+            return way
+        return _Way(location, self.least)
 
     def _headers(self, at: Location, location: Location, headers: dict[str, str]) -> dict[str, str]:
         """The headers for one server; only the origin that was named is told secrets."""
-        if (at.scheme, at.root) != (location.scheme, location.root):
+        if self.config.withheld:
+            raise no_secrets(location.label)
+        if at.origin != location.origin:
             return headers
         headers = {**self.config.http_headers, **headers}
         if location.userinfo:
@@ -269,9 +302,9 @@ class HttpTransport:
         return headers
 
     def _send(
-        self, location: Location, headers: dict[str, str], deadline: float
+        self, way: _Way, headers: dict[str, str], deadline: float
     ) -> urllib3.BaseHTTPResponse:
-        config = self.config
+        config, location = self.config, way.at
         left = deadline - time.monotonic()
         if left <= 0:
             raise TransientError("no time left")
@@ -280,7 +313,7 @@ class HttpTransport:
             connect=min(left, config.connect_timeout), read=min(left, config.idle_timeout)
         )
         with _network_errors(location), asking_for(location.url) as url:
-            return manager(location, config).request(
+            return manager(location, config, way.least).request(
                 "GET",
                 url,
                 headers=headers,
@@ -392,6 +425,9 @@ def _network_errors(location: Location) -> Iterator[None]:
     except PoolTimeoutError as error:
         raise TransientError("no answer in time") from error
     except ProtocolError as error:
+        for cause in error.args:
+            if isinstance(cause, ComalError):
+                raise cause from None
         short = any(isinstance(cause, IncompleteRead) for cause in error.args)
         reason = "the answer ended early" if short else f"the connection broke: {error}"
         raise TransientError(reason, short=short) from error

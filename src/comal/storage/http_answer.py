@@ -53,7 +53,8 @@ def object_info(headers: Headers, size: int, location: Location) -> ObjectInfo:
     """The version of an object as an answer tells it. A weak entity tag tells nothing."""
     etag = headers.get("ETag", "").strip()
     strong = etag if etag.startswith('"') and etag.endswith('"') and len(etag) > 2 else None
-    return ObjectInfo(location.href, size, strong, _modified(headers))
+    modified = _modified(headers)
+    return ObjectInfo(location.href, size, strong, modified, variant=location.variant)
 
 
 def _modified(headers: Headers) -> int | None:

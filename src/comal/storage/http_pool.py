@@ -19,12 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
+from urllib3 import exceptions
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from comal.storage import reach
 from comal.storage.config import StorageConfig
 from comal.storage.location import Location
 from comal.storage.process import PerProcess
@@ -39,6 +42,7 @@ _ENCODED = re.compile(r"(?:[-\w.~!$&'()*+,;=:@/?]|%[\dA-F]{2})*", re.ASCII)
 class _Key:
     concurrency: int
     proxy: str | None
+    least: int
 
 
 _managers: PerProcess[_Key, urllib3.PoolManager] = PerProcess()
@@ -50,10 +54,42 @@ def set_deadline(deadline: float, idle: float) -> None:
     _request.deadline, _request.idle = deadline, idle
 
 
-def manager(location: Location, config: StorageConfig) -> urllib3.PoolManager:
-    """The connections to use for a location, straight or by the proxy of the environment."""
-    key = _Key(config.concurrency, _proxy(location.scheme, location.root))
+def manager(location: Location, config: StorageConfig, least: int) -> urllib3.PoolManager:
+    """The connections to use for a location, straight or by the proxy of the environment.
+
+    Parameters
+    ----------
+    least
+        How public an address must be, as `comal.storage.reach` has it. A proxy resolves names by
+        its own rules: only what the URL itself says is looked at then.
+
+    Raises
+    ------
+    AccessDeniedError
+        The URL itself names an address that is not public enough.
+    """
+    proxy = _proxy(location.scheme, location.root)
+    if proxy is not None:
+        kind = _kind_by_proxy(location)
+        if kind < least:
+            raise reach.refused(location.label, kind, least)
+        least = reach.ANY
+    # Connections whose addresses were looked at are kept apart from those where nobody did.
+    key = _Key(config.concurrency, proxy, least)
+    _request.least = least
     return _managers.get(key, lambda: _make(key))
+
+
+def kind_answered(location: Location) -> int:
+    """How public the address is that this thread's last request for a location went to."""
+    if _proxy(location.scheme, location.root) is not None:
+        return _kind_by_proxy(location)
+    kind: int = getattr(_request, "kind", reach.PUBLIC)
+    return kind
+
+
+def _kind_by_proxy(location: Location) -> int:
+    return reach.kind_of_host(urlsplit(location.href).hostname or "")
 
 
 @lru_cache(maxsize=256)
@@ -107,17 +143,44 @@ class _DeadlineResponse(http.client.HTTPResponse):
 
 
 class _Connection(HTTPConnection):
+    """A connection to an address that was looked at, which keeps queries out of urllib3's hands."""
+
     response_class = _DeadlineResponse
 
     def putrequest(self, method: str, url: str, *args: Any, **named: Any) -> None:
         super().putrequest(method, url + _query(), *args, **named)
 
+    def getresponse(self) -> Any:
+        _request.kind = self._kind
+        return super().getresponse()
 
-class _SecureConnection(HTTPSConnection):
-    response_class = _DeadlineResponse
+    def _new_conn(self) -> socket.socket:
+        sock = self._connected(getattr(_request, "least", reach.ANY))
+        self._kind = reach.kind_of(sock.getpeername()[0])
+        return sock
 
-    def putrequest(self, method: str, url: str, *args: Any, **named: Any) -> None:
-        super().putrequest(method, url + _query(), *args, **named)
+    def _connected(self, least: int) -> socket.socket:
+        if least == reach.ANY:
+            return super()._new_conn()
+        name = self._dns_host
+        try:
+            addresses = reach.allowed(name, self.port, least)
+        except socket.gaierror as error:
+            raise exceptions.NameResolutionError(name, self, error) from error
+        try:
+            for number, self._dns_host in enumerate(addresses, 1):
+                try:
+                    return super()._new_conn()
+                except exceptions.HTTPError:
+                    if number == len(addresses):
+                        raise
+        finally:
+            self._dns_host = name
+        raise AssertionError("unreachable: there is an address")
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
 
 
 @contextmanager

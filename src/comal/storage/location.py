@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from comal.errors import InvalidInputError, UnsafeContentError, shown
 from comal.storage import hub
+from comal.storage.sealing import Sealed, no_secrets, told
 
 FILE = "file"
 HTTP_SCHEMES = ("http", "https")
@@ -36,35 +39,58 @@ class Location:
     """Empty for files, ``host[:port]`` for HTTP, the bucket or container for stores."""
     path: str
     """Absolute path, percent-encoded URL path, or key without a leading slash."""
-    query: str = ""
-    """Query string of an HTTP URL, without the question mark."""
-    userinfo: str = ""
+    query: str = field(default="", repr=False)
+    """Query string of an HTTP URL, without the question mark; it may be a signature."""
+    userinfo: str = field(default="", repr=False)
     """``user:password`` of an HTTP URL."""
+    withheld: bool = field(default=False, repr=False)
+    """Whether a pickle has left out `query` and `userinfo`; then nothing can be asked for."""
+
+    @property
+    def origin(self) -> str:
+        """Whom credentials belong to: ``https://host[:port]``, ``s3://bucket``, ``file://``."""
+        return f"{self.scheme}://{self.root}"
 
     @property
     def href(self) -> str:
-        """The normalised URL, or the plain absolute path of a file."""
+        """The normalised URL without user, password and query, or the absolute path of a file."""
         if self.scheme == FILE:
             return self.path
         if self.scheme in HTTP_SCHEMES:
-            user = f"{self.userinfo}@" if self.userinfo else ""
-            query = f"?{self.query}" if self.query else ""
-            return f"{self.scheme}://{user}{self.root}{self.path}{query}"
+            return f"{self.scheme}://{self.root}{self.path}"
         return f"{self.scheme}://{self.root}/{self.path}"
 
     @property
     def label(self) -> str:
-        """The location as messages show it: printable, without password and query."""
-        plain = replace(self, query="", userinfo="") if self.query or self.userinfo else self
-        return shown_path(plain.href)
+        """The location as messages show it: printable, not too long, and without secrets."""
+        return shown_path(self.href)
 
     def __str__(self) -> str:
         return self.label
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = self.scheme, self.root, self.path
+        if not (self.query or self.userinfo or self.withheld):
+            return Location, plain
+        return _located, (*plain, Sealed(None if self.withheld else (self.query, self.userinfo)))
+
     @property
     def url(self) -> str:
-        """The URL to ask over HTTP: the href without user and password."""
-        return replace(self, userinfo="").href
+        """The URL to ask over HTTP, with its query; the one text with a secret in it.
+
+        Raises
+        ------
+        AccessDeniedError
+            The query was left out of a pickle.
+        """
+        if self.withheld:
+            raise no_secrets(self.label)
+        return f"{self.href}?{self.query}" if self.query else self.href
+
+    @property
+    def variant(self) -> str:
+        """What tells apart objects whose URLs differ in their query alone."""
+        return blake2b(self.query.encode(), digest_size=8).hexdigest() if self.query else ""
 
     def join(self, relative: str) -> Location:
         """The location `relative` below this one.
@@ -82,7 +108,7 @@ class Location:
         base = self.path.rstrip("/")
         joined = "/".join([base, *parts]) if base or self.scheme not in STORE_SCHEMES else ""
         path = joined or "/".join(parts)
-        return Location(self.scheme, self.root, path, self.query, self.userinfo)
+        return Location(self.scheme, self.root, path, self.query, self.userinfo, self.withheld)
 
     def parent(self) -> Location:
         """The folder or prefix that holds this object.
@@ -103,6 +129,11 @@ class Location:
         """The last part of the path, decoded."""
         last = self.path.rstrip("/").rpartition("/")[2]
         return unquote(last) if self.scheme in HTTP_SCHEMES else last
+
+
+def _located(scheme: str, root: str, path: str, secrets: Sealed) -> Location:
+    query, userinfo = secrets.value or ("", "")
+    return Location(scheme, root, path, query, userinfo, secrets.value is None)
 
 
 def shown_path(path: object, width: int = 90) -> str:
@@ -244,7 +275,10 @@ def _http_url(scheme: str, text: str) -> Location:
         root = f"{root}:{port}"
     path = quote(parts.path or "/", safe=_HTTP_SAFE)
     query = quote(parts.query, safe=_HTTP_SAFE + "?")
-    return Location(scheme, root, path, query, parts.netloc.rpartition("@")[0])
+    userinfo = parts.netloc.rpartition("@")[0]
+    if query or userinfo:
+        told()
+    return Location(scheme, root, path, query, userinfo)
 
 
 def _store_url(scheme: str, rest: str, text: str) -> Location:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from comal.errors import InvalidInputError
-from comal.storage.config import DEFAULT_CONFIG, StorageConfig
+from comal.errors import AccessDeniedError, InvalidInputError
+from comal.storage import reach
+from comal.storage.base import LocatedSource
+from comal.storage.config import StorageConfig, default_config
 from comal.storage.local import LocalSource
-from comal.storage.location import FILE, HTTP_SCHEMES, parse_href
+from comal.storage.location import FILE, HTTP_SCHEMES, Location, parse_href
 from comal.storage.source import Source
+from comal.storage.wrapping import WrappedSource
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
 _SINGLE = (str, bytes, bytearray, os.PathLike, Mapping)
 """What can be gone through, or looks like it, and is no list."""
 
 
-def open_source(href: str | os.PathLike[str], *, config: StorageConfig | None = None) -> Source:
+def open_source(
+    href: str | os.PathLike[str] | Location, *, config: StorageConfig | None = None
+) -> Source:
     """The source of a path or URL. Nothing is read or connected to yet.
 
     Parameters
@@ -33,18 +42,119 @@ def open_source(href: str | os.PathLike[str], *, config: StorageConfig | None = 
     InvalidInputError
         For an unknown scheme, or a URL without host or bucket.
     """
-    location = parse_href(href)
-    config = config if config is not None else DEFAULT_CONFIG
+    return _opened(href if isinstance(href, Location) else parse_href(href), config)
+
+
+def _opened(
+    location: Location, config: StorageConfig | None, least: int = reach.ANY
+) -> LocatedSource:
+    config = config if config is not None else default_config()
     if location.scheme == FILE:
         return LocalSource(location, config)
     # Local files need neither of these libraries.
     if location.scheme in HTTP_SCHEMES:
         from comal.storage.http import http_source  # noqa: PLC0415
 
-        return http_source(location, config)
+        return http_source(location, config, least)
     from comal.storage.cloud import cloud_source  # noqa: PLC0415
 
     return cloud_source(location, config)
+
+
+def open_linked(source: Source, reference: str) -> Source:
+    """The source of what an archive refers to: the one door for references in content.
+
+    Credentials are those of `source` at its own origin, and nowhere else: another origin is spoken
+    to as `StorageConfig.linked_origins` says, or else without any. What is found has the wrappers
+    of `source`.
+
+    Parameters
+    ----------
+    source
+        What the reference stands in.
+    reference
+        A name relative to the folder of `source`, an absolute path, or a URL.
+
+    Raises
+    ------
+    AccessDeniedError
+        From a remote source: another origin, or a local file, that is not named in
+        `linked_origins`. From a local one this is allowed, but reading then refuses link-local
+        addresses, or all that are not public where `StorageConfig.untrusted` says so.
+    UnsafeContentError
+        A relative name that leaves its folder.
+    InvalidInputError
+        No path and no URL.
+    """
+    if not _ABSOLUTE.match(reference):
+        return source.sibling(reference)
+    return _led_to(source, parse_href(reference), by_caller=False)
+
+
+def open_beside(source: Source, place: str | os.PathLike[str] | Source) -> Source:
+    """Another place that the caller, and no archive, names together with `source`.
+
+    Parameters
+    ----------
+    place
+        A path or a URL. At the origin of `source` it is spoken to alike; another origin gets no
+        credentials but those of `StorageConfig.linked_origins`. Or an open source, which is taken
+        as it is.
+
+    Raises
+    ------
+    InvalidInputError
+        As `as_source`.
+    """
+    if not isinstance(place, str | os.PathLike):
+        return as_source(place)
+    return _led_to(source, parse_href(place), by_caller=True)
+
+
+def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
+    if isinstance(source, WrappedSource):
+        return source.rewrap(_led_to(source.source, link, by_caller=by_caller))
+    own, config = _own(source)
+    if link.origin == own.origin:
+        if not link.userinfo:
+            link = replace(link, userinfo=own.userinfo, withheld=own.withheld)
+        return source.at(link) if isinstance(source, LocatedSource) else _opened(link, config)
+    linked = config.linked(link)
+    if linked is not None or by_caller:
+        return _opened(link, linked or config.public())
+    if own.scheme == FILE:
+        least = reach.PUBLIC if config.untrusted else reach.LOOPBACK
+        return _opened(link, config.public(), least)
+    raise AccessDeniedError(
+        "a reference leads away from the origin of its archive",
+        where=own.label,
+        found=link.label,
+        expected=f"a place at {own.origin}",
+        hint=f"name {link.origin} in linked_origins if that is meant",
+    )
+
+
+def open_again(source: Source) -> Source:
+    """The same source without what it remembers of its objects, wrapped the same way."""
+    if isinstance(source, WrappedSource):
+        return source.rewrap(open_again(source.source))
+    return (
+        source.at(source.location) if isinstance(source, LocatedSource) else _opened(*_own(source))
+    )
+
+
+def location_of(source: Source) -> Location:
+    """Where a source is, all that its `href` leaves out included: equal for one place."""
+    return _own(source)[0]
+
+
+def _own(source: Source) -> tuple[Location, StorageConfig]:
+    while isinstance(source, WrappedSource):
+        source = source.source
+    if isinstance(source, LocatedSource):
+        return source.location, source.config
+    # Somebody's own kind of source.
+    return parse_href(source.href), getattr(source, "config", None) or default_config()
 
 
 def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:

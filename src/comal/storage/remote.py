@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from copy import copy
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
@@ -107,6 +108,10 @@ class RemoteSource(LocatedSource):
         """The source of a location in the folder that holds this one."""
         beside = self.location.parent().join(name)
         return type(self)(beside, self.config, self.pins, self.transport)
+
+    def at(self, location: Location) -> Self:
+        """The source of another place of this origin, spoken to alike, which remembers nothing."""
+        return type(self)(location, self.config, None, copy(self.transport))
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each of `wanted`, in their order."""

@@ -109,7 +109,12 @@ class Address(Location):
     @property
     def url(self) -> str:
         """The address itself."""
-        return Location(self.scheme, self.root, self.path, self.query).href
+        return f"{self.scheme}://{self.root}{self.path}?{self.query}".removesuffix("?")
+
+    @property
+    def variant(self) -> str:
+        """Nothing: the query says who asks, and not for what."""
+        return ""
 
     def __repr__(self) -> str:
         return f"Address({self.label!r})"
@@ -121,7 +126,7 @@ class Address(Location):
 def signer_of(location: Location, config: StorageConfig) -> Signer:
     """The signer of a place, one for each configuration; a forked child goes on with it."""
     options = store_options(location.scheme, config)
-    named = location.scheme, location.root, repr(sorted(options.items())), repr(config)
+    named = location.scheme, location.root, repr(sorted(options.items())), config.key
     return _signers.get(named, lambda: Signer(location, config))
 
 

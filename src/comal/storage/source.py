@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
@@ -22,7 +22,7 @@ class ObjectInfo:
     """What is known of one object; two versions of it differ in size, `etag` or `modified`."""
 
     href: str
-    """Normalised URL or absolute path."""
+    """Normalised URL, without user, password and query, or absolute path."""
     size: int
     """Size in bytes; 0 for a folder."""
     etag: str | None = None
@@ -31,6 +31,8 @@ class ObjectInfo:
     """Time of the last change in nanoseconds since 1970, UTC."""
     is_dir: bool = False
     """Whether this is a folder, or a prefix that objects have."""
+    variant: str = field(default="", repr=False)
+    """Tells apart objects whose URLs differ in their query alone."""
 
 
 class SpansByFetch:
@@ -74,7 +76,7 @@ class Source(Protocol):
 
     @property
     def href(self) -> str:
-        """The location: a normalised URL, or an absolute path."""
+        """The location: a normalised URL, or an absolute path; for people, without secrets."""
         ...
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:

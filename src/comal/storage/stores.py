@@ -187,7 +187,7 @@ def opened_store(
     client
         Further options of its HTTP client.
     """
-    parts = repr(sorted(options.items())), repr(config), repr(client)
+    parts = repr(sorted(options.items())), config.key, repr(client)
     named = (location.scheme, location.root, *parts)
     return _opened.get(named, lambda: _open(location, dict(options), config, client))
 

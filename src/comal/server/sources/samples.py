@@ -71,8 +71,9 @@ def serve(
 ) -> SamplesSource:
     """The archive at `href`."""
     if kind == "taco":
-        return SamplesSource(name, title, TacoHoldings(taco.load(href)), workshop, version)
-    frame = tortilla.open(href, siblings=_is_part(href))
+        dataset = taco.load(href, config=workshop.storage)
+        return SamplesSource(name, title, TacoHoldings(dataset), workshop, version)
+    frame = tortilla.open(href, siblings=_is_part(href), config=workshop.storage)
     return SamplesSource(name, title, TortillaHoldings(frame, kind), workshop, version)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from comal import tapalcatl
-from comal.errors import ComalError, NotThisFormatError, UnsafeContentError, shown
+from comal.errors import ComalError, NotThisFormatError
 from comal.limits import KIB
 from comal.server import ogc
 from comal.server.addresses import Address, number, parse_address
@@ -48,7 +47,6 @@ def serve(
     """The tileset at `href`; `options` are those of `comal.tapalcatl.open`."""
     del kind
     tiles = tapalcatl.open(href, config=workshop.storage, **(options or {}))
-    _check_archives(tiles)
     return TilesSource(name, title, tiles, workshop, version)
 
 
@@ -57,24 +55,6 @@ def serve_reader(name: str, reader: Any, workshop: Workshop) -> TilesSource:
     if not isinstance(reader, TileSet):
         raise NotThisFormatError("not a reader of tiles", found=type(reader).__name__)
     return TilesSource(name, reader.href.rpartition("/")[2], reader, workshop, "")
-
-
-def _check_archives(tiles: TileSet) -> None:
-    """Refuse a remote document that sends the server to another host or bucket than its own.
-
-    The operator has named the document, and not what it names.
-    """
-    base = getattr(tiles.places, "base", None)
-    if base is None or "://" not in tiles.source.href:
-        return
-    own, other = urlsplit(tiles.source.href), urlsplit(base.href)
-    if (own.scheme, own.netloc) != (other.scheme, other.netloc):
-        raise UnsafeContentError(
-            "the tileset's archives are on another host than its document",
-            where=tiles.source.href,
-            found=shown(base.href),
-            hint="open it with source= and pass the reader, if that is meant",
-        )
 
 
 class TilesSource(Served):

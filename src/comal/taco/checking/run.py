@@ -15,7 +15,7 @@ from comal.errors import (
 from comal.findings import Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
-from comal.storage import Source, StorageConfig, open_source
+from comal.storage import Source, StorageConfig, open_beside, open_source
 from comal.taco import spec
 from comal.taco.checking import document, tree
 from comal.taco.checking.archive import check_archive
@@ -74,7 +74,7 @@ def check(
     check_level(level)
     findings = new_findings()
     with open_source(href, config=config) as source:
-        base = None if base_path is None else open_source(base_path, config=config)
+        base = None if base_path is None else open_beside(source, base_path)
         subject = open_subject(source, base, limits, findings)
         _check(subject, level, findings, progress or silent)
         return findings.report(source.href, subject.kind, level)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, NotInContainerError, shown
+from comal.storage import location_of
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Filter
@@ -195,13 +196,13 @@ def _labelled(table: Any, source_file: str | None, has_column: bool) -> Any:  # 
     return table.add_column(table.num_columns - 1, spec.SOURCE_FILE, label)
 
 
-def _key(container: Container) -> tuple[str, str, str]:
-    base = container.base.href if container.base is not None else ""
-    return container.source.href, container.kind, base
+def _key(container: Container) -> Hashable:
+    base = location_of(container.base) if container.base is not None else None
+    return location_of(container.source), container.kind, base
 
 
 def _distinct(containers: Sequence[Container]) -> tuple[Container, ...]:
-    found: dict[tuple[str, str, str], Container] = {}
+    found: dict[Hashable, Container] = {}
     for container in containers:
         found.setdefault(_key(container), container)
     return tuple(found.values())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.storage import Source, StorageConfig, open_source, reload_once
+from comal.storage import Source, StorageConfig, open_beside, open_source, reload_once
 from comal.taco import wire
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset
@@ -39,7 +39,8 @@ def load(
         folder that holds one), told apart by their bytes; or a list, whose datasets become one by
         `concat`. An open `Source` is taken as it is.
     base_path
-        Folder with the ZIPs of a TACOCAT, where they are not beside it.
+        Folder with the ZIPs of a TACOCAT, where they are not beside it. Credentials of `config`
+        belong to `path`; a folder at another origin that needs some is given as an open source.
     limits
         Caps on what a file may make us hold.
     config
@@ -69,8 +70,9 @@ def load(
         return concat(datasets, column_mode)
 
     def opened() -> Container:
-        base = None if base_path is None else _source(base_path, config)
-        return open_container(_source(path, config), base=base, tail=tail, limits=limits)
+        source = _source(path, config)
+        base = None if base_path is None else open_beside(source, base_path)
+        return open_container(source, base=base, tail=tail, limits=limits)
 
     container = reload_once(opened)
     href, levels = container.source.href, len(container.levels)

@@ -23,7 +23,7 @@ from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
 from comal.progress import Progress, silent
-from comal.storage import Source, StorageConfig, as_source
+from comal.storage import Source, StorageConfig, as_source, open_again
 from comal.storage.local import LocalSource
 from comal.storage.replacing import state_of
 from comal.tapalcatl import spec
@@ -39,7 +39,7 @@ from comal.tapalcatl.checking.codes import CODES, MILDER
 from comal.tapalcatl.reading.entries import candidates
 from comal.tapalcatl.reading.loading import open as open_tileset
 from comal.tapalcatl.reading.locating import InMetatiles, InTree
-from comal.tapalcatl.reading.places import OneArchive, fresh
+from comal.tapalcatl.reading.places import OneArchive
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, Tile, TileSetMetadata
 from comal.tapalcatl.warning import TapalcatlWarning
@@ -136,7 +136,7 @@ def _container_of(source: Source) -> str:
 
 def _check_single(tileset: TileSet, rules: Rules, findings: Findings) -> None:
     place = tileset.href.rpartition("/")[2]
-    found = check_archive(fresh(tileset.source), shown(place, 120)[1:-1], rules, findings)
+    found = check_archive(open_again(tileset.source), shown(place, 120)[1:-1], rules, findings)
     if found is not None and found.metadata is not None:
         _check_own(found, found.metadata, None, findings)
 

@@ -267,7 +267,8 @@ def _tree(
     kinds: Sequence[str] = HASHES if settings.hash is None else (settings.hash,)
     _warn_of_newer(metadata.version, where)
     metadata = renamed(metadata, settings.template)
-    places = tree_of(meta, metadata.source, where, kinds, settings.layer)
+    by_caller = settings.template is not None or settings.metadata is not None
+    places = tree_of(meta, metadata.source, where, kinds, settings.layer, by_caller=by_caller)
     layout = Layout(metadata.materialized_zooms, metadata.metatile)
     return TileSet(
         meta,

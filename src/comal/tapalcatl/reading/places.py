@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from comal.errors import InvalidMetadataError, ObjectNotFoundError, UnsafeContentError, shown
-from comal.storage import Source, open_source, parse_href
-from comal.storage.local import LocalSource
-from comal.storage.location import FILE
-from comal.storage.wrapping import WrappedSource
+from comal.storage import Source, open_again, open_beside, open_linked
 from comal.tapalcatl.addressing import HASHES, Template
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import Tile
@@ -21,15 +18,6 @@ _PATTERNS: Final = {"h": "[0-9a-f]{5}", "hash": "[0-9a-f]{5}"}
 _DIGITS = "0|[1-9][0-9]{0,9}"
 _UNSETTLED = 16
 """So many absent archives are looked for by all definitions of the hash before that is given up."""
-
-
-def fresh(source: Source) -> Source:
-    """The same source without what it remembers of its objects, wrapped the same way."""
-    if isinstance(source, WrappedSource):
-        return source.rewrap(fresh(source.source))
-    if type(source) is LocalSource:
-        return LocalSource(source.location, source.config)
-    return open_source(source.href, config=getattr(source, "config", None))
 
 
 class OneArchive:
@@ -45,7 +33,7 @@ class OneArchive:
 
     def candidates(self, tile: Tile) -> Sequence[Source]:  # noqa: ARG002 - there is but one
         """The archive itself."""
-        return [fresh(self.source)]
+        return [open_again(self.source)]
 
     def chosen(self, number: int) -> None:
         """Nothing to learn."""
@@ -90,7 +78,7 @@ class Tree:
         if len(kinds) > 1:
             self._tries += 1
             kinds = kinds if self._tries <= _UNSETTLED else kinds[:1]
-        base = fresh(self.base)
+        base = open_again(self.base)
         return [base.child(self.address(tile, kind)) for kind in kinds]
 
     def chosen(self, number: int) -> None:
@@ -122,7 +110,7 @@ class Tilezen:
 
     def candidates(self, tile: Tile) -> Sequence[Source]:
         """The archive's place."""
-        return [fresh(self.base).child(self.config.key(tile))]
+        return [open_again(self.base).child(self.config.key(tile))]
 
     def chosen(self, number: int) -> None:
         """Nothing to learn."""
@@ -138,21 +126,32 @@ class Tilezen:
         yield from listed(self.base, "/".join(part for part in pattern.split("/") if part))
 
 
-def tree_of(meta: Source, text: str | None, where: str, kinds: Sequence[str], layer: str) -> Tree:
+def tree_of(
+    meta: Source,
+    text: str | None,
+    where: str,
+    kinds: Sequence[str],
+    layer: str,
+    *,
+    by_caller: bool = False,
+) -> Tree:
     """The archives that the template `text` of a tileset leads to.
 
     Parameters
     ----------
     meta
         The tileset's document, to which a relative template is relative.
+    by_caller
+        The template is not the document's own: the caller may name any place.
 
     Raises
     ------
     InvalidMetadataError
         No template, or one that cannot be used.
     UnsafeContentError
-        A relative template that leaves its folder; a document from a server or a store that names
-        a place on this machine.
+        A relative template that leaves its folder.
+    AccessDeniedError
+        A document from a server or a store that names a place elsewhere, as `open_linked` has it.
     """
     if text is None:
         raise InvalidMetadataError(
@@ -168,15 +167,8 @@ def tree_of(meta: Source, text: str | None, where: str, kinds: Sequence[str], la
         _check_relative(base, relative, where)
         return Tree(base, Template(relative, layer=layer), kinds)
     head, relative = _split(text, where)
-    if parse_href(head).scheme == FILE and parse_href(meta.href).scheme != FILE:
-        raise UnsafeContentError(
-            "a tileset elsewhere names archives on this machine",
-            where=where,
-            found=shown(text),
-            hint="pass source= if that is meant",
-        )
-    base = open_source(head, config=getattr(_innermost(meta), "config", None))
-    return Tree(_rewrapped(meta, base), Template(relative, layer=layer), kinds)
+    base = open_beside(meta, head) if by_caller else open_linked(meta, head)
+    return Tree(base, Template(relative, layer=layer), kinds)
 
 
 def _split(text: str, where: str) -> tuple[str, str]:
@@ -201,19 +193,6 @@ def _check_relative(base: Source, relative: str, where: str) -> None:
             expected=f"archives below {base.href}",
             hint="pass source= if that is meant",
         )
-
-
-def _innermost(source: Source) -> Source:
-    while isinstance(source, WrappedSource):
-        source = source.source
-    return source
-
-
-def _rewrapped(like: Source, source: Source) -> Source:
-    """`source` in the wrappers that `like` has."""
-    if isinstance(like, WrappedSource):
-        return like.rewrap(_rewrapped(like.source, source))
-    return source
 
 
 def listed(base: Source, pattern: str) -> Iterator[Tile]:

@@ -22,7 +22,7 @@ from comal.grid.tilerows import tile_rows
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
 from comal.public import guarded_class
-from comal.storage import Source
+from comal.storage import Source, open_again
 from comal.storage.closing import Closing
 from comal.storage.pins import same_version
 from comal.tapalcatl import spec
@@ -41,7 +41,7 @@ from comal.tapalcatl.reading.payloads import (
     read_payload_async,
     refuse,
 )
-from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree, fresh
+from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
 from comal.tapalcatl.reading.tile import StoredTile, Tile, tile_label
 from comal.tapalcatl.spec import Headers, TileSetMetadata
 from comal.tapalcatl.wire import Int64s, key_tile, split_suffix, suffix_of
@@ -427,7 +427,7 @@ class TileSet(Closing):
         """
         if self._reopen is None:
             return False
-        source = fresh(self.source)
+        source = open_again(self.source)
         then, now = self.source.known(), source.stat()
         if then is not None and same_version(then, now):
             return False

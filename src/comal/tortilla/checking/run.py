@@ -20,7 +20,7 @@ from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress, silent
-from comal.storage import Source, StorageConfig, open_source, parse_href
+from comal.storage import Source, StorageConfig, location_of
 from comal.tortilla import spec
 from comal.tortilla.checking.codes import CODES
 from comal.tortilla.checking.footer import Subject, Usable, check_footer
@@ -257,7 +257,11 @@ def _check_collection(file: _File, opened: Opened, limits: Limits, findings: Fin
 
 def _check_sets(files: Sequence[_File], findings: Findings) -> None:
     sound = [file for file in files if file.opened is not None]
-    members = [Member(file.source.href, file.opened.header.parts) for file in sound if file.opened]
+    members = [
+        Member(file.source.href, file.opened.header.parts, location_of(file.source).variant)
+        for file in sound
+        if file.opened
+    ]
     findings.take(set_problems(members))
     groups: dict[Any, list[_File]] = {}
     for file, member in zip(sound, members, strict=True):
@@ -308,7 +312,7 @@ def _check_siblings(file: _File, findings: Findings) -> None:
         return
     count = file.opened.header.parts
     try:
-        folder = open_source(parse_href(file.source.href).parent().href)
+        folder = file.source.sibling(".")
         present = {
             found.number
             for found in map(part_name, folder.names())

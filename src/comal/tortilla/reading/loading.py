@@ -25,9 +25,13 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import run, run_async
 from comal.public import warn
 from comal.storage import (
+    Location as Place,
+)
+from comal.storage import (
     Source,
     StorageConfig,
     as_source,
+    location_of,
     open_source,
     parse_href,
     reload_once,
@@ -187,13 +191,13 @@ def _is_pattern(path: Any) -> bool:
     return glob.has_magic(text) and not Path(text).exists()
 
 
-def _matches(pattern: str, config: StorageConfig | None) -> list[str]:
+def _matches(pattern: str, config: StorageConfig | None) -> Sequence[str | Place]:
     if "://" not in pattern:
         return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - hrefs are strings
     folder = parse_href(pattern).parent()
     last = pattern.rpartition("/")[2]
-    names = open_source(folder.href, config=config).names()
-    return [folder.join(name).href for name in names if fnmatch.fnmatchcase(name, last)]
+    names = open_source(folder, config=config).names()
+    return [folder.join(name) for name in names if fnmatch.fnmatchcase(name, last)]
 
 
 def _is_single(path: Any, sources: Sequence[Source]) -> bool:
@@ -292,7 +296,10 @@ def _frame(
     allow_partial: bool,
 ) -> TortillaFrame:
     sound = _sound(results, allow_partial=allow_partial)
-    members = [Member(source.href, opened.header.parts) for source, opened in sound]
+    members = [
+        Member(source.href, opened.header.parts, location_of(source).variant)
+        for source, opened in sound
+    ]
     if whole:
         _check_sets(members, results[0][0].href, allow_partial=allow_partial)
     parts: list[Part] = []

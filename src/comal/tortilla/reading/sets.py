@@ -45,6 +45,8 @@ class Member:
     href: str
     parts: int
     """How many files its set has, as it says itself."""
+    variant: str = ""
+    """Tells apart files whose URLs differ in their query alone."""
 
     @property
     def name(self) -> PartName | None:
@@ -55,7 +57,7 @@ class Member:
     def group(self) -> tuple[str, str, int]:
         """What members of one set have in common."""
         if self.parts <= 1:
-            return self.href, "", self.parts
+            return self.href, self.variant, self.parts
         name = self.name
         folder = self.href.rpartition("/")[0]
         return (folder, name.stem if name else "", self.parts)
@@ -79,15 +81,15 @@ def set_problems(members: Sequence[Member]) -> list[Problem]:
     """What is wrong with files that are taken as whole sets."""
     problems: list[Problem] = []
     groups: dict[tuple[str, str, int], list[Member]] = {}
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for member in members:
-        if member.href in seen:
+        if (member.href, member.variant) in seen:
             problems.append(Problem("tortilla-part-twice", member.href, "the file is named twice"))
         elif member.parts == 0:
             problems.append(
                 Problem("tortilla-part-count", member.href, "the header says 0 parts, not 1")
             )
-        seen.add(member.href)
+        seen.add((member.href, member.variant))
         groups.setdefault(member.group, []).append(member)
     for (_, _, count), group in groups.items():
         if count > 1:

@@ -1,0 +1,403 @@
+"""The law of origins: who is asked because of what an archive says, and who is told secrets."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from comal import raquet, taco, tapalcatl
+from comal.cli.root import root
+from comal.errors import AccessDeniedError, ComalError, StorageError, UnsafeContentError
+from comal.plan import Head
+from comal.storage import StorageConfig, open_linked, open_source, reach
+from comal.taco.reading.container import open_container
+from tests.servers.http import HttpServer, Seen
+from tests.tapalcatl.reading.test_remote import META, entry, tree
+
+SECRET = "Bearer s3cr3t"
+NO, YES = "refused", "asked"
+OWN = "asked, with what was given for it"
+
+
+@dataclass(frozen=True)
+class World:
+    """Servers that remember who asked: `own` and `other` are public here, `inside` is not."""
+
+    own: HttpServer
+    other: HttpServer
+    inside: HttpServer
+
+    def fill(self, reference: str) -> str:
+        """A reference with the ports of this world in it."""
+        ports = {name: urlsplit(getattr(self, name).origin).port for name in vars(self)}
+        return reference.format(**ports)
+
+    def seen(self) -> list[Seen]:
+        """Every request that any server saw."""
+        return [one for server in vars(self).values() for one in server.requests]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """127.0.0.1 stands for the public network, where names end in .test; the rest is as it is."""
+    kind_of, getaddrinfo = reach.kind_of, socket.getaddrinfo
+    names = {"public.test": "127.0.0.1", "inside.test": "127.0.0.2", "meta.test": "169.254.169.254"}
+
+    def resolved(host: Any, *args: Any, **named: Any) -> Any:
+        return getaddrinfo(names.get(str(host).rstrip("."), host), *args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(
+        reach, "kind_of", lambda one: reach.PUBLIC if one == "127.0.0.1" else kind_of(one)
+    )
+    made = World(HttpServer(), HttpServer(), HttpServer(host="127.0.0.2"))
+    for server in vars(made).values():
+        for name, data in {**tree(), "k": b"leaf"}.items():
+            server.put(f"t/{name}", data)
+    yield made
+    for server in vars(made).values():
+        server.close()
+
+
+# For each place what becomes of a reference in a remote archive, in a local one, and of a redirect.
+PLACES: dict[str, tuple[str, str, str]] = {
+    "http://127.0.0.1:{own}": (OWN, YES, OWN),
+    "http://127.0.0.1:{other}": (NO, YES, YES),
+    "http://public.test:{own}": (NO, YES, YES),
+    "https://127.0.0.1:{own}": (NO, "", ""),
+    "http://127.0.0.2:{inside}": (NO, YES, NO),
+    "http://inside.test:{inside}": (NO, YES, NO),
+    "http://inside.test.:{inside}": (NO, YES, NO),
+    "http://2130706434:{inside}": (NO, YES, NO),
+    "http://0x7f000002:{inside}": (NO, YES, NO),
+    "http://0177.0.0.2:{inside}": (NO, YES, NO),
+    "http://127.2:{inside}": (NO, YES, NO),
+    "http://[::ffff:127.0.0.2]:{inside}": (NO, YES, NO),
+    "http://[::ffff:7f00:2]:{inside}": (NO, YES, NO),
+    "http://u:p@127.0.0.2:{inside}": (NO, YES, NO),
+    "http://169.254.169.254": (NO, NO, NO),
+    "http://meta.test": (NO, NO, NO),
+    "http://0xa9fea9fe": (NO, NO, NO),
+    "http://[::ffff:169.254.169.254]": (NO, NO, NO),
+    "http://[fe80::1]": (NO, NO, NO),
+    "http://10.0.0.1": (NO, "", NO),
+    "http://[fd00::1]": (NO, "", NO),
+    "http://0.0.0.0:{inside}": (NO, "", NO),
+    "http://[::1]:{inside}": (NO, "", NO),
+    "s3://bucket": (NO, "", "another scheme"),
+    "file:///etc": (NO, "", "another scheme"),
+    "/etc": (NO, "", ""),
+}
+
+
+def fetched(world: World, where: str, reference: str, config: StorageConfig) -> Any:
+    """An object that something leads to."""
+    return open_linked(open_source(where, config=config), f"{reference}/t/k").fetch([Head(4)])
+
+
+def tiled(world: World, where: str, reference: str, config: StorageConfig) -> Any:
+    """A tile of a document whose archives are elsewhere."""
+    text = META % f"{reference}/t/{{z}}/{{x}}/{{y}}.zip"
+    if where.startswith("http"):
+        world.own.put("meta.json", text.encode())
+    else:
+        Path(where).write_text(text)
+    tile = tapalcatl.open(where, config=config).tile(0, 0, 0)
+    assert tile is not None
+    assert tile.data == entry(0, 0, 0).data
+
+
+def redirected(world: World, where: str, reference: str, config: StorageConfig) -> Any:
+    """An object whose server sends elsewhere."""
+    world.own.behave("redirect", path="meta.json", to=f"{reference}/t/k")
+    return open_source(where, config=config).fetch([Head(4)])
+
+
+def outcome(world: World, place: str, act: Callable[..., Any], *args: Any) -> str:
+    """What became of a reference, with everything that must hold whatever it is."""
+    target = urlsplit(place).netloc.rpartition("@")[2].replace(".:", ":") or "none"
+    told = [one for one in world.seen() if one.headers.get("Authorization") == SECRET]
+    assert all(one.headers["Host"] == urlsplit(world.own.origin).netloc for one in told)
+    before = len(world.seen())
+    try:
+        act(*args)
+    except AccessDeniedError:
+        found = NO
+    except StorageError as error:
+        return "another scheme" if "another scheme" in str(error) else str(error)
+    else:
+        found = YES
+    asked = [one for one in world.seen()[before:] if one.path.startswith("t/")]
+    asked = [one for one in asked if one.headers["Host"].replace(".:", ":") == target]
+    assert bool(asked) == (found == YES)
+    secrets = {one.headers.get("Authorization") for one in asked}
+    assert secrets <= {None, SECRET, "Basic dTpw"}
+    return OWN if SECRET in secrets else found
+
+
+@pytest.mark.parametrize("act", [fetched, tiled])
+@pytest.mark.parametrize("place", PLACES)
+def test_references(world: World, place: str, act: Any, tmp_path: Path) -> None:
+    place, (remote, local, _) = world.fill(place), PLACES[place]
+    fast = StorageConfig(http_headers={"Authorization": SECRET}, tries=1, connect_timeout=1)
+    for where, right in (
+        (f"{world.own.origin}/meta.json", remote),
+        (str(tmp_path / "meta.json"), local),
+    ):
+        if right:
+            assert outcome(world, place, act, world, where, place, fast) == right
+    for one in world.seen():
+        mine = one.headers["Host"] == urlsplit(world.own.origin).netloc
+        assert mine or one.headers.get("Authorization") != SECRET
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if PLACES[place][2]])
+def test_redirects(world: World, place: str) -> None:
+    where, right = f"{world.own.origin}/meta.json", PLACES[place][2]
+    place = world.fill(place)
+    fast = StorageConfig(http_headers={"Authorization": SECRET}, tries=1, connect_timeout=1)
+    assert outcome(world, place, redirected, world, where, place, fast) == right
+    # By user and password, too, and from what a redirect has led to.
+    where = where.replace("http://", "http://u:p@")
+    mended = right.replace(OWN, YES)
+    assert outcome(world, place, redirected, world, where, place, fast) == mended
+    world.own.behave("redirect", path="meta.json", to=f"{world.other.origin}/t/next")
+    world.other.behave("redirect", path="t/next", to=f"{place}/t/k")
+    source = open_source(where, config=fast)
+    assert outcome(world, place, source.fetch, [Head(4)]) == mended
+    assert all("Authorization" not in one.headers for one in world.other.requests)
+    assert not world.inside.requests
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if PLACES[place][1] == YES])
+def test_origins_that_are_named(world: World, place: str) -> None:
+    where, place = f"{world.own.origin}/meta.json", world.fill(place)
+    origin = place.replace("u:p@", "")
+    own = StorageConfig(http_headers={"X-Own": "1"})
+    for linked in ([origin], f"s3://b, {origin}/", {origin: own}):
+        config = StorageConfig(http_headers={"Authorization": SECRET}, linked_origins=linked)
+        for act in (fetched, tiled, redirected):
+            world.own.well()
+            right = OWN if origin == world.own.origin else YES
+            assert outcome(world, place, act, world, where, place, config) == right
+    named = [one for one in world.seen() if "X-Own" in one.headers]
+    assert bool(named) == (origin != world.own.origin)
+
+
+def test_what_is_unsafe_stays_so_where_local_archives_come_from_strangers(
+    world: World, tmp_path: Path
+) -> None:
+    config = StorageConfig(untrusted=True, tries=1)
+    where = str(tmp_path / "meta.json")
+    assert outcome(
+        world, world.other.origin, lambda: tiled(world, where, world.other.origin, config)
+    )
+    place = world.inside.origin
+    assert outcome(world, place, lambda: tiled(world, where, place, config)) == NO
+
+
+def test_a_second_answer_of_the_name_server_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    getaddrinfo, answers = socket.getaddrinfo, ["127.0.0.1", "127.0.0.2", "127.0.0.2"]
+
+    def rebinding(host: Any, *args: Any, **named: Any) -> Any:
+        return getaddrinfo(answers.pop(0) if host == "evil.test" else host, *args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    place = world.fill("http://evil.test:{inside}")
+    where = f"{world.own.origin}/meta.json"
+    config = StorageConfig(tries=1, connect_timeout=1)
+    with pytest.raises(StorageError):  # nothing listens there by the first answer
+        redirected(world, where, place, config)
+    assert answers == ["127.0.0.2", "127.0.0.2"]
+    assert not world.inside.requests
+    # Nor does a connection that is open already: who names a place himself may ask it.
+    place = world.fill("http://inside.test:{inside}")
+    assert open_source(f"{place}/t/k").fetch([Head(4)])[0].data == b"leaf"
+    with pytest.raises(AccessDeniedError, match="loopback"):
+        redirected(world, where, place, config)
+    assert len(world.inside.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("8.8.8.8", reach.PUBLIC),
+        ("2606:4700::1", reach.PUBLIC),
+        ("127.0.0.1", reach.LOOPBACK),
+        ("127.255.0.9", reach.LOOPBACK),
+        ("0.0.0.0", reach.LOOPBACK),
+        ("::", reach.LOOPBACK),
+        ("::1", reach.LOOPBACK),
+        ("::ffff:127.0.0.1", reach.LOOPBACK),
+        ("::127.0.0.1", reach.LOOPBACK),
+        ("64:ff9b::7f00:1", reach.LOOPBACK),
+        ("2002:7f00:1::", reach.LOOPBACK),
+        ("10.1.2.3", reach.PRIVATE),
+        ("172.16.0.1", reach.PRIVATE),
+        ("192.168.1.1", reach.PRIVATE),
+        ("100.64.0.1", reach.PRIVATE),
+        ("224.0.0.1", reach.PRIVATE),
+        ("255.255.255.255", reach.PRIVATE),
+        ("fc00::1", reach.PRIVATE),
+        ("64:ff9b::a00:1", reach.PRIVATE),
+        ("169.254.169.254", reach.LINK_LOCAL),
+        ("::ffff:169.254.169.254", reach.LINK_LOCAL),
+        ("fe80::1", reach.LINK_LOCAL),
+        ("fe80::1%lo", reach.LINK_LOCAL),
+        ("fd00:ec2::254", reach.LINK_LOCAL),
+    ],
+)
+def test_kinds_of_addresses(address: str, kind: int) -> None:
+    assert reach.kind_of(address) == kind
+    assert reach.kind_of_host(address) == kind
+
+
+def test_hosts_that_a_proxy_would_resolve() -> None:
+    for host in (
+        "localhost",
+        "a.localhost.",
+        "LOCALHOST",
+        "127.1",
+        "2130706433",
+        "[::1]",
+        "0x7f.1",
+    ):
+        assert reach.kind_of_host(host) == reach.LOOPBACK
+    assert reach.kind_of_host("example.org") == reach.PUBLIC
+
+
+@pytest.mark.parametrize(
+    "name", ["example.org", "/tmp", "https://h/path", "https://u:p@h", "https://h?x", "ftp://h", ""]
+)
+def test_what_is_no_origin(name: str) -> None:
+    with pytest.raises(ComalError):
+        StorageConfig(linked_origins=[name])
+
+
+# -- formats ---------------------------------------------------------------------------------------
+
+
+def test_parts_of_an_index_lie_in_its_folder(world: World, tmp_path: Path) -> None:
+    parts = []
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.bin").write_bytes(name.encode() * 9)
+        samples = [taco.Sample(id=name, path=tmp_path / f"{name}.bin")]
+        made = taco.Taco(
+            tortilla=taco.Tortilla(samples=samples),
+            id="x",
+            dataset_version="1.0.0",
+            description="d",
+            licenses=["CC0-1.0"],
+            providers=[{"name": "p"}],
+            tasks=["other"],
+        )
+        parts.append(tmp_path / f"{name}.tacozip")
+        taco.create(made, parts[-1])
+    taco.create_tacocat(parts, tmp_path)
+    for file in (*parts, tmp_path / ".tacocat"):
+        for one in [file] if file.is_file() else file.iterdir():
+            name = one.relative_to(tmp_path).as_posix()
+            world.own.put(f"cat/{name}", one.read_bytes())
+            world.other.put(f"cat/{name}", one.read_bytes())
+    index = f"{world.own.origin}/cat/.tacocat"
+    config = StorageConfig(http_headers={"Authorization": SECRET})
+    container = open_container(open_source(index, config=config))
+    for place in PLACES:
+        with pytest.raises(UnsafeContentError):
+            container.part(f"{world.fill(place)}/a.tacozip")
+    # What the caller names beside it gets no secret of another origin, unless it brings its own.
+    for base, told in (
+        (f"{world.other.origin}/cat", None),
+        (
+            open_source(f"{world.other.origin}/cat", config=StorageConfig(http_headers={"K": "v"})),
+            "v",
+        ),
+        (f"{world.own.origin}/cat", None),
+    ):
+        world.other.requests.clear()
+        world.own.requests.clear()
+        data = taco.load(index, base_path=base, config=config)
+        assert data.data.read_bytes("a") == b"a" * 9
+        assert all("Authorization" not in one.headers for one in world.other.requests)
+        assert all(one.headers.get("K") == told for one in world.other.requests)
+        assert all(one.headers["Authorization"] == SECRET for one in world.own.requests)
+        assert bool(world.other.requests) == (base != f"{world.own.origin}/cat")
+
+
+def test_the_command_line_and_the_server(
+    world: World, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from comal import server
+    from tests.server.asking import ask
+
+    text = META % f"{world.other.origin}/t/{{z}}/{{x}}/{{y}}.zip"
+    url = world.own.put("meta.json", text.encode())
+    words = ["get", url, "0/0/0.png", "--json"]
+    for more, code in (
+        ([], 4),
+        (["--linked-origins", world.inside.origin], 4),
+        (["--linked-origins", world.other.origin], 0),
+        ([], 4),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            root.main([*words, *more])
+        printed = capfd.readouterr()
+        assert ended.value.code == code, printed
+        if code:
+            assert json.loads(printed.err)["error"] == "AccessDeniedError"
+    for linked, status in (
+        (None, 403),
+        ([world.inside.origin], 403),
+        ([world.other.origin], 200),
+    ):
+        world.other.requests.clear()
+        app = server.app({"set": {"href": url}}, linked_origins=linked)
+        reply = ask(app, "/set/0/0/0.png")
+        assert reply.status == status
+        assert bool(world.other.requests) == (status == 200)
+        assert "127.0.0.1" not in reply.body.decode(errors="replace") or status == 200
+    monkeypatch.setenv("COMAL_LINKED_ORIGINS", world.other.origin)
+    assert tapalcatl.open(url).tile(0, 0, 0) is not None
+
+
+_VRT = """<VRTDataset rasterXSize="9" rasterYSize="9"><SRS>EPSG:3857</SRS>
+<GeoTransform>0,1,0,0,0,-1</GeoTransform><VRTRasterBand dataType="Byte" band="1"><SimpleSource>
+<SourceFilename relativeToVRT="{relative}">{reference}</SourceFilename><SourceBand>1</SourceBand>
+</SimpleSource></VRTRasterBand></VRTDataset>"""
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "/vsicurl/{origin}/a.tif",
+        "/vsicurl_streaming/{origin}/a.tif",
+        "/vsicurl?url={origin}/a.tif&amp;header.Authorization=x",
+        "/vsizip//vsicurl/{origin}/a.zip",
+        "/vsisubfile/0_9,/vsicurl/{origin}/a.tif",
+        "{origin}/a.tif",
+        "/vsis3/bucket/a.tif",
+        "/vsiaz/bucket/a.tif",
+        "/vsiswift/bucket/a.tif",
+        "WMS:{origin}/wms?layers=a",
+        "&lt;GDAL_WMS&gt;&lt;Service name='TMS'&gt;&lt;ServerUrl&gt;x&lt;/ServerUrl&gt;",
+        "GTI:{origin}/a.gpkg",
+        "nested.vrt",
+    ],
+)
+def test_a_vrt_leads_nowhere_else(world: World, tmp_path: Path, reference: str) -> None:
+    nested = _VRT.format(relative=0, reference=f"/vsicurl/{world.own.origin}/a.tif")
+    (tmp_path / "nested.vrt").write_text(nested)
+    text = _VRT.format(relative=1, reference=reference.format(origin=world.own.origin))
+    (tmp_path / "x.vrt").write_text(text)
+    with pytest.raises(AccessDeniedError, match="linked_origins"):
+        raquet.write(tmp_path / "x.vrt", tmp_path / "x.parquet")
+    assert not world.seen()
