@@ -22,7 +22,8 @@ from rasterio.warp import transform
 
 import comal
 from comal import server, taco, tortilla
-from comal.geo.boxes import union_box, wrap_arcs
+from comal.geo.boxes import union_box, validate_bbox, wrap_arcs
+from comal.geo.places import Places, ways_of
 from tests.raster.rasters import write
 from tests.server.asking import ask
 from tests.server.making import COLLECTION, point
@@ -391,3 +392,39 @@ def test_a_raquet_says_where_its_data_are(name: str, tmp_path: Path) -> None:
     wanted = (west, south, east, min(north, 85.0511287798066))
     with comal.raquet.open(tmp_path / "a.parquet") as file:
         assert file.extent == pytest.approx(wanted, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("crs", "spread"),
+    [
+        ("EPSG:4326", (0.0, 180.0, 0.0, 85.0)),
+        ("EPSG:32660", (800_000.0, 400_000.0, 5_000_000.0, 4_000_000.0)),
+        ("EPSG:3413", (0.0, 3e6, 0.0, 3e6)),
+        ("EPSG:6933", (0.0, 1.7e7, 0.0, 7e6)),
+    ],
+)
+def test_rasters_that_are_far_are_passed_by_and_no_others(
+    crs: str, spread: tuple[float, ...]
+) -> None:
+    random = np.random.default_rng(5)
+    count, (x, dx, y, dy) = 3_000, spread
+    west, north = random.uniform(x - dx, x + dx, count), random.uniform(y - dy, y + dy, count)
+    side = 10 ** random.uniform(-5, -2, count) * dx
+    zero = np.zeros(count)
+    affine = np.stack([west, side, zero, north, zero, -side], axis=1)
+    table = pa.table(
+        {
+            "stac:crs": [crs] * count,
+            "stac:geotransform": pa.array(list(affine), _LIST),
+            "stac:tensor_shape": pa.array([[10, 10]] * count, pa.list_(pa.int64())),
+        }
+    )
+    ways = ways_of(table.schema)
+    whole = Places(table, ways)
+    met = 0
+    for box in map(validate_bbox, [*BOXES, *_random_boxes()]):
+        found, by = Places.meeting(table, ways, box)
+        assert (found == whole.meet(box)).all(), box
+        assert by == (("footprint",) if found.any() else ())
+        met += int(found.sum())
+    assert met > count

@@ -8,6 +8,7 @@ transformed at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError
-from comal.geo.boxes import union_box, wrap, wrap_arcs
+from comal.geo.boxes import arc_width, boxes_intersect, union_box, wrap, wrap_arcs
 from comal.geo.crs import Projection, groups, projection
 from comal.geo.rings import Corners, edge_points, ring_boxes
 
@@ -26,6 +27,11 @@ Floats = npt.NDArray[np.float64]
 _SMALL = 10_000.0
 _FEW, _MANY = 2, 24
 _BLOCK = 65_536
+_TOGETHER = 64
+"""Neighbours whose outlines are looked at as one."""
+_COARSE = 8
+_SLACK = 0.1
+_POLAR = 80.0
 
 
 def centroids(crs: Any, geotransform: Any, shape: Any) -> tuple[Floats, Floats]:
@@ -73,6 +79,65 @@ def footprints(crs: Any, geotransform: Any, shape: Any) -> Corners:
             some = rows[start : start + _BLOCK]
             result[:, some] = _boxes(source, affine[some], size[some])
     return result[0], result[1], result[2], result[3]
+
+
+def possibly_within(
+    crs: Any, geotransform: Any, shape: Any, bounds: Sequence[float]
+) -> npt.NDArray[np.bool_]:
+    """Which rasters may meet a box; the others certainly do not.
+
+    Rasters of one CRS are taken together in cells of some 64 neighbours, whose outlines are
+    transformed in place of theirs. Parameters are those of `centroids`, and the box.
+    """
+    affine, size = affine_of(geotransform), size_of(shape)
+    result = np.ones(len(affine), np.bool_)
+    for name, rows in groups(crs, len(affine)):
+        result[rows] = _near(projection(name), affine[rows], size[rows], bounds)
+    return result
+
+
+def _near(
+    source: Projection, affine: Floats, size: Floats, bounds: Sequence[float]
+) -> npt.NDArray[np.bool_]:
+    result = np.ones(len(affine), np.bool_)
+    x, y = places(affine, size, *edge_points(1)[:4].T)
+    sides = np.stack([x.min(axis=1), x.max(axis=1), y.min(axis=1), y.max(axis=1)])
+    known = np.flatnonzero(np.isfinite(sides).all(axis=0))
+    if len(known) < _TOGETHER * 4:
+        return result
+    sides = sides[:, known]
+    steps = int(np.sqrt(len(known) / _TOGETHER))
+    cells = _cells(sides, steps)
+    order = np.argsort(cells, kind="stable")
+    starts = np.flatnonzero(np.diff(cells[order], prepend=-1))
+    left, low = (np.minimum.reduceat(side[order], starts)[:, None] for side in sides[::2])
+    right, high = (np.maximum.reduceat(side[order], starts)[:, None] for side in sides[1::2])
+    u, v = edge_points(_COARSE).T
+    x, y = left + (right - left) * u, low + (high - low) * v
+    if source.transformer is None:
+        west, south, east, north = _plain_boxes(x, y)
+    else:
+        west, south, east, north = _transformed_boxes(source, x, y)
+    # Edges bulge between their points by much less than this.
+    wide, tall = arc_width(west, east), north - south
+    room, height = wide * _SLACK, tall * _SLACK
+    met = boxes_intersect(west - room, south - height, west + wide + room, north + height, bounds)
+    # Nor is anything said where a part is outside of the earth, or a pole is near.
+    unsure = ~np.isfinite(source.to_lonlat(x, y)[0]).all(axis=1)
+    unsure |= (south < -_POLAR) | (north > _POLAR)
+    result[known[order]] = np.repeat(met | unsure, np.diff(np.append(starts, len(order))))
+    return result
+
+
+def _cells(sides: Floats, steps: int) -> npt.NDArray[np.int64]:
+    """Numbers of cells, so many each way, in which the middles of rasters lie."""
+    cells = np.zeros(sides.shape[1], np.int64)
+    for first, last in (sides[:2], sides[2:]):
+        middle = (first + last) / 2
+        low, high = middle.min(), middle.max()
+        part = (middle - low) * (steps / (high - low) if high > low else 0.0)
+        cells = cells * steps + np.minimum(part.astype(np.int64), steps - 1)
+    return cells
 
 
 def _boxes(source: Projection, affine: Floats, size: Floats) -> Floats:

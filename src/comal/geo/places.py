@@ -40,6 +40,8 @@ TIMES = ("istac:time_start", "stac:time_start")
 """Columns that tell a time, the first that is there."""
 
 _BLOCK = 16_384
+_WIDE = 120
+"""Degrees from which on most rows meet a box anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,25 @@ class Places:
         """By what some rows are found."""
         numbers = np.unique(self.told_by[rows])
         return deciding(self.ways[number] for number in numbers if number >= 0)
+
+    @classmethod
+    def meeting(
+        cls, table: Any, ways: tuple[Way, ...], bounds: boxes.Box
+    ) -> tuple[Bools, tuple[str, ...]]:
+        """Which rows of a table meet a box, and by what they are found; for one box alone.
+
+        Rasters that are far from it are not transformed one by one.
+        """
+        near = np.ones(table.num_rows, np.bool_)
+        wide = boxes.arc_width(bounds.west, bounds.east) > _WIDE
+        if ways and ways[0].kind == "raster" and not wide:
+            crs, affine, shape = (_one(table.column(name)) for name in ways[0].columns)
+            near = footprint.possibly_within(crs, affine, shape, bounds)
+        rows = np.flatnonzero(near)
+        places = cls(table if near.all() else table.take(pa.array(rows)), ways)
+        found = np.zeros(table.num_rows, np.bool_)
+        found[rows] = places.meet(bounds)
+        return found, places.decided(found[rows])
 
     def meet(self, bounds: boxes.Box) -> Bools:
         """Which rows have a point in common with a box of `boxes.validate_bbox`."""

@@ -59,7 +59,7 @@ class Finder:
         ComalError
             Their columns say nothing of it.
         """
-        return filtering.places_of(self._table)
+        return Places(self._table, filtering.ways_in(self._table))
 
     @property
     def bounds(self) -> boxes.Box | None:

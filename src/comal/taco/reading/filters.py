@@ -51,6 +51,11 @@ class Box:
         """The columns that `matches` takes."""
         return tuple(dict.fromkeys(name for way in self.ways for name in way.columns))
 
+    @property
+    def in_degrees(self) -> bool:
+        """Whether no place has to be transformed."""
+        return all(way.in_degrees for way in self.ways)
+
     def within(self, names: Collection[str]) -> Box | None:
         """The rule for rows that have these columns alone; None when they tell no place."""
         ways = tuple(way for way in self.ways if set(way.columns) <= set(names))
@@ -59,14 +64,14 @@ class Box:
     def matches(self, *columns: Any) -> Bools:
         """Which rows match: Arrow arrays of n rows for `columns`."""
         table = pa.table(list(columns), names=list(self.columns))
-        if all(way.in_degrees for way in self.ways):
+        if self.in_degrees:
             return self._meeting(table)
         found: Bools = on_own_thread(self._meeting, table)
         return found
 
     def _meeting(self, table: Any) -> Bools:
         try:
-            return Places(table, self.ways).meet(self.bounds)
+            return Places.meeting(table, self.ways, self.bounds)[0]
         except InvalidInputError as error:  # which the file has given, not the caller
             raise InvalidMetadataError(
                 f"the place of a sample is broken: {error.what}",

@@ -110,7 +110,8 @@ class Compiler(RowCompiler):
         raise AssertionError(stage)
 
     def _condition(self, below: View, rule: Filter) -> str:
-        if rule.level > 0:
+        told_at_once = isinstance(rule, Box) and not rule.in_degrees and not _has_query(below)
+        if rule.level > 0 or told_at_once:
             numbers = frozenset(range(len(self.home.containers)))
             return self.kept([(rule, numbers)], 0, self.names(below))
         if isinstance(rule, Box):
@@ -264,6 +265,10 @@ def _prefixed(columns: Sequence[tuple[int, str]]) -> str:
 
 def _tables(tables: Mapping[str, str]) -> str:
     return ", ".join(f"{name} AS NOT MATERIALIZED (\n{text}\n)" for name, text in tables.items())
+
+
+def _has_query(view: View) -> bool:
+    return any(isinstance(stage, Sql) for stage in stages_of(view))
 
 
 def about(view: View) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import boxes, times
-from comal.geo.places import TIMES, Places, way_of, ways_of
+from comal.geo.places import TIMES, Places, Way, way_of, ways_of
 from comal.geo.selecting import within
 from comal.tortilla import spec
 
@@ -28,12 +28,11 @@ def box_mask(
     See `TortillaFrame.filter_bbox`.
     """
     box = boxes.validate_bbox(bounds)
-    places = places_of(table, geometry_col)
+    ways = ways_in(table, geometry_col)
     try:
-        found = places.meet(box)
+        return Places.meeting(table, ways, box)
     except InvalidInputError as error:  # which the file has given, not the caller
         raise broken(error) from error
-    return found, places.decided(found)
 
 
 def broken(error: InvalidInputError) -> InvalidMetadataError:
@@ -47,8 +46,8 @@ def broken(error: InvalidInputError) -> InvalidMetadataError:
     )
 
 
-def places_of(table: Any, geometry_col: str = AUTO) -> Places:
-    """Where the rows of a table are.
+def ways_in(table: Any, geometry_col: str = AUTO) -> tuple[Way, ...]:
+    """What tells where the rows of a table are.
 
     Raises
     ------
@@ -67,7 +66,7 @@ def places_of(table: Any, geometry_col: str = AUTO) -> Places:
                 found=str(schema.field(name).type),
                 expected="texts of POINT (longitude latitude), or WKB in binary",
             )
-        return Places(table, () if way is None else (way,))
+        return () if way is None else (way,)
     if set(_OUTLINE) <= set(schema.names):
         _check_outline(schema)
     ways = ways_of(schema)
@@ -79,7 +78,7 @@ def places_of(table: Any, geometry_col: str = AUTO) -> Places:
             hint="pass geometry_col= the right column; nested items are reached by flatten(); "
             "create(..., stac=True) fills in the columns from the headers of rasters",
         )
-    return Places(table, ways)
+    return ways
 
 
 def _check_outline(schema: Any) -> None:
