@@ -8,12 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from comal import raquet, tapalcatl
+from comal import raquet, tapalcatl, tortilla
 from tests.tapalcatl.making import listed, picture, pyramid
 
 TILES = {key: picture(number) for number, key in enumerate(pyramid(3))}
 NEW = picture(200)
 PUT = [(0, 0, 0, NEW), (3, 2, 2, NEW), (3, 7, 7, b"{}" * 40)]
+MORE = [
+    tortilla.Sample("t", path=b"new" * 30_000),
+    tortilla.Sample("u", path=[tortilla.Sample("x", path=b"x" * 20_000)]),
+]
 DELETED = [(3, 2, 2), (2, 0, 0), (1, 1, 1)]
 
 
@@ -89,3 +93,31 @@ def to_mbtiles(folder: str) -> None:
 
 def to_pmtiles(folder: str) -> None:
     tapalcatl.to_pmtiles(Path(folder).parent / "tiles", Path(folder) / "out.pmtiles")
+
+
+def tortilla_of(folder: str) -> Path:
+    return Path(folder) / "a.tortilla"
+
+
+def append(folder: str) -> None:
+    tortilla.append(tortilla_of(folder), MORE)
+
+
+def set_columns(folder: str) -> None:
+    tortilla.set_columns(tortilla_of(folder), {"m": [1.0, 2.0, 3.0, 4.0]})
+
+
+def drop_columns(folder: str) -> None:
+    tortilla.drop_columns(tortilla_of(folder), ["n"])
+
+
+def rename(folder: str) -> None:
+    tortilla.rename(tortilla_of(folder), {"s1": "another"})
+
+
+def delete_rows(folder: str) -> None:
+    tortilla.delete(tortilla_of(folder), ids=["s1"])
+
+
+def compact_tortilla(folder: str) -> None:
+    tortilla.compact(tortilla_of(folder))

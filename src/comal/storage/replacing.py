@@ -44,7 +44,11 @@ _NO_RANGES: Final = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, 
 class NextVersion:
     """A file that is there, and what is to take its place once something is written."""
 
-    def __init__(self, newest: io.FileIO, begin: Callable[[], io.FileIO] | None) -> None:
+    def __init__(
+        self, path: Path, newest: io.FileIO, begin: Callable[[], tuple[Path, io.FileIO]] | None
+    ) -> None:
+        self.path = path
+        """Where the newest bytes are."""
         self._newest = newest
         self._begin = begin
 
@@ -55,7 +59,8 @@ class NextVersion:
     def file(self) -> io.FileIO:
         """The next version, unbuffered and at its end; it is made when it is first asked for."""
         if self._begin is not None:
-            self._newest, self._begin = self._begin(), None
+            self.path, self._newest = self._begin()
+            self._begin = None
         self._newest.seek(0, os.SEEK_END)
         return self._newest
 
@@ -115,16 +120,17 @@ class Change:
             staged = self._staged.get(target)
             if staged is None:
                 self._lock(target, scope)
+            path = target if staged is None else staged.path
             with write_errors("cannot open for writing", target):
-                newest = _opened(target if staged is None else staged.path, scope)
+                newest = _opened(path, scope)
 
-            def begin() -> io.FileIO:
+            def begin() -> tuple[Path, io.FileIO]:
                 with write_errors("cannot write", target):
                     copy = self._stage(target, newest, scope)
                     _clone(newest.fileno(), copy.fileno())
-                return copy
+                return self._staged[target].path, copy
 
-            yield NextVersion(newest, begin if staged is None else None)
+            yield NextVersion(path, newest, begin if staged is None else None)
 
     @contextmanager
     def write(self, target: Path) -> Iterator[io.FileIO]:

@@ -1,14 +1,11 @@
-"""Changes in place: what they do, and that a crash at any point leaves the old or the new file."""
+"""Changes of files that are there: what they do."""
 
 from __future__ import annotations
 
-import io
-import itertools
-import os
 import shutil
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from comal.errors import (
     ConflictError,
     InvalidInputError,
     NotInContainerError,
-    StorageError,
     UnsupportedVersionError,
 )
 from comal.storage.targetlock import locked
@@ -38,7 +34,7 @@ from comal.tortilla import (
     split,
 )
 from tests.support import SHARED, needs_shared
-from tests.tortilla.write.oracle import listing, read, read_bytes
+from tests.tortilla.write.oracle import listing, read
 
 FIXTURES = SHARED / "fixtures" / "tortilla"
 
@@ -256,159 +252,6 @@ def test_a_change_behind_the_back_of_compact(
     with pytest.raises(ComalError):
         compact(path)
     assert read(path).tree()["t"] == b"late"
-
-
-# -- crashes ---------------------------------------------------------------------------------------
-
-Change = Callable[[Path], Any]
-CHANGES: dict[str, Change] = {
-    "append": lambda p: append(p, [Sample("t", path=b"new" * 30_000), Sample("u", path=b"more")]),
-    "nested": lambda p: append(p, [Sample("t", path=[Sample("x", path=b"x" * 20_000)])]),
-    "columns": lambda p: set_columns(p, {"m": [1.0, 2.0, 3.0, 4.0]}),
-    "delete": lambda p: delete(p, ids=["s1"]),
-}
-
-
-class Log:
-    """What reached the file: writes with their place, and syncs."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-        self.steps: list[tuple[int, bytes] | None] = []
-        real_open, real_pwrite, real_fsync = Path.open, os.pwrite, os.fsync
-
-        def opened(target: Path, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-            if target != path or "+" not in mode:
-                return real_open(target, mode, *arguments, **named)
-            return Recording(target, self)
-
-        def pwrite(descriptor: int, data: bytes, offset: int) -> int:
-            self.steps.append((offset, bytes(data)))
-            return real_pwrite(descriptor, data, offset)
-
-        def fsync(descriptor: int) -> None:
-            self.steps.append(None)
-            real_fsync(descriptor)
-
-        monkeypatch.setattr(Path, "open", opened)
-        monkeypatch.setattr("comal.tortilla.writing.inplace.os.pwrite", pwrite)
-        monkeypatch.setattr("comal.tortilla.writing.inplace.os.fsync", fsync)
-
-
-def Recording(path: Path, log: Log) -> Any:  # noqa: N802 - stands for a class
-    class Raw(io.FileIO):
-        def write(self, data: Any, /) -> int:
-            # Short writes are legal, and show that nothing relies on long ones.
-            part = bytes(memoryview(data).cast("B")[:5_000])
-            log.steps.append((self.tell(), part))
-            return super().write(part)
-
-    return io.BufferedRandom(Raw(os.fspath(path), "r+b"))
-
-
-def states(old: bytes, steps: list[tuple[int, bytes] | None]) -> Iterator[bytes]:
-    """What a crash can leave: up to each step, in the middle of one, or with lost writes."""
-    done = bytearray(old)
-    unsynced: list[tuple[int, bytes]] = []
-
-    def applied(writes: Any) -> bytes:
-        image = bytearray(done)
-        for offset, data in writes:
-            image[len(image) : offset] = bytes(max(0, offset - len(image)))
-            image[offset : offset + len(data)] = data
-        return bytes(image)
-
-    for step in steps:
-        if step is None:
-            done = bytearray(applied(unsynced))
-            unsynced = []
-            yield bytes(done)
-            continue
-        offset, data = step
-        yield applied(unsynced)
-        # The switch of the header is within one sector: it happens or it does not.
-        if offset >= 200:
-            for cut in (1, len(data) // 2, len(data) - 1):
-                yield applied([*unsynced, (offset, data[:cut])])
-        unsynced.append(step)
-        # A power cut may lose any write that was not synced.
-        for lost in itertools.islice(itertools.combinations(unsynced, len(unsynced) - 1), 4):
-            yield applied(lost)
-    yield applied(unsynced)
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_crash_leaves_the_old_or_the_new_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    path = made(tmp_path)
-    old = path.read_bytes()
-    before = read(path)
-    with monkeypatch.context() as patched:
-        log = Log(patched, path)
-        CHANGES[name](path)
-    after = read(path)
-    assert after.ids != before.ids or after.table.schema != before.table.schema
-    assert len(log.steps) >= 4
-    seen = set()
-    crashed = tmp_path / "crashed.tortilla"
-    for image in states(old, log.steps):
-        crashed.write_bytes(image)
-        found = read(crashed)
-        frame = tortilla.open(crashed)
-        for known, state in ((before, "old"), (after, "new")):
-            if found.table.equals(known.table) and found.items == known.items:
-                seen.add(state)
-                break
-        else:
-            raise AssertionError("neither the old nor the new file")
-        assert frame.read_bytes() == found.items
-        # What a crash left behind does not hinder the next change.
-        if len(seen) < 2 or image == old:
-            append(crashed, [Sample("again", path=b"again")])
-            assert read(crashed).tree() == found.tree() | {"again": b"again"}
-    assert seen == {"old", "new"}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_fault_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Full disks and I/O errors at the first, second, third, ... call."""
-    path = made(tmp_path)
-    old = path.read_bytes()
-    CHANGES[name](path)
-    new = path.read_bytes()
-    failures = 0
-    for number in itertools.count():
-        path.write_bytes(old)
-        with monkeypatch.context() as patched:
-            log = Log(patched, path)
-            log.steps = Failing(number)
-            try:
-                CHANGES[name](path)
-            except StorageError:
-                failures += 1
-            else:
-                break
-        if path.read_bytes() not in (old, new):
-            # Only the switch itself may leave bytes behind: who knows whether it happened?
-            found = read(path)
-            assert log.steps[-1] is None or log.steps[-1][0] == 2
-            assert any(found.table.equals(read_bytes(state).table) for state in (old, new))
-        assert listing(tmp_path) == ["a.tortilla"]
-    assert path.read_bytes() == new
-    assert failures >= 4
-
-
-class Failing(list[Any]):
-    """A log that raises at one of its entries."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._number = number
-
-    def append(self, step: Any) -> None:
-        super().append(step)
-        if len(self) == self._number + 1:
-            raise OSError(28, "No space left on device")
 
 
 def test_readers_see_the_old_or_the_new_rows(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ COMMANDS = {
     table=COMMANDS,
     examples=(
         ("comal tortilla create rasters/ scenes.tortilla", "pack a folder of GeoTIFFs"),
-        ("comal tortilla append scenes.tortilla new.tif", "add to it, in place"),
+        ("comal tortilla append scenes.tortilla new.tif", "add to it"),
         (
             "comal tortilla compile scenes.tortilla train.tortilla --split train",
             "write a part of it",

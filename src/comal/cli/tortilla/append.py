@@ -1,4 +1,4 @@
-"""``comal tortilla append``: more items in a Tortilla, in place."""
+"""``comal tortilla append``: more items in a Tortilla."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``comal tortilla delete``: fewer rows in a Tortilla, in place."""
+"""``comal tortilla delete``: fewer rows in a Tortilla."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``comal tortilla drop-columns``: fewer columns in a Tortilla, in place."""
+"""``comal tortilla drop-columns``: fewer columns in a Tortilla."""
 
 from __future__ import annotations
 

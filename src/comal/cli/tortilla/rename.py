@@ -1,4 +1,4 @@
-"""``comal tortilla rename``: other ids for rows of a Tortilla, in place."""
+"""``comal tortilla rename``: other ids for rows of a Tortilla."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``comal tortilla set-columns``: new columns, or other values, in a Tortilla, in place."""
+"""``comal tortilla set-columns``: new columns, or other values, in a Tortilla."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Changes to an existing file: more rows, other columns, other ids, fewer rows.
 
-See `inplace` for why none of them can endanger the old file; `compact` frees what they leave.
+See `inplace` for how readers see the old file or the new one; `compact` frees what they leave.
 """
 
 from __future__ import annotations

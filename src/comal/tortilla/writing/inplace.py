@@ -1,24 +1,27 @@
-"""An existing file while it is changed, so that a crash leaves the old or the new one readable.
+"""A file while it is changed: a copy of it gets new items and a new footer, and then its name.
 
-New items and a new footer are written behind the end and made durable; then the header is switched
-to them by one write of at most 40 bytes. What is old stays where it is.
+What is old stays where it is in the copy.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from comal.errors import InvalidInputError, StorageError, UnsupportedVersionError, shown
+from comal.limits import MIB
 from comal.plan import ByteRange
 from comal.storage import open_source, parse_href
-from comal.storage.targetlock import locked, write_errors
+from comal.storage.replacing import NextVersion, changing_file
+from comal.storage.targetlock import write_errors
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
@@ -29,65 +32,63 @@ from comal.tortilla.writing.footers import check_footer, settings, write_footer
 Location = str | os.PathLike[str]
 _SPAN = struct.Struct("<QQ")
 _FOOTER_AT = 2
-_PARTS_AT = 18
 _COLLECTION_AT = 26
 
 
 class Edit:
     """A file that is open for a change: what it says now, and where new bytes go."""
 
-    def __init__(self, path: Path, file: Any, frame: TortillaFrame) -> None:
+    def __init__(self, path: Path, version: NextVersion, frame: TortillaFrame) -> None:
         self.path = path
-        self._file = file
+        self._version = version
         self._part = frame.home.parts[0]
         self.table = _as_stored(frame)
         """The footer, offsets counted from the beginning of the file."""
-        self.size = self._part.size
-        self.out = Appender(file, self.size)
-        self.switched = False
+
+    @cached_property
+    def _file(self) -> io.BufferedRandom:
+        return io.BufferedRandom(self._version.file(), MIB)
+
+    @cached_property
+    def out(self) -> Appender:
+        """Writes to the end of the next version."""
+        return Appender(self._file, self._part.size)
 
     def commit(self, table: Any, key_values: Mapping[str, str] | None = None) -> None:
-        """Write a footer with these rows, make it durable, and switch the header to it."""
+        """Write a footer with these rows, and the header that leads to it."""
         schema = unified([table.schema], shown(self.path.name))
         table = fitted(table, schema)
         with write_errors("cannot write", self.path):
-            start = self._file.seek(0, os.SEEK_END)
-            how = settings(table.num_rows, {})
-            write_footer(self._file, [table], schema, how, key_values)
-            end = self._file.seek(0, os.SEEK_END)
-            if self._part.collection is not None:
-                self._file.write(self._part.collection)
-            self._file.flush()
-            footer = ByteRange(start, end - start)
-            self._check(footer, table)
-            os.fsync(self._file.fileno())
-            self._switch(footer, end)
-            os.fsync(self._file.fileno())
+            file, collection = self._file, self._part.collection
+            start = file.seek(0, os.SEEK_END)
+            write_footer(file, [table], schema, settings(table.num_rows, {}), key_values)
+            end = file.seek(0, os.SEEK_END)
+            if collection is not None:
+                file.write(collection)
+                file.seek(_COLLECTION_AT)
+                file.write(_SPAN.pack(end, len(collection)))
+            file.seek(_FOOTER_AT)
+            file.write(_SPAN.pack(start, end - start))
+            file.flush()
+            self._check(ByteRange(start, end - start), table)
 
     def _check(self, footer: ByteRange, table: Any) -> None:
         offsets, lengths = (
             np.asarray(table[name].to_numpy(), np.int64) for name in (spec.OFFSET, spec.LENGTH)
         )
-        ids = table[spec.ID].chunks
-        with open_source(self.path) as source:
-            check_footer(source, footer, ids, offsets, lengths)
+        with open_source(self._version.path) as source:
+            check_footer(source, footer, table[spec.ID].chunks, offsets, lengths)
 
-    def _switch(self, footer: ByteRange, end: int) -> None:
-        """One write, within one sector of the disk: it happens or it does not."""
-        descriptor = self._file.fileno()
-        collection = self._part.collection
-        data = _SPAN.pack(footer.offset, footer.size)
-        if collection is not None:
-            between = os.pread(descriptor, _COLLECTION_AT - _PARTS_AT, _PARTS_AT)
-            data += between + _SPAN.pack(end, len(collection))
-        # From here on the new bytes may count, whatever fails.
-        self.switched = True
-        os.pwrite(descriptor, data, _FOOTER_AT)
+    def close(self) -> None:
+        """Let go of the copy; what its buffer still holds then is in vain."""
+        if "_file" in self.__dict__:
+            with suppress(OSError, ValueError, StorageError):
+                self._file.close()
 
 
 @contextmanager
 def editing(path: Location) -> Iterator[Edit]:
-    """A file to be changed, locked; what is written and not committed is cut off again.
+    """A file to be changed, locked; what is committed takes its place at the end.
 
     Raises
     ------
@@ -99,40 +100,22 @@ def editing(path: Location) -> Iterator[Edit]:
         No local file.
     """
     target = local_path(path).resolve()
-    with locked(target):
+    with changing_file(target) as change:
         frame = open_frame(target, typed=False)
         layout = frame.home.parts[0].header.layout
         if layout != "v0.5":
             raise UnsupportedVersionError(
-                "files of older generations are not changed in place",
+                "files of older generations are not changed",
                 where=shown(target, 200),
                 found=layout,
                 hint="write a new file with compile() and change that",
             )
-        with write_errors("cannot open for writing", target):
-            file = target.open("r+b")
-        edit = Edit(target, file, frame)
-        try:
-            yield edit
-        except BaseException:  # also on Ctrl-C: nothing half done may stay
-            # Closed before it is cut: closing writes what a buffer still holds.
-            _close_quietly(file)
-            if not edit.switched:
-                _take_back(target, edit.size)
-            raise
-        finally:
-            _close_quietly(file)
-
-
-def _close_quietly(file: Any) -> None:
-    with suppress(OSError, ValueError, StorageError):
-        file.close()
-
-
-def _take_back(path: Path, size: int) -> None:
-    """Cut off what was written in vain; the file is right with it, too."""
-    with suppress(OSError):
-        os.truncate(path, size)
+        with change.edit(target) as version:
+            edit = Edit(target, version, frame)
+            try:
+                yield edit
+            finally:
+                edit.close()
 
 
 def local_path(path: Location) -> Path:
