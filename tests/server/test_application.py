@@ -496,6 +496,32 @@ def test_flights_survive_those_who_leave() -> None:
     asyncio.run(main())
 
 
+def test_flights_end_when_all_have_left() -> None:
+    async def main() -> None:
+        flights, done = Flights(), []
+
+        async def work() -> str:
+            await asyncio.sleep(0.01)
+            done.append(1)
+            return "result"
+
+        for keep in (False, True):
+            leave = [asyncio.create_task(flights.run("key", work, keep=keep)) for _ in range(2)]
+            await asyncio.sleep(0)
+            for task in leave:
+                task.cancel()
+            await asyncio.gather(*leave, return_exceptions=True)
+            # Who comes now has nothing of what was cancelled.
+            comes = flights.run("key", work)
+            assert await comes == "result"
+            assert len(done) == 1
+            done.clear()
+        assert not flights._tasks
+        assert not flights._waiting
+
+    asyncio.run(main())
+
+
 # -- operations ------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from comal.server import journal
 from comal.server.answers import Answer, Pairs
 from comal.server.board import SECONDS, Board
 from comal.server.conditions import Headers, folded
-from comal.server.gate import Gate
+from comal.server.gate import Gate, while_there
 from comal.server.hottiles import HotTile, HotTiles
 from comal.server.measures import Measures
 from comal.server.plainwire import PlainWire
@@ -49,6 +49,7 @@ _BARE = {412: "precondition-failed", 416: "range-not-satisfiable"}
 _SOON = 0.5
 _LISTED = 10.0
 """Seconds that a list waits for sources to be opened."""
+_GONE = Refusal(499, "client-gone", "the client went away")
 _QUICK_BYTES = 8_192
 """Requests with a longer head are looked at closely."""
 
@@ -124,7 +125,7 @@ class Application:
         if scope["type"] == "http":
             answer = self._quick(scope)
             if answer is None:
-                await self._http(scope, send)
+                await self._http(scope, receive, send)
                 return
             await send(
                 {
@@ -281,24 +282,47 @@ class Application:
 
     # -- every other request -----------------------------------------------------------------------
 
-    async def _http(self, scope: Scope, send: Send) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = scope["method"] == "HEAD"
         stalled = self.settings.limits.stalled
-        await self.full(scope, lambda answer: _deliver(answer, send, stalled, head=head))
 
-    async def full(self, scope: Scope, deliver: Deliver) -> None:
-        """Answer a request with all checks; `deliver` sends and says how many bytes went out."""
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110 - it waits
+                await asyncio.sleep(1)  # but for those servers that repeat themselves
+
+        await self.full(scope, lambda answer: _deliver(answer, send, stalled, head=head), gone)
+
+    async def full(
+        self, scope: Scope, deliver: Deliver, gone: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Answer a request with all checks.
+
+        Parameters
+        ----------
+        scope
+            The request.
+        deliver
+            Sends an answer and says how many bytes went out.
+        gone
+            Returns when the client has gone away, whose work is cancelled then.
+        """
         started = time.perf_counter()
         headers = folded(scope["headers"])
         record = journal.Record(scope["method"], scope["path"])
         try:
-            answer = _with_problem(await self._answered(scope, headers, record), record.id)
-            if record.route not in {"tile", "data", "preview"}:
-                answer = await squeezed(answer, headers, self.workshop)
+            async with while_there(gone) as end:
+                answer = _with_problem(await self._answered(scope, headers, record), record.id)
+                if record.route not in {"tile", "data", "preview"}:
+                    answer = await squeezed(answer, headers, self.workshop)
+        except TimeoutError as error:
+            answer = self._refused(_GONE if end.expired() else error, record)
         except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
             answer = self._refused(error, record)
         try:
-            record.bytes = await self._sent(answer, headers, record, deliver)
+            if answer.status == _GONE.status:
+                record.status = answer.status
+            else:
+                record.bytes = await self._sent(answer, headers, record, deliver)
         except (OSError, TimeoutError):
             record.failure = "the client went away"
         except ComalError as error:

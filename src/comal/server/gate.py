@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from comal.server.problems import RETRY_AFTER, Refusal
 
 T = TypeVar("T")
+
+_WATCHED = 0.5
+"""Seconds of work after which it is watched whether the client is still there."""
 
 
 class Gate:
@@ -88,11 +91,14 @@ class Flights:
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Future[Any]] = {}
+        self._waiting: dict[asyncio.Future[Any], int] = {}
 
-    async def run(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
+    async def run(
+        self, key: Hashable, work: Callable[[], Awaitable[T]], *, keep: bool = False
+    ) -> T:
         """What `work` returns, or what the same work that is under way already returns.
 
-        The work goes on when the one who waits for it goes away.
+        The work is cancelled when all who wait for it have gone away, unless it is to `keep`.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(key)
@@ -100,9 +106,16 @@ class Flights:
             task = asyncio.ensure_future(_coroutine(work))
             self._tasks[key] = task
             task.add_done_callback(lambda done: self._landed(key, done))
+        self._waiting[task] = self._waiting.get(task, 0) + 1
         try:
             result: T = await asyncio.shield(task)
         finally:
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
+                if not task.done() and not keep:
+                    self._tasks.pop(key, None)  # who comes now begins anew
+                    task.cancel()
             # An error knows this frame: with the task in it, which has the error, all that the work
             # held would wait for the collector of cycles.
             del task
@@ -113,6 +126,32 @@ class Flights:
             del self._tasks[key]
         if not task.cancelled():
             task.exception()  # whoever still waits gets it; nobody is no fault
+
+
+@asynccontextmanager
+async def while_there(gone: Callable[[], Awaitable[object]]) -> AsyncIterator[asyncio.Timeout]:
+    """Cancel what is inside when a client goes away: `TimeoutError`, and the timeout has expired.
+
+    Parameters
+    ----------
+    gone
+        Returns when it has gone. It is asked about work that takes some time, and not about most.
+    """
+    loop = asyncio.get_running_loop()
+    watching: list[asyncio.Task[None]] = []
+    async with asyncio.timeout(None) as end:
+
+        async def watch() -> None:
+            await gone()
+            end.reschedule(loop.time())
+
+        timer = loop.call_later(_WATCHED, lambda: watching.append(loop.create_task(watch())))
+        try:
+            yield end
+        finally:
+            timer.cancel()
+            for task in watching:
+                task.cancel()
 
 
 async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:

@@ -36,13 +36,6 @@ def tile_ranges(bounds: Sequence[float], z: int) -> Iterator[tuple[int, int, int
         )
 
 
-def tile_count(bounds: Sequence[float], z: int) -> int:
-    """How many tiles of a zoom a box covers."""
-    return sum(
-        (right - left) * (bottom - top) for left, top, right, bottom in tile_ranges(bounds, z)
-    )
-
-
 def middle_tile(bounds: Sequence[float], z: int) -> tuple[int, int, int]:
     """The tile in the middle of a box, or of its western part where it crosses the antimeridian."""
     left, top, right, bottom = next(tile_ranges(bounds, z))

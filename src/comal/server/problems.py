@@ -103,7 +103,8 @@ def _about(error: ComalError) -> str:
 
 
 def _title(status: int) -> str:
-    return HTTPStatus(status).phrase.lower()
+    # 499 is nginx's for clients that went away; it is for the log and the counts alone.
+    return "client closed request" if status == 499 else HTTPStatus(status).phrase.lower()
 
 
 def problem_answer(refusal: Refusal, request_id: str) -> Answer:

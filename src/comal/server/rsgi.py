@@ -54,7 +54,7 @@ async def answer_rsgi(application: Application, scope: Any, protocol: Any) -> No
         with closing(Pace(scope.client)) as pace:
             return await _stream(answer, answer.blocks, protocol, pace, stalled)
 
-    await application.full(_asgi_scope(scope), deliver)
+    await application.full(_asgi_scope(scope), deliver, protocol.client_disconnect)
 
 
 def _fits(hot: HotTile, scope: Any) -> bool:

@@ -230,7 +230,7 @@ class Slot:
 
     async def changed(self) -> Served:
         """The source opened anew, once for all who ask."""
-        return await self._workshop.flights.run(("open", self.name), self._open)
+        return await self._workshop.flights.run(("open", self.name), self._open, keep=True)
 
     async def _look(self) -> None:
         assert self.place.href is not None, "a reader that was given is not looked at"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import threading
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,8 +19,24 @@ from comal.storage import StorageConfig
 _OPENING = 16
 """Threads that open sources."""
 
+_given_up: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
+    "given_up", default=None
+)
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def check_wanted() -> None:
+    """Leave work in a thread that nobody waits for any more; long work asks now and then.
+
+    Raises
+    ------
+    TimeoutError
+        Whoever asked for it has gone away, or waited for too long.
+    """
+    given_up = _given_up.get()
+    if given_up is not None and given_up.is_set():
+        raise TimeoutError("nobody waits for this any more")
 
 
 class Workshop:
@@ -51,11 +68,16 @@ class Workshop:
     async def _run(
         self, name: str, count: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        context = contextvars.copy_context()
+        context, given_up = contextvars.copy_context(), threading.Event()
+        context.run(_given_up.set, given_up)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads(name, count), lambda: context.run(function, *args, **kwargs)
-        )
+        try:
+            return await loop.run_in_executor(
+                self._threads(name, count), lambda: context.run(function, *args, **kwargs)
+            )
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
 
     async def once(self, key: Hashable, work: Callable[[], Awaitable[bytes]]) -> bytes:
         """Bytes that were kept under this key, or that `work` makes, once for all who wait."""

@@ -188,6 +188,8 @@ class Ranking:
         """A statistic for every area; NaN where no pixel is valid."""
         some: Any = np.flatnonzero(self._total > 0)
         result = np.full(self.zones, np.nan)
+        if not len(some):
+            return result
         if stat in FREQUENCIES:
             result[some] = self._frequency(stat)
             return result

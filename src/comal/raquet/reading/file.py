@@ -686,6 +686,9 @@ class RaquetFile(Closing):
         chosen = self._bands(bands)
         read = self._with_alpha(chosen, told=masked or scaled)
         rows: list[int] = self._rows(tiles, time).tolist()
+        size = self.metadata.block_width * self.metadata.block_height
+        size *= len(rows) * len(chosen) * common_type(chosen).itemsize
+        self._store.limits.check("raster_bytes", size, self.href)
         columns, _ = columns_of(self._store, read)
         keys = [(row, column) for row in dict.fromkeys(rows) if row != ABSENT for column in columns]
         found = (yield from self._store.pixels_plan(keys)) if keys else {}

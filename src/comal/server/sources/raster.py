@@ -306,7 +306,7 @@ class RasterSource(Served):
         return json_answer(document, headers=self.cache_control)
 
     async def _sampled(self, request: Request, params: Params) -> Sample:
-        bbox = bbox_of(request.query) or tuple(self.file.bounds)
+        bbox = bbox_of(request.query) or self.file.everything()
         formula = params.formula()
         bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
         step = self._step(params.time)
@@ -322,8 +322,8 @@ class RasterSource(Served):
             "zoom": found.zoom,
             "exact": found.exact,
             "statistics": {
-                name: counts_of(values, seen, bins)
-                for name, values, seen in zip(found.names, found.values, found.seen, strict=True)
+                name: counts_of(values, found.pixels, bins)
+                for name, values in zip(found.names, found.values, strict=True)
             },
         }
         return json_answer(document, headers=self.cache_control)
@@ -339,7 +339,7 @@ class RasterSource(Served):
         )
         bins = request.query.whole("bins", 64, 1, 512)
         found = await self._sampled(request, params)
-        counts = counts_of(found.values[0], found.seen[0], bins)
+        counts = counts_of(found.values[0], found.pixels, bins)
         histogram = counts["histogram"]
         document = {
             "band": chosen[0],
