@@ -293,6 +293,16 @@ def test_what_cannot_be_used_is_an_error_of_ours(text: str) -> None:
         engine.close()
 
 
+def test_the_mend_for_an_unknown_function() -> None:
+    engine = Engine()
+    with pytest.raises(QueryError, match="not there") as caught:
+        engine.select("SELECT ST_Hilbert('POINT (1 1)')")
+    mend, _, _ = (caught.value.hint or "").partition(" lists")
+    names = engine.select(mend).column(0).to_pylist()
+    assert {"st_area", "st_astext", "quadbin_kring"} <= {name.lower() for name in names}
+    engine.close()
+
+
 def nested(depth: int, order: str, kind: int) -> bytes:
     head = (b"\1" if order == "<" else b"\0") + struct.pack(order + "II", kind, 1)
     return head * depth + b"\1" + struct.pack("<Idd", 1, 0.0, 0.0)

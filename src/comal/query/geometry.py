@@ -373,12 +373,6 @@ _JSON: dict[str, tuple[tuple[str, ...], Call, str]] = {
 """What DuckDB has itself from 2.0 on."""
 
 
-NAMES = ", ".join(
-    sorted({*_GEOMETRY, *_FORMS, *_JSON, "ST_GeomFromText", "ST_GeomFromWKB"}),
-)
-"""For messages."""
-
-
 @cache
 def named(*, json: bool) -> Mapping[str, Function | str]:
     """Functions and the macros that lead to them, by small name.

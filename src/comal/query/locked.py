@@ -145,12 +145,17 @@ class Engine:
         return text, names
 
     def table_names(self, sql: str) -> frozenset[str]:
-        """The tables that `sql`, one SELECT, names without defining them itself."""
+        """The tables that `sql`, one SELECT, names without defining them itself.
+
+        Where DuckDB cannot tell, all its words.
+        """
         self._statement(sql)
         # DuckDB tells the names of statements without parameters only.
         text, _ = _replaced(sql, lambda _: "NULL")
-        with _ours(sql):
+        with _ours(sql), suppress(duckdb.BinderException):
             return frozenset(self._connection.get_table_names(text))
+        # It asks for columns of tables that it does not have, such as those of JOIN ... USING.
+        return frozenset(_WORD.findall(sql))
 
     def select(
         self,
@@ -335,6 +340,7 @@ def _at_most(table: Any, rows: int) -> Any:
 
 # How the versions of DuckDB say that what failed is a table which they were given.
 _SCAN = re.compile(r"arrow_scan|reading the stream registered as")
+_EXTENSION = re.compile(r"exists in the \w+ extension")
 _TABLES = "the tables are data and, of a dataset, level0, level1, ..."
 _ARROW_MEMORY = re.compile(r"Out of memory: (re|m)alloc of size")
 _TOO_LARGE = (duckdb.OutOfMemoryException, MemoryError, RecursionError)
@@ -378,10 +384,10 @@ def _query_error(sql: str, error: Exception, tables: str) -> QueryError:
     if message.startswith("Table with name "):
         # DuckDB would name tables of its own, and those that a query is put together from.
         hint = tables
-    elif "exists in the" in message:
-        # DuckDB names an extension, which no query here may load.
+    elif _EXTENSION.search(message):
+        # No query here may load what DuckDB proposes.
         what = "the query names a function that is not there"
-        hint = f"extensions cannot be loaded; functions of geometries are {geometry.NAMES}"
+        hint = "SELECT DISTINCT function_name FROM duckdb_functions() lists what there is"
     return QueryError(what, where=_place(sql), hint=hint, kind=kind)
 
 

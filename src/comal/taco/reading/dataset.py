@@ -17,7 +17,7 @@ from comal.taco.reading import views
 from comal.taco.reading.filters import Box, box_filter, has_place, has_time, period_filter
 from comal.taco.reading.frame import Key, TacoDataFrame
 from comal.taco.reading.home import Home
-from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View
+from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View, may_change
 from comal.taco.reading.stages import stages as stages_of
 from comal.taco.reading.viewsql import pruning
 from comal.taco.verbosity import LOGGER
@@ -357,8 +357,12 @@ class TacoDataset(Closing):
         return self.data.read(key)
 
     def _frame(self, table: Any) -> TacoDataFrame:
-        self._check_spans(table)
-        return TacoDataFrame(table, self._home, pruning(self._view, self._home))
+        rules, queried = pruning(self._view, self._home), may_change(self._view)
+        if not queried:
+            self._check_spans(table)
+        frame = TacoDataFrame(table, self._home, rules, queried=queried)
+        frame.check_paths()
+        return frame
 
     def _check_spans(self, table: Any) -> None:
         """One pass over all spans of one ZIP, before anybody takes a GDAL path from the rows."""

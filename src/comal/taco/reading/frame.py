@@ -47,18 +47,32 @@ class TacoDataFrame(NamedRows):
 
     PROTECTED = spec.PROTECTED_COLUMNS
 
-    def __init__(self, table: Any, home: Home, rules: Sequence[Rule] = ()) -> None:
+    def __init__(
+        self, table: Any, home: Home, rules: Sequence[Rule] = (), *, queried: bool = False
+    ) -> None:
         self._table = table
         self._home = home
         self._rules = tuple(rules)
+        self._queried = queried
+        """Whether a query may have changed columns: then navigation goes by those of the levels."""
         if spec.ID in table.column_names and pa.types.is_string(table.schema.field(spec.ID).type):
             check_ids(table.column(spec.ID), "data")
 
     def _with(self, table: Any) -> Self:
-        return type(self)(table, self._home, self._rules)
+        return type(self)(table, self._home, self._rules, queried=self._queried)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TacoDataFrame, (self._table, self._home, self._rules)
+        return _rebuild, (self._table, self._home, self._rules, self._queried)
+
+    def check_paths(self) -> None:
+        """Refuse GDAL paths that a query has made up."""
+        names = self._table.column_names
+        if not (self._queried and spec.GDAL_VSI in names and len(self)):
+            return
+        if self._home.identifies(names):
+            _ = self._own
+        else:
+            self._home.check_paths(self._table.column(spec.GDAL_VSI))
 
     @overload
     def __getitem__(self, key: slice) -> TacoDataFrame: ...
@@ -213,8 +227,13 @@ class TacoDataFrame(NamedRows):
         return self._column(spec.ID)
 
     @cached_property
+    def _own(self) -> Any:
+        """The columns that lead to bytes and children."""
+        return self._home.own_rows(self._table) if self._queried else self._table
+
+    @cached_property
     def _by_name(self) -> dict[str, Any]:
-        return dict(zip(self._table.column_names, self._table.columns, strict=True))
+        return dict(zip(self._own.column_names, self._own.columns, strict=True))
 
     def _column(self, name: str) -> Any:
         column = self._by_name.get(name)
@@ -291,9 +310,8 @@ class TacoDataFrame(NamedRows):
     def _children(self, row: int) -> TacoDataFrame:
         index = self._path(row).count("/") + 1
         current_id = self._number(spec.CURRENT_ID, row)
-        return self._with(
-            self._home.children(self._source_file(row), index, current_id, self._rules)
-        )
+        rows = self._home.children(self._source_file(row), index, current_id, self._rules)
+        return TacoDataFrame(rows, self._home, self._rules)
 
     def to_arrow(self) -> Any:
         """The rows as a `pyarrow.Table`."""
@@ -308,3 +326,7 @@ class TacoDataFrame(NamedRows):
 
     def _repr_html_(self) -> str:
         return html.table(self.head(10).to_arrow(), self.shape)
+
+
+def _rebuild(table: Any, home: Home, rules: Sequence[Rule], queried: bool) -> TacoDataFrame:  # noqa: FBT001 - by pickle alone
+    return TacoDataFrame(table, home, rules, queried=queried)

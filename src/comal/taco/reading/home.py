@@ -11,14 +11,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidMetadataError, NotInContainerError, shown
+from comal.errors import (
+    InvalidInputError,
+    InvalidMetadataError,
+    NotInContainerError,
+    QueryError,
+    shown,
+)
 from comal.storage import location_of
+from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Filter
+from comal.taco.reading.level import is_text
 from comal.taco.reading.stages import View, containers, unions
 
 Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
 
 Rule = tuple[Filter, frozenset[int]]
 """A filter that hides rows, and the numbers of the containers that it is about."""
@@ -111,6 +120,100 @@ class Home:
         sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
         return table.filter(self.keep(rules, index, sources, table.column(spec.CURRENT_ID)))
 
+    # -- rows of a query ---------------------------------------------------------------------------
+
+    def identifies(self, columns: Sequence[str]) -> bool:
+        """Whether columns say of every row, of whatever level, which one of the data set it is."""
+        needed = {spec.CURRENT_ID}
+        needed |= {spec.SOURCE_FILE} if self.is_labelled else set()
+        needed |= {spec.RELATIVE_PATH} if self.depth else set()
+        return needed <= set(columns)
+
+    def own_rows(self, table: Any) -> Any:
+        """The protected columns of the rows of a query, as the levels have them.
+
+        What leads to bytes comes from the levels alone: a query names rows, by id or by path.
+
+        Returns
+        -------
+        pyarrow.Table
+            As many rows; those that name nothing, as a join leaves them, are null.
+
+        Raises
+        ------
+        QueryError
+            The query says something else of a row, or names one that is not there.
+        InvalidInputError
+            Its columns do not say which rows they are.
+        """
+        paths = _paths(table, labelled=self.is_labelled)
+        ids = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else None
+        named = np.asarray((paths if ids is None else ids).is_valid())
+        depths = np.zeros(table.num_rows, np.int64)
+        if self.depth:
+            depths += np.asarray(pc.fill_null(pc.count_substring(paths, "/"), 0), np.int64)
+        sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
+        parts = [self.containers[0].levels[0].navigation(np.zeros(0, np.int64))]
+        places = []
+        for name, rows in _by_source(sources, table.num_rows):
+            for depth in np.unique(depths[rows]).tolist():
+                mine = rows[(depths[rows] == depth) & named[rows]]
+                if len(mine):
+                    keys = (paths if ids is None else ids).take(pa.array(mine))
+                    parts.append(self._named_rows(name, depth, keys, mine))
+                    places.append(mine)
+        every = pa.concat_tables(parts, promote_options="permissive")
+        index = np.full(table.num_rows, -1, np.int64)
+        index[np.concatenate([*places, np.zeros(0, np.int64)])] = np.arange(every.num_rows)
+        in_order = np.array_equal(index, np.arange(every.num_rows))
+        own = every if in_order else every.take(pa.array(index, mask=index < 0))
+        _compare(table, own, index >= 0)
+        return own
+
+    def _named_rows(self, label: str | None, depth: int, keys: Any, places: Any) -> Any:
+        container, inner = self.resolve(label)
+        rows = np.full(len(keys), -1, np.int64)
+        if depth < len(container.levels):
+            level = container.levels[depth]
+            if is_text(keys.type):
+                rows = level.find_paths(keys, inner)
+            elif pa.types.is_integer(keys.type):
+                codes = None
+                if container.is_index:
+                    codes = np.full(len(keys), container.source_codes.get(inner or "", -1))
+                rows = level.index_of_rows.find(np.asarray(keys.cast(pa.int64())), codes)
+        if (rows < 0).any():
+            raise QueryError(
+                "a row of the query is no sample of the dataset",
+                where=f"row {places[int(np.argmin(rows))]}",
+                hint=_KEEP,
+            )
+        table = level.navigation(rows)
+        if not self.is_labelled:
+            return table
+        return _labelled(table, label, spec.SOURCE_FILE in table.column_names)
+
+    def check_paths(self, column: Any) -> None:
+        """Refuse GDAL paths that are not those of the dataset."""
+        known = pa.chunked_array(
+            [
+                chunk
+                for container in self.containers
+                for level in container.levels
+                for chunk in level.navigation(np.arange(level.num_rows))
+                .column(spec.GDAL_VSI)
+                .chunks
+            ],
+            pa.string(),
+        )
+        strange = column.is_valid()
+        if is_text(column.type):
+            found = pc.is_in(column.cast(pa.string()), value_set=known)
+            strange = pc.and_(strange, pc.invert(found))
+        if pc.any(strange, min_count=0).as_py():
+            row = int(pc.index(strange, pa.scalar(value=True)).as_py())
+            raise _changed(spec.GDAL_VSI, row, column[row].as_py(), "a path of the dataset")
+
     # -- filters over descendants ------------------------------------------------------------------
 
     def masks(self, number: int, rule: Filter) -> list[Bools]:
@@ -142,16 +245,7 @@ class Home:
         """
         result = np.ones(len(ids), np.bool_)
         numbers = np.asarray(pc.fill_null(ids, -1), np.int64)
-        if sources is None:
-            groups = [(None, np.arange(len(ids)))]
-        else:
-            codes = pc.fill_null(sources, "").dictionary_encode()
-            if isinstance(codes, pa.ChunkedArray):
-                codes = codes.combine_chunks()
-            indices = np.asarray(codes.indices, np.int64)
-            names = codes.dictionary.to_pylist()
-            groups = [(name, np.flatnonzero(indices == n)) for n, name in enumerate(names)]
-        for name, rows in groups:
+        for name, rows in _by_source(sources, len(ids)):
             result[rows] = self._kept(rules, level, name, numbers[rows])
         return pa.array(result)
 
@@ -169,6 +263,75 @@ class Home:
             if level < len(masks):
                 kept = kept & masks[level][np.maximum(rows, 0)]
         return kept
+
+
+def _by_source(sources: Any, count: int) -> list[tuple[str | None, Int64s]]:
+    """The rows of each ``internal:source_file``; all of them for a dataset without."""
+    if sources is None:
+        return [(None, np.arange(count))]
+    codes = pc.fill_null(sources, "").dictionary_encode()
+    if isinstance(codes, pa.ChunkedArray):
+        codes = codes.combine_chunks()
+    indices = np.asarray(codes.indices, np.int64)
+    names = codes.dictionary.to_pylist()
+    return [(name, np.flatnonzero(indices == n)) for n, name in enumerate(names)]
+
+
+_KEEP = (
+    "keep id, type and the internal: columns in the query (SELECT *), and call what you compute"
+    " something else"
+)
+
+
+def _paths(table: Any, *, labelled: bool) -> Any:
+    """For each row of a query its path below DATA/, or its id where there is no other."""
+    columns = table.column_names
+    needed = [] if spec.CURRENT_ID in columns else [spec.ID]
+    for name in [*needed, *([spec.SOURCE_FILE] if labelled else [])]:
+        if name not in columns:
+            raise InvalidInputError(
+                f"the rows have no column {name}, which navigation needs", hint=_KEEP
+            )
+    found = [name for name in (spec.RELATIVE_PATH, spec.ID) if name in columns]
+    texts = [table.column(name) for name in found]
+    for name, column in zip(found, texts, strict=True):
+        if not is_text(column.type):
+            raise _changed(name, 0, column.type, "text")
+    paths = [one_array(column.cast(pa.string())) for column in texts]
+    if not paths:
+        return pa.array([""] * table.num_rows, pa.string())
+    return pc.coalesce(pc.utf8_rtrim(paths[0], "/"), *paths[1:])
+
+
+def _compare(table: Any, own: Any, known: Bools) -> None:
+    """Refuse a query that says something else than the levels do."""
+    for name in own.column_names:
+        if name not in table.column_names:
+            continue
+        given, right = table.column(name), own.column(name)
+        try:
+            if given.type != right.type:
+                given = given.cast(right.type)
+            same = pc.fill_null(pc.equal(given, right), False)
+        except pa.ArrowException:  # a value of another kind
+            same = pc.invert(pc.true_unless_null(right))
+        both = pc.and_(given.is_null(), right.is_null())
+        wrong = ~np.asarray(pc.or_(same, both)) & known
+        if name == spec.GDAL_VSI:
+            wrong |= ~known & np.asarray(given.is_valid())
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise _changed(name, row, given[row].as_py(), shown(right[row].as_py()))
+
+
+def _changed(name: str, row: int, found: object, expected: str) -> QueryError:
+    return QueryError(
+        f"the query changed {name}, which leads to the bytes of samples",
+        where=f"row {row}",
+        found=shown(found),
+        expected=expected,
+        hint=_KEEP,
+    )
 
 
 def _matching(container: Container, rule: Filter) -> list[Bools]:

@@ -88,19 +88,19 @@ class Level:
 
     def _check_columns(self, stored: Sequence[str]) -> None:
         kind = self.container.kind
-        wanted = {spec.ID: _is_text, spec.TYPE: _is_text}
+        wanted = {spec.ID: is_text, spec.TYPE: is_text}
         if kind != "folder":
             wanted |= {spec.OFFSET: pa.types.is_integer, spec.SIZE: pa.types.is_integer}
         elif self.index:
-            wanted[spec.RELATIVE_PATH] = _is_text
+            wanted[spec.RELATIVE_PATH] = is_text
         if self.container.is_index:
-            wanted[spec.SOURCE_FILE] = _is_text
+            wanted[spec.SOURCE_FILE] = is_text
         if self.index and spec.RELATIVE_PATH not in stored:
             wanted[spec.PARENT_ID] = pa.types.is_integer
         optional = {
             spec.CURRENT_ID: pa.types.is_integer,
             spec.PARENT_ID: pa.types.is_integer,
-            spec.RELATIVE_PATH: _is_text,
+            spec.RELATIVE_PATH: is_text,
         }
         wanted |= {name: test for name, test in optional.items() if name in stored}
         for name, test in wanted.items():
@@ -284,7 +284,36 @@ class Level:
         sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
         return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
 
-    def _complete(self, part: Any, rows: Int64s) -> Any:
+    def navigation(self, rows: Int64s) -> Any:
+        """The protected columns of some rows in the order of `rows`, padding included."""
+        self.check_names()
+        names = [name for name in self.stored if name in spec.PROTECTED_COLUMNS]
+        if self.keeps_columns:
+            held = self.held(names)
+            whole = np.array_equal(rows, np.arange(self.num_rows))
+            return self._complete(held if whole else held.take(pa.array(rows)), rows, names)
+        starts = np.append(self._group_starts, self.num_rows)
+        groups, which = np.unique(
+            np.searchsorted(self._group_starts, rows, side="right") - 1, return_inverse=True
+        )
+        before = np.cumsum(np.diff(starts)[groups]) - np.diff(starts)[groups]
+        part = self.table.read(names, row_groups=groups.tolist())
+        places = before[which] + rows - starts[groups][which]
+        return self._complete(part.take(pa.array(places)), rows, names)
+
+    def find_paths(self, paths: Any, source_file: str | None) -> Int64s:
+        """The rows with these paths below DATA/ (of one ZIP of an index); -1 for no such row."""
+        known = self.paths()
+        if self.codes is None:
+            mine = None
+        else:
+            mine = np.flatnonzero(self.codes == self.source_codes.get(source_file or "", -1))
+            known = known.take(pa.array(mine))
+        found = pc.index_in(paths.cast(known.type), value_set=known)
+        rows = np.asarray(pc.fill_null(found, -1), np.int64)
+        return rows if mine is None or not len(mine) else np.where(rows < 0, -1, mine[rows])
+
+    def _complete(self, part: Any, rows: Int64s, stored: Sequence[str] | None = None) -> Any:
         """Stored columns of some rows with right and computed ones in their place."""
         columns = {name: part.column(name) for name in part.column_names}
         if not self.has_ids:
@@ -297,7 +326,8 @@ class Level:
         if self.spans is not None:
             columns[spec.OFFSET] = self.spans.column(self.spans.offsets, rows)
             columns[spec.SIZE] = self.spans.column(self.spans.sizes, rows)
-        names = self.columns[:-1]
+        absent = set() if stored is None else {*self.stored} - {*stored}
+        names = [name for name in self.columns[:-1] if name not in absent]
         table = pa.table([columns[name] for name in names], names)
         return table.append_column(spec.GDAL_VSI, vsi_column(self, table))
 
@@ -434,5 +464,6 @@ def odd_parts(level: Level) -> dict[str, str]:
     return {name: path.removeprefix(base) for name, path in spelled.items() if path != base + name}
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

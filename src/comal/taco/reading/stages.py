@@ -6,6 +6,7 @@ thing to a view. The tree holds no result and no connection, so it can be pickle
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +33,13 @@ class Union:
     mode: ColumnMode
 
 
+_CHOOSING = re.compile(
+    r"\s*select\s+\*\s+from\s+(?:data|level0)\s*(?:;?\s*\Z|\s(?:where|order|limit)\s)",
+    re.IGNORECASE,
+)
+_JOINING = re.compile("union|intersect|except", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Sql:
     """A query of the caller over the view below."""
@@ -39,6 +47,15 @@ class Sql:
     text: str
     params: tuple[tuple[str, Any], ...] = ()
     isolated: bool = False
+
+    @property
+    def only_chooses(self) -> bool:
+        """Whether its rows are surely rows of the view below, with nothing changed in them.
+
+        So it is for ``SELECT * FROM data WHERE ...``, which is most queries; others may be, too.
+        """
+        text = self.text
+        return not self.isolated and bool(_CHOOSING.match(text)) and not _JOINING.search(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +118,11 @@ def stages(view: View) -> Iterator[Stage]:
             yield stage
         case Scan():
             return
+
+
+def may_change(view: View) -> bool:
+    """Whether a query of the view may have put anything else into the columns of rows."""
+    return any(isinstance(stage, Sql) and not stage.only_chooses for stage in stages(view))
 
 
 def is_plain(view: View) -> bool:
