@@ -129,12 +129,14 @@ def test_the_reference_exports_our_pixels(ours: Ours, name: str, version: str) -
             assert raster.colormap(1)[7] == RGB[7]
     assert place == [left, top]
     assert pixels.dtype == expected.dtype
-    assert np.array_equal(pixels, expected)
+    np.testing.assert_array_equal(pixels, expected)
     if not case.warped:
         # The source is on the grid: its pixels are there as they were.
         column, row = 16_380 - left, 10_300 - top
         height, width = case.pixels.shape[1:]
-        assert np.array_equal(pixels[:, row : row + height, column : column + width], case.pixels)
+        # An alpha band is added where a value for padding is not free.
+        found = pixels[: len(case.pixels), row : row + height, column : column + width]
+        assert np.array_equal(found, case.pixels)
 
 
 THEIRS = {

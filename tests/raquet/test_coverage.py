@@ -1,4 +1,7 @@
-"""Padding of tiles at the edge is no pixel, though the format has no mask."""
+"""Padding of tiles at the edge is no pixel, though the format has no mask.
+
+Files of bands without nodata value are made with ``nodata="none"``, as older files are.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ pytestmark = [
 
 
 def made(source: Path, path: Path, **options: Any) -> Path:
-    raquet.write(source, path, **{"block_size": 32, **options})
+    raquet.write(source, path, **{"block_size": 32, "nodata": "none", **options})
     return path
 
 
@@ -158,7 +161,7 @@ def test_a_mosaic_has_the_outline_of_all(tmp_path: Path) -> None:
         for n, at in enumerate((300, 301))
     ]
     path = tmp_path / "m.parquet"
-    raquet.write(paths, path, block_size=32, zoom=10)
+    raquet.write(paths, path, block_size=32, zoom=10, nodata="none")
     with raquet.open(path) as raster:
         window = raster.read(masked=True).data[0]
         np.testing.assert_array_equal(valid_of(window), np.ma.getdata(window) > 0)

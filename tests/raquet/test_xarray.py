@@ -99,7 +99,7 @@ def test_every_way_of_indexing(path: Path) -> None:
 def test_padding_is_missing(tmp_path: Path, dtype: str) -> None:
     pixels = np.full((45, 70), 7, dtype)
     source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
-    raquet.write(source, tmp_path / "a.parquet", block_size=32, zoom=10)
+    raquet.write(source, tmp_path / "a.parquet", block_size=32, zoom=10, nodata="none")
     outside = np.ones((64, 96), bool)
     outside[3:48, 5:75] = False
     for decoded in (True, False):
@@ -215,7 +215,8 @@ def test_a_raster_across_the_antimeridian_stays_in_one_piece(tmp_path: Path) -> 
     source = on_grid(
         tmp_path / "a.tif", noise(1, shape=(45, 70)), column=world - 30, row=32 * 300 + 3
     )
-    raquet.write(source, tmp_path / "a.parquet", block_size=32, zoom=10, min_zoom=10)
+    options: dict[str, Any] = {"zoom": 10, "min_zoom": 10, "nodata": "none"}
+    raquet.write(source, tmp_path / "a.parquet", block_size=32, **options)
     window = raquet.open(tmp_path / "a.parquet").read(masked=True)
     with opened(tmp_path / "a.parquet") as found:
         band = found["band_1"]

@@ -139,7 +139,8 @@ def _nodata(fields: Fields, root_nodata: Any, dtype: str) -> Number | None:
         if number is None:
             fields.wrong("raquet-nodata", "nodata", f"{shown(value)} is no number")
         return number
-    return None
+    padded = np.dtype(dtype).kind == "f" and spec.PADDING.items() <= fields.values.items()
+    return math.nan if padded else None
 
 
 def parse_nodata(value: object, dtype: str) -> Number | None:

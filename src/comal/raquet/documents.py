@@ -102,7 +102,8 @@ def _flat_band(band: Band) -> dict[str, Any]:
     if band.colorinterp is not None:
         document["colorinterp"] = band.colorinterp
     # "String representation of the band-specific NoData value"
-    document["nodata"] = None if band.nodata is None else _text(band.nodata)
+    nodata = _declared(band)
+    document["nodata"] = None if nodata is None else _text(nodata)
     document["colortable"] = _colortable(band)
     for key in ("description", "unit", "scale", "offset", "histogram", "source_band"):
         value = getattr(band, key)
@@ -134,6 +135,14 @@ def _common_nodata(metadata: Metadata) -> Number | None:
     if values or value is None or not math.isfinite(value):
         return None
     return value
+
+
+def _declared(band: Band) -> Number | None:
+    """The nodata value of a band, but for NaN that `spec.PADDING` tells."""
+    nodata = band.nodata
+    if nodata is not None and math.isnan(nodata) and spec.PADDING.items() <= band.extra.items():
+        return None
+    return nodata
 
 
 def _text(nodata: Number) -> str:
@@ -179,7 +188,7 @@ def _nested(metadata: Metadata, version: str) -> dict[str, Any]:
 
 def _nested_band(band: Band) -> dict[str, Any]:
     statistics = band.statistics or BandStatistics()
-    nodata: Any = band.nodata
+    nodata: Any = _declared(band)
     if nodata is not None and not math.isfinite(nodata):
         nodata = _text(nodata)
     document: dict[str, Any] = {

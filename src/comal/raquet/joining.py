@@ -31,7 +31,7 @@ from comal.raquet.writing.copying import StoredTiles, version_for
 from comal.raquet.writing.creating import Written, write
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
-from comal.raquet.writing.options import LEVEL
+from comal.raquet.writing.options import LEVEL, NO_NODATA
 from comal.storage.targets import target_of
 
 Ints = npt.NDArray[np.int64]
@@ -125,7 +125,10 @@ def _as_raquet(other: Any, first: RaquetFile, scratch: str, options: dict[str, A
         "tile_statistics": bool(metadata.tile_statistics),
     }
     made = Path(scratch) / "other.parquet"
-    write(other, made, **{**grid, **options})
+    written = write(other, made, **{**grid, **options})
+    if written.added_alpha is not None and not written.chosen_nodata and "nodata" not in options:
+        # An alpha band would hide the bands of the first raster where the other one ends.
+        write(other, made, overwrite=True, **{**grid, **options, "nodata": NO_NODATA})
     return made
 
 

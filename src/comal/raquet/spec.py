@@ -95,6 +95,14 @@ class BandStatistics:
     """Keys that no version defines, kept when the document is written again."""
 
 
+PADDING: Mapping[str, str] = {"padding": "NaN"}
+"""Said by bands of floats whose nodata value was not declared by their source.
+
+NaN is no value in any case, and the reference converter exports no file that declares it: so
+``nodata`` is null there, and readers take it for NaN.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
     """One band."""

@@ -43,6 +43,7 @@ from comal.raster.opening import (
 )
 from comal.raster.reading import crs_name
 from comal.raster.references import check_references
+from comal.raster.values import alpha_at, stored_nodata
 from comal.storage.location import FILE, Location, parse_href
 
 # Of a remote raster: what is kept, and what is fetched at once.
@@ -132,7 +133,7 @@ class RasterInfo:
     """WKT."""
     bands: tuple[BandInfo, ...]
     masked: bool = False
-    """Whether it has a mask that is neither a nodata value nor an alpha band."""
+    """Whether it has a mask that is neither a nodata value nor an alpha band that is read."""
     own_crs: bool = True
     """Whether `crs` is the file's own, and not one that the user gave."""
     overviews: tuple[int, ...] = ()
@@ -141,8 +142,18 @@ class RasterInfo:
     @property
     def alpha(self) -> int | None:
         """Position of the alpha band, counted from 0."""
-        kinds = [band.colorinterp for band in self.bands]
-        return kinds.index("alpha") if "alpha" in kinds else None
+        return alpha_at([band.colorinterp for band in self.bands])
+
+    def nodata(self, index: int) -> int | float | None:
+        """Which value of a band, counted from 1, is none; None where all are values.
+
+        NaN is none in floats, declared or not.
+        """
+        band = self.bands[index - 1]
+        found = fitting_nodata(band.nodata, band.dtype)
+        if found is None and np.dtype(band.dtype).kind == "f" and self.alpha is None:
+            return float("nan")
+        return found
 
 
 @contextmanager
@@ -389,12 +400,5 @@ def whole_nodata(nodata: Any, dtype: str) -> int | float | None:
 
 def fitting_nodata(nodata: float | None, dtype: str) -> int | float | None:
     """A nodata value, or None when the type cannot hold it, so that no pixel has it."""
-    if nodata is None:
-        return None
-    kind = np.dtype(dtype)
-    if kind.kind == "f":
-        return nodata
-    if not isinstance(nodata, int):
-        return None
-    limits = np.iinfo(kind)
-    return nodata if limits.min <= nodata <= limits.max else None
+    found = stored_nodata(nodata, dtype)
+    return None if found is None else whole_nodata(nodata, dtype)

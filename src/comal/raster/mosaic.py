@@ -8,13 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from comal.raster.gridding import Member
-from comal.raster.warping import (
-    MemberReader,
-    OutBand,
-    Patch,
-    Window2D,
-    valid_pixels,
-)
+from comal.raster.values import valid_mask
+from comal.raster.warping import MemberReader, OutBand, Patch, Window2D
 
 _OPEN = 8
 
@@ -95,7 +90,7 @@ class GridReader:
     def _merged(self, top: Patch, below: Patch) -> Patch:
         bands = []
         for at, band in enumerate(self.source.bands):
-            valid = valid_pixels(top.bands[at], band.nodata, top.covered)
+            valid = valid_mask(top.bands[at], band.nodata, top.covered)
             if valid is None:
                 bands.append(top.bands[at])
             elif band.nodata is None and top.covered is not None:
@@ -110,6 +105,6 @@ class GridReader:
 
     def _complete(self, patch: Patch) -> bool:
         return len(self.source.members) > 1 and all(
-            valid_pixels(pixels, band.nodata, patch.covered) is None
+            valid_mask(pixels, band.nodata, patch.covered) is None
             for pixels, band in zip(patch.bands, self.source.bands, strict=True)
         )

@@ -79,12 +79,12 @@ def valid_mask(
     """
     valid = covered
     if pixels.dtype.kind in "fc":
-        valid = _both(valid, np.isfinite(pixels))
+        valid = both(valid, np.isfinite(pixels))
     hole = None if nodata is None else stored_nodata(nodata, pixels.dtype)
     if hole is not None and np.isfinite(hole):
-        valid = _both(valid, pixels != hole)
+        valid = both(valid, pixels != hole)
     if alpha is not None:
-        valid = _both(valid, alpha != 0)
+        valid = both(valid, alpha != 0)
     return None if valid is None or valid.all() else valid
 
 
@@ -135,5 +135,6 @@ def as_array(mask: Mask | None, shape: tuple[int, ...]) -> Mask:
     return np.broadcast_to(np.True_, shape) if mask is None else mask
 
 
-def _both(one: Mask | None, other: Mask) -> Mask:
+def both(one: Mask | None, other: Mask) -> Mask:
+    """Where two masks have a value."""
     return other if one is None else one & other

@@ -30,11 +30,11 @@ from comal.raster.covering import Edge, Mask, Window2D
 from comal.raster.describing import (
     FileOrigin,
     RasterInfo,
-    fitting_nodata,
     open_origin,
 )
 from comal.raster.gridding import Member, crs_kind
 from comal.raster.opening import reading
+from comal.raster.values import as_array, seen, valid_mask, valid_masks
 
 Array = npt.NDArray[Any]
 
@@ -73,11 +73,13 @@ class OutBand:
     dtype: str
     nodata: int | float | None = None
     """Value of pixels without data; None where all that the source covers are valid."""
+    padding: int | float = 0
+    """What stands outside the source where there is no such value."""
 
     @property
     def fill(self) -> int | float:
         """What stands outside the source."""
-        return 0 if self.nodata is None else self.nodata
+        return self.padding if self.nodata is None else self.nodata
 
 
 @dataclass(slots=True)
@@ -88,22 +90,6 @@ class Patch:
     """(rows, columns) of each band."""
     covered: Mask | None
     """Where the source has pixels, valid or not; None means everywhere."""
-
-    def valid(self, index: int, nodata: float | None) -> Mask | None:
-        """Valid pixels of a band, None when all are: covered, not nodata and not NaN."""
-        return valid_pixels(self.bands[index], nodata, self.covered)
-
-
-def valid_pixels(pixels: Array, nodata: float | None, covered: Mask | None) -> Mask | None:
-    """Where pixels are covered, not nodata and not NaN; None when that is everywhere."""
-    valid = covered
-    if nodata is not None and nodata == nodata:  # noqa: PLR0124 - NaN
-        has = pixels != pixels.dtype.type(nodata)
-        valid = has if valid is None else valid & has
-    if pixels.dtype.kind == "f":
-        numbers = ~np.isnan(pixels)
-        valid = numbers if valid is None else valid & numbers
-    return None if valid is None or valid.all() else valid
 
 
 def method_of(name: str) -> Resampling:
@@ -197,34 +183,35 @@ class MemberReader:
         flip = info.transform[4] > 0
         rows = slice(info.height - r1, info.height - r0) if flip else slice(r0, r1)
         mask = self._mask(rows, slice(c0, c1), flip=flip)
-        found = []
+        found: list[Array | None] = []
         for band, pixels in zip(
             self.bands, self._pixels(rows, slice(c0, c1), mask, flip=flip), strict=True
         ):
-            if whole:
+            if whole or pixels is None:
                 found.append(pixels)
             else:
                 full = np.full(shape, band.fill, band.dtype)
                 full[at] = pixels
                 found.append(full)
         if whole and mask is None:
-            return Patch(found, None)
+            return self._shown(found, None, shape)
         covered = np.zeros(shape, bool)
         covered[at] = True if mask is None else mask
-        return Patch(found, covered)
+        return self._shown(found, covered, shape)
 
-    def _pixels(self, rows: slice, columns: slice, mask: Mask | None, *, flip: bool) -> list[Array]:
-        """The bands of a window of the source, with nodata as it shall be."""
-        stored = self._stored(rows, columns)
-        found = []
+    def _pixels(
+        self, rows: slice, columns: slice, mask: Mask | None, *, flip: bool
+    ) -> list[Array | None]:
+        """The bands of a window of the source, with nodata as it shall be; None for the mask."""
+        stored, info = self._stored(rows, columns), self.member.info
+        found: list[Array | None] = []
         for band in self.bands:
             if band.source == MASK_BAND:
-                assert mask is not None
-                found.append(np.where(mask, np.uint8(255), np.uint8(0)))
+                found.append(None)
                 continue
             pixels = stored[band.source]
             pixels = pixels[::-1] if flip else pixels
-            own = self._own_nodata(band)
+            own = info.nodata(band.source)
             pixels = _renamed(pixels.astype(band.dtype, copy=False), own, band.nodata)
             if mask is not None and band.nodata is not None:
                 pixels = np.where(mask, pixels, pixels.dtype.type(band.nodata))
@@ -256,15 +243,15 @@ class MemberReader:
     def _mask(self, rows: slice, columns: slice, *, flip: bool) -> Mask | None:
         if not self.member.info.masked:
             return None
-        window = Window(
-            columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start
-        )
-        mask = np.asarray(self.dataset.read_masks(1, window=window) > 0)
+        if self._alpha is not None:
+            shown = self._read_source((self._alpha + 1,), rows, columns)[0]
+        else:
+            window = Window(
+                columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start
+            )
+            shown = self.dataset.read_masks(1, window=window)
+        mask = np.asarray(shown != 0)
         return mask[::-1] if flip else mask
-
-    def _own_nodata(self, band: OutBand) -> int | float | None:
-        info = self.member.info.bands[band.source - 1]
-        return fitting_nodata(info.nodata, info.dtype)
 
     # -- off the grid: warp
 
@@ -281,20 +268,25 @@ class MemberReader:
                 known = True
         if not known:
             covered = self._edge.covered(window)
-            if covered is not None:
-                # GDAL places the edge to 1/8 pixel; what it gives a value is covered.
-                for band, shown in zip(self.bands, bands, strict=True):
-                    if shown is not None:
-                        valid = valid_pixels(shown, band.nodata, None)
-                        covered |= True if valid is None else valid
-        for at, band in enumerate(self.bands):
-            if band.source == MASK_BAND:
-                assert covered is not None
-                bands[at] = np.where(covered, np.uint8(255), np.uint8(0))
-        found = [pixels for pixels in bands if pixels is not None]
-        assert len(found) == len(self.bands)
+        if covered is not None and all(one.own is not None for one in self._groups if one.members):
+            # GDAL places the edge to 1/8 pixel; what it gives a value is covered.
+            for band, shown in zip(self.bands, bands, strict=True):
+                if shown is not None:
+                    covered |= as_array(valid_mask(shown, band.nodata), shown.shape)
         whole = covered is None or bool(covered.all())
-        return Patch(found, None if whole else covered)
+        return self._shown(bands, None if whole else covered, (window.height, window.width))
+
+    def _shown(
+        self, bands: Sequence[Array | None], covered: Mask | None, shape: tuple[int, int]
+    ) -> Patch:
+        """Bands with that of the mask, if there is one: 255 where any other has a value."""
+        made = [one for one in bands if one is not None]
+        if len(made) < len(bands):
+            nodata = [band.nodata for band in self.bands if band.source != MASK_BAND]
+            masks = valid_masks(made, nodata, covered)
+            opaque = np.where(as_array(seen(masks), shape), np.uint8(255), np.uint8(0))
+            made = [opaque if one is None else one for one in bands]
+        return Patch(made, covered)
 
     def _warp_group(self, group: _Group, window: Window2D) -> tuple[list[Array], Mask | None]:
         """Bands of one type and one nodata value; with a mask when they have no such value."""
@@ -315,14 +307,14 @@ class MemberReader:
             made = self._warp(colours, group, window, extra=1, src_alpha=self._alpha + 1)
             order = {index: at for at, index in enumerate([*colours, self._alpha + 1])}
             covered = self._coverage(window)
-            if group.wanted is not None:
-                made[:, ~covered] = group.wanted
+            if group.wanted is not None or group.fill:
+                made[:, ~covered] = group.fill
             return [made[order[index]] for index in indexes], covered
         made = self._warp(indexes, group, window, extra=1)
         covered = made[count] > 0
-        if group.wanted is not None:
+        if group.wanted is not None or group.fill:
             for one in made[:count]:
-                one[~covered] = group.wanted
+                one[~covered] = group.fill
         return list(made[:count]), covered
 
     def _coverage(self, window: Window2D) -> Mask:
@@ -340,10 +332,9 @@ class MemberReader:
         covered = made[-1] > 0
         planes = np.stack([made[0:-1:2], made[1:-1:2]], axis=-1)
         whole = np.ascontiguousarray(planes).view(group.dtype)[..., 0]
-        fill = 0 if group.wanted is None else group.wanted
         found = []
         for one in whole:
-            pixels = np.where(covered, one, one.dtype.type(fill))
+            pixels = np.where(covered, one, one.dtype.type(group.fill))
             found.append(_renamed(pixels, group.own, group.wanted))
         return found, covered
 
@@ -363,7 +354,7 @@ class MemberReader:
         # Where the target has an alpha band more, rasterio takes the numbers of the source's bands
         # for those of the target's.
         renumbered = extra and list(indexes) != list(range(1, len(indexes) + 1))
-        direct = direct and not renumbered
+        direct = direct and not renumbered and not (info.masked and info.alpha is not None)
         if not direct or unfit or group.dtype not in {info.bands[i - 1].dtype for i in indexes}:
             return self._warp_window(
                 tuple(indexes), group, window, extra, src_alpha=src_alpha, resampling=resampling
@@ -410,6 +401,8 @@ class MemberReader:
             ).reshape(count, *shape[1:])
         pixels = np.ascontiguousarray(pixels, working)
         mask = self._mask(rows, columns, flip=False)
+        if mask is not None and group.own is not None:
+            pixels = np.where(mask, pixels, pixels.dtype.type(group.own))
         a, b, c, d, e, f = info.transform
         turn = 360.0 if crs_kind(info.crs) == "lonlat" else CIRCUMFERENCE
         left, top = columns.start, rows.start
@@ -524,6 +517,8 @@ class _Group:
     """Nodata value of the source."""
     wanted: int | float | None
     """Nodata value of the result."""
+    fill: int | float = 0
+    """What stands outside the source."""
 
 
 def _groups(bands: tuple[OutBand, ...], info: RasterInfo) -> list[_Group]:
@@ -531,16 +526,14 @@ def _groups(bands: tuple[OutBand, ...], info: RasterInfo) -> list[_Group]:
     for at, band in enumerate(bands):
         if band.source == MASK_BAND:
             continue
-        one = info.bands[band.source - 1]
-        own = fitting_nodata(one.nodata, one.dtype)
-        key = (band.dtype, repr(own), repr(band.nodata))
+        own = info.nodata(band.source)
+        key = (band.dtype, repr(own), repr(band.nodata), band.padding)
         found.setdefault(key, []).append(at)
     groups = []
     for members in found.values():
         band = bands[members[0]]
-        one = info.bands[band.source - 1]
-        own = fitting_nodata(one.nodata, one.dtype)
-        groups.append(_Group(tuple(members), band.dtype, own, band.nodata))
+        own = info.nodata(band.source)
+        groups.append(_Group(tuple(members), band.dtype, own, band.nodata, band.fill))
     masks = [at for at, band in enumerate(bands) if band.source == MASK_BAND]
     if masks and all(group.own is not None for group in groups):
         groups.append(_Group((), "uint8", None, None))
@@ -578,5 +571,4 @@ __all__ = [
     "Patch",
     "Window2D",
     "method_of",
-    "valid_pixels",
 ]

@@ -347,7 +347,8 @@ def test_statistics_of_tiles_that_are_not_to_be_trusted(tmp_path: Path) -> None:
         named: dict[str, Any] = {} if nodata is None else {"nodata": nodata}
         source = on_grid(tmp_path / "a.tif", pixels, **named)
         path = tmp_path / f"{number}.parquet"
-        raquet.write(source, path, block_size=32, spec_version="0.5.0", tile_statistics=True)
+        later: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
+        raquet.write(source, path, block_size=32, nodata="none", **later)
         table = pq.read_table(path)
         text = table.column("metadata")[0].as_py()
         sums = table.column("band_1_sum").to_pylist()

@@ -30,6 +30,8 @@ def _raquet(tmp_path: Path, pixels: Any, **named: Any) -> tuple[Path, Path]:
 def test_there_and_back(tmp_path: Path, dtype: str, nodata: Any, cog: bool) -> None:
     pixels = noise((2, 200, 300), dtype)
     source, path = _raquet(tmp_path, pixels, nodata=nodata)
+    if nodata is None:
+        comal.raquet.write(source, path, block_size=32, nodata="none", overwrite=True)
     out = tmp_path / "b.tif"
     write = comal.raquet.to_cog if cog else comal.raquet.to_geotiff
     made = write(path, out)
@@ -162,7 +164,7 @@ def test_names_and_descriptions_of_bands_are_told_apart(tmp_path: Path) -> None:
     }
     data = xr.Dataset(bands, coords=coords, attrs={"crs": "EPSG:32632"})
     path = tmp_path / "a.parquet"
-    comal.raquet.write(data, path, block_size=32)
+    comal.raquet.write(data, path, block_size=32, nodata="none")
     assert comal.raquet.check(path, level="full").ok
     made = comal.raquet.to_geotiff(path, tmp_path / "b.tif", bands=names[::-1])
     assert list(made.bands) == names[::-1]

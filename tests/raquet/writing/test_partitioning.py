@@ -161,7 +161,9 @@ def test_a_raster_is_added_to_interleaved_tiles(tmp_path: Path) -> None:
 def test_what_interleaved_tiles_cannot_hold_is_stored_apart(tmp_path: Path) -> None:
     source = utm(tmp_path / "a.tif", noise((3, 200, 220), "uint8"))
     path, made = tmp_path / "a.parquet", tmp_path / "c.parquet"
-    comal.raquet.write(source, path, block_size=32, **INTERLEAVED, compression="webp")
+    comal.raquet.write(
+        source, path, block_size=32, **INTERLEAVED, compression="webp", nodata="none"
+    )
     extra = utm(tmp_path / "x.tif", noise((200, 220), "int32"), nodata=7)
     for layout in (None, "interleaved"):
         with pytest.raises(InvalidInputError, match=r"(?s)cannot hold.*webp") as caught:

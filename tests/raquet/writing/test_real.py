@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +30,11 @@ WARPED = [
 COPIED = ["web_mercator_uint16", "hillshade_colorado_3857"]
 
 
-def _converted(tmp_path: Path, name: str) -> Path:
+def _converted(tmp_path: Path, name: str, **options: Any) -> Path:
     path = tmp_path / f"{name}.parquet"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the raster reaches beyond")
-        comal.raquet.write(DATA / f"{name}.tif", path)
+        comal.raquet.write(DATA / f"{name}.tif", path, **options)
     assert comal.raquet.check(path, level="full", statistics=True).counts == {}
     return path
 
@@ -41,7 +42,7 @@ def _converted(tmp_path: Path, name: str) -> Path:
 @pytest.mark.parametrize("name", WARPED)
 def test_warped(tmp_path: Path, name: str) -> None:
     source = DATA / f"{name}.tif"
-    path = _converted(tmp_path, name)
+    path = _converted(tmp_path, name, nodata="none")
     assert misplaced(source, path) == 0
     with rasterio.open(source) as dataset:
         fill = 0 if dataset.nodata is None else dataset.nodata

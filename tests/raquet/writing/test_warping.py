@@ -23,7 +23,9 @@ def test_as_rasterio_warps(tmp_path: Path, dtype: str, nodata: Any, method: str)
         pixels[20:60, 100:200] = nodata
     source = utm(tmp_path / "a.tif", pixels, nodata=nodata)
     path = tmp_path / "a.parquet"
-    made = comal.raquet.write(source, path, resampling=method, block_size=64)
+    made = comal.raquet.write(
+        source, path, resampling=method, block_size=64, nodata=None if nodata else "none"
+    )
     assert made.num_blocks > 16
     fill = 0 if nodata is None else nodata
     whole, _, _ = assembled(path, fill=fill)
@@ -36,7 +38,7 @@ def test_as_rasterio_warps(tmp_path: Path, dtype: str, nodata: Any, method: str)
 def test_no_pixel_is_further_off_than_gdal_allows(tmp_path: Path) -> None:
     source = utm(tmp_path / "a.tif", noise((300, 400), "uint16"))
     path = tmp_path / "a.parquet"
-    comal.raquet.write(source, path, block_size=64)
+    comal.raquet.write(source, path, block_size=64, nodata="none")
     assert misplaced(source, path) == 0
 
 
@@ -47,7 +49,7 @@ def test_long_integers_keep_every_bit_when_they_are_only_moved(tmp_path: Path, d
     path = tmp_path / "a.parquet"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        comal.raquet.write(source, path, block_size=64)
+        comal.raquet.write(source, path, block_size=64, nodata="none")
     whole, _, _ = assembled(path)
     found = whole[0][whole[0] != 0]
     assert len(found) > 40_000
@@ -55,7 +57,7 @@ def test_long_integers_keep_every_bit_when_they_are_only_moved(tmp_path: Path, d
     # The positions are those of a warp of row and column numbers, which are small.
     numbers = np.arange(40_000, dtype=np.int32).reshape(200, 200) + 1
     plain = utm(tmp_path / "b.tif", numbers)
-    comal.raquet.write(plain, tmp_path / "b.parquet", block_size=64)
+    comal.raquet.write(plain, tmp_path / "b.parquet", block_size=64, nodata=0)
     places, _, _ = assembled(tmp_path / "b.parquet")
     shown = places[0] > 0
     np.testing.assert_array_equal(whole[0][shown], pixels.ravel()[places[0][shown] - 1])

@@ -83,7 +83,11 @@ OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     metavar="[NAME=]BAND",
     help="Only this band, by number or name, and what to call it; may be repeated.",
 )
-@click.option("--nodata", metavar="VALUE", help="Value of pixels without data: a number or nan.")
+@click.option(
+    "--nodata",
+    metavar="VALUE",
+    help="Value of pixels without data: a number, nan, or none to have no value chosen.",
+)
 @click.option("--crs", help="CRS of a raster that has none, such as EPSG:32618.")
 @click.option(
     "--compression",
@@ -144,7 +148,7 @@ def command(
             source,
             output,
             bands=_bands(bands),
-            nodata=None if nodata is None else _number(nodata),
+            nodata=nodata if nodata in {None, "none"} else _number(str(nodata)),
             compression=None if compression == "none" else compression,
             time=list(times) or None,
             overwrite=overwrite,
@@ -156,7 +160,22 @@ def command(
     done(
         made.to_dict(),
         style,
-        f"{output}: {counted(made.tiles, 'tile')} of {zooms}, {human_size(made.size)}",
+        f"{output}: {counted(made.tiles, 'tile')} of {zooms}, {human_size(made.size)}"
+        + _padding(made),
+    )
+
+
+def _padding(made: raquet.Written) -> str:
+    """What was made up to tell pixels from what has no value."""
+    if made.added_alpha is not None:
+        return f"\nband {made.added_alpha!r} was added: 0 where the raster has no pixel"
+    by_value: dict[int, list[str]] = {}
+    for name, value in made.chosen_nodata.items():
+        by_value.setdefault(value, []).append(name)
+    return "".join(
+        f"\nnodata {value} was chosen for {', '.join(names)}: tiles reach beyond the raster, "
+        "and no pixel has it"
+        for value, names in by_value.items()
     )
 
 

@@ -1,7 +1,8 @@
 """Which pixels the source of a raster covered: tiles at its edge are filled up with padding.
 
-A band with a nodata value is padded with that. Other bands are padded with 0, which no reader can
-tell from a pixel, but that files by comal say where their source lies (``custom.comal.source``):
+A band with a nodata value is padded with that, and beside an alpha band padding is transparent.
+Other bands, of pictures and of older files, are padded with 0, which no reader can tell from a
+pixel, but that files by comal say where their source lies (``custom.comal.source``):
 ``footprint``, a GeoJSON MultiPolygon whose edges are straight on the Web Mercator plane, or
 ``bounds`` alone where the source is as large as these. ``custom.comal.sources`` has the same by the
 name of a band, for bands that came from elsewhere. A pixel is covered when its middle is.
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from comal.geo.scanline import Edges, Method, area_spans
 from comal.grid import mercator
-from comal.raquet.reading.pixels import stored_nodata
+from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.spec import Bounds, Metadata
 
 Bools = npt.NDArray[np.bool_]
@@ -179,16 +180,19 @@ def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
 
     Returns
     -------
-    None for a band whose padding is told by its nodata value, or of which a file does not say
-    where its source lies.
+    None for a band whose padding is told by its nodata value or by the alpha band of its source,
+    or of which a file does not say where its source lies.
     """
     found: list[Coverage | None] = []
     known: dict[tuple[int, ...], Coverage | None] = {}
-    for band in every[0].bands:
-        if stored_nodata(band) is not None:
+    bands = every[0].bands
+    by_band = [[source_of(one, band.name) for one in every] for band in bands]
+    alpha = alpha_of(bands)
+    hidden = None if alpha is None else by_band[alpha]
+    for at, (band, sources) in enumerate(zip(bands, by_band, strict=True)):
+        if stored_nodata(band) is not None or (at != alpha and sources == hidden):
             found.append(None)
             continue
-        sources = [source_of(one, band.name) for one in every]
         key = tuple(map(id, sources))
         if key not in known:
             known[key] = _of_sources(sources)

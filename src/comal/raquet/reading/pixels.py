@@ -109,8 +109,8 @@ def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools | None) -> Bool
     mask = np.zeros(data.shape, np.bool_) if missing is None else missing.copy()
     at = alpha_of(bands)
     alpha = None if at is None else data[at]
-    if alpha is not None and missing is not None:
-        alpha = np.where(missing[at], 0, alpha)  # an alpha tile that is not there hides all
+    if at is not None and missing is not None and stored_nodata(bands[at]) is not None:
+        alpha = np.where(missing[at], 0, data[at])  # an alpha tile that is not there hides all
     for index, band in enumerate(bands):
         # Compared in the type of the band: 255 is no nodata once it is a float.
         pixels = data[index].astype(band.dtype, copy=False)

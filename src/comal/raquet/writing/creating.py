@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,21 @@ from comal.raquet.spec import Band, Metadata
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
 from comal.raquet.writing.options import Options
+from comal.raquet.writing.padding import (
+    PaddedTiles,
+    Padding,
+    alpha_sums,
+    chosen_padding,
+    padded_bands,
+)
 from comal.raquet.writing.planning import Plan, Sources, plan, sources_of
 from comal.raquet.writing.running import run_job
 from comal.raquet.writing.spool import Sorted, Spool
 from comal.raquet.writing.times import TimeAxis
 from comal.raster.describing import crs_label
 from comal.raster.outline import outline
+from comal.raster.values import stored_nodata
+from comal.raster.warping import MASK_BAND
 from comal.storage.endings import check_ending
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
@@ -54,6 +63,10 @@ class Written:
     bands: tuple[str, ...]
     steps: int = 1
     """Steps in time."""
+    chosen_nodata: Mapping[str, int] = field(default_factory=dict)
+    """By band the nodata value that was chosen because tiles needed one; no pixel has it."""
+    added_alpha: str | None = None
+    """Name of the alpha band that was added to tell pixels from what has no value."""
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -110,7 +123,8 @@ def write(
     **options
         As `comal.raquet.Options` has them: ``resampling`` (``nearest``), ``overview_resampling``
         (``average``; ``mode`` for colour tables), ``reuse_overviews``,
-        ``block_size`` (256), ``bands``, ``nodata``, ``crs``, ``compression`` (``gzip``),
+        ``block_size`` (256), ``bands``, ``nodata`` (that of the source, else one is chosen if tiles
+        need padding; ``"none"`` to have none chosen), ``crs``, ``compression`` (``gzip``),
         ``level``, ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``,
         ``row_group_size``, ``block_dtype``.
 
@@ -146,10 +160,13 @@ def write(
         spool = Spool(file.spool(), columns, len(job.names) if job.tile_statistics else 0)
         totals = run_job(job, spool, executor, progress)
         tiles = spool.sorted()
-        metadata = metadata_of(planned, chosen, totals, tiles)
+        padding = chosen_padding(job, totals, spool, tiles)
+        metadata = metadata_of(planned, chosen, totals, tiles, padding)
         document = metadata_json(metadata, chosen.spec_version)
-        groups = _groups(tiles, sources.time, chosen)
-        write_parquet(file, metadata, document, chosen.spec_version, groups, chosen.block_dtype)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            padded = PaddedTiles(tiles, job, padding, pool)
+            groups = _groups(padded, sources.time, chosen)
+            write_parquet(file, metadata, document, chosen.spec_version, groups, chosen.block_dtype)
         size = file.tell()
     return Written(
         path=os.fspath(path),
@@ -164,7 +181,16 @@ def write(
         bounds=metadata.bounds,
         bands=metadata.band_names,
         steps=len(job.steps),
+        chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},
+        added_alpha=_added_alpha(planned, metadata),
     )
+
+
+def _added_alpha(planned: Plan, metadata: Metadata) -> str | None:
+    own = [band.source != MASK_BAND for band in planned.job.steps[0].bands]
+    if all(own) and len(own) == len(metadata.bands):
+        return None
+    return metadata.band_names[-1]
 
 
 def _options(given: Mapping[str, Any], **named: Any) -> Options:
@@ -194,7 +220,9 @@ def _same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def metadata_of(planned: Plan, options: Options, totals: Totals, tiles: Sorted) -> Metadata:
+def metadata_of(
+    planned: Plan, options: Options, totals: Totals, tiles: Sorted, padding: Padding
+) -> Metadata:
     """The metadata of what was made.
 
     Raises
@@ -230,7 +258,11 @@ def metadata_of(planned: Plan, options: Options, totals: Totals, tiles: Sorted) 
             statistics=finished(sums, totals.covered, step=job.sample_step),
             histogram=histogram(sums) if options.spec_version != spec.WRITTEN[0] else None,
         )
-        for band, sums in zip(planned.bands, totals.bands, strict=True)
+        for band, sums in zip(
+            padded_bands(planned.bands, padding),
+            [*totals.bands, *alpha_sums(padding, totals.covered)],
+            strict=True,
+        )
     )
     lossy = options.compression in spec.LOSSY_BANDS
     return Metadata(
@@ -249,17 +281,17 @@ def metadata_of(planned: Plan, options: Options, totals: Totals, tiles: Sorted) 
         bands=bands,
         time=None if sources.time is None else sources.time.document(),
         tile_statistics=spec.STATISTICS if job.tile_statistics else (),
-        custom={"comal": {"source": _source_document(sources, planned)}},
+        custom={"comal": {"source": _source_document(sources, planned, bands)}},
         processing=_processing(planned, options),
     )
 
 
-def _source_document(sources: Sources, planned: Plan) -> dict[str, Any]:
+def _source_document(sources: Sources, planned: Plan, bands: Sequence[Band]) -> dict[str, Any]:
     """What the grid does not tell: where the source itself lies."""
     first = sources.first
     a, b, c, d, e, f = first.transform
     found: dict[str, Any] = {"bounds": list(planned.grid.extent)}
-    if any(band.nodata is None for band in planned.bands):
+    if any(stored_nodata(band.nodata, band.dtype) is None for band in bands):
         # Nothing else tells readers the pixels at the edge from padding.
         members = (member for step in planned.job.steps for member in step.members)
         edge = outline(
@@ -291,16 +323,17 @@ def _processing(planned: Plan, options: Options) -> dict[str, Any]:
     return {**found, "created_by": f"comal {__version__}"}
 
 
-def _groups(tiles: Sorted, axis: TimeAxis | None, options: Options) -> Iterator[Rows]:
+def _groups(padded: PaddedTiles, axis: TimeAxis | None, options: Options) -> Iterator[Rows]:
+    tiles = padded.tiles
     totals = tiles.sizes.sum(axis=1)
     for start, stop in row_groups(tiles.cells, totals, quadbin.zooms, options.row_group_size):
         steps = tiles.steps[start:stop].tolist()
         yield Rows(
             cells=tiles.cells[start:stop],
-            columns=tiles.blobs(start, stop),
+            columns=padded.columns(start, stop),
             time_cf=None if axis is None else [axis.cf[step] for step in steps],
             time_ts=None if axis is None else [axis.instants[step] for step in steps],
-            statistics=None if tiles.statistics is None else tiles.statistics[start:stop],
+            statistics=padded.statistics(start, stop),
         )
 
 

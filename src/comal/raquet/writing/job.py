@@ -7,7 +7,8 @@ threads, processes or on a cluster alike. What a task returns depends on its cel
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +23,16 @@ from comal.raquet.writing.reducing import halved
 from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange
 from comal.raster.mosaic import GridReader, GridSource
-from comal.raster.warping import Mask, Patch, Window2D, valid_pixels
+from comal.raster.values import Mask, both, valid_mask, valid_masks
+from comal.raster.warping import Patch, Window2D
 
 Array = npt.NDArray[Any]
 
 STATISTICS = 6
 """Numbers that a tile's statistics have: count, min, max, sum, mean, stddev."""
+
+WHOLE = b""
+"""Stands for the mask of a tile that is covered all over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,11 @@ class Job:
     tile_statistics: bool
     sample_step: int
     """Distance of the pixels from which quantiles of wide types are taken."""
+    undecided: tuple[int, ...] = ()
+    """Positions of bands that have no nodata value, but get one if tiles turn out to need it.
+
+    Each tile then has a mask of what is covered; see `comal.raquet.writing.padding`.
+    """
     reused: tuple[tuple[int, GridSource], ...] = ()
     """Zooms whose tiles come from overviews of the source."""
 
@@ -89,6 +99,10 @@ class Tiles:
     """Column after column for each tile."""
     statistics: list[Array] = field(default_factory=list)
     """For each tile (bands, 6); NaN where nothing is valid."""
+    masks: list[bytes] = field(default_factory=list)
+    """For each tile what its source covers, where bands are undecided."""
+    reduced: list[tuple[int, Array]] = field(default_factory=list)
+    """Of undecided bands: values that occur in overviews, with the position of the band."""
 
 
 @dataclass(slots=True)
@@ -158,7 +172,8 @@ class Worker:
                 found = reader.read(_pixels(window, self.job.block))
             if found is not None:
                 return found
-        return halved(patch, self.job.overviews, self.job.nodata, self.job.alpha)
+        padding = tuple(band.padding for band in self.job.steps[0].bands)
+        return halved(patch, self.job.overviews, self.job.nodata, self.job.alpha, padding)
 
     def store_root(self, patch: Patch, x: int, y: int, zoom: int, tiles: Tiles) -> None:
         """Store one tile."""
@@ -172,15 +187,20 @@ class Worker:
         rows, columns = np.nonzero(wanted)
         if not len(rows):
             return
+        if zoom < job.zoom:
+            for band in job.undecided:
+                tiles.reduced.append((band, _occurring(patch.bands[band], patch.covered)))
         cells = quadbin.cells(zoom, window.x + columns, window.y + rows)
         for at in np.argsort(cells):
             top, left = int(rows[at]) * block, int(columns[at]) * block
             place = np.s_[top : top + block, left : left + block]
             bands = [pixels[place] for pixels in patch.bands]
             tiles.cells.append(int(cells[at]))
+            covered = None if patch.covered is None else patch.covered[place]
             tiles.blobs += encoded(bands, job.coding)
+            if job.undecided:
+                tiles.masks.append(_packed(covered))
             if job.tile_statistics:
-                covered = None if patch.covered is None else patch.covered[place]
                 tiles.statistics.append(tile_statistics(bands, job.nodata, covered, job.alpha))
 
     def _count(self, patch: Patch, window: Window2D, totals: Totals) -> None:
@@ -191,16 +211,13 @@ class Worker:
             # Of tiles that are transparent and black, which are left out, no pixel counts.
             tiles = np.repeat(_present(patch, job, window), size, axis=0)
             stored = None if tiles.all() else np.repeat(tiles, size, axis=1)
-        for at, (pixels, nodata) in enumerate(zip(patch.bands, job.nodata, strict=True)):
-            valid = _visible(
-                valid_pixels(pixels, nodata, patch.covered), patch.bands, job.alpha, at
-            )
-            if stored is not None:
-                valid = stored if valid is None else valid & stored
-            made = sums_of(pixels, valid, step=job.sample_step, x=x, y=y)
+        masks = valid_masks(patch.bands, job.nodata, patch.covered, job.alpha)
+        for at, (pixels, valid) in enumerate(zip(patch.bands, masks, strict=True)):
+            counted = valid if stored is None else both(valid, stored)
+            made = sums_of(pixels, counted, step=job.sample_step, x=x, y=y)
             totals.bands[at].add(made)
-        whole, seen = patch.bands[0].size, patch.covered
-        totals.covered += whole if seen is None else int(np.count_nonzero(seen))
+        whole, covered = patch.bands[0].size, patch.covered
+        totals.covered += whole if covered is None else int(np.count_nonzero(covered))
 
     def _reader(self, step: int) -> GridReader:
         reader = self._readers.get(step)
@@ -252,6 +269,22 @@ def encoded(bands: list[Array], coding: Coding) -> list[bytes]:
     return [blobs.encode(pixels, coding.compression, **named) for pixels in bands]
 
 
+def _packed(covered: Mask | None) -> bytes:
+    if covered is None or covered.all():
+        return WHOLE
+    return zlib.compress(np.packbits(covered).tobytes(), 1)
+
+
+def _occurring(pixels: Array, covered: Mask | None) -> Array:
+    """Values of pixels that are covered; of wide types only the least and the greatest."""
+    values = pixels if covered is None else pixels[covered]
+    if not is_counted(pixels.dtype.name):
+        return np.array([values.min(), values.max()]) if values.size else values
+    bits = np.ascontiguousarray(values).view(f"u{pixels.dtype.itemsize}")
+    found = np.flatnonzero(np.bincount(bits.ravel(), minlength=1))
+    return found.astype(bits.dtype).view(pixels.dtype)
+
+
 def tile_statistics(
     bands: list[Array],
     nodata: tuple[Number | None, ...],
@@ -260,21 +293,13 @@ def tile_statistics(
 ) -> Array:
     """Statistics of one tile: (bands, 6), NaN where nothing is valid."""
     found = np.full((len(bands), STATISTICS), np.nan)
-    for at, (pixels, empty) in enumerate(zip(bands, nodata, strict=True)):
-        valid = _visible(valid_pixels(pixels, empty, covered), bands, alpha, at)
+    masks = valid_masks(bands, nodata, covered, alpha)
+    for at, (pixels, valid) in enumerate(zip(bands, masks, strict=True)):
         sums = sums_of(pixels, valid, step=len(pixels), x=0, y=0)
         if sums.count:
             mean, stddev = moments(sums)
             found[at] = (sums.count, sums.low, sums.high, float(sums.total), mean, stddev)
     return found
-
-
-def _visible(valid: Mask | None, bands: Sequence[Array], alpha: int | None, at: int) -> Mask | None:
-    """Valid pixels of a band without those that an alpha band hides."""
-    if alpha is None or at == alpha:
-        return valid
-    seen: Mask = bands[alpha] != 0
-    return seen if valid is None else valid & seen
 
 
 def _clipped(job: Job, x: int, y: int) -> Window2D:
@@ -329,7 +354,7 @@ def _present(patch: Patch, job: Job, window: Window2D) -> npt.NDArray[np.bool_]:
     shape = (window.height, window.width)
     present = np.zeros(shape, bool)
     for pixels, nodata in zip(patch.bands, job.nodata, strict=True):
-        valid = valid_pixels(pixels, nodata, patch.covered)
+        valid = valid_mask(pixels, nodata, patch.covered)
         if valid is None:
             present[:] = True
         else:

@@ -20,7 +20,10 @@ LEVEL = 3
 """Of gzip: within two percent of the size of level 6 at two thirds of its time."""
 
 BandChoice = Sequence[int | str] | Mapping[str, int | str] | None
-NodataChoice = Number | Sequence[Number | None] | Mapping[str, Number | None] | None
+NodataChoice = Number | str | Sequence[Number | None] | Mapping[str, Number | None] | None
+
+NO_NODATA = "none"
+"""Stands for a nodata value where none is to be chosen for bands without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,8 @@ from comal.raquet.spec import Band, Number
 from comal.raquet.writing.accumulating import lattice_step
 from comal.raquet.writing.arrays import array_series, is_array
 from comal.raquet.writing.job import Coding, Job, depth_of
-from comal.raquet.writing.options import NodataChoice, Options
+from comal.raquet.writing.options import NO_NODATA, NodataChoice, Options
+from comal.raquet.writing.padding import alpha_band, first_choice
 from comal.raquet.writing.reducing import AVERAGE, METHODS, MODE, NEAREST, check_method
 from comal.raquet.writing.times import TimeAxis, time_axis
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
@@ -25,6 +27,7 @@ from comal.raster.gridding import (
     MAX_ZOOM,
     Footprint,
     Grid,
+    Member,
     choose_zoom,
     footprint,
     overview_zoom,
@@ -32,6 +35,7 @@ from comal.raster.gridding import (
     raw_zoom,
 )
 from comal.raster.mosaic import GridSource
+from comal.raster.values import alpha_at
 from comal.raster.warping import MASK_BAND, OutBand
 from comal.storage import several
 
@@ -141,9 +145,6 @@ def plan(sources: Sources, options: Options) -> Plan:
     InvalidInputError
         Options that do not fit the bands, or a zoom beyond what there is.
     """
-    bands, outs = _bands(sources, options)
-    _check_layout(bands, options)
-    _check_classes(bands, options)
     infos = sources.every
     places: dict[Any, Footprint] = {}
     for info in infos:
@@ -156,9 +157,12 @@ def plan(sources: Sources, options: Options) -> Plan:
             UserWarning,
         )
     zoom, min_zoom, raw = _zooms(every, options)
-    grid, _ = plan_grid(
+    grid, whole = plan_grid(
         infos, every, zoom=zoom, min_zoom=min_zoom, block=options.block_size, raw=raw
     )
+    sources, bands, outs = _bands(sources, options, padded=not _fills_tiles(whole, grid))
+    _check_layout(bands, options)
+    _check_classes(bands, options)
     steps, at = [], 0
     for step in sources.steps:
         own = every[at : at + len(step)]
@@ -170,6 +174,15 @@ def plan(sources: Sources, options: Options) -> Plan:
     _warn_long(outs, steps, options)
     job = _job(tuple(steps), bands, outs, grid, options)
     return Plan(job, grid, bands, sources, "/".join(dict.fromkeys(job.overviews)))
+
+
+def _fills_tiles(members: Sequence[Member], grid: Grid) -> bool:
+    """Whether a raster is known to end where tiles of all zooms do."""
+    offset, info = members[0].offset, members[0].info
+    if len(members) != 1 or offset is None:
+        return False
+    side = grid.block << (grid.zoom - grid.min_zoom)
+    return not any(edge % side for edge in (*offset, info.width, info.height))
 
 
 def _place(info: RasterInfo) -> tuple[Any, ...]:
@@ -207,7 +220,7 @@ def _job(
     if width * height // grid.block**2 > _MOST_TILES:
         raise InvalidInputError("too many tiles", found=width * height // grid.block**2)
     pixel_bytes = sum(np.dtype(band.dtype).itemsize for band in outs)
-    alpha = [at for at, band in enumerate(bands) if band.colorinterp == "alpha"]
+    alpha = alpha_at([band.colorinterp for band in bands])
     return Job(
         key=uuid.uuid4().hex,
         steps=steps,
@@ -218,7 +231,7 @@ def _job(
         depth=depth_of(grid.block, grid.zoom, pixel_bytes),
         ranges=grid.ranges,
         overviews=tuple(_overview_method(band, options) for band in bands),
-        alpha=alpha[0] if alpha else None,
+        alpha=alpha,
         coding=Coding(
             options.compression,
             options.level,
@@ -228,6 +241,7 @@ def _job(
         keep_empty=options.keep_empty,
         tile_statistics=options.tile_statistics,
         sample_step=lattice_step(width * height * len(steps), len(bands)),
+        undecided=_undecided(outs, options) if alpha is None else (),
         reused=_reused(steps, grid, options),
     )
 
@@ -267,16 +281,19 @@ def _reused(
     return tuple(found)
 
 
-def _bands(sources: Sources, options: Options) -> tuple[tuple[Band, ...], tuple[OutBand, ...]]:
-    """The bands as the metadata have them and as they are read."""
+def _bands(
+    sources: Sources, options: Options, *, padded: bool
+) -> tuple[Sources, tuple[Band, ...], tuple[OutBand, ...]]:
+    """The bands as the metadata have them and as they are read, and sources that tell them."""
     info = sources.first
     chosen = _chosen(info, sources.names, options.bands)
     nodata = _nodata_of(options.nodata, [name for name, _ in chosen])
     plain = [index for _, index in chosen] == list(range(1, len(info.bands) + 1))
-    bands, outs = [], []
+    sources = _with_hidden_alpha(sources, [index for _, index in chosen])
+    alpha = alpha_at([info.bands[index - 1].colorinterp for _, index in chosen])
     lossy = options.compression in spec.LOSSY_BANDS
-    masked = any(one.masked for one in sources.every)
-    needs_alpha = False
+    guessing = options.nodata != NO_NODATA and not lossy and alpha is None
+    bands, outs = [], []
     for (name, index), wanted in zip(chosen, nodata, strict=True):
         one = info.bands[index - 1]
         dtype = one.dtype
@@ -284,13 +301,10 @@ def _bands(sources: Sources, options: Options) -> tuple[tuple[Band, ...], tuple[
             dtype = "float32"  # float16 came with 0.4.0
         if dtype not in spec.DTYPES:
             raise InvalidInputError("type of pixels that RaQuet does not have", found=dtype)
-        declared = _declared(wanted, index, dtype, sources)
-        if declared is None and masked:
-            if np.dtype(dtype).kind == "f":
-                declared = float("nan")
-            else:
-                needs_alpha = one.colorinterp != "alpha" or needs_alpha
-        outs.append(OutBand(index, dtype, fitting_nodata(declared, dtype)))
+        declared = _declared(wanted, index, dtype, sources, beside_alpha=alpha is not None)
+        own = fitting_nodata(declared, dtype)
+        guess = first_choice(dtype) if own is None and guessing else 0
+        outs.append(OutBand(index, dtype, own, guess))
         bands.append(
             Band(
                 name=name,
@@ -303,13 +317,52 @@ def _bands(sources: Sources, options: Options) -> tuple[tuple[Band, ...], tuple[
                 colorinterp=one.colorinterp,
                 colortable=one.colortable,
                 source_band=None if plain else index,
+                extra=spec.PADDING if _is_told_by_nan(declared, wanted, index, sources) else {},
             )
         )
-    if needs_alpha:
+    if _needs_alpha(sources, outs, alpha, options, padded=padded):
         outs.append(OutBand(MASK_BAND, "uint8"))
-        bands.append(Band(name="alpha", dtype="uint8", colorinterp="alpha"))
+        bands.append(alpha_band(bands))
     _check_names([band.name for band in bands])
-    return tuple(bands), tuple(outs)
+    return sources, tuple(bands), tuple(outs)
+
+
+def _needs_alpha(
+    sources: Sources, outs: Sequence[OutBand], alpha: int | None, options: Options, *, padded: bool
+) -> bool:
+    """Whether nothing but a band of its own can tell which pixels have a value."""
+    masked = any(info.masked for info in sources.every)
+    if options.compression not in spec.LOSSY_BANDS:
+        return masked and any(out.nodata is None for at, out in enumerate(outs) if at != alpha)
+    # Pictures cannot keep a nodata value; of colours WebP has alpha.
+    hidden = masked or any(out.nodata is not None for out in outs)
+    if options.compression == "webp" and len(outs) == 3:
+        return hidden or (padded and options.nodata != NO_NODATA)
+    if hidden and alpha is None:
+        raise InvalidInputError(
+            f"{options.compression} tiles of these bands cannot tell which pixels have no value",
+            where=sources.first.where,
+            found="a nodata value or a mask",
+            hint="take gzip, or webp for three bands of uint8, which then have alpha",
+        )
+    return False
+
+
+def _with_hidden_alpha(sources: Sources, chosen: Sequence[int]) -> Sources:
+    """An alpha band that is not chosen still says where the others have no value."""
+
+    def told(info: RasterInfo) -> RasterInfo:
+        alpha = info.alpha
+        return info if alpha is None or alpha + 1 in chosen else replace(info, masked=True)
+
+    return replace(sources, steps=tuple(tuple(map(told, step)) for step in sources.steps))
+
+
+def _undecided(outs: Sequence[OutBand], options: Options) -> tuple[int, ...]:
+    """Bands for which a nodata value is chosen if their tiles need padding."""
+    if options.nodata == NO_NODATA or options.compression in spec.LOSSY_BANDS:
+        return ()
+    return tuple(at for at, out in enumerate(outs) if out.nodata is None)
 
 
 def _chosen(info: RasterInfo, names: tuple[str, ...] | None, choice: Any) -> list[tuple[str, int]]:
@@ -362,12 +415,17 @@ def _nodata_of(choice: NodataChoice, names: list[str]) -> list[Number | None]:
                 "nodata values do not fit the bands", found=len(found), expected=len(names)
             )
         return found
+    if choice == NO_NODATA:
+        return [None] * len(names)
     if choice is not None and not isinstance(choice, int | float | np.integer | np.floating):
         raise InvalidInputError("nodata is no number", found=repr(choice))
     return [choice] * len(names)
 
 
-def _declared(wanted: Number | None, index: int, dtype: str, sources: Sources) -> Number | None:
+def _declared(
+    wanted: Number | None, index: int, dtype: str, sources: Sources, *, beside_alpha: bool
+) -> Number | None:
+    """The nodata value of a band: as asked for, else that of the sources, else NaN of floats."""
     if wanted is not None:
         value = whole_nodata(wanted, dtype)
         if fitting_nodata(value, dtype) is None:
@@ -376,7 +434,23 @@ def _declared(wanted: Number | None, index: int, dtype: str, sources: Sources) -
             )
         return value
     found = [info.bands[index - 1].nodata for info in sources.every]
+    if np.dtype(dtype).kind == "f" and not beside_alpha:
+        same = len({repr(fitting_nodata(value, dtype)) for value in found}) == 1
+        return found[0] if same and fitting_nodata(found[0], dtype) is not None else float("nan")
     return next((value for value in found if value is not None), None)
+
+
+def _is_told_by_nan(
+    declared: Number | None, wanted: Number | None, index: int, sources: Sources
+) -> bool:
+    """Whether NaN stands for what has no value though nobody said so."""
+    found = [info.bands[index - 1].nodata for info in sources.every]
+    return (
+        wanted is None
+        and declared is not None
+        and math.isnan(declared)
+        and not all(value is not None and math.isnan(value) for value in found)
+    )
 
 
 def _check_names(names: list[str]) -> None:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError
 from comal.raquet.spec import Number
-from comal.raster.warping import Mask, Patch, valid_pixels
+from comal.raster.values import Mask, valid_mask
+from comal.raster.warping import Patch
 
 Array = npt.NDArray[Any]
 Four = tuple[Array, Array, Array, Array]
@@ -39,6 +40,7 @@ def halved(
     methods: tuple[str, ...],
     nodata: tuple[Number | None, ...],
     alpha: int | None = None,
+    padding: tuple[Number, ...] = (),
 ) -> Patch:
     """A patch at half its resolution.
 
@@ -52,7 +54,11 @@ def halved(
         For each band the value of pixels without data.
     alpha
         Position of an alpha band that weighs the averages of the others.
+    padding
+        For each band what stands where no pixel is covered and there is no nodata value; 0 by
+        default.
     """
+    padding = padding or (0,) * len(methods)
     covered = None
     if patch.covered is not None:
         covered = np.logical_or.reduce(_four(patch.covered))
@@ -60,25 +66,17 @@ def halved(
     weight = None if alpha is None else patch.bands[alpha]
     bands = []
     for at, (pixels, method, empty) in enumerate(zip(patch.bands, methods, nodata, strict=True)):
-        valid = valid_pixels(pixels, empty, patch.covered)
+        fill = padding[at] if empty is None else empty
+        valid = valid_mask(pixels, empty, patch.covered)
         if method == AVERAGE and weight is not None and at != alpha:
             made, kept = _weighted(pixels, weight, valid)
         else:
             made, kept = _REDUCE[method](pixels, valid)
-        bands.append(_finished(made, kept, empty, pixels.dtype, moved=method == AVERAGE))
+        made = made.astype(pixels.dtype, copy=False)
+        if method == AVERAGE and empty is not None and empty == empty:  # noqa: PLR0124 - NaN
+            made = _off_nodata(made, kept, empty)
+        bands.append(made if kept is None else np.where(kept, made, made.dtype.type(fill)))
     return Patch(bands, covered)
-
-
-def _finished(
-    made: Array, kept: Mask | None, nodata: Number | None, dtype: np.dtype[Any], *, moved: bool
-) -> Array:
-    made = made.astype(dtype, copy=False)
-    if moved and nodata is not None and nodata == nodata:  # noqa: PLR0124 - NaN
-        made = _off_nodata(made, kept, nodata)
-    if kept is not None:
-        # A float without a nodata value has NaN where nothing is valid.
-        made = np.where(kept, made, dtype.type(0 if nodata is None else nodata))
-    return made
 
 
 def _off_nodata(made: Array, kept: Mask | None, nodata: Number) -> Array:

@@ -34,7 +34,10 @@ class Spool:
         self._cells, self._steps = array("q"), array("i")
         self._offsets, self._sizes = array("q"), array("I")
         self._statistics = array("d")
+        self._masks: list[bytes] = []
         self._end = 0
+        self.reduced: dict[int, npt.NDArray[Any]] = {}
+        """Of undecided bands, by position: the values that occur in overviews."""
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -49,6 +52,9 @@ class Spool:
             self._offsets.append(self._end)
             self._sizes.extend(len(blob) for blob in blobs)
             self._end += sum(map(len, blobs))
+        self._masks += tiles.masks
+        for at, values in tiles.reduced:
+            self.reduced[at] = np.union1d(self.reduced.get(at, values), values)
         for found in tiles.statistics:
             self._statistics.frombytes(np.ascontiguousarray(found, np.float64).tobytes())
         self._file.write(b"".join(tiles.blobs))
@@ -71,6 +77,7 @@ class Spool:
             offsets[order],
             sizes.reshape(-1, self._columns)[order].astype(np.int64),
             statistics,
+            [self._masks[at] for at in order.tolist()] if any(self._masks) else None,
         )
 
 
@@ -85,6 +92,8 @@ class Sorted:
     sizes: Ints
     """Bytes of each blob: (tiles, columns)."""
     statistics: npt.NDArray[np.float64] | None
+    masks: list[bytes] | None
+    """For each tile what is padding; None where no tile has any, or nobody needs to know."""
 
     def blobs(self, start: int, stop: int) -> list[Any]:
         """For each column the blobs of some rows, as an Arrow array."""

@@ -1,0 +1,219 @@
+"""What stands where tiles reach beyond their source, when the raster has no nodata value.
+
+Which values are free is known when all pixels have been seen. Until then tiles at the edge are
+padded with the likeliest value, and keep a mask of what their source covers. At the end the value
+is as it was guessed in most rasters; else only the tiles at the edge are encoded again. A raster
+that has all values of its type gets the masks as an alpha band.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.raquet import blobs
+from comal.raquet.spec import Band
+from comal.raquet.writing.accumulating import BandSums, Totals, counted_sums, is_counted
+from comal.raquet.writing.job import WHOLE, Job, encoded
+from comal.raquet.writing.spool import Sorted, Spool
+from comal.raster.values import ALPHA
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How padding is told from pixels."""
+
+    nodata: Mapping[int, int] = field(default_factory=dict)
+    """By position of a band the value that is chosen."""
+    alpha: str | None = None
+    """Type of the alpha band that is added."""
+
+
+def first_choice(dtype: str) -> int:
+    """What integers are padded with: 0, or the least value of a type that has negative ones."""
+    return int(np.iinfo(dtype).min) if np.dtype(dtype).kind == "i" else 0
+
+
+def chosen_padding(job: Job, totals: Totals, spool: Spool, tiles: Sorted) -> Padding:
+    """One value for all bands of a type; for the whole raster an alpha band if a type has none."""
+    if tiles.masks is None:
+        return Padding()
+    dtypes = [band.dtype for band in job.steps[0].bands]
+    found: dict[int, int] = {}
+    for dtype in sorted({dtypes[at] for at in job.undecided}):
+        same = [at for at in job.undecided if dtypes[at] == dtype]
+        value = free_value(dtype, [(totals.bands[at], spool.reduced.get(at)) for at in same])
+        if value is None:
+            return Padding(alpha=dtype if job.coding.interleaved else "uint8")
+        found |= dict.fromkeys(same, value)
+    return Padding(found)
+
+
+def free_value(dtype: str, bands: Sequence[tuple[BandSums, Array | None]]) -> int | None:
+    """A value that none of some bands of one type has; None where none is found.
+
+    Parameters
+    ----------
+    dtype
+        A type of integers.
+    bands
+        For each band its pixels, and more values that occur. Of types wider than 16 bits only the
+        ends are tried.
+    """
+    limits = np.iinfo(dtype)
+    ends = [first_choice(dtype), int(limits.max)]
+    used = [sums.values.view(dtype) for sums, _ in bands if sums.values is not None]
+    used += [more for _, more in bands if more is not None]
+    if not is_counted(dtype):
+        used += [np.array([sums.low, sums.high], dtype) for sums, _ in bands if sums.count]
+    taken = set(np.concatenate(used).tolist()) if used else set()
+    every = range(int(limits.min), int(limits.max) + 1) if is_counted(dtype) else ()
+    return next((value for value in (*ends, *every) if value not in taken), None)
+
+
+def padded_bands(bands: Sequence[Band], padding: Padding) -> tuple[Band, ...]:
+    """The bands with the values that were chosen, and the alpha band if there is one."""
+    found = [
+        replace(band, nodata=padding.nodata.get(at, band.nodata)) for at, band in enumerate(bands)
+    ]
+    if padding.alpha is not None:
+        found.append(alpha_band(bands, padding.alpha))
+    return tuple(found)
+
+
+def alpha_band(bands: Sequence[Band], dtype: str = "uint8") -> Band:
+    """The band that tells which pixels have a value, to go behind the others."""
+    names = [band.name for band in bands]
+    numbered = [f"band_{at + 1}" for at in range(len(names))]
+    # The reference converter reads no other names than these.
+    name = f"band_{len(names) + 1}" if names == numbered else ALPHA
+    while name in names:
+        name += "_"
+    return Band(name=name, dtype=dtype, colorinterp=ALPHA)
+
+
+def alpha_sums(padding: Padding, covered: int) -> list[BandSums]:
+    """Statistics of the alpha band, if there is one: all that the source covers is opaque."""
+    if padding.alpha is None:
+        return []
+    top = int(np.iinfo(padding.alpha).max)
+    if is_counted(padding.alpha):
+        bits = np.array([top], padding.alpha).view(f"u{np.dtype(padding.alpha).itemsize}")
+        return [counted_sums(padding.alpha, bits, np.array([covered]))]
+    return [BandSums(padding.alpha, covered, top, top, top * covered, top * top * covered)]
+
+
+class PaddedTiles:
+    """The tiles of a job as they are written.
+
+    Parameters
+    ----------
+    tiles, job, padding
+        What was made, and how padding is told.
+    pool
+        Encodes tiles again.
+    """
+
+    def __init__(self, tiles: Sorted, job: Job, padding: Padding, pool: Executor) -> None:
+        self.tiles, self._job, self._padding, self._pool = tiles, job, padding, pool
+        bands = job.steps[0].bands
+        self._refilled = {
+            at: value for at, value in padding.nodata.items() if value != bands[at].fill
+        }
+        self._dtypes = [band.dtype for band in bands]
+        self._opaque: bytes | None = None
+
+    def columns(self, start: int, stop: int) -> list[Any]:
+        """For each column of the file the blobs of some tiles."""
+        columns, masks = self.tiles.blobs(start, stop), self.tiles.masks
+        if masks is None or (self._padding.alpha is None and not self._refilled):
+            return columns
+        rows = [column.to_pylist() for column in columns]
+        redone = self._together if self._job.coding.interleaved else self._apart
+        made = self._pool.map(redone, masks[start:stop], zip(*rows, strict=True))
+        return [list(column) for column in zip(*made, strict=True)]
+
+    def statistics(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
+        """Tile statistics, those of an alpha band included."""
+        found = self.tiles.statistics
+        if found is None:
+            return None
+        found = found[start:stop]
+        if self._padding.alpha is None or self.tiles.masks is None:
+            return found
+        top = float(np.iinfo(self._padding.alpha).max)
+        rows = []
+        for mask in self.tiles.masks[start:stop]:
+            covered = self._covered(mask)
+            count = self._job.block**2 if covered is None else int(np.count_nonzero(covered))
+            one = [float(count), top, top, count * top, top, 0.0]
+            rows.append(one if count else [np.nan] * len(one))
+        return np.concatenate([found, np.array(rows)[:, None]], axis=1)
+
+    def _apart(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
+        """The blobs of a tile whose bands are apart."""
+        made, coding, block = list(columns), self._job.coding, self._job.block
+        covered = self._covered(mask)
+        if covered is not None:
+            for at, value in self._refilled.items():
+                dtype = self._dtypes[at]
+                pixels = blobs.decode(made[at], coding.compression, dtype, (block, block))
+                made[at] = encoded([np.where(covered, pixels, pixels.dtype.type(value))], coding)[0]
+        if self._padding.alpha is not None:
+            made.append(self._alpha_blob(covered))
+        return made
+
+    def _together(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
+        """The one blob of a tile whose bands are interleaved."""
+        covered, alpha = self._covered(mask), self._padding.alpha
+        if covered is None and alpha is None:
+            return list(columns)
+        coding, block = self._job.coding, self._job.block
+        shape = (len(self._dtypes), block, block)
+        planes = list(blobs.decode(columns[0], coding.compression, self._dtypes[0], shape))
+        if covered is not None:
+            for at, value in self._refilled.items():
+                planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
+        if alpha is not None:
+            planes.append(self._alpha_pixels(covered))
+        return encoded(planes, coding)
+
+    def _alpha_pixels(self, covered: Array | None) -> Array:
+        shape = (self._job.block, self._job.block)
+        top = np.dtype(self._padding.alpha).type(np.iinfo(str(self._padding.alpha)).max)
+        return np.full(shape, top) if covered is None else np.where(covered, top, top.dtype.type(0))
+
+    def _alpha_blob(self, covered: Array | None) -> bytes:
+        if covered is not None:
+            return encoded([self._alpha_pixels(covered)], self._job.coding)[0]
+        if self._opaque is None:
+            self._opaque = encoded([self._alpha_pixels(None)], self._job.coding)[0]
+        return self._opaque
+
+    def _covered(self, mask: bytes) -> Array | None:
+        """What the source covers of a tile; None for all of it."""
+        if mask == WHOLE:
+            return None
+        block = self._job.block
+        bits = np.frombuffer(zlib.decompress(mask), np.uint8)
+        return np.unpackbits(bits, count=block * block).reshape(block, block).astype(bool)
+
+
+__all__ = [
+    "PaddedTiles",
+    "Padding",
+    "alpha_band",
+    "alpha_sums",
+    "chosen_padding",
+    "first_choice",
+    "free_value",
+    "padded_bands",
+]
