@@ -22,16 +22,19 @@ _SHOWN = 20
 
 def shown(name: object, width: int = _NAME_WIDTH) -> str:
     """A name that came from a file, made safe to print: ASCII only and at most `width` long."""
-    text = ascii(name if isinstance(name, str) else str(name))
+    text = ascii(without_secrets(name if isinstance(name, str) else str(name)))
     return text if len(text) <= width else text[: width - 4] + "..." + text[-1]
 
 
 # RFC 3986, 3: scheme, user and password, host and path, query. Also of URLs inside GDAL paths.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:\?[^\s'\"]*)?")
+_VSI = re.compile(r"(/vsi\w+)\?[^\s'\"]*")
 
 
 def without_secrets(text: str) -> str:
     """A text whose URLs have neither user and password nor a query."""
+    if "/vsi" in text:
+        text = _VSI.sub(r"\1", text)
     return _URL.sub(r"\1\2", text) if ":/" in text else text
 
 

@@ -20,6 +20,10 @@ RAQUET: Final = "raquet"
 _META: Final = "meta.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ORIGIN = re.compile(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
+# What signed addresses of S3, Google, Azure and CloudFront, and tokens, are called in a query.
+_SIGNED = re.compile(
+    r"(?:^|&)(?:x-(?:amz|goog)-|sig=|signature=|token=|key-pair-id=)", re.IGNORECASE
+)
 _SUFFIXES: Final = {".json": TAPALCATL, ".zip": TAPALCATL, ".parquet": RAQUET}
 _MAGIC: Final = {b"PK\x03\x04": TAPALCATL, b"PK\x05\x06": TAPALCATL, b"PAR1": RAQUET}
 
@@ -108,6 +112,12 @@ def _place(source: SiteSource) -> Placed:
                 "the address cannot stand in a public page",
                 where=source.name or "source",
                 expected="a host, perhaps a port, and no password",
+            )
+        if _SIGNED.search(parts.query):
+            raise InvalidInputError(
+                "a signed address cannot stand in a public page",
+                where=href,
+                hint="make the object public, or give a local copy",
             )
         url = f"{href}{_META}" if parts.path.endswith("/") else href
         kind = source.kind or _kind_of(Path(urlsplit(url).path), b"", href)

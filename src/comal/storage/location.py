@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from comal.errors import InvalidInputError, UnsafeContentError, shown
+from comal.errors import InvalidInputError, UnsafeContentError, shown, without_secrets
 from comal.storage import hub
 from comal.storage.sealing import Sealed, no_secrets, told
 
@@ -90,7 +89,11 @@ class Location:
     @property
     def variant(self) -> str:
         """What tells apart objects whose URLs differ in their query alone."""
-        return blake2b(self.query.encode(), digest_size=8).hexdigest() if self.query else ""
+        if not self.query:
+            return ""
+        from hashlib import blake2b  # noqa: PLC0415 - few URLs have a query
+
+        return blake2b(self.query.encode(), digest_size=8).hexdigest()
 
     def join(self, relative: str) -> Location:
         """The location `relative` below this one.
@@ -226,7 +229,7 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
     text = href_text(href)
     scheme, separator, rest = text.partition("://")
     if isinstance(href, os.PathLike) or not separator or not _SCHEME.fullmatch(scheme + ":"):
-        return Location(FILE, "", _absolute(text))
+        return Location(FILE, "", _absolute(_no_url(text)))
     scheme = scheme.lower()
     scheme = _ALIASES.get(scheme, scheme)
     if scheme == FILE:
@@ -243,6 +246,17 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
         found=scheme,
         expected="a path, file://, http(s)://, s3://, gs://, az://, hf:// or memory://",
     )
+
+
+def _no_url(path: str) -> str:
+    """A path, unless it holds a URL with a secret, which errors of the system would show."""
+    if without_secrets(path) != path:
+        raise InvalidInputError(
+            "a URL where a path is expected",
+            where=shown(path),
+            hint="pass the URL itself, as text; pathlib and names of GDAL change its meaning",
+        )
+    return path
 
 
 def _absolute(path: str) -> str:

@@ -7,7 +7,6 @@ carries them. Any other pickle holds a number, by which this process and its for
 from __future__ import annotations
 
 import os
-import secrets
 from typing import Any
 
 from comal.errors import AccessDeniedError
@@ -64,7 +63,7 @@ def _number(value: Sealed) -> str:
     # One number for equal secrets; it says nothing of them.
     if value.value is None:
         return ""
-    number = _numbers.setdefault(repr(value.value), secrets.token_hex(8))
+    number = _numbers.setdefault(repr(value.value), os.urandom(8).hex())
     _known[number] = value.value
     if len(_known) > _MOST:
         _numbers.pop(repr(_known.pop(next(iter(_known)))), None)
