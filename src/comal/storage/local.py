@@ -30,7 +30,8 @@ from comal.storage.config import StorageConfig
 from comal.storage.location import Location
 from comal.storage.observe import is_observed, report
 from comal.storage.pins import Pins, changed, same_version
-from comal.storage.source import Ints, ObjectInfo
+from comal.storage.source import Ints, ObjectInfo, Source
+from comal.storage.wrapping import WrappedSource
 
 ERRORS: dict[type[BaseException], type[ComalError]] = {
     FileNotFoundError: ObjectNotFoundError,
@@ -77,9 +78,10 @@ class LocalSource(LocatedSource):
         for index, want in enumerate(wanted):
             groups.setdefault(want.href, []).append(index)
         pieces: dict[int, Piece] = {}
-        for href, indexes in groups.items():
-            found = self._read(self.resolve(href), [wanted[index] for index in indexes])
-            pieces.update(zip(indexes, found, strict=True))
+        with self._whole():
+            for href, indexes in groups.items():
+                found = self._read(self.resolve(href), [wanted[index] for index in indexes])
+                pieces.update(zip(indexes, found, strict=True))
         return [pieces[index] for index in range(len(wanted))]
 
     def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
@@ -87,7 +89,7 @@ class LocalSource(LocatedSource):
         if len(offsets) < _FEW or is_observed():
             return super().fetch_spans(offsets, sizes, href)
         location = self.resolve(href)
-        with self._reading(location) as (descriptor, info):
+        with self._whole(), self._reading(location) as (descriptor, info):
             if bool(((offsets < 0) | (sizes < 0) | (offsets > info.size - sizes)).any()):
                 return super().fetch_spans(offsets, sizes, href)  # which says what is wrong
             return _spans(descriptor, offsets, sizes, location)
@@ -135,6 +137,23 @@ class LocalSource(LocatedSource):
             return _pieces(descriptor, wanted, info, location)
 
     @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What is read meanwhile is of the version of the folder that was opened."""
+        try:
+            yield
+        except (ObjectNotFoundError, UnsafeContentError):
+            self._check_whole()  # it was moved away while it was read
+            raise
+        self._check_whole()
+
+    def _check_whole(self) -> None:
+        location = self.pins.whole
+        if location is not None:
+            with _translated("cannot read", location):
+                status = os.stat(location.path)  # noqa: PTH116 - paths are strings throughout
+            self.pins.check(_info(location, status), location)
+
+    @contextmanager
     def _reading(self, location: Location) -> Iterator[tuple[int, ObjectInfo]]:
         with _translated("cannot read", location):
             descriptor, info = self._open(location)
@@ -176,6 +195,18 @@ class LocalSource(LocatedSource):
                 expected="files inside the folder that was opened",
                 hint="pass StorageConfig(follow_symlinks=True) if the folder is trusted",
             )
+
+
+def bind(source: Source, name: str) -> None:
+    """Take the version of one file for that of the whole folder, where that is local.
+
+    A folder is replaced as a whole while somebody reads one file of it after the other. Once
+    another `name` is there, reads raise `ObjectChangedError` instead of mixing two versions.
+    """
+    while isinstance(source, WrappedSource):
+        source = source.source
+    if isinstance(source, LocalSource):
+        source.pins.whole = source.resolve(name)
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comal.errors import ObjectChangedError
 from comal.storage.source import ObjectInfo
+
+if TYPE_CHECKING:
+    from comal.storage.location import Location
 
 # A folder data set may have millions of objects. Its indexes are opened first and stay pinned;
 # leaves beyond this number are single reads, each checked against itself.
@@ -17,6 +20,8 @@ class Pins:
 
     def __init__(self) -> None:
         self._seen: dict[str, ObjectInfo] = {}
+        self.whole: Location | None = None
+        """A file whose version is that of the whole folder; see `local.bind`."""
 
     def get(self, href: str) -> ObjectInfo | None:
         """What was seen first of an object."""
@@ -39,7 +44,7 @@ class Pins:
         return first
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_seen": self._seen.copy()}
+        return {"_seen": self._seen.copy(), "whole": self.whole}
 
 
 def same_version(first: ObjectInfo, second: ObjectInfo) -> bool:

@@ -20,6 +20,7 @@ from comal.plan import Head, Piece, run
 from comal.public import warn
 from comal.storage import Source
 from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
+from comal.storage.local import bind
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.taco.reading.filters import Filter
@@ -230,6 +231,7 @@ def _no_folder(source: Source, expected: str, missing: ObjectNotFoundError) -> O
 def _read_folder(
     source: Source, kind: wire.Container, base: Source | None, limits: Limits
 ) -> Container:
+    bind(source, spec.COLLECTION)
     plan = wire.open_folder_plan(source.href, container=kind, limits=limits)
     return Container(source, run(plan, source.fetch), base=base, limits=limits)
 
