@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import rasterio
 import shapely
 
-from comal import raquet, server
-from comal.errors import ComalError
+from comal import raquet, raster, server, taco
+from comal.errors import ComalError, LimitExceededError
 from comal.grid import quadbin
+from comal.limits import Limits
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
 from comal.server import gate, rasterstats
 from tests.server.asking import ask, scope_of
+from tests.server.making import COLLECTION, tiff
 
 MIB = 1 << 20
 BLOCK = 256
@@ -41,7 +45,7 @@ BOXES = {
 }
 
 
-def raster(path: Path, zoom: int, places: list[tuple[int, int]], box: list[float]) -> Path:
+def raster_file(path: Path, zoom: int, places: list[tuple[int, int]], box: list[float]) -> Path:
     """One zoom alone, the same tile in some places."""
     document = {
         "version": "0.1.0",
@@ -78,9 +82,11 @@ def rasters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     deep = [(MIDDLE, MIDDLE - 1), (MIDDLE + 1, MIDDLE - 1)]
     wide = [(256 + x, 255 - y) for x in range(10) for y in range(10)]
     return {
-        "deep": raster(folder / "deep.parquet", 26, deep, [0, 0, 1e-5, 5e-6]),
-        "split": raster(folder / "split.parquet", 9, [(0, 200), (511, 200)], [-180, 35, 180, 37]),
-        "wide": raster(folder / "wide.parquet", 9, wide, [0, 0, 7.03125, 7.01]),
+        "deep": raster_file(folder / "deep.parquet", 26, deep, [0, 0, 1e-5, 5e-6]),
+        "split": raster_file(
+            folder / "split.parquet", 9, [(0, 200), (511, 200)], [-180, 35, 180, 37]
+        ),
+        "wide": raster_file(folder / "wide.parquet", 9, wide, [0, 0, 7.03125, 7.01]),
     }
 
 
@@ -226,6 +232,44 @@ def test_too_much_at_the_coarsest_zoom_is_422(rasters: dict[str, Path]) -> None:
     assert shown == pytest.approx(np.percentile(TILE, (2, 98)), abs=2)
 
 
+DECLARED: dict[str, tuple[int, dict[str, Any]]] = {
+    "strips": (10**6, {"blockysize": 1000}),
+    "tiles": (10**6, {"tiled": True, "blockxsize": 4096, "blockysize": 4096}),
+    "pixels together": (20_000, {"count": 40, "interleave": "pixel", "blockysize": 100}),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_pictures_of_a_few_bytes_that_declare_any_size(tmp_path: Path, name: str) -> None:
+    size, more = DECLARED[name]
+    path = tmp_path / "huge.tif"
+    profile = {"driver": "GTiff", "width": size, "height": size, "count": 1, "dtype": "uint8"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rasterio.open(path, "w", **profile | more, SPARSE_OK=True).close()
+    picture = measured(partial(raster.preview, path))
+    assert isinstance(picture.result, LimitExceededError)
+    assert picture.peak < 24 * MIB
+    samples = [taco.Sample(id="huge.tif", path=path), taco.Sample(id="no.tif", path=b"none")]
+    archive = tmp_path / "a.tacozip"
+    taco.create(taco.Taco(taco.Tortilla(samples), **COLLECTION), archive)
+    app = server.app({"a": str(archive)}, log="none")
+    found = measured(partial(ask, app, "/a/preview/huge.tif?size=1024"))
+    assert found.peak < 24 * MIB
+    assert (found.result.status, found.result.json()["code"]) == (422, "limit-exceeded")
+    assert ask(app, "/a/preview/no.tif").json()["code"] == "not-a-raster"
+
+
+def test_pictures_are_bounded_by_what_they_show() -> None:
+    pixels = np.arange(256 * 256, dtype=np.uint8).reshape(1, 256, 256)
+    limits = Limits(raster_bytes=256 * 256 * 8)
+    asked = [raster.preview(tiff(pixels), size=size, limits=limits) for size in (64, 10**6 // 8192)]
+    assert all(asked)
+    with pytest.raises(LimitExceededError, match="the picture"):
+        raster.preview(tiff(pixels), size=10**6, limits=limits)
+    assert raster.preview(tiff(pixels), size=10**6) == raster.preview(tiff(pixels), size=256)
+
+
 ADDRESSES = (
     *(
         "26/0/0.png",
@@ -246,6 +290,16 @@ def test_addresses_of_extreme_numbers(rasters: dict[str, Path]) -> None:
         found = measured(partial(ask, app, f"/{name}/{path}"))
         assert found.peak < 24 * MIB, (name, path)
         assert found.result.status in {200, 400, 404}, (name, path, found.result.body)
+
+
+def test_pages_of_extreme_numbers(archives: dict[str, Path]) -> None:
+    app = server.app({"a": str(archives["scenes"])}, log="none")
+    numbers = ("limit=1000000000", "offset=100000000", "limit=1&offset=99999999")
+    paths = ("items", "table", "tree", "columns/cloud_cover", "items/scene%201")
+    for path, query in itertools.product(paths, (*numbers, "bbox=-1e300,-90,1e300,90", "bins=512")):
+        found = measured(partial(ask, app, f"/a/{path}?{query}"))
+        assert found.peak < 24 * MIB, (path, query)
+        assert found.result.status in {200, 400}, (path, query)
 
 
 def test_work_that_nobody_waits_for_ends(

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import rasterio
 from affine import Affine
-from rasterio.enums import ColorInterp, Resampling
+from rasterio.enums import ColorInterp, Interleaving, Resampling
 from rasterio.errors import NotGeoreferencedWarning
 from rasterio.warp import reproject
 
 from comal.errors import InvalidInputError, LimitExceededError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.raster.opening import check_read, open_raster, place, read_valid
+from comal.raster.opening import open_raster, place, read_valid
 from comal.raster.values import ALPHA, Mask, as_array, colour_table, seen, valid_mask
 
 Bytes = npt.NDArray[np.uint8]
@@ -24,6 +24,8 @@ Bytes = npt.NDArray[np.uint8]
 _STRETCH = (2.0, 98.0)
 _RGB = ("red", "green", "blue")
 _PLANE = "EPSG:3857"
+_PICTURE_BYTES = 32
+"""About what a pixel of a picture takes while it is made."""
 _DARKEST = 32
 """Of what is not an edge, so that it is told from one."""
 
@@ -82,13 +84,7 @@ def _render(
         )
     shape = fitted(dataset.height, dataset.width, size)
     table = _colours(dataset, chosen)
-    # Classes must not be mixed; without overviews the whole raster is read to be averaged.
-    method = Resampling.nearest if table is not None else Resampling.average
-    if not dataset.overviews(chosen[0]):
-        try:
-            check_read(dataset, dataset.width * dataset.height, limits, where)
-        except LimitExceededError:
-            method = Resampling.nearest
+    method = _resampling(dataset, chosen[0], shape, limits, where, mixed=table is None)
     pixels, masks = read_valid(dataset, chosen, out_shape=shape, resampling=method)
     if dataset.crs and dataset.transform.e > 0:
         pixels = pixels[:, ::-1]
@@ -96,6 +92,35 @@ def _render(
     if np.iscomplexobj(pixels):
         pixels = np.abs(pixels)
     return picture_of(pixels, masks, table, percentiles)
+
+
+def _resampling(
+    dataset: Any, band: int, shape: tuple[int, int], limits: Limits, where: str, *, mixed: bool
+) -> Resampling:
+    """How a raster becomes a picture, once it is sure that this reads no more than is allowed.
+
+    A few bytes may declare any size, and GDAL goes through every block that a picture touches.
+    """
+    limits.check("raster_bytes", shape[0] * shape[1] * _PICTURE_BYTES, f"{where}, the picture")
+    shrink = max(dataset.height / shape[0], dataset.width / shape[1])
+    level = max((one for one in dataset.overviews(band) if one <= shrink), default=1)
+    rows, columns = -(-dataset.height // level), -(-dataset.width // level)
+    together = dataset.count if dataset.interleaving is Interleaving.pixel else 1
+    size = np.dtype(dataset.dtypes[band - 1]).itemsize * together
+    if mixed and rows * columns * size <= limits.raster_bytes:
+        return Resampling.average
+    high, wide = dataset.block_shapes[band - 1]
+    touched = min(shape[0], -(-rows // high)) * min(shape[1], -(-columns // wide))
+    if touched * high * wide * size > limits.raster_bytes:
+        raise LimitExceededError(
+            "the raster is too large for a picture",
+            where=where,
+            found=f"{dataset.width} x {dataset.height} pixels, overviews {dataset.overviews(band)}",
+            expected=f"at most {limits.raster_bytes} bytes to go through",
+            hint="give it overviews (gdaladdo), or pass limits=Limits(raster_bytes=..)",
+            limit="raster_bytes",
+        )
+    return Resampling.nearest
 
 
 def picture_of(

@@ -60,6 +60,12 @@ from comal.tortilla.reading.frame import TortillaFrame
 _BLOCK = MIB
 _CHECKED = 8 * MIB
 """Leaves up to this size are compared with their checksum before the first byte is sent."""
+_NO_RASTER = 404, "not-a-raster", "there is no raster to show here"
+_TOO_LARGE = (
+    422,
+    "limit-exceeded",
+    "the raster is too large for a picture without overviews; ask for its bytes below data/",
+)
 _SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
 _TIME_COLUMNS = ("istac:time_start", "stac:time_start", "istac:time_end", "stac:time_end")
 _MOST_TEXT = 2_000
@@ -456,17 +462,20 @@ class SamplesSource(Served):
 
     def _picture(self, path: str, size: int, bands: tuple[int, ...] | None) -> bytes:
         """The picture of a row, or of the first raster below it."""
-        most = self.workshop.settings.limits.raster_bytes
+        most, refused = self.workshop.settings.limits.raster_bytes, _NO_RASTER
         for row in self.holdings.first_leaves(self.holdings.find(path)):
             leaf = self.holdings.leaf(row)
-            if leaf.size > most or not self._is_raster(leaf):
+            if not self._is_raster(leaf):
+                continue
+            if leaf.size > most:
+                refused = _TOO_LARGE
                 continue
             limits = Limits(raster_bytes=most, leaf_bytes=most)
             try:
                 return raster.preview(leaf.whole(), size=size, bands=bands, limits=limits)
             except LimitExceededError:
-                continue
-        raise Refusal(404, "not-a-raster", "there is no raster to show here")
+                refused = _TOO_LARGE
+        raise Refusal(*refused)
 
     @staticmethod
     def _is_raster(leaf: LeafBytes) -> bool:
