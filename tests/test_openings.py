@@ -55,6 +55,11 @@ def in_child(read: Callable[[], Any]) -> None:
 
 
 def picture_by_gdal(path: str) -> None:
+    """One picture. GDAL opens an archive twice, for the directory and for the entry.
+
+    What an update appends to leaves entries where they were; `compact` moves all but the first.
+    """
+
     def read() -> None:
         with rasterio.open(path) as picture:
             assert picture.read().shape == (1, 1, 1)
@@ -132,7 +137,7 @@ READERS: dict[str, tuple[str, list[Reader]]] = {
         [
             lambda p: zip_by_zipfile(p / "2/1/1.zip"),
             lambda p: by_unzip(p / "2/0/1.zip"),
-            lambda p: picture_by_gdal(f"/vsizip/{p}/2/1/0.zip/3/2/0.png"),
+            lambda p: picture_by_gdal(f"/vsizip/{p}/2/1/0.zip/2/1/0.png"),
             tileset_by_comal,
         ],
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -117,6 +118,12 @@ def parse_name(name: str) -> tuple[Tile, str] | None:
     if z > MAX_ZOOM or max(x, y) >> z:
         return None
     return (z, x, y), match[4]
+
+
+def scales_of(suffixes: Iterable[str]) -> tuple[float, float]:
+    """The least and the largest scale of some suffixes; 1 where there are none."""
+    scales = [split_suffix(suffix)[0] for suffix in suffixes] or [1]
+    return min(scales), max(scales)
 
 
 def variant_prefix(variant: str | None) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +25,15 @@ from comal.tapalcatl.sources.base import Square, Tiles
 from comal.tapalcatl.sources.given import Given
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.writing import archives, arranging
-from tests.tapalcatl.making import listed, payload, pyramid, sparse, unzipped, write_mbtiles
+from tests.tapalcatl.making import (
+    listed,
+    payload,
+    picture,
+    pyramid,
+    sparse,
+    unzipped,
+    write_mbtiles,
+)
 
 
 def comments(tree: Path) -> dict[str, dict[str, Any]]:
@@ -509,3 +517,34 @@ def test_a_half_archive_is_written_again(tmp_path: Path) -> None:
     made = tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", **options)
     assert made.kept == len(written) - 1
     assert unzipped(tmp_path / "out") == {f"{z}/{x}/{y}.png": d for (z, x, y), d in tiles.items()}
+
+
+def loose(folder: Path, names: Mapping[str, bytes]) -> Path:
+    for name, data in names.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("scales", [(1,), (2,), (1, 2), (1, 2, 3)])
+def test_comments_and_document_know_the_scales(tmp_path: Path, scales: tuple[int, ...]) -> None:
+    """However they come: from an iterable, from files, and from tilesets made of these."""
+    options: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 1]}
+    tiles = [
+        tapalcatl.NewTile(*key, picture(1), "png", one) for key in pyramid(2) for one in scales
+    ]
+    tapalcatl.build(iter(tiles), tmp_path / "given", **options)
+    marks = {1: "", 2: "@2x", 3: "@3x"}
+    names = {f"{t.z}/{t.x}/{t.y}{marks[int(t.scale)]}.png": t.data for t in tiles}
+    tapalcatl.build(loose(tmp_path / "files", names), tmp_path / "loose", **options)
+    tapalcatl.build(tmp_path / "given", tmp_path / "copied", **options)
+    tapalcatl.merge([tmp_path / "given", tmp_path / "loose"], tmp_path / "merged", **options)
+    tapalcatl.extract(tmp_path / "given", tmp_path / "part", max_zoom=1)
+    for name in ("given", "loose", "copied", "merged", "part"):
+        meta = json.loads((tmp_path / name / "meta.json").read_bytes())
+        assert (meta.get("minscale", 1), meta.get("maxscale", 1)) == (scales[0], scales[-1]), name
+        assert not tapalcatl.check(tmp_path / name).counts, name
+    # A tile of another scale in one archive is no contradiction to the comments of the others.
+    tapalcatl.put(tmp_path / "given", [tapalcatl.NewTile(0, 0, 0, picture(2), "png", 4)])
+    assert set(tapalcatl.check(tmp_path / "given").counts) == {"dead-space"}

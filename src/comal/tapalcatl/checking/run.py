@@ -350,8 +350,10 @@ def _check_agreement(
     pairs: list[tuple[str, Any, Any]] = [
         ("metatile", *side),
         ("name", own.name, document.name),
-        ("scales", (own.min_scale, own.max_scale), (document.min_scale, document.max_scale)),
     ]
+    if own.min_scale < document.min_scale or own.max_scale > document.max_scale:
+        scales = (own.min_scale, own.max_scale), (document.min_scale, document.max_scale)
+        pairs.append(("scales", *scales))
     shared = own.formats.keys() & document.formats.keys()
     pairs += [(f"format {shown(e)}", own.formats[e], document.formats[e]) for e in sorted(shared)]
     for what, mine, others in pairs:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ from comal.tapalcatl.sources.content import hinted
 from comal.tapalcatl.sources.describing import metadata_of
 from comal.tapalcatl.sources.schemes import GRIDSET, Scheme, scheme_of
 from comal.tapalcatl.spec import MAX_ZOOM, TileSetMetadata
+from comal.tapalcatl.wire import scales_of
 
 _GRIDSET = re.compile(r"(.+)_[0-9]{2}")
 _LAYERS: Final = "_alllayers"
@@ -95,7 +97,9 @@ class Folder:
         self._index = TileIndex(self._z, self._x, self._y)
         values = _document(Path(self._path), limits)
         self._hint = hinted(str(values.get("format", "")))
-        self.metadata: TileSetMetadata = metadata_of(values, self.label, limits)
+        low, high = scales_of(self._suffixes)
+        said: TileSetMetadata = metadata_of(values, self.label, limits)
+        self.metadata = replace(said, min_scale=low, max_scale=high)
 
     @property
     def _scheme(self) -> Scheme:

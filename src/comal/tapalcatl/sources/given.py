@@ -29,7 +29,7 @@ from comal.tapalcatl.sources.base import (
     empty_tiles,
 )
 from comal.tapalcatl.spec import MAX_ZOOM, Headers, TileSetMetadata, entry_comment
-from comal.tapalcatl.wire import split_suffix, suffix_of
+from comal.tapalcatl.wire import scales_of, split_suffix, suffix_of
 
 _DISK: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
 _IN_MEMORY: Final = 16 << 20
@@ -92,7 +92,8 @@ class Given:
             for name in ("z", "x", "y", "offset", "size", "time")
         )
         self._keys = z, x, y
-        self.metadata = TileSetMetadata()
+        low, high = scales_of(self._suffixes)
+        self.metadata = TileSetMetadata(min_scale=low, max_scale=high)
 
     def __len__(self) -> int:
         return len(self._offset)

@@ -393,10 +393,13 @@ class _Job:
                 materialized_zooms=(),
             )
         metadata = replace(self.arrangement.metadata, formats=formats)
-        scales = {split_suffix(suffix)[0] for suffix in done.suffixes}
-        if scales and not self.kept:
-            metadata = replace(metadata, min_scale=min(scales), max_scale=max(scales))
-        return metadata
+        # What the comments of archives say was settled before, and no document says less.
+        scales = [split_suffix(suffix)[0] for suffix in done.suffixes]
+        return replace(
+            metadata,
+            min_scale=min([metadata.min_scale, *scales]),
+            max_scale=max([metadata.max_scale, *scales]),
+        )
 
 
 def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, address: str) -> None:
