@@ -354,7 +354,9 @@ class MemberReader:
         # Where the target has an alpha band more, rasterio takes the numbers of the source's bands
         # for those of the target's.
         renumbered = extra and list(indexes) != list(range(1, len(indexes) + 1))
-        direct = direct and not renumbered and not (info.masked and info.alpha is not None)
+        # GDAL asks no mask beside a nodata value, and no alpha band that is not read.
+        hidden = info.masked and (info.alpha is not None or group.own is not None)
+        direct = direct and not renumbered and not hidden
         if not direct or unfit or group.dtype not in {info.bands[i - 1].dtype for i in indexes}:
             return self._warp_window(
                 tuple(indexes), group, window, extra, src_alpha=src_alpha, resampling=resampling

@@ -120,3 +120,10 @@ def test_unknown_methods() -> None:
     assert check_method("near") == "nearest"
     with pytest.raises(InvalidInputError, match="overviews"):
         check_method("sharpest")
+
+
+def test_the_greatest_integers_are_weighed_too() -> None:
+    most = 2**63 - 1
+    patch = Patch([np.full((2, 2), most), np.full((2, 2), 9)], None)
+    made = halved(patch, ("average", "average"), (None, None), alpha=1).bands[0]
+    assert 0 <= most - int(made[0, 0]) < 2048

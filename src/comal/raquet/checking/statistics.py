@@ -79,7 +79,7 @@ class BandCheck:
 
     def _counted(self, pixels: Any, tile: Tile | None, *, reduced: bool) -> Counted:
         valid = valid_of(pixels, self.band)
-        if stored_nodata(self.band) is not None:
+        if stored_nodata(self.band) is not None and not self.hidden:
             found = of_tile(pixels, valid)
             return Counted(found, found)
         limits = None
@@ -141,7 +141,8 @@ def _unequal(declared: Mapping[str, Any], found: Moments) -> str | None:
         if value is None:
             continue
         true = float(found.column(kind)[0])
-        room = _CLOSE * (scale if kind in {"mean", "stddev"} else abs(true))
+        share = {"mean": scale, "stddev": scale, "sum": scale * float(found.count[0])}
+        room = _CLOSE * share.get(kind, abs(true))
         if not (math.isnan(true) or math.isclose(float(value), true, rel_tol=_CLOSE, abs_tol=room)):
             return f"{kind} {value}, the pixels have {true:.10g}"
     return None

@@ -164,7 +164,11 @@ def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, 
             total > 0, total, 1
         )
         if pixels.dtype.kind in "iu":
-            mean = np.floor(mean + 0.5)
+            limits = np.iinfo(pixels.dtype)
+            top = float(limits.max)
+            # As a float the greatest integer of 64 bits is one that the type does not have.
+            top = top if int(top) <= limits.max else float(np.nextafter(top, 0))
+            mean = np.clip(np.floor(mean + 0.5), limits.min, top)
     else:
         share = weight.astype(np.int64)
         total = _sum(share, np.int64)
