@@ -94,7 +94,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def served(archives: dict[str, Path]) -> Iterator[Running]:
     order = ["ramp", "halves", "shapes", "series", "scenes", "items", "broken"]
-    with running({name: str(archives[name]) for name in order}) as found:
+    # A page asks the server that it comes from, whatever that is called elsewhere.
+    public = "https://maps.example.org"
+    with running({name: str(archives[name]) for name in order}, public_url=public) as found:
         yield found
 
 

@@ -171,6 +171,8 @@ def test_a_source_that_does_not_answer_keeps_nobody(
     opener = _Unsteady(None, [])
     monkeypatch.setattr(slots, "fingerprint", lambda href: opener() if "://" in href else "1")
 
+    assert ask(app, "/near").status == 200
+
     async def main() -> tuple[Any, Any]:
         ready = await reply_of(app, scope_of("/readyz"))
         tile = await asyncio.wait_for(reply_of(app, scope_of("/near/0/0/0.png")), 5)

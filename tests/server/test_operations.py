@@ -25,6 +25,7 @@ from comal.server.measures import Counts
 from comal.server.problems import refusal_of
 from tests.server.asking import reply_of, scope_of
 from tests.server.making import PNG, entry, raquet_file, tileset
+from tests.server.test_extremes import raster_file
 from tests.server.test_running import get, raw, serving
 from tests.tortilla.build import Item, built, column
 
@@ -188,6 +189,24 @@ def test_no_memory_is_503() -> None:
     refusal = refusal_of(MemoryError())
     assert (refusal.status, refusal.code) == (503, "overloaded")
     assert dict(refusal.headers) == {b"retry-after": b"1"}
+
+
+@pytest.mark.parametrize("kind", running.SERVERS)
+def test_work_of_who_has_left_ends(tmp_path: Path, kind: str) -> None:
+    places = [(256 + x, 255 - y) for x in range(8) for y in range(8)]
+    path = raster_file(tmp_path / "a.parquet", 9, places, [0, 0, 5.6, 5.6])
+    slow = ";".join(["%2B".join(["b1**1.1"] * 8)] * 4)  # some seconds of work
+    with serving({"a": str(path)}, server=kind) as (port, _):
+        get(port, "/a")
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            request = f"GET /a/statistics?expression={slow} HTTP/1.1\r\nHost: x\r\n\r\n"
+            client.sendall(request.encode())
+            time.sleep(0.2)
+        name = 'comal_requests_total{route="statistics",source="a",status="499"}'
+        until = time.monotonic() + 20
+        while name not in metrics(port):
+            assert time.monotonic() < until, "nobody notices"
+            time.sleep(0.1)
 
 
 # -- workers ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from comal.server import journal
 from comal.server.answers import Answer, Pairs
 from comal.server.board import SECONDS, Board
 from comal.server.conditions import Headers, folded
-from comal.server.gate import Gate, while_there
+from comal.server.gate import Client, Clients, Gate
 from comal.server.hottiles import HotTile, HotTiles
 from comal.server.measures import Measures
 from comal.server.plainwire import PlainWire
@@ -71,6 +71,7 @@ class Application:
         limits = settings.limits
         self.gate = Gate(limits.in_flight, limits.queue, limits.seconds)
         self.streams = Gate(limits.streams, limits.queue, limits.seconds)
+        self.clients = Clients()
         self.pages = RootPages(self)
         self.draining = False
         self.board: Board | None = None
@@ -287,6 +288,7 @@ class Application:
         stalled = self.settings.limits.stalled
 
         async def gone() -> None:
+            await receive()  # the request, which has no body
             while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110 - it waits
                 await asyncio.sleep(1)  # but for those servers that repeat themselves
 
@@ -309,15 +311,16 @@ class Application:
         started = time.perf_counter()
         headers = folded(scope["headers"])
         record = journal.Record(scope["method"], scope["path"])
+        client = Client(gone)
         try:
-            async with while_there(gone) as end:
-                answer = _with_problem(await self._answered(scope, headers, record), record.id)
-                if record.route not in {"tile", "data", "preview"}:
-                    answer = await squeezed(answer, headers, self.workshop)
-        except TimeoutError as error:
-            answer = self._refused(_GONE if end.expired() else error, record)
+            answer = await self._answered(scope, headers, record, client)
+            answer = _with_problem(answer, record.id)
+            if record.route not in {"tile", "data", "preview"}:
+                answer = await squeezed(answer, headers, self.workshop)
         except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
-            answer = self._refused(error, record)
+            answer = self._refused(_GONE if client.left else error, record)
+        finally:
+            self.clients.remove(client)
         try:
             if answer.status == _GONE.status:
                 record.status = answer.status
@@ -352,7 +355,9 @@ class Application:
         answer.headers += self._cors_of(headers)
         return await deliver(answer)
 
-    async def _answered(self, scope: Scope, headers: Headers, record: journal.Record) -> Answer:
+    async def _answered(
+        self, scope: Scope, headers: Headers, record: journal.Record, client: Client
+    ) -> Answer:
         limits = self.settings.limits
         check_head(scope, limits.url_bytes, limits.header_bytes)
         method = scope["method"]
@@ -366,7 +371,8 @@ class Application:
         if first in {"healthz", "readyz", "metrics"}:  # these answer when all else is busy
             record.route = first
             return await self.pages.answer(request)
-        async with self.gate, asyncio.timeout(limits.seconds):
+        async with self.gate, asyncio.timeout(limits.seconds) as end:
+            self.clients.add(client, end)
             if first not in self.slots:
                 record.route = "root"
                 return await self._below_root(request, record)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from comal.server.problems import RETRY_AFTER, Refusal
@@ -13,7 +13,7 @@ from comal.server.problems import RETRY_AFTER, Refusal
 T = TypeVar("T")
 
 _WATCHED = 0.5
-"""Seconds of work after which it is watched whether the client is still there."""
+"""Seconds between two looks at who waits for an answer."""
 
 
 class Gate:
@@ -128,30 +128,73 @@ class Flights:
             task.exception()  # whoever still waits gets it; nobody is no fault
 
 
-@asynccontextmanager
-async def while_there(gone: Callable[[], Awaitable[object]]) -> AsyncIterator[asyncio.Timeout]:
-    """Cancel what is inside when a client goes away: `TimeoutError`, and the timeout has expired.
+class Client:
+    """Whoever waits for an answer. When it goes away, its work is cancelled.
 
     Parameters
     ----------
     gone
-        Returns when it has gone. It is asked about work that takes some time, and not about most.
+        Returns when it has gone.
     """
-    loop = asyncio.get_running_loop()
-    watching: list[asyncio.Task[None]] = []
-    async with asyncio.timeout(None) as end:
 
-        async def watch() -> None:
-            await gone()
-            end.reschedule(loop.time())
+    __slots__ = ("_gone", "_task", "_waits", "end", "left")
 
-        timer = loop.call_later(_WATCHED, lambda: watching.append(loop.create_task(watch())))
-        try:
-            yield end
-        finally:
-            timer.cancel()
-            for task in watching:
-                task.cancel()
+    def __init__(self, gone: Callable[[], Awaitable[object]]) -> None:
+        self.left = False
+        """Whether it has gone away while it was watched."""
+        self.end: asyncio.Timeout | None = None
+        """The timeout around its work."""
+        self._gone = gone
+        self._waits = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Called now and then: from the second time on it is watched."""
+        self._waits += 1
+        if self._waits == 2:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        await self._gone()
+        if self.end is not None:
+            self.left = True
+            self.end.reschedule(0)
+
+    def rest(self) -> None:
+        """The work is done."""
+        self.end = None
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Clients:
+    """Those whose answers are worked on. Most are answered before anybody looks."""
+
+    def __init__(self) -> None:
+        self._there: set[Client] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, client: Client, end: asyncio.Timeout) -> None:
+        """Let the timeout expire when the client goes away."""
+        client.end = end
+        self._there.add(client)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            loop.call_later(_WATCHED, self._look)
+
+    def remove(self, client: Client) -> None:
+        """Its answer is made."""
+        self._there.discard(client)
+        client.rest()
+
+    def _look(self) -> None:
+        for client in self._there:
+            client.look()
+        if self._loop is not None and self._there:
+            self._loop.call_later(_WATCHED, self._look)
+        else:
+            self._loop = None
 
 
 async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:

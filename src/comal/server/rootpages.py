@@ -138,11 +138,13 @@ class RootPages:
         return json_answer(document, kind=ogc.OPENAPI.encode(), headers=(LOOKED_AT,))
 
     async def _collections(self, request: Request) -> Answer:
-        found = await self.application.describe_all()
         if len(request.segments) == 1:
+            found = await self.application.describe_all()
             return json_answer(ogc.collections(request, found), headers=(LOOKED_AT,))
-        for one in found:
-            if one["name"] == request.segments[1] and one["state"] == "ready":
+        slot = self.application.slots.get(request.segments[1])
+        if slot is not None and len(request.segments) == 2:
+            one = await self.application.describe(slot)
+            if one["state"] == "ready":
                 return json_answer(ogc.collection(request, one), headers=(LOOKED_AT,))
         raise not_found("there is no such collection")
 

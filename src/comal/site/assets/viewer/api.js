@@ -40,6 +40,18 @@ export function pathInAddress(path) {
 }
 
 /**
+ * The address of a sample's picture or bytes. Those in its item are for clients elsewhere: they may
+ * name a host that this page may not ask.
+ * @param {any} item
+ * @param {"preview" | "data"} kind
+ * @param {Record<string, unknown>} [parameters]
+ */
+export function assetAddress(item, kind, parameters) {
+  const path = pathInAddress(item["comal:path"]);
+  return address(`${item.collection}/${kind}/${path}`, parameters);
+}
+
+/**
  * One JSON document.
  * @param {string} path
  * @param {Record<string, unknown>} [parameters]

@@ -3,10 +3,13 @@
  */
 
 import { facts, h, icon } from "../ui/dom.js";
-import { address, getJson, pathInAddress } from "./api.js";
+import { assetAddress, getJson, pathInAddress } from "./api.js";
 import { reasonOf } from "../ui/query.js";
 import { cell, counted, size } from "../ui/format.js";
 import { failure, fill, waiting } from "../ui/page.js";
+
+/** The ends of a time that nobody knows. */
+const EVER = ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"];
 
 const CLOSE = "m5 5 10 10M15 5 5 15";
 const MOST_CHILDREN = 50;
@@ -97,10 +100,9 @@ function title(path, go) {
 
 /** @param {any} item */
 function picture(item) {
-  const href = item.assets?.thumbnail?.href;
-  if (!href) return null;
+  if (!item.assets?.thumbnail) return null;
   const frame = h("div", { class: "sample__picture" });
-  const src = address(href.replace(/([?&]size=)\d+/, "$1512"));
+  const src = assetAddress(item, "preview", { size: 512 });
   const image = h("img", { src, alt: `Preview of ${item.id}`, width: 512, height: 512 });
   image.addEventListener("error", () => frame.remove());
   return fill(frame, image);
@@ -108,7 +110,8 @@ function picture(item) {
 
 /** @param {any} item */
 function properties(item) {
-  const known = Object.entries(item.properties ?? {}).filter(([, one]) => one !== null);
+  const told = Object.entries(item.properties ?? {});
+  const known = told.filter(([, one]) => one !== null && !EVER.includes(one));
   if (!known.length) return null;
   const rows = known.map(([name, one]) => {
     const text = cell(one, name === "datetime" ? "time" : "");
@@ -153,11 +156,11 @@ function actions(item, dialog, fit) {
     fit?.(item.bbox);
   };
   const text = data && `Download, ${size(data["file:size"])}`;
+  const href = data && assetAddress(item, "data");
   return h(
     "p",
     { class: "sample__actions" },
-    data &&
-      h("a", { class: "button button--primary", href: address(data.href), download: "" }, text),
+    data && h("a", { class: "button button--primary", href, download: "" }, text),
     item.bbox &&
       fit &&
       h("button", { type: "button", class: "button", click: move }, "Show on the map"),

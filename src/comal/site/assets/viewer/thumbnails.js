@@ -3,7 +3,7 @@
  */
 
 import { h } from "../ui/dom.js";
-import { address } from "./api.js";
+import { assetAddress } from "./api.js";
 import { instant } from "../ui/format.js";
 import { fill } from "../ui/page.js";
 
@@ -45,10 +45,11 @@ function thumbnail(item, open, choose) {
 /** @param {any} item */
 function picture(item) {
   const frame = h("span", { class: "picture" });
-  const href = item.assets?.thumbnail?.href;
-  const none = h("span", { class: "picture__none" }, href ? "no picture" : "no raster");
-  if (!href) return fill(frame, none);
-  const image = h("img", { src: address(href), alt: "", loading: "lazy", width: 256, height: 256 });
+  const pictured = Boolean(item.assets?.thumbnail);
+  const none = h("span", { class: "picture__none" }, pictured ? "no picture" : "no raster");
+  if (!pictured) return fill(frame, none);
+  const src = assetAddress(item, "preview", { size: 256 });
+  const image = h("img", { src, alt: "", loading: "lazy", width: 256, height: 256 });
   image.addEventListener("error", () => fill(frame, none));
   return fill(frame, image);
 }
