@@ -101,10 +101,18 @@ as_csv = click.option(
 )
 
 untrusted = click.option(
-    "--untrusted",
-    is_flag=True,
-    help="Run the query in a process with hard limits on time and memory.",
+    "--untrusted/--trusted",
+    default=None,
+    help="Run the query in a process with hard limits on time and memory, or without them;"
+    " with them if absent where X is not on this machine.",
 )
+
+
+def is_isolated(source: str, *, untrusted: bool | None = None) -> bool:
+    """Whether a query over X runs with hard limits: as asked, else where X is from elsewhere."""
+    from comal.storage.location import parse_href  # noqa: PLC0415 - when it is used
+
+    return parse_href(source).scheme != "file" if untrusted is None else untrusted
 
 
 _BBOX = click.option(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -30,6 +31,7 @@ _CHILD = "comal.query.child"
 READY = b"R"
 RESULT = b"T"
 FAILURE = b"E"
+_MORE = "isolated=comal.query.Budget(memory=, cpu=, wall=) grants more; so does --trusted"
 _START = 60.0
 """Seconds until a process that has not even started is given up, on a machine under load."""
 _CPU_OVER = -signal.SIGXCPU
@@ -47,10 +49,17 @@ class Budget:
     """Seconds until the process is killed, counted from when it has started."""
 
 
-def run_isolated(function: Callable[..., Any], *args: Any, budget: Budget | None = None) -> Any:
+REMOTE = Budget(cpu=30, wall=60.0)
+"""What a call may take that waits for a network, unless it is told otherwise."""
+
+
+def run_isolated(
+    function: Callable[..., Any], *args: Any, budget: Budget | None = None, remote: bool = False
+) -> Any:
     """Call ``function(*args)`` in a limited process and return its Arrow table.
 
-    `function` is a plain function of an importable module and `args` can be pickled.
+    `function` is a plain function of an importable module and `args` can be pickled. With `remote`
+    it gets the variables of the environment by which storage is reached, and time to wait for it.
 
     Raises
     ------
@@ -61,7 +70,7 @@ def run_isolated(function: Callable[..., Any], *args: Any, budget: Budget | None
     ComalError
         Whatever error of comal the call raised.
     """
-    budget = budget or Budget()
+    budget = budget or (REMOTE if remote else Budget())
     # Through a pipe to a child of our own, so that credentials come along.
     request = bytes(ForkingPickler.dumps((budget, function, args)))
     with subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours, no shell
@@ -71,7 +80,7 @@ def run_isolated(function: Callable[..., Any], *args: Any, budget: Budget | None
         stderr=subprocess.DEVNULL,
         # What is read here must not be read ahead of `communicate`.
         bufsize=0,
-        env=_environment(),
+        env=_environment(remote=remote),
         close_fds=True,
     ) as child:
         try:
@@ -99,14 +108,24 @@ def _exchange(child: subprocess.Popen[bytes], request: bytes, budget: Budget) ->
         answer, _ = child.communicate(timeout=budget.wall)
     except subprocess.TimeoutExpired as error:
         raise LimitExceededError(
-            "the query took too long", expected=f"at most {budget.wall:g} s"
+            "the query took too long", expected=f"at most {budget.wall:g} s", hint=_MORE
         ) from error
     return answer
 
 
-def _environment() -> dict[str, str]:
+_PLAIN = frozenset({"PATH", "LANG", "LD_LIBRARY_PATH"})
+_OF_STORAGE = re.compile(
+    r"(AWS|GOOGLE|AZURE|HF|COMAL|IDENTITY|IMDS|MSI)_.*|HOME|SERVICE_ACCOUNT|SSL_CERT_(FILE|DIR)"
+    r"|(?i:(HTTPS?|ALL|NO)_PROXY)"
+)
+"""Variables by which storage finds credentials, proxies and certificates."""
+
+
+def _environment(*, remote: bool) -> dict[str, str]:
     kept = {
-        key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ
+        key: value
+        for key, value in os.environ.items()
+        if key in _PLAIN or (remote and _OF_STORAGE.fullmatch(key))
     }
     return {
         **kept,
@@ -127,12 +146,15 @@ def _answer(answer: bytes, code: int, budget: Budget) -> Any:
         raise _rebuild(json.loads(body))
     if code == _CPU_OVER:
         raise LimitExceededError(
-            "the query took too much processor time", expected=f"at most {budget.cpu} s"
+            "the query took too much processor time",
+            expected=f"at most {budget.cpu} s",
+            hint=_MORE,
         )
     if code in {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV}:
         raise LimitExceededError(
             "the query needs more memory than it may take",
             expected=f"at most {budget.memory} bytes",
+            hint=_MORE,
         )
     raise QueryError("the query's process ended without an answer", found=f"exit status {code}")
 

@@ -31,7 +31,7 @@ from comal.cli.results import print_result
 @options.untrusted
 @options.pass_style
 def command(
-    style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool
+    style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None
 ) -> None:
     """Run one SELECT over the tiles of X.
 
@@ -39,5 +39,6 @@ def command(
     overviews the tiles of all other zooms, and metadata one row. Nothing but SELECT is possible,
     and no file and no address can be read by it.
     """
-    table = raquet.sql(source, query, isolated=untrusted)
+    isolated = options.is_isolated(source, untrusted=untrusted)
+    table = raquet.sql(source, query, isolated=isolated)
     print_result(table, as_json=style.json, as_csv=as_csv)

@@ -52,7 +52,7 @@ def command(
     counts are computed anew, and the collection says what it is a part of.
     """
     with taco.load(source) as dataset:
-        part = filtered(dataset, **conditions)
+        part = filtered(dataset, isolated=options.is_isolated(source), **conditions)
         with working(f"exporting to {output}", style) as progress:
             taco.export(part, output, overwrite=overwrite, progress=progress)
         count = len(part.data)

@@ -13,6 +13,7 @@ def filtered(
     datetime_range: str | None,
     level: int | None,
     where: str | None,
+    isolated: bool = False,
 ) -> TacoDataset:
     """`dataset` restricted by what was given; all of it must hold."""
     view = dataset
@@ -22,5 +23,6 @@ def filtered(
         view = view.filter_datetime(datetime_range, level=level)
     if where is not None:
         # The condition is the caller's own SQL; the engine takes one SELECT and nothing else.
-        view = view.sql(f"SELECT * FROM data WHERE ({where}\n)")  # noqa: S608
+        text = f"SELECT * FROM data WHERE ({where}\n)"  # noqa: S608
+        view = view.sql(text, isolated=isolated)
     return view

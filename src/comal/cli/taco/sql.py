@@ -28,7 +28,7 @@ from comal.cli.results import print_result
 @options.untrusted
 @options.pass_style
 def command(
-    style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool
+    style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None
 ) -> None:
     """Run one SELECT over the samples of X.
 
@@ -37,5 +37,6 @@ def command(
     and no address can be read by it.
     """
     with taco.load(source) as dataset:
-        table = dataset.sql(query, isolated=untrusted).data.to_arrow()
+        isolated = options.is_isolated(source, untrusted=untrusted)
+        table = dataset.sql(query, isolated=isolated).data.to_arrow()
     print_result(table, as_json=style.json, as_csv=as_csv)

@@ -15,6 +15,7 @@ COMMANDS = {
     "rename": ("comal.cli.tortilla.rename", "Give rows other ids."),
     "compact": ("comal.cli.tortilla.compact", "Free the bytes that no row leads to."),
     "compile": ("comal.cli.tortilla.compile", "A part of a Tortilla as a file of its own."),
+    "sql": ("comal.cli.tortilla.sql", "One SELECT over the items."),
     "split": ("comal.cli.tortilla.split", "A Tortilla as a set of parts."),
     "join": ("comal.cli.tortilla.join", "Parts of a set, or several Tortillas, as one file."),
 }

@@ -13,13 +13,10 @@ from comal.cli.output import working
 from comal.cli.tortilla import cutting
 from comal.cli.tortilla.cutting import cut_of, cut_options, report
 from comal.errors import InvalidInputError
-from comal.query import engine
 from comal.tortilla import TortillaFrame
 from comal.tortilla import compile as compile_rows
 from comal.tortilla import open as open_frame
 from comal.tortilla.spec import DATA_SPLIT
-
-_NUMBER = "__row"
 
 
 @click.command(
@@ -85,7 +82,7 @@ def command(
     if datetime_range is not None:
         frame = frame.filter_datetime(datetime_range)
     if where is not None:
-        frame = _where(frame, where)
+        frame = frame.where(where, isolated=options.is_isolated(source))
     if head is not None:
         frame = frame.head(head)
     with working(f"writing {output}", style) as progress:
@@ -106,12 +103,3 @@ def _of_split(frame: TortillaFrame, split: str) -> TortillaFrame:
     if DATA_SPLIT not in frame.columns:
         raise InvalidInputError(f"no column {DATA_SPLIT}", where="--split")
     return frame.filter(pc.equal(frame[DATA_SPLIT], split))
-
-
-def _where(frame: TortillaFrame, where: str) -> TortillaFrame:
-    table = frame.to_arrow()
-    numbered = table.append_column(_NUMBER, pc.cast(list(range(len(frame))), "int64"))
-    # The condition is the caller's own SQL; the engine takes one SELECT and nothing else.
-    query = f"SELECT {_NUMBER} FROM data WHERE ({where}\n) ORDER BY {_NUMBER}"  # noqa: S608
-    rows = engine().select(query, tables={"data": numbered})[_NUMBER]
-    return frame.filter(pc.is_in(numbered[_NUMBER], value_set=rows.combine_chunks()))

@@ -16,7 +16,7 @@ from comal import grid
 from comal.errors import ComalError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.public import guarded_class
-from comal.query import Function, Session, run_isolated
+from comal.query import Budget, Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
 from comal.raquet.querying.files import Files, Location, opened
 from comal.raquet.querying.hiding import Hiding
@@ -233,7 +233,7 @@ def sql(
     query: str,
     params: Mapping[str, Any] | None = None,
     *,
-    isolated: bool = False,
+    isolated: bool | Budget = False,
     max_rows: int | None = None,
     config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -249,7 +249,7 @@ def sql(
         As for `RaquetConnection.sql`.
     isolated
         Run the query in a process of its own with hard limits on memory and time, for queries
-        from strangers. `href` is then a path or a URL.
+        from strangers. `href` is then a path or a URL. A `comal.query.Budget` says which limits.
 
     Returns
     -------
@@ -259,7 +259,12 @@ def sql(
     if isolated:
         if not isinstance(href, str | os.PathLike):
             raise InvalidInputError("an isolated query needs a path or a URL")
-        return run_isolated(_isolated, os.fspath(href), query, values, max_rows, config, limits)
+        where = os.fspath(href)
+        return run_isolated(
+            *(_isolated, where, query, values, max_rows, config, limits),
+            budget=isolated if isinstance(isolated, Budget) else None,
+            remote="://" in where,
+        )
     with connect(href, config=config, limits=limits) as connection:
         return connection.sql(query, values, max_rows=max_rows)
 

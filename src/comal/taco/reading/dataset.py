@@ -178,7 +178,7 @@ class TacoDataset(Closing):
         query: str,
         params: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
-        isolated: bool = False,
+        isolated: bool | queries.Budget = False,
     ) -> TacoDataset:
         """A view of what one SELECT makes of this one; it runs when the rows are asked for.
 
@@ -191,7 +191,8 @@ class TacoDataset(Closing):
         params
             Values of ``$name`` by name, or of ``?`` and ``$1`` in order.
         isolated
-            Run in a process with hard limits, parsing included: for queries of strangers.
+            Run in a process with hard limits, parsing included: for queries of strangers. A
+            `comal.query.Budget` says which.
 
         Raises
         ------

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from comal import query
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Filter
 
@@ -46,7 +47,7 @@ class Sql:
 
     text: str
     params: tuple[tuple[str, Any], ...] = ()
-    isolated: bool = False
+    isolated: bool | query.Budget = False
 
     @property
     def only_chooses(self) -> bool:

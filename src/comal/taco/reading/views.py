@@ -12,7 +12,7 @@ from comal.taco.reading.container import Container
 from comal.taco.reading.home import Home
 from comal.taco.reading.level import unpadded
 from comal.taco.reading.spans import checked_spans
-from comal.taco.reading.stages import Scan, Sql, View
+from comal.taco.reading.stages import Scan, Sql, View, containers
 from comal.taco.reading.stages import stages as stages_of
 from comal.taco.reading.viewsql import Compiler, about
 
@@ -41,9 +41,12 @@ def schema_of(view: View) -> Any:
 
 
 def _run(function: Any, view: View, *args: Any) -> Any:
-    if any(isinstance(stage, Sql) and stage.isolated for stage in stages_of(view)):
-        return query.run_isolated(function, view, *args)
-    return function(view, *args)
+    asked = [stage.isolated for stage in stages_of(view) if isinstance(stage, Sql)]
+    if not any(asked):
+        return function(view, *args)
+    budget = next((one for one in asked if isinstance(one, query.Budget)), None)
+    remote = any("://" in container.source.href for container in containers(view))
+    return query.run_isolated(function, view, *args, budget=budget, remote=remote)
 
 
 def _rows(view: View, padding: bool, max_rows: int | None) -> Any:  # noqa: FBT001 - by `_run` alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, overload
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from comal import arrowcompute as pc
+from comal import query as queries
 from comal.errors import InvalidInputError, NotInContainerError, counted, shown
 from comal.frames import html
 from comal.frames.named import NamedRows
@@ -193,6 +194,66 @@ class TortillaFrame(NamedRows):
         from comal.tortilla.reading.filtering import time_mask  # noqa: PLC0415 - as above
 
         return self.filter(time_mask(self._table, datetime_range, time_col))
+
+    def where(
+        self,
+        condition: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        isolated: bool | queries.Budget = False,
+    ) -> Self:
+        """The rows for which a condition in SQL holds, such as ``"cloud_cover < 10"``.
+
+        Parameters
+        ----------
+        condition
+            An expression of DuckDB over the columns.
+        params, isolated
+            As for `sql`.
+
+        Raises
+        ------
+        QueryError
+            The condition cannot be parsed, bound or run.
+        """
+        from comal.tortilla.reading.querying import matching  # noqa: PLC0415 - as above
+
+        return self.filter(matching(self.to_arrow(), condition, params, isolated=isolated))
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        isolated: bool | queries.Budget = False,
+    ) -> Any:
+        """What one SELECT makes of the rows, which are the table ``data``.
+
+        Parameters
+        ----------
+        query
+            One SELECT in DuckDB's dialect. It can read neither files nor addresses.
+        params
+            Values of its named parameters (``$name``).
+        isolated
+            Run in a process with hard limits, parsing included: for queries of strangers. A
+            `comal.query.Budget` says which.
+
+        Returns
+        -------
+        pyarrow.Table
+            It leads to no bytes; `where` gives rows that do.
+
+        Raises
+        ------
+        QueryError
+            It cannot be parsed, bound or run, is no single SELECT, or makes up paths for GDAL.
+        LimitExceededError
+            It took more than it may.
+        """
+        from comal.tortilla.reading.querying import selected  # noqa: PLC0415 - as above
+
+        return selected(self.to_arrow(), query, params, isolated=isolated)
 
     # -- navigation --------------------------------------------------------------------------------
 
