@@ -169,7 +169,7 @@ def test_a_source_that_does_not_answer_keeps_nobody(
     sources = {name: f"https://{name}.example/x.parquet" for name in names}
     app = server.app({**sources, "near": str(archives["rgb"])}, log="none")
     opener = _Unsteady(None, [])
-    monkeypatch.setattr(slots, "fingerprint", lambda href: opener() if "://" in href else "1")
+    monkeypatch.setattr(slots, "fingerprint", lambda href, *_: opener() if "://" in href else "1")
 
     assert ask(app, "/near").status == 200
 
