@@ -25,9 +25,10 @@ def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
     metadata
         What to write; its own `version` and form do not matter.
     version
-        ``"0.1.0"`` or ``"0.5.0"``. Keys that 0.1.0 does not know (time, scale, offset, unit,
+        ``"0.1.0"`` or ``"0.5.0"``. Keys that 0.1.0 does not know (scale, offset, unit,
         description, tile statistics, custom) are written there too where they are set: its
-        readers look up keys by name.
+        readers look up keys by name. A time series in that form is labelled 0.2.0, which brought
+        time.
 
     Raises
     ------
@@ -45,6 +46,12 @@ def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
     for key, value in metadata.extra.items():
         document.setdefault(key, value)
     return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def label_of(metadata: Metadata, version: str) -> str:
+    """The version that a file is labelled with when it is written in the form of `version`."""
+    timed = metadata.time is not None and version == spec.WRITTEN[0]
+    return spec.TIMED if timed else version
 
 
 def check_version(metadata: Metadata, version: str) -> None:
@@ -73,7 +80,7 @@ def _flat(metadata: Metadata) -> dict[str, Any]:
     """RaQuet 0.1.0, metadata specification."""
     check_version(metadata, spec.WRITTEN[0])
     document: dict[str, Any] = {
-        "version": spec.WRITTEN[0],
+        "version": label_of(metadata, spec.WRITTEN[0]),
         "compression": metadata.compression,
         "block_resolution": metadata.max_zoom,
         "minresolution": metadata.min_zoom,

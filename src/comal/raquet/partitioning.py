@@ -21,7 +21,7 @@ from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
-from comal.raquet.documents import metadata_json
+from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.spec import Band, BandStatistics, Metadata
@@ -75,8 +75,8 @@ def partition(
     Returns
     -------
     One summary for each part; parts are called ``z{zoom}_{x}_{y}.parquet``. Metadata are those of
-    the whole, statistics of bands included, but for ``num_blocks``, the zooms, and ``part`` in
-    ``processing``, which says that it is one: ``12/2165/1426``, say.
+    the whole, statistics of bands, bounds and zooms included, but for ``num_blocks`` and ``part``
+    in ``processing``, which say what is in it: the tiles at and below ``12/2165/1426``, say.
 
     Raises
     ------
@@ -91,6 +91,7 @@ def partition(
         cut = _cut_zoom(tiles, zoom, target_size)
         owners = _owners(tiles, cut, overviews=overviews)
         cells = np.unique(owners[owners >= 0])
+        lowest = lowest_zoom(np.unique(tiles.zooms[owners >= 0]).tolist()) if len(cells) else 0
         made = []
         with storage.targets.new_folder(folder, overwrite) as part:
             for done, cell in enumerate(cells.tolist()):
@@ -99,7 +100,13 @@ def partition(
                 chosen = np.flatnonzero(owners == cell)
                 place = {**raster.metadata.processing, spec.PART: f"{z}/{x}/{y}"}
                 one = _write_copy(
-                    part / name, raster, tiles, chosen, spec_version, processing=place
+                    part / name,
+                    raster,
+                    tiles,
+                    chosen,
+                    spec_version,
+                    processing=place,
+                    min_zoom=lowest,
                 )
                 made.append(replace(one, path=os.path.join(os.fspath(folder), name)))  # noqa: PTH118
                 progress(done + 1, len(cells), "writing parts")
@@ -215,6 +222,7 @@ def _write_copy(
     version: str | None,
     *,
     processing: Mapping[str, Any],
+    min_zoom: int | None = None,
     bands: tuple[Band, ...] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -225,7 +233,7 @@ def _write_copy(
         raise InvalidInputError("no tile at the maximum zoom", where=raster.href)
     written = replace(
         metadata,
-        min_zoom=lowest_zoom(np.unique(zooms).tolist()),
+        min_zoom=lowest_zoom(np.unique(zooms).tolist()) if min_zoom is None else min_zoom,
         num_blocks=len(np.unique(tiles.cells[chosen][zooms == metadata.max_zoom])),
         bands=bands or metadata.bands,
         processing=processing,
@@ -254,7 +262,7 @@ def write_rows(
         size = file.tell()
     return Written(
         path=os.fspath(path),
-        version=version,
+        version=label_of(metadata, version),
         size=size,
         tiles=count,
         num_blocks=metadata.num_blocks or 0,

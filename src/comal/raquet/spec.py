@@ -17,6 +17,8 @@ from comal.public import guarded_class
 
 WRITTEN = ("0.1.0", "0.5.0")
 """Versions of the metadata that are written; the first is the default."""
+TIMED = "0.2.0"
+"""Version that brought the time dimension: a time series in the flat form is of this one."""
 MAX_ZOOM = 26
 """RaQuet 0.1.0, resolution information: resolutions are 0 to 26."""
 BLOCK_STEP = 16

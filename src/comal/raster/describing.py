@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -35,15 +35,24 @@ from comal.plan import Head
 from comal.raster.opening import (
     _FAULTS,
     _check_blocks,
-    _head,
     _quiet,
     gdal_environment,
+    head_of,
     reading,
     sniff_driver,
 )
 from comal.raster.reading import crs_name
 from comal.raster.references import check_references
 from comal.raster.values import alpha_at, stored_nodata
+from comal.raster.variables import (
+    CONTAINERS,
+    Variable,
+    head_of_any,
+    names_of,
+    no_variable,
+    refuse_container,
+    variable_of,
+)
 from comal.storage.location import FILE, Location, parse_href
 
 # Of a remote raster: what is kept, and what is fetched at once.
@@ -163,8 +172,11 @@ def gdal_rules() -> Iterator[None]:
         yield
 
 
-def origin_of(source: str | os.PathLike[str]) -> FileOrigin:
+def origin_of(source: str | os.PathLike[str], variable: str | None = None) -> FileOrigin:
     """How GDAL is to open a path or a URL; the driver is chosen by the first bytes.
+
+    A variable of a NetCDF, HDF5 or Zarr file is named by `variable`, or in the source as GDAL does
+    (``NETCDF:"path":name``).
 
     Raises
     ------
@@ -173,11 +185,14 @@ def origin_of(source: str | os.PathLike[str]) -> FileOrigin:
     NotThisFormatError
         A remote file that is none of TIFF, JPEG, PNG, WebP and JPEG 2000.
     """
+    inner = variable_of(source, variable)
+    if inner is not None:
+        return _origin_of_variable(inner)
     location = parse_href(source)
     if location.scheme == FILE:
         path = str(Path(location.path).absolute())
         driver = _BY_NAME.get(Path(path).suffix.lower())
-        head = _head(path, path)
+        head = head_of(path, path)
         if driver is not None:
             check_references(Path(path))
             return FileOrigin(path, driver)
@@ -189,6 +204,19 @@ def origin_of(source: str | os.PathLike[str]) -> FileOrigin:
         (piece,) = remote.fetch([Head(16)])
         driver = sniff_driver(piece.data, location.label)
         return FileOrigin(location.label, driver, location=location)
+
+
+def _origin_of_variable(inner: Variable) -> FileOrigin:
+    """The first way that opens it; what else the file holds is told where none does."""
+    head_of_any(inner.path)
+    for path, driver in inner.openings():
+        with (
+            suppress(InvalidMetadataError, NotThisFormatError),
+            open_origin(FileOrigin(path, driver), path),
+        ):
+            return FileOrigin(path, driver)
+    with _unknown(inner.path), DatasetReader(inner.path, driver=CONTAINERS, sharing=False) as whole:
+        raise no_variable(inner.path, inner.name, names_of(whole))
 
 
 class _RemoteFile(storage.RangeFile):
@@ -238,6 +266,7 @@ def open_origin(
         else:
             dataset = _open_remote(origin.location, failures, driver=drivers[0], **extra)
         try:
+            refuse_container(dataset, where)
             _check_blocks(dataset, limits, where)
         except BaseException:  # whatever it is, nobody else would close the dataset
             dataset.close()
@@ -253,7 +282,11 @@ def _unknown(where: str) -> Iterator[None]:
 
 
 def describe(
-    source: str | os.PathLike[str], *, crs: str | None = None, limits: Limits = DEFAULT_LIMITS
+    source: str | os.PathLike[str],
+    *,
+    crs: str | None = None,
+    variable: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> RasterInfo:
     """What a raster is.
 
@@ -261,7 +294,10 @@ def describe(
     ----------
     source
         A local path or a URL. Formats that stand for themselves are opened by their content; a
-        VRT, which leads to other files, only under the name ``*.vrt``.
+        VRT, which leads to other files, only under the name ``*.vrt``. Of a NetCDF, HDF5 or Zarr
+        file one variable, as GDAL names it: ``NETCDF:"path":name``, ``HDF5:...``, ``ZARR:...``.
+    variable
+        The variable, where the source is the file alone.
     crs
         Coordinate reference system of a raster that has none, as ``EPSG:32618`` or WKT. One that
         the raster has is not replaced.
@@ -276,7 +312,7 @@ def describe(
         As `open_raster`.
     """
     with gdal_rules():
-        origin = origin_of(source)
+        origin = origin_of(source, variable)
         where = origin.path
         failures: list[ComalError] = []
         dataset = open_origin(origin, where, limits, failures)

@@ -196,7 +196,7 @@ def open_raster(source: RasterSource, limits: Limits = DEFAULT_LIMITS) -> Iterat
                 yield dataset
         else:
             path = str(local_path(source, "a raster").absolute())
-            driver = sniff_driver(_head(path, where), where)
+            driver = sniff_driver(head_of(path, where), where)
             with rasterio.open(path, driver=driver) as dataset:
                 _check_blocks(dataset, limits, where)
                 yield dataset
@@ -254,7 +254,8 @@ def _check_blocks(dataset: Any, limits: Limits, where: str) -> None:
     limits.check("raster_bytes", largest, f"{where}, one block")
 
 
-def _head(path: str, where: str) -> bytes:
+def head_of(path: str, where: str) -> bytes:
+    """The first bytes of a local file."""
     try:
         with Path(path).open("rb") as file:
             return file.read(_HEAD)

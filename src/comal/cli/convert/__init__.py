@@ -25,7 +25,7 @@ class _Family(Protocol):
     def handles(self, source: str, output: str) -> bool: ...
 
     def run(
-        self, source: str, output: str, style: options.Style, *, overwrite: bool
+        self, source: str, output: str, style: options.Style, *, overwrite: bool, **named: Any
     ) -> Mapping[str, Any]: ...
 
 
@@ -87,6 +87,7 @@ def _family(source: str, output: str | None) -> _Family | None:
     type=click.IntRange(1),
     help="Bands of every raster; read from each raster if absent.",
 )
+@click.option("--variable", help="Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
 @collection_options
 @options.overwrite
 @options.pass_style
@@ -104,6 +105,7 @@ def command(
     ids: str | None,
     rai: str | None,
     bands: int | None,
+    variable: str | None,
     **collection: Any,
 ) -> None:
     """Write SRC in another container or format; what SRC is, its bytes decide.
@@ -125,13 +127,14 @@ def command(
     source = sources[0]
     family = _family(source, output) if len(sources) == 1 else None
     if family is not None and output is not None:
-        refuse(
-            {"dry_run": dry_run, "pad": pad, **migrating, **collection},
-            family.__name__.rpartition(".")[2],
-        )
-        summary = family.run(source, output, style, overwrite=overwrite)
+        name = family.__name__.rpartition(".")[2]
+        foreign = {} if name == "raquet" else {"variable": variable}
+        refuse({"dry_run": dry_run, "pad": pad, **migrating, **foreign, **collection}, name)
+        named = {"variable": variable} if variable is not None else {}
+        summary = family.run(source, output, style, overwrite=overwrite, **named)
         done({"source": source, "output": output, **summary}, style, f"{output}: written")
         return
+    refuse({"variable": variable}, "samples")
     ok = samples.run(
         sources,
         output,

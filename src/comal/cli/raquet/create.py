@@ -41,6 +41,7 @@ OVERVIEWS = ("average", "mode", "nearest", "min", "max")
         ("comal raquet create a.tif b.tif both.parquet", "two rasters as one; the first on top"),
         ("comal raquet create s2.tif s2.parquet --band red=4 --band nir=8", "two bands, named"),
         ("comal raquet create old.tif new.parquet --crs EPSG:32618", "a raster that has no CRS"),
+        ("comal raquet create tmmx.nc tmmx.parquet --variable air_temperature", "one variable"),
         (_PICTURES, "pictures as tiles"),
     ),
 )
@@ -89,6 +90,9 @@ OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     help="Value of pixels without data: a number, nan, or none to have no value chosen.",
 )
 @click.option("--crs", help="CRS of a raster that has none, such as EPSG:32618.")
+@click.option(
+    "--variable", help="Variable of a NetCDF, HDF5 or Zarr file; or name it as GDAL does."
+)
 @click.option(
     "--compression",
     type=click.Choice(["gzip", "none", "jpeg", "webp"]),

@@ -51,6 +51,8 @@ _ERRORS = {
 
 _WARNINGS = {
     "raquet-version-missing": "the metadata have no version",
+    "raquet-version-early": "the version is earlier than what the file has",
+    "raquet-time-differs": "time_ts is not the instant that time_cf says",
     "raquet-json-token": "NaN or Infinity stands in the JSON as it is",
     "raquet-number": "a value that should be a number is not used",
     "raquet-text": "a value that should be a text is not used",

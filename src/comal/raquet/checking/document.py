@@ -11,6 +11,7 @@ from comal import grid
 from comal.errors import InvalidMetadataError, UnsupportedVersionError, counted, shown
 from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
+from comal.raquet import spec
 from comal.raquet.checking.table import Subject
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.wire import parse_metadata
@@ -38,6 +39,9 @@ def read_metadata(text: str, limits: Limits, findings: Findings) -> Metadata | N
         findings.take_error(error, "raquet-json", PLACE)
         return None
     findings.take(found.problems)
+    if found.time is not None and found.version == spec.WRITTEN[0]:
+        message = f"{found.version}, and time came with {spec.TIMED}"
+        findings.add("raquet-version-early", PLACE, message)
     return found
 
 
@@ -97,7 +101,9 @@ def check_index(subject: Subject, metadata: Metadata, findings: Findings) -> Non
         ),
     )
     there = set(np.unique(zooms).tolist())
-    for zoom in range(metadata.min_zoom, metadata.max_zoom + 1):
+    # The parts of a set all declare the zooms of the whole; coarse ones are in some of them.
+    is_part = metadata.processing.get(spec.PART) is not None
+    for zoom in range(metadata.max_zoom if is_part else metadata.min_zoom, metadata.max_zoom + 1):
         if zoom not in there:
             findings.add("raquet-zoom-empty", f"zoom {zoom}", f"no tile; declared are {declared}")
     _check_place(subject, rows[zooms == metadata.max_zoom], metadata, findings)

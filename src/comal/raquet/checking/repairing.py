@@ -23,7 +23,13 @@ from comal.raquet.blobs import encode
 from comal.raquet.checking.codes import CODES
 from comal.raquet.checking.mending import Recount, on_grid, statistics_of_tile, usable_metadata
 from comal.raquet.checking.run import read_footer
-from comal.raquet.checking.table import Subject, check_bands, check_columns, read_subject
+from comal.raquet.checking.table import (
+    Subject,
+    check_bands,
+    check_columns,
+    read_subject,
+    told_stamps,
+)
 from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
 from comal.raquet.documents import metadata_json
 from comal.raquet.gzipped import GZIP
@@ -272,13 +278,16 @@ class _Job:
         return [float(value) for value in self.subject.times[rows]]
 
     def _stamps(self, rows: list[int]) -> list[int | None] | None:
+        """The instants that ``time_cf`` says, in odd units too; else those that are stored."""
         if self.metadata.time is None:
             return None
-        table = self.subject.table
-        if spec.TIME_TS not in table.column_names:
-            return [None] * len(rows)
-        stamps = table.take_rows(np.array(rows), [spec.TIME_TS]).column(0)
-        return [None if one is None else int(one) for one in stamps.cast("int64").to_pylist()]
+        stored, told = self.subject.stamps, told_stamps(self.subject, self.metadata)
+        nothing = np.full(len(self.subject.ids), np.datetime64("NaT", "us"))
+        stored = nothing if stored is None else stored
+        stamps = stored if told is None else np.where(np.isnat(told), stored, told)
+        whole = stamps[rows].astype(np.int64).tolist()
+        missing = np.isnat(stamps[rows]).tolist()
+        return [None if gone else one for gone, one in zip(missing, whole, strict=True)]
 
 
 def _store(

@@ -10,16 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import counted, shown
+from comal.errors import InvalidInputError, counted, shown
 from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.raquet import spec
 from comal.raquet.spec import Metadata
+from comal.raquet.writing.times import instants_of
 from comal.storage import Source
 from comal.table import Footer, ParquetTable
 
 Ints = npt.NDArray[np.int64]
 
+_MICRO = "datetime64[us]"
+_NEAR = np.timedelta64(1, "s")
+"""By which time_ts may differ from time_cf, whose fractions of days are rounded."""
 _PLAIN = (1 << 0) | (1 << 3)
 """PLAIN for values, RLE for levels."""
 
@@ -37,6 +41,8 @@ class Subject:
     """Row group of each of them."""
     times: npt.NDArray[np.float64] | None = None
     """``time_cf`` of each, NaN for null."""
+    stamps: npt.NDArray[np.datetime64] | None = None
+    """``time_ts`` of each, NaT for null."""
     documents: dict[int, str] = field(default_factory=dict)
     """Metadata that are not null, by row."""
     metadata: Metadata | None = None
@@ -100,6 +106,8 @@ def read_subject(
         names.append(spec.TIME_CF)
     elif time is not None:
         findings.add("raquet-column-type", "schema", f"time_cf is {time}, not float64")
+    if spec.TIME_TS in kinds and pa.types.is_timestamp(kinds[spec.TIME_TS]):
+        names.append(spec.TIME_TS)
     found = _Columns()
     for groups, rows in _readable(ParquetTable(source, footer, limits=limits), names, findings):
         nulls = rows.column(spec.BLOCK).null_count
@@ -118,6 +126,7 @@ def read_subject(
         np.concatenate(found.ids),
         np.concatenate(found.groups),
         np.concatenate(found.times) if found.times else None,
+        np.concatenate(found.stamps) if found.stamps else None,
         found.documents,
     )
 
@@ -129,6 +138,7 @@ class _Columns:
         self.ids: list[Ints] = []
         self.groups: list[Ints] = []
         self.times: list[npt.NDArray[np.float64]] = []
+        self.stamps: list[npt.NDArray[np.datetime64]] = []
         self.documents: dict[int, str] = {}
         self._count = 0
 
@@ -141,6 +151,9 @@ class _Columns:
         if spec.TIME_CF in rows.column_names:
             column = rows.column(spec.TIME_CF).cast(pa.float64(), safe=False)
             self.times.append(column.to_numpy())
+        if spec.TIME_TS in rows.column_names:
+            stamps = rows.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False)
+            self.stamps.append(stamps.to_numpy().astype(_MICRO))
         column = rows.column(spec.METADATA)
         if column.null_count < len(column):
             for row in np.flatnonzero(column.is_valid().to_numpy()).tolist():
@@ -235,7 +248,39 @@ def check_bands(subject: Subject, metadata: Metadata, findings: Findings) -> lis
         findings.add_rows(
             "raquet-time-column", missing, lambda row: (subject.place(row), "time_cf is NULL")
         )
+        _check_stamps(subject, metadata, findings)
     return usable
+
+
+def _check_stamps(subject: Subject, metadata: Metadata, findings: Findings) -> None:
+    stored, told = subject.stamps, told_stamps(subject, metadata)
+    if stored is None or told is None:
+        return
+    apart = np.flatnonzero(subject.tiles & ~np.isnat(told) & ~np.isnat(stored))
+    apart = apart[np.abs(stored[apart] - told[apart]) > _NEAR]
+    findings.add_rows(
+        "raquet-time-differs",
+        apart,
+        lambda row: (subject.place(row), f"time_ts is {stored[row]}, time_cf says {told[row]}"),
+    )
+
+
+def told_stamps(subject: Subject, metadata: Metadata) -> npt.NDArray[np.datetime64] | None:
+    """The instants that ``time_cf`` says; None in units or a calendar that tell none."""
+    described = metadata.time or {}
+    units, calendar = described.get("cf:units"), described.get("cf:calendar", "standard")
+    if subject.times is None or not isinstance(units, str):
+        return None
+    values = np.unique(subject.times[np.isfinite(subject.times)])
+    try:
+        found = instants_of(values.tolist(), units, str(calendar).lower())
+    except InvalidInputError:
+        return None  # units that nobody knows are kept as they are
+    instants = np.array(["NaT" if one is None else one for one in found], object).astype(_MICRO)
+    result = np.full(len(subject.times), np.datetime64("NaT"), _MICRO)
+    known = np.isfinite(subject.times)
+    result[known] = instants[np.searchsorted(values, subject.times[known])]
+    return result
 
 
 def check_layout(subject: Subject, columns: list[str], findings: Findings) -> None:

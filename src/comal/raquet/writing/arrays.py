@@ -20,6 +20,7 @@ from comal.raster.describing import (
     no_crs,
     whole_nodata,
 )
+from comal.raster.variables import no_variable
 
 _X = ("x", "lon", "longitude", "easting", "projection_x_coordinate")
 _Y = ("y", "lat", "latitude", "northing", "projection_y_coordinate")
@@ -57,6 +58,24 @@ class ArraySeries:
 def is_array(source: object) -> bool:
     """Whether something is a DataArray or a Dataset."""
     return hasattr(source, "dims") and hasattr(source, "coords") and hasattr(source, "isel")
+
+
+def variable_in(source: Any, variable: str | None) -> Any:
+    """The variable of a Dataset that is asked for; the source where none is.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of that name.
+    """
+    if variable is None:
+        return source
+    known = source.data_vars if hasattr(source, "data_vars") else {source.name: source}
+    if variable not in known:
+        raise no_variable("array", variable, [str(name) for name in known])
+    found = known[variable]
+    # As a Dataset of one, its band is called what it is called.
+    return found.to_dataset(name=variable) if hasattr(found, "to_dataset") else found
 
 
 def array_series(source: Any, crs: Any = None) -> ArraySeries:

@@ -16,7 +16,7 @@ from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
-from comal.raquet.documents import metadata_json
+from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
@@ -35,6 +35,7 @@ from comal.raquet.writing.times import TimeAxis
 from comal.raster.describing import crs_label
 from comal.raster.outline import outline
 from comal.raster.values import stored_nodata
+from comal.raster.variables import file_of
 from comal.raster.warping import MASK_BAND
 from comal.storage.endings import check_ending
 
@@ -97,7 +98,9 @@ def write(
     ----------
     source
         Path or URL of a raster, several for a mosaic (the first one that has a pixel gives it),
-        or an xarray DataArray or Dataset, with a time dimension if it has one.
+        a variable of a NetCDF, HDF5 or Zarr file on this machine (``NETCDF:"path":name``, or the
+        file and `variable`), or an xarray DataArray or Dataset, with a time dimension if it has
+        one.
     path
         The file to write; a local path that ends in ``.parquet``.
     spec_version
@@ -124,8 +127,8 @@ def write(
         As `comal.raquet.Options` has them: ``resampling`` (``nearest``), ``overview_resampling``
         (``average``; ``mode`` for colour tables), ``reuse_overviews``,
         ``block_size`` (256), ``bands``, ``nodata`` (that of the source, else one is chosen if tiles
-        need padding; ``"none"`` to have none chosen), ``crs``, ``compression`` (``gzip``),
-        ``level``, ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``,
+        need padding; ``"none"`` to have none chosen), ``crs``, ``variable``, ``compression``
+        (``gzip``), ``level``, ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``,
         ``row_group_size``, ``block_dtype``.
 
     Returns
@@ -170,7 +173,7 @@ def write(
         size = file.tell()
     return Written(
         path=os.fspath(path),
-        version=chosen.spec_version,
+        version=label_of(metadata, chosen.spec_version),
         size=size,
         tiles=len(tiles.cells),
         num_blocks=metadata.num_blocks or 0,
@@ -209,7 +212,7 @@ def _refuse_source(source: Any, target: Path) -> None:
     if not isinstance(sources, list | tuple):
         return
     for one in sources:
-        if isinstance(one, str | os.PathLike) and _same_file(Path(one), target):
+        if isinstance(one, str | os.PathLike) and _same_file(Path(file_of(one)), target):
             raise InvalidInputError("the target is the source", where=os.fspath(one))
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
 from comal.raquet import spec
+from comal.raquet.documents import label_of
 from comal.raquet.spec import Metadata
 from comal.table.columns import blobs_column, numbers_column, texts_column
 
@@ -118,7 +119,9 @@ def write_parquet(
             writer.write_table(_metadata_row(schema, document))
             for rows in groups:
                 writer.write_table(_table(schema, metadata, rows), row_group_size=len(rows.cells))
-            writer.add_key_value_metadata({spec.VERSION_KEY: version, spec.METADATA_KEY: document})
+            writer.add_key_value_metadata(
+                {spec.VERSION_KEY: label_of(metadata, version), spec.METADATA_KEY: document}
+            )
 
 
 def row_groups(

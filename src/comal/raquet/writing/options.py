@@ -41,6 +41,7 @@ class Options:
     bands: BandChoice = None
     nodata: NodataChoice = None
     crs: Any = None
+    variable: str | None = None
     compression: str | None = spec.GZIP
     level: int = LEVEL
     quality: int = 85

@@ -16,7 +16,7 @@ from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.spec import Band, Number
 from comal.raquet.writing.accumulating import lattice_step
-from comal.raquet.writing.arrays import array_series, is_array
+from comal.raquet.writing.arrays import array_series, is_array, variable_in
 from comal.raquet.writing.job import Coding, Job, depth_of
 from comal.raquet.writing.options import NO_NODATA, NodataChoice, Options
 from comal.raquet.writing.padding import alpha_band, first_choice
@@ -86,7 +86,7 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
         A raster that cannot be opened.
     """
     if is_array(source):
-        series = array_series(source, options.crs)
+        series = array_series(variable_in(source, options.variable), options.crs)
         axis = series.time if time is None else time_axis(list(time))
         steps = tuple((info,) for info in series.steps)
         _check_steps(axis, len(steps))
@@ -109,11 +109,11 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
 
 def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
     if is_array(path):
-        series = array_series(path, options.crs)
+        series = array_series(variable_in(path, options.variable), options.crs)
         if len(series.steps) != 1:
             raise InvalidInputError("arrays with time cannot be joined to a mosaic")
         return series.steps[0]
-    return describe(path, crs=crs)
+    return describe(path, crs=crs, variable=options.variable)
 
 
 def _flat(infos: Sequence[RasterInfo]) -> tuple[RasterInfo, ...]:

@@ -25,15 +25,21 @@ _SECONDS = {
     "day": 86400.0,
     "week": 604800.0,
 }
-_SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second"} | {
-    "min": "minute",
-    "h": "hour",
-    "hr": "hour",
-    "d": "day",
-}
-_UNITS = re.compile(r"\s*([A-Za-z]+)\s+since\s+(.+?)\s*")
-_START = re.compile(r"(\d+)-(\d+)-(\d+)(?:[T ](\d+):(\d+)(?::(\d+(?:\.\d*)?))?)?(?: .*)?")
+_SHORT = {"us": "microsecond", "usec": "microsecond", "microsec": "microsecond"}
+_SHORT |= {"ms": "millisecond", "msec": "millisecond", "millisec": "millisecond"}
+_SHORT |= {"s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour"}
+_SHORT |= {"d": "day", "wk": "week", "mon": "month", "y": "year", "yr": "year"}
+_SHORT |= {"common_year": "year"}
+_MONTHS = {"month": 1, "year": 12}
+"""Units that are counted on the calendar: CF warns of their mean length, and users mean dates."""
+_UNITS = re.compile(r"\s*([A-Za-z_]+)\s+since\s+(.+?)\s*", re.IGNORECASE)
+_START = re.compile(
+    r"(\d+)-(\d+)-(\d+)(?:[T ]+(\d+):(\d+)(?::(\d+(?:\.\d*)?))?)?"
+    r"\s*(?:UTC|GMT|Z|([+-]?)(\d{1,2}):?(\d{2})?)?",
+    re.IGNORECASE,
+)
 _DAY = 86_400_000_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +109,17 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
                 "times are numbers without units", hint="give them as dates, or with CF units"
             )
         cf = tuple(float(value) for value in values)
-        instants = tuple(_instants_of(cf, str(units), calendar))
+        instants = tuple(instants_of(cf, str(units), calendar))
     elif hasattr(values[0], "calendar"):
         cf, units = _cftime_numbers(values, units, calendar)
         instants = tuple(
-            _instants_of(cf, str(units), calendar) if calendar in STANDARD else [None] * len(cf)
+            instants_of(cf, str(units), calendar) if calendar in STANDARD else [None] * len(cf)
         )
     else:
         found = [parse_instant(_plain(value)) for value in values]
         instants = tuple(found)
         units = units or _units_for(found)
-        size, start = _parsed_units(str(units))
-        cf = tuple((one - start) / 1e6 / size for one in found)
+        cf = numbers_of(found, str(units))
     if len(set(cf)) != len(cf):
         raise InvalidInputError("two steps have the same time", found=len(cf) - len(set(cf)))
     return TimeAxis(str(units), calendar, cf, instants)
@@ -138,37 +143,87 @@ def _units_for(instants: list[int]) -> str:
     return f"{'days' if whole else 'seconds'} since 1970-01-01 00:00:00"
 
 
-def _parsed_units(units: str) -> tuple[float, int]:
-    """Seconds of a unit, and the instant from which it counts."""
+def _parsed_units(units: str) -> tuple[str, dt.datetime]:
+    """A unit, and the moment from which it counts."""
     match = _UNITS.fullmatch(units)
     if match is None:
         raise InvalidInputError("not CF units", found=units, expected="'days since 2000-01-01'")
     name = match[1].lower()
-    name = _SHORT.get(name, name.removesuffix("s"))
-    if name not in _SECONDS:
+    name = _SHORT.get(name) or _SHORT.get(name.removesuffix("s")) or name.removesuffix("s")
+    if name not in _SECONDS and name not in _MONTHS:
         raise InvalidInputError(
-            "unit of time without a fixed length", found=match[1], expected="days or shorter"
+            "unknown unit of time", found=match[1], expected=", ".join((*_SECONDS, *_MONTHS))
         )
-    text = match[2].removesuffix("UTC").removesuffix("Z").strip()
-    return _SECONDS[name], parse_instant(_start(text))
+    return name, _start(match[2], units)
 
 
-def _start(text: str) -> Any:
-    """The instant of CF units, whose fields may have one digit."""
+def _start(text: str, units: str) -> dt.datetime:
+    """The moment of CF units, whose fields may have one digit."""
     match = _START.fullmatch(text)
+    expected = "a date such as 2000-01-01 00:00:00"
     if match is None:
-        return text
+        instant = parse_instant(text, f"units {units}")
+        return _EPOCH + dt.timedelta(microseconds=instant)
     year, month, day, hour, minute = (int(part or 0) for part in match.groups()[:5])
-    second = float(match[6] or 0)
-    moment = dt.datetime(year, month, day, hour, minute, tzinfo=dt.UTC)
-    return moment + dt.timedelta(seconds=second)
+    # UDUNITS: a zone is hours and minutes east of Greenwich.
+    ahead = dt.timedelta(hours=int(match[8] or 0), minutes=int(match[9] or 0))
+    try:
+        moment = dt.datetime(year, month, day, hour, minute, tzinfo=dt.UTC)
+        moment += dt.timedelta(seconds=float(match[6] or 0))
+        return moment + ahead if match[7] == "-" else moment - ahead
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError("not CF units", found=units, expected=expected) from error
 
 
-def _instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | None]:
+def instants_of(cf: Sequence[float], units: str, calendar: str) -> list[int | None]:
+    """CF numbers as microseconds since 1970.
+
+    None in calendars that are not of this world, and for what lies beyond the years that a date
+    has. Months and years are those of the calendar.
+
+    Raises
+    ------
+    InvalidInputError
+        Units that are none, or a part of a month.
+    """
     if calendar not in STANDARD:
         return [None] * len(cf)
-    size, start = _parsed_units(units)
-    return [start + round(value * size * 1e6) for value in cf]
+    name, start = _parsed_units(units)
+    if name in _MONTHS:
+        return [_month(start, value * _MONTHS[name], units) for value in cf]
+    first = (start - _EPOCH) // dt.timedelta(microseconds=1)
+    found = [first + round(value * _SECONDS[name] * 1e6) for value in cf]
+    return [one if abs(one) < 2**63 - 1 else None for one in found]
+
+
+def _month(start: dt.datetime, months: float, units: str) -> int | None:
+    if months != int(months):
+        raise InvalidInputError(
+            "part of a month", found=f"{months} months, {units}", expected="days or shorter"
+        )
+    year, month = divmod(start.year * 12 + start.month - 1 + int(months), 12)
+    try:
+        moment = start.replace(year=year, month=month + 1)
+    except ValueError:  # no such day, or a year that a date does not have
+        return None
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def numbers_of(instants: Sequence[int], units: str) -> tuple[float, ...]:
+    """Microseconds since 1970 as CF numbers.
+
+    Raises
+    ------
+    InvalidInputError
+        Units that are none, or whose length changes.
+    """
+    name, start = _parsed_units(units)
+    if name in _MONTHS:
+        raise InvalidInputError(
+            "unit of time without a fixed length", found=units, expected="days or shorter"
+        )
+    first = (start - _EPOCH) // dt.timedelta(microseconds=1)
+    return tuple((one - first) / 1e6 / _SECONDS[name] for one in instants)
 
 
 def _cftime_numbers(
