@@ -382,7 +382,7 @@ def test_a_raquet_says_where_its_data_are(name: str, tmp_path: Path) -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a pole that is cut off
-        comal.raquet.write(source, tmp_path / "a.parquet", block_size=64)
+        made = comal.raquet.write(source, tmp_path / "a.parquet", block_size=64)
     west, south, east, north = union_box(*shapely.bounds(shapely.get_parts(TRUTHS[name])).T) or (
         0,
         0,
@@ -391,7 +391,16 @@ def test_a_raquet_says_where_its_data_are(name: str, tmp_path: Path) -> None:
     )
     wanted = (west, south, east, min(north, 85.0511287798066))
     with comal.raquet.open(tmp_path / "a.parquet") as file:
-        assert file.extent == pytest.approx(wanted, abs=0.05)
+        assert file.bounds == pytest.approx(wanted, abs=0.05)
+        assert list(made.bounds) == list(file.bounds)
+    query = "SELECT west, south, east, north FROM metadata"
+    row = comal.raquet.sql(tmp_path / "a.parquet", query).to_pylist()[0]
+    assert list(row.values()) == list(made.bounds)
+    app = server.app({"r": str(tmp_path / "a.parquet")})
+    assert ask(app, "/r").json()["bounds"] == pytest.approx(wanted, abs=0.05)
+    # TileJSON 3.0.0, 3.4: bounds must not wrap around the antimeridian.
+    low, _, high, _ = ask(app, "/r.json").json()["bounds"]
+    assert (low, high) == pytest.approx((west, east) if west < east else (-180, 180), abs=0.05)
 
 
 @pytest.mark.parametrize(

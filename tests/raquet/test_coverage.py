@@ -173,10 +173,10 @@ def test_a_raster_across_the_antimeridian(tmp_path: Path) -> None:
     path = tmp_path / "d.parquet"
     raquet.write(SHARED / "data" / "dateline_uint16_utm60.tif", path, zoom=6)
     with raquet.open(path) as raster:
-        assert raster.bounds[0] == -180
-        assert raster.bounds[2] == 180
-        assert raster.extent[0] > 170
-        assert raster.extent[2] < -170
+        assert raster.metadata.bounds[0] == -180
+        assert raster.metadata.bounds[2] == 180
+        assert raster.bounds[0] > 170
+        assert raster.bounds[2] < -170
         window = raster.read(masked=True)
         assert window.data.shape[2] < 400
         statistics = raster.bands[0].statistics
@@ -457,10 +457,10 @@ def test_merged_files_cover_what_each_did(tmp_path: Path, nodata: int | None) ->
         extents = []
         for path in paths:
             with raquet.open(path) as file:
-                extents.append(file.extent)
+                extents.append(file.bounds)
         west, south, east, north = zip(*extents, strict=True)
         wanted = (min(west), min(south), max(east), max(north))
-        assert whole.extent == pytest.approx(wanted, abs=1e-9)
+        assert whole.bounds == pytest.approx(wanted, abs=1e-9)
         assert whole.metadata.custom["comal"]["source"]["rasters"] == 2
 
 

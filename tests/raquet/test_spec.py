@@ -416,7 +416,7 @@ def test_the_nested_document() -> None:
 
 def test_what_goes_from_one_form_to_the_other() -> None:
     flat = parse_metadata(metadata_json(parsed(NESTED), "0.1.0"), "x")
-    assert flat.version == "0.1.0"
+    assert flat.version == "0.2.0"  # which brought time
     assert not flat.nested
     assert flat.bands[0].scale == 0.1
     assert flat.bands[0].description == "Terrain"

@@ -65,7 +65,7 @@ def draw(
         drawing = [_stretch(band, stretch) for band in chosen]
         size = file.metadata.block_width
         named = {"scale": size // 256 if size % 256 == 0 else 1, "ext": "png", **options}
-        named.setdefault("bounds", file.bounds)
+        named.setdefault("bounds", file.metadata.bounds)
         return tapalcatl.build(_tiles(file, chosen, drawing, progress or silent), out, **named)
 
 

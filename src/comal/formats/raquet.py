@@ -87,7 +87,7 @@ class RaquetArchive:
             "container": "parquet",
             "count": int(counts.sum()),
             "size": part.footer.tail.total,
-            "bounds": list(metadata.bounds),
+            "bounds": list(self.file.bounds),
             "crs": self.file.crs,
             "zooms": [metadata.min_zoom, metadata.max_zoom],
             "tiles": {str(zoom): int(n) for zoom, n in zip(zooms, counts, strict=True)},

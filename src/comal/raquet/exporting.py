@@ -202,7 +202,7 @@ def preview(
             )
         step = _steps(raster, 0 if raster.times is not None and time is None else time)[0]
         zoom = _zoom_for(raster, size)
-        column, row, width, height = _span(raster, zoom, raster.extent)
+        column, row, width, height = _span(raster, zoom, raster.bounds)
         if width * height > _PICTURE**2:
             raise InvalidInputError(
                 "raster without overviews is too large for a picture",
@@ -409,12 +409,12 @@ def _span(raster: RaquetFile, zoom: int, bbox: Sequence[float] | None) -> tuple[
         raise InvalidInputError(
             "not a box", found=box, expected="west, south, east, north with south < north"
         )
-    if bbox is not None and not _meet(box, raster.everything()):
+    if bbox is not None and not _meet(box, raster.bounds):
         raise InvalidInputError(
             "the box lies outside of the raster",
             where=raster.href,
             found=box,
-            expected=f"a part of {raster.everything()}",
+            expected=f"a part of {raster.bounds}",
         )
     (x0, x1), (y0, y1) = lonlat_to_xy([box[0], box[2]], [box[3], box[1]], zoom)
     across, down = metadata.block_width, metadata.block_height
@@ -522,7 +522,7 @@ def _method(plan: _Plan) -> str:
 def _zoom_for(raster: RaquetFile, size: int) -> int:
     """The coarsest zoom with `size` pixels along the longer side, or the finest."""
     for zoom in raster.zooms:
-        if max(_span(raster, zoom, raster.extent)[2:]) >= size:
+        if max(_span(raster, zoom, raster.bounds)[2:]) >= size:
             return zoom
     return raster.metadata.max_zoom
 

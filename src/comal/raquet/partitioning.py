@@ -22,6 +22,7 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
+from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.spec import Band, BandStatistics, Metadata
@@ -270,7 +271,7 @@ def write_rows(
         max_zoom=metadata.max_zoom,
         width=metadata.width,
         height=metadata.height,
-        bounds=metadata.bounds,
+        bounds=bounds_of([metadata]),
         bands=metadata.band_names,
         steps=1 if raster.times is None else len(raster.times),
     )

@@ -176,6 +176,8 @@ def _layer(request: Request, contents: Element, source: dict[str, Any]) -> None:
     layer = SubElement(contents, "Layer")
     SubElement(layer, "ows:Title").text = _UNPRINTABLE.sub(" ", source["title"])
     west, south, east, north = source["bounds"]
+    # Clients take the corners as numbers: across the antimeridian the layer goes around the world.
+    west, east = (west, east) if west < east else (-180, 180)
     box = SubElement(layer, "ows:WGS84BoundingBox")
     SubElement(box, "ows:LowerCorner").text = f"{west} {south}"
     SubElement(box, "ows:UpperCorner").text = f"{east} {north}"

@@ -175,7 +175,8 @@ def test_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
         write_tiff(source, values, crs="EPSG:4326", affine=(west, 0.1, 0, 5, 0, -0.1), nodata=0)
         paths.append(_write(tmp_path, source))
         with comal.raquet.open(paths[-1]) as raster:
-            assert raster.bounds[0::2] == (-180.0, 180.0)
+            assert raster.bounds[0::2] == pytest.approx((175.0, -175.0))
+            assert raster.metadata.bounds[0::2] == (-180.0, 180.0)
             lons = np.concatenate([np.arange(175.05, 180, 0.5), np.arange(-179.95, -175, 0.5)])
             found = raster.points(lons, np.zeros(len(lons)))[0]
             right = 1 + np.floor((lons - 175) % 360 / 0.1 + 1e-9)
@@ -191,7 +192,8 @@ def test_times_that_cannot_be() -> None:
     for values, attributes, text in (
         ([1, 2], {}, "without units"),
         ([1, 2], {"units": "fortnights"}, "CF units"),
-        ([1, 2], {"units": "months since 2000-01-01"}, "fixed length"),
+        ([0.5, 2], {"units": "months since 2000-01-01"}, "part of a month"),
+        (["2020-01-01"], {"units": "months since 2000-01-01"}, "fixed length"),
         ([1, 2], {"units": "days since 2000-01-01", "calendar": "maya"}, "calendar"),
         (["2020-01-01", "2020-01-01"], {}, "same time"),
     ):

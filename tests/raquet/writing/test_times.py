@@ -90,7 +90,7 @@ def test_units_that_nobody_knows(units: str, value: float) -> None:
 
 def series(folder: Path, **options: Any) -> Path:
     sources = [on_grid(folder / f"{n}.tif", noise((300, 300), "uint8", n)) for n in range(2)]
-    named = {"time": ["2024-01-01", "2024-02-01"], "block_size": 32, "overwrite": True}
+    named = {"time": ["2024-01-01", "2024-02-01"], "block_size": 32, "overwrite": True, "nodata": 0}
     path = folder / "series.parquet"
     comal.raquet.write(sources, path, **{**named, **options})
     return path
@@ -104,7 +104,7 @@ def document(path: Path | str) -> Any:
 def test_a_series_has_the_version_that_brought_time(tmp_path: Path, asked: str, label: str) -> None:
     path = series(tmp_path, spec_version=asked)
     plain = tmp_path / "plain.parquet"
-    comal.raquet.write(tmp_path / "0.tif", plain, block_size=32, spec_version=asked)
+    comal.raquet.write(tmp_path / "0.tif", plain, block_size=32, spec_version=asked, nodata=0)
     parts = comal.raquet.partition(path, tmp_path / "parts")
     made: list[Any] = [
         path,

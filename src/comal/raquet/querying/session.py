@@ -23,6 +23,7 @@ from comal.raquet.querying.hiding import Hiding
 from comal.raquet.querying.merging import MACRO, merge_functions
 from comal.raquet.querying.names import MACROS, functions
 from comal.raquet.querying.scanning import Deferred, tile_scans
+from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import TIME_CF, Metadata
 from comal.raquet.writing.copying import version_for
@@ -312,7 +313,7 @@ def _tables_of(
 
 def _document(files: Files) -> Any:
     one = files.metadata
-    west, south, east, north = one.bounds
+    west, south, east, north = bounds_of([part.metadata for part in files.parts], one)
     row = {
         "metadata": _told_of_all(files),
         "version": one.version,

@@ -232,15 +232,20 @@ def _of_sources(sources: Sequence[Any]) -> Coverage | None:
     return Coverage(Edges(zone.astype(np.int64), start[:, 0], start[:, 1], end[:, 0], end[:, 1]))
 
 
-def extent(every: Sequence[Metadata]) -> Bounds | None:
-    """West, south, east, north in degrees of what the sources of a set cover; None if not told.
+def bounds_of(every: Sequence[Metadata], whole: Metadata | None = None) -> Bounds:
+    """West, south, east, north in degrees of what the sources of a set cover.
 
-    West > east across the antimeridian.
+    Parameters
+    ----------
+    every
+        The metadata of all files of the set.
+    whole
+        What holds for all of them; that of the first by default. Where the files do not say what
+        their sources cover, its bounds of whole tiles are taken.
     """
     sources = [source_of(one, None) for one in every]
-    if any(source != sources[0] for source in sources):
-        return None
-    return extent_of(sources[0])
+    same = all(source == sources[0] for source in sources)
+    return (extent_of(sources[0]) if same else None) or (whole or every[0]).bounds
 
 
 def extent_of(source: Any) -> Bounds | None:

@@ -15,7 +15,7 @@ from comal.grid.arguments import integers
 from comal.grid.tilerows import tile_rows
 from comal.plan import Plan, run, run_async
 from comal.public import guarded_class
-from comal.raquet.reading.coverage import Coverage, extent, with_padding
+from comal.raquet.reading.coverage import Coverage, bounds_of, with_padding
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
 from comal.raquet.reading.points import points_plan
@@ -107,17 +107,12 @@ class RaquetFile(Closing):
 
     @property
     def bounds(self) -> Bounds:
-        """West, south, east, north in degrees, as the metadata say."""
-        return self.metadata.bounds
-
-    @property
-    def extent(self) -> Bounds:
         """West, south, east, north in degrees of what the source covers, without padding.
 
-        West > east across the antimeridian, where `bounds` go around the world. The same as
-        `bounds` where the file does not say it.
+        West > east across the antimeridian. Those of whole tiles, as `metadata` has them, where
+        the file does not say it.
         """
-        return extent([part.metadata for part in self._store.parts]) or self.bounds
+        return bounds_of([part.metadata for part in self._store.parts], self.metadata)
 
     @property
     def crs(self) -> str:
@@ -130,9 +125,12 @@ class RaquetFile(Closing):
         return range(self.metadata.min_zoom, self.metadata.max_zoom + 1)
 
     def everything(self) -> Bounds:
-        """The box of all tiles: `bounds`, or `extent` where that crosses the antimeridian."""
-        own = self.extent
-        return own if own[0] > own[2] else self.bounds
+        """The box of all tiles: that of `metadata`, or `bounds` where they cross the antimeridian.
+
+        Around the antimeridian that of the metadata goes around the world.
+        """
+        own = self.bounds
+        return own if own[0] > own[2] else self.metadata.bounds
 
     def documents(self) -> tuple[str, ...]:
         """The metadata as they stand in each file."""
@@ -345,8 +343,7 @@ class RaquetFile(Closing):
         ----------
         bbox
             West, south, east, north in degrees of EPSG:4326; west > east crosses the
-            antimeridian. None for the bounds of the file; for its `extent` where that crosses
-            the antimeridian, as bounds then go around the world.
+            antimeridian. None for all tiles, as `everything` has them.
         zoom
             Of which zoom; one that the file does not have is moved to the nearest that it has.
             None for the finest.

@@ -17,6 +17,7 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
+from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
@@ -61,6 +62,7 @@ class Written:
     width: int
     height: int
     bounds: tuple[float, float, float, float]
+    """Of what the source covers, in degrees; west > east across the antimeridian."""
     bands: tuple[str, ...]
     steps: int = 1
     """Steps in time."""
@@ -181,7 +183,7 @@ def write(
         max_zoom=metadata.max_zoom,
         width=metadata.width,
         height=metadata.height,
-        bounds=metadata.bounds,
+        bounds=bounds_of([metadata]),
         bands=metadata.band_names,
         steps=len(job.steps),
         chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from comal import raquet
 from comal.errors import InvalidInputError, NotThisFormatError, shown
+from comal.geo import boxes
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
@@ -152,7 +153,8 @@ class RasterSource(Served):
         parameters = [pair for pair in request.query.pairs if pair[0] in PARAMETERS]
         address = request.link(f"{self.name}/{{z}}/{{x}}/{{y}}.{ext}", parameters)
         metadata = self.file.metadata
-        lon, lat, _ = metadata.center
+        west, south, east, north = self.file.bounds
+        lon = west + float(boxes.arc_width(west, east)) / 2
         return {
             "tilejson": "3.0.0",
             "tiles": [address],
@@ -160,8 +162,9 @@ class RasterSource(Served):
             "scheme": "xyz",
             "minzoom": metadata.min_zoom,
             "maxzoom": metadata.max_zoom,
-            "bounds": list(self.file.bounds),
-            "center": [lon, lat, metadata.min_zoom],
+            # TileJSON 3.0.0, 3.4: bounds must not wrap around the antimeridian.
+            "bounds": [west, south, east, north] if west < east else [-180, south, 180, north],
+            "center": [lon - 360 * (lon > 180), (south + north) / 2, metadata.min_zoom],
             "tileSize": metadata.block_width,
         }
 
@@ -253,7 +256,7 @@ class RasterSource(Served):
             raise not_found("there are no tiles of this zoom")
         if file.has_tile(z, x, y, time=self._step(params.time)):
             return
-        if self.workshop.settings.missing == 204 and tile_meets(z, x, y, file.bounds):
+        if self.workshop.settings.missing == 204 and tile_meets(z, x, y, file.everything()):
             raise Refusal(204, "no-tile", None, self.cache_control)
         raise not_found("there is no such tile", self.cache_control)
 
