@@ -25,11 +25,13 @@ from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
+from comal.raquet.reading.opening import open_unlike
 from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.writing.combining import hull
 from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
 from comal.raquet.writing.creating import Written
 from comal.raquet.writing.layout import Rows, write_parquet
+from comal.raquet.writing.unifying import unify
 from comal.raquet.writing.uniting import united_custom
 from comal.storage.endings import check_ending
 
@@ -126,7 +128,8 @@ def merge(
 
     Statistics of the parts are kept where they are all the same, as those of one raster are; else
     they are merged, which leaves no quantiles. Files of different sources are told to cover what
-    these cover together.
+    these cover together. Where their nodata values differ, one is taken that is no pixel's value
+    in any of them, and the tiles of files that have another are stored anew.
 
     Parameters
     ----------
@@ -142,18 +145,24 @@ def merge(
     InvalidMetadataError
         Parts that do not belong together.
     InvalidInputError
-        A tile that stands in two of them with different pixels.
+        A tile that stands in two of them with different pixels, or different nodata values and
+        pixels of all others.
     """
-    with open_raquet(parts) as raster:
+    with open_unlike(parts) as raster:
         tiles = StoredTiles(raster)
-        chosen = _without_copies(tiles)
         documents = [part.metadata for part in raster.store.parts]
         zooms = {one.max_zoom for one in documents}
         if len(zooms) > 1:
             raise InvalidInputError(
                 "files of different maximum zooms", found=", ".join(map(str, sorted(zooms)))
             )
-        bands = _merged_bands(documents)
+        named = unify(tiles, documents)
+        chosen = _without_copies(tiles)
+        bands = tuple(
+            replace(band, nodata=one.nodata)
+            for band, one in zip(_merged_bands(documents), named, strict=True)
+        )
+        documents = [replace(one, bands=bands) for one in documents]
         processing = dict(raster.metadata.processing)
         processing.pop(spec.PART, None)
         raster.metadata = replace(raster.metadata, custom=united_custom(documents))

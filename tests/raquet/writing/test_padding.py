@@ -14,7 +14,6 @@ from rasterio.enums import ColorInterp
 from comal import raquet
 from comal.errors import InvalidInputError
 from comal.grid import quadbin
-from comal.raquet.writing.accumulating import sums_of
 from comal.raquet.writing.padding import free_value
 from tests.raquet.writing.sources import noise, on_grid, utm
 
@@ -96,9 +95,9 @@ def test_one_value_for_all_bands_of_a_type(tmp_path: Path) -> None:
     source = utm(tmp_path / "a.tif", pixels)
     made = raquet.write(source, tmp_path / "a.parquet", block_size=32)
     assert made.chosen_nodata == {"band_1": 255, "band_2": 255}
-    unlike = [(sums_of(one, None, step=1, x=0, y=0), None) for one in pixels]
-    assert free_value("uint8", unlike[1:]) == 0
-    assert free_value("uint8", unlike) == 255
+    values = [np.unique(one) for one in pixels]
+    assert (free_value("uint8", values[1:]), free_value("uint8", values)) == (0, 255)
+    assert free_value("uint8", values, liked=[3, 255]) == 255
 
 
 def test_nothing_is_chosen_where_nothing_is_padded(tmp_path: Path) -> None:
@@ -209,3 +208,54 @@ def test_tiles_without_any_pixel_hold_the_chosen_value(tmp_path: Path) -> None:
         assert (raster.tile(10, 303, 300) == 255).all()
         assert raster.read(masked=True).data.count() == 2 * pixels.size
         assert quadbin.tiles(raster.cells())[0].min() == 10
+
+
+MERGED: dict[str, tuple[list[Any], Any]] = {
+    "both known": ([0, 255], 0),
+    "the first is a value of the second": ([7, 200], 200),
+    "each is a value of the other": ([7, 8], 0),
+    "one has none": ([None, 7], 0),
+    "all values": ([9, 10], None),
+}
+
+
+@pytest.mark.parametrize("options", [{}, LATER, INTERLEAVED], ids=["0.1.0", "0.5.0", "interleaved"])
+@pytest.mark.parametrize("name", MERGED)
+def test_files_of_different_nodata_values_become_one(
+    tmp_path: Path, name: str, options: Any
+) -> None:
+    nodata, expected = MERGED[name]
+    paths = []
+    for n, (own, at) in enumerate(zip(nodata, (300, 304), strict=True)):
+        pixels = np.clip(noise((2, 45, 70), "uint8", n), 1, 100)
+        pixels[:, 10:12, 10:20] = 0 if own is None or own == 0 else own
+        if name == "the first is a value of the second" and n:
+            pixels[0, 20:25] = 7
+        if name == "each is a value of the other":
+            pixels[0, 20:25] = nodata[1 - n]
+        elif name == "both known":
+            pixels[pixels == 255 - own] = 50
+        elif name == "all values":
+            pixels[1, :30] = np.where((found := every("uint8")[:30, :70]) == own, 11, found)
+            pixels[1, 0, :2] = nodata[1 - n]
+        source = on_grid(
+            tmp_path / f"{n}.tif", pixels, column=32 * at + 5, row=32 * 300, nodata=own
+        )
+        paths.append(tmp_path / f"{n}.parquet")
+        grid: dict[str, Any] = {"block_size": 32, "zoom": 10, "min_zoom": 9, "nodata": "none"}
+        raquet.write(source, paths[-1], **grid, **options)
+    target = tmp_path / "m.parquet"
+    if expected is None:
+        with pytest.raises(InvalidInputError, match="no value is free"):
+            raquet.merge(paths, target)
+        return
+    raquet.merge(paths, target)
+    with raquet.open(target) as whole:
+        for path in paths:
+            with raquet.open(path) as file:
+                for cell in file.cells(10).tolist():
+                    tile = quadbin.tiles(cell)
+                    own, made = (one.tile(*tile, masked=True) for one in (file, whole))
+                    np.testing.assert_array_equal(np.ma.getmaskarray(own), np.ma.getmaskarray(made))
+                    np.testing.assert_array_equal(own.compressed(), made.compressed())
+    assert raquet.check(target, level="full", statistics=True).counts == {}

@@ -77,6 +77,14 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
 
 
+def open_unlike(path: Location | Sequence[Location]) -> RaquetFile:
+    """As `open`, for who tells different nodata values of the files apart."""
+    sources = sources_of(path, None)
+    jobs = [partial(_opened, source, DEFAULT_LIMITS) for source in sources]
+    parts = side_by_side(jobs, sources)
+    return _file(sources, parts, DEFAULT_LIMITS, CACHE, byte_interleaved=False, same_nodata=False)
+
+
 async def open_async(
     path: Location | Sequence[Location],
     *,
@@ -133,8 +141,9 @@ def _file(
     cache_bytes: int,
     *,
     byte_interleaved: bool,
+    same_nodata: bool = True,
 ) -> RaquetFile:
-    metadata = together(parts)
+    metadata = together(parts, same_nodata=same_nodata)
     store = TileStore(
         sources,
         parts,
@@ -158,7 +167,7 @@ def _file(
     return RaquetFile(store, Lookup(store.ids, steps, where), axis)
 
 
-def together(parts: Sequence[Part]) -> Metadata:
+def together(parts: Sequence[Part], *, same_nodata: bool = True) -> Metadata:
     """What holds for all files of a set.
 
     Raises
@@ -173,7 +182,7 @@ def together(parts: Sequence[Part]) -> Metadata:
             if getattr(other, name) != getattr(first, name):
                 raise _apart(parts[0], part, name, getattr(other, name), getattr(first, name))
         bands = [
-            [(band.name, band.dtype, repr(band.nodata)) for band in one.bands]
+            [(band.name, band.dtype, repr(band.nodata) * same_nodata) for band in one.bands]
             for one in (first, other)
         ]
         if bands[0] != bands[1]:

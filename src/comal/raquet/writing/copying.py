@@ -42,6 +42,9 @@ class StoredTiles:
         self.steps = steps[order]
         """Step in time of each tile, 0 without time."""
         self._statistics: Any = None
+        self._starts = np.cumsum([0, *(len(part.ids) for part in self._store.parts)])
+        self.renamed: dict[int, Any] = {}
+        """By the number of a file of the set what changes the nodata values of its tiles."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,7 +77,16 @@ class StoredTiles:
         names = self._store.columns
         keys = [(row, name) for row in rows for name in names]
         found = run(self._store.blobs_plan(keys), self._store.fetch)
-        return [[found[row, name] for row in rows] for name in names]
+        tiles = [[found[row, name] for name in names] for row in rows]
+        if self.renamed:
+            for at, owner in enumerate(self.owners(chosen).tolist()):
+                if owner in self.renamed:
+                    tiles[at] = self.renamed[owner].blobs(tiles[at], int(self.cells[chosen[at]]))
+        return [list(column) for column in zip(*tiles, strict=True)] or [[] for _ in names]
+
+    def owners(self, chosen: Ints) -> Ints:
+        """For some tiles which file of a set has them."""
+        return np.asarray(np.searchsorted(self._starts, self.rows[chosen], side="right") - 1)
 
     def statistics(self, chosen: Ints) -> npt.NDArray[np.float64] | None:
         """Tile statistics as (tiles, bands, kinds); None when the file has none."""

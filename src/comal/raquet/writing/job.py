@@ -189,7 +189,7 @@ class Worker:
             return
         if zoom < job.zoom:
             for band in job.undecided:
-                tiles.reduced.append((band, _occurring(patch.bands[band], patch.covered)))
+                tiles.reduced.append((band, occurring(patch.bands[band], patch.covered)))
         cells = quadbin.cells(zoom, window.x + columns, window.y + rows)
         for at in np.argsort(cells):
             top, left = int(rows[at]) * block, int(columns[at]) * block
@@ -275,8 +275,8 @@ def _packed(covered: Mask | None) -> bytes:
     return zlib.compress(np.packbits(covered).tobytes(), 1)
 
 
-def _occurring(pixels: Array, covered: Mask | None) -> Array:
-    """Values of pixels that are covered; of wide types only the least and the greatest."""
+def occurring(pixels: Array, covered: Mask | None) -> Array:
+    """Values of pixels that have one; of wide types only the least and the greatest."""
     values = pixels if covered is None else pixels[covered]
     if not is_counted(pixels.dtype.name):
         return np.array([values.min(), values.max()]) if values.size else values
@@ -421,6 +421,7 @@ __all__ = [
     "depth_of",
     "encoded",
     "is_counted",
+    "occurring",
     "roots",
     "run_subtree",
     "tile_statistics",

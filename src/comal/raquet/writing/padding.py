@@ -50,33 +50,47 @@ def chosen_padding(job: Job, totals: Totals, spool: Spool, tiles: Sorted) -> Pad
     found: dict[int, int] = {}
     for dtype in sorted({dtypes[at] for at in job.undecided}):
         same = [at for at in job.undecided if dtypes[at] == dtype]
-        value = free_value(dtype, [(totals.bands[at], spool.reduced.get(at)) for at in same])
+        used = [known for at in same for known in _used(totals.bands[at], spool.reduced.get(at))]
+        value = free_value(dtype, used)
         if value is None:
             return Padding(alpha=dtype if job.coding.interleaved else "uint8")
         found |= dict.fromkeys(same, value)
     return Padding(found)
 
 
-def free_value(dtype: str, bands: Sequence[tuple[BandSums, Array | None]]) -> int | None:
-    """A value that none of some bands of one type has; None where none is found.
+def _used(sums: BandSums, reduced: Array | None) -> list[Array]:
+    """Values of a band; of types wider than 16 bits those at the ends."""
+    found = [] if reduced is None else [reduced]
+    if sums.values is not None:
+        found.append(sums.values.view(sums.dtype))
+    elif sums.count:
+        found.append(np.array([sums.low, sums.high], sums.dtype))
+    return found
+
+
+def free_value(dtype: str, used: Sequence[Array | None], liked: Sequence[int] = ()) -> int | None:
+    """A value that no pixel has; None where none is found.
 
     Parameters
     ----------
     dtype
         A type of integers.
-    bands
-        For each band its pixels, and more values that occur. Of types wider than 16 bits only the
-        ends are tried.
+    used
+        Values that occur. Of types wider than 16 bits only the least and the greatest are known,
+        and what is free must be beyond them.
+    liked
+        Values to try first.
     """
     limits = np.iinfo(dtype)
-    ends = [first_choice(dtype), int(limits.max)]
-    used = [sums.values.view(dtype) for sums, _ in bands if sums.values is not None]
-    used += [more for _, more in bands if more is not None]
-    if not is_counted(dtype):
-        used += [np.array([sums.low, sums.high], dtype) for sums, _ in bands if sums.count]
-    taken = set(np.concatenate(used).tolist()) if used else set()
-    every = range(int(limits.min), int(limits.max) + 1) if is_counted(dtype) else ()
-    return next((value for value in (*ends, *every) if value not in taken), None)
+    least, most = int(limits.min), int(limits.max)
+    arrays = [one for one in used if one is not None and len(one)]
+    taken = {value for one in arrays for value in one.tolist()}
+    if is_counted(dtype):
+        order = (*liked, first_choice(dtype), most, *range(least, most + 1))
+        return next((value for value in order if value not in taken), None)
+    low, high = (min(taken), max(taken)) if taken else (1, 0)
+    order = (*liked, first_choice(dtype), most)
+    return next((value for value in order if not low <= value <= high), None)
 
 
 def padded_bands(bands: Sequence[Band], padding: Padding) -> tuple[Band, ...]:
