@@ -257,6 +257,31 @@ def test_a_cell_is_its_box(run: Callable[..., Any]) -> None:
     assert row == {"i": True, "d": False, "k": True, "w": True}
 
 
+def test_footprints_of_rasters() -> None:
+    affine = [[500_000.0, 10.0, 0.0, 4_500_000.0, 0.0, -10.0]] * 3 + [None]
+    affine[1] = [790_000.0, 10.0, 0.0, 8_000_000.0, 0.0, -10.0]
+    crs = ["EPSG:32631", "EPSG:32760", None, "EPSG:32631"]
+    table = pa.table(
+        {"crs": crs, "t": affine, "s": [[3, 100, 200], [2_000, 9_000], [1, 1], [1, 1]]}
+    )
+    engine = Engine()
+    query = "SELECT ST_Footprint(crs, t, s) g, ST_GeometryType(ST_Footprint(crs, t, s)) k FROM data"
+    found = engine.select(query, tables={"data": table}).to_pylist()
+    engine.close()
+    assert [row["k"] for row in found] == ["POLYGON", "MULTIPOLYGON", None, None]
+    degrees = pyproj.Transformer.from_crs("EPSG:32631", "EPSG:4326", always_xy=True)
+    wanted = degrees.transform_bounds(500_000, 4_499_000, 502_000, 4_500_000, densify_pts=200)
+    assert shapely.from_wkb(found[0]["g"]).bounds == pytest.approx(wanted, abs=1e-6)
+    left, right = shapely.from_wkb(found[1]["g"]).geoms
+    degrees = pyproj.Transformer.from_crs("EPSG:32760", "EPSG:4326", always_xy=True)
+    corners = [
+        degrees.transform(x, y)[0] for x in (790_000, 880_000) for y in (7_980_000, 8_000_000)
+    ]
+    assert left.bounds[0] == pytest.approx(min(lon for lon in corners if lon > 0), abs=1e-3)
+    assert (left.bounds[2], right.bounds[0]) == (180, -180)
+    assert right.bounds[2] == pytest.approx(max(lon for lon in corners if lon < 0), abs=1e-3)
+
+
 FAULTS: dict[str, type[InvalidInputError]] = {
     r"ST_Area('\x01'::BLOB)": QueryError,
     r"ST_AsText('\x01'::BLOB)": QueryError,

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from comal.errors import QueryError, shown
 from comal.geo.crs import on_own_thread, projection
+from comal.geo.footprint import footprints
 from comal.geo.wkb import crashing
 from comal.query.cells import CALLS
 from comal.query.columns import (
@@ -38,6 +39,7 @@ _TYPES = {
     "GEOMETRY": pa.binary(),
     "BLOB": pa.binary(),
     "VARCHAR": pa.string(),
+    "JSON": pa.string(),
     "BOOLEAN": pa.bool_(),
     "DOUBLE": pa.float64(),
     "INTEGER": pa.int32(),
@@ -276,6 +278,24 @@ def _projected(geometries: Any, source: str, target: str) -> Any:
     return found
 
 
+def _footprint(crs: Any, geotransform: Any, shape: Any) -> Any:
+    """``ST_Footprint(crs, geotransform, shape)``: the box of a raster in degrees.
+
+    Across the antimeridian it is two boxes, one at either side; null where it has no place.
+    """
+    import shapely  # noqa: PLC0415 - as above
+
+    # Objects of PROJ belong to a thread, as above.
+    west, south, east, north = on_own_thread(footprints, crs, geotransform, shape)
+    split = west > east
+    found = shapely.box(west, south, np.where(split, 180, east), north)
+    if split.any():
+        more = shapely.box(-180, south[split], east[split], north[split])
+        found[split] = shapely.multipolygons(np.stack([found[split], more], axis=1))
+    found[np.isnan(west)] = None
+    return found
+
+
 def _flipped(geometry: Any) -> Any:
     import shapely  # noqa: PLC0415 - as above
 
@@ -342,6 +362,7 @@ _GEOMETRY: dict[str, tuple[tuple[str, ...], Call, str]] = {
     "ST_Simplify": (("geom, tolerance",), _simplified(keeping=False), "GEOMETRY"),
     "ST_SimplifyPreserveTopology": (("geom, tolerance",), _simplified(keeping=True), "GEOMETRY"),
     "ST_Envelope": (("geom",), _envelope, "GEOMETRY"),
+    "ST_Footprint": (("crs, geotransform, shape",), _footprint, "GEOMETRY"),
     "ST_FlipCoordinates": (("geom",), _flipped, "GEOMETRY"),
     "ST_Transform": (
         ("geom, source_crs, target_crs", "geom, source_crs, target_crs, always_xy"),
@@ -368,9 +389,13 @@ _FORMS = ("ST_AsText", "ST_AsWKT", "ST_AsWKB", "ST_AsBinary", "ST_AsGeoJSON")
 
 _JSON: dict[str, tuple[tuple[str, ...], Call, str]] = {
     "ST_GeomFromGeoJSON": (("json",), _from_geojson, "GEOMETRY"),
-    "ST_AsGeoJSON": (("geom",), _unary("to_geojson"), "VARCHAR"),
+    "ST_AsGeoJSON": (("geom",), _unary("to_geojson"), "JSON"),
 }
 """What DuckDB has itself from 2.0 on."""
+
+
+_BODIES = {"GEOMETRY": ("BLOB", "ST_GeomFromWKB({})"), "JSON": ("VARCHAR", "{}::JSON")}
+"""What a function of Python gives for a type that it cannot return, and what makes that of it."""
 
 
 @cache
@@ -393,14 +418,12 @@ def named(*, json: bool) -> Mapping[str, Function | str]:
         found[name.lower()] = f"CREATE MACRO {name}(geom) AS {body}"
     for name, (forms, call, kind) in {**_GEOMETRY, **({} if json else _JSON)}.items():
         inner = f"comal_{name.lower()}"
-        kept = "BLOB" if kind == "GEOMETRY" else kind
-        found[inner] = Function(vectorised(partial(_guarded, call, kind), _TYPES[kind]), None, kept)
-        texts_of = [
-            f"({form}) AS "
-            + (f"ST_GeomFromWKB({inner}({form}))" if kind == "GEOMETRY" else f"{inner}({form})")
-            for form in forms
-        ]
-        found[name.lower()] = f"CREATE MACRO {name}" + ", ".join(texts_of)
+        returned, body = _BODIES.get(kind, (kind, "{}"))
+        found[inner] = Function(
+            vectorised(partial(_guarded, call, kind), _TYPES[kind]), None, returned
+        )
+        made = [f"({form}) AS {body.format(f'{inner}({form})')}" for form in forms]
+        found[name.lower()] = f"CREATE MACRO {name}" + ", ".join(made)
     return found
 
 
