@@ -215,6 +215,11 @@ class RaquetFile(Closing):
         """The pixels of many tiles, fetched together; see `tile`.
 
         They are given as triples of zoom, column and row, or as an array of shape (n, 3).
+
+        Raises
+        ------
+        LimitExceededError
+            Together they have more bytes than ``Limits.raster_bytes``.
         """
         plan = self._tiles_plan(tiles, bands, time, masked=masked, scaled=scaled)
         return run(plan, self._store.fetch)
