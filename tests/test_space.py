@@ -308,7 +308,7 @@ def test_extents_come_from_footprints(name: str, tmp_path: Path) -> None:
     assert taco.load(tmp_path / "a.tacozip").extent["spatial"] == pytest.approx(
         list(wanted), abs=0.02
     )
-    assert taco.check(tmp_path / "a.tacozip").problems == ()
+    assert taco.check(tmp_path / "a.tacozip").ok
 
 
 def test_an_answer_says_what_decided(tmp_path: Path) -> None:
@@ -339,6 +339,7 @@ def test_a_geometry_without_a_crs_is_in_degrees_and_said_to_be(tmp_path: Path) -
         taco.create(taco.Taco(taco.Tortilla.from_table(table), **COLLECTION), path)
     dataset = taco.load(path)
     assert dataset.extent["spatial"] == [30, 0, 40, 10]
+    assert taco.check(path).counts == {"taco-crs-missing": 1}
     with pytest.warns(taco.TacoWarning, match="EPSG:4326"):
         assert len(dataset.filter_bbox(31, 1, 32, 2).data) == 1
     with pytest.warns(taco.TacoWarning, match="EPSG:4326"):

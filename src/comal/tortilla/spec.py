@@ -68,6 +68,23 @@ RAI: Mapping[str, Any] = {
 }
 RAI_REQUIRED = tuple(RAI)
 RAI_FRACTIONS = ("rai:cisi", "rai:hdi", "rai:gmi")
+RAI_RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(RAI_FRACTIONS, (0.0, 1.0)),
+    "rai:gdp": (0.0, 1e15),
+    "rai:pop": (0.0, 1e11),
+    ELEVATION: (-12_000.0, 9_000.0),
+}
+"""What values can be: indices, money and people, metres between the deepest sea and the summit."""
+
+ODD_TIMES: tuple[tuple[float, float, str], ...] = (
+    (1900, 2200, "a year"),
+    (7_000, 30_000, "days since 1970"),
+    (19_000_101, 22_001_231, "a date without separators"),
+    (1e11, 4.2e12, "milliseconds since 1970"),
+    (1e14, 4.2e15, "microseconds since 1970"),
+    (1e17, 4.2e18, "nanoseconds since 1970"),
+)
+"""Numbers that are another unit far more often than seconds of such a moment."""
 """Indexes from 0 to 1."""
 
 TYPES: Mapping[str, Any] = {**CORE, **STAC, **RAI}

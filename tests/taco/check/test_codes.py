@@ -15,6 +15,7 @@ from tests.attacks.build import FLAT, NESTED, Index, RawZip, Recipe, Tree, repla
 from tests.attacks.corpus import ATTACKS
 from tests.attacks.corpus.base import LEAF, foldered, on_entry, set_column, zipped
 from tests.attacks.corpus.folders import linked_folder
+from tests.taco.read.scenes import point
 
 Maker = Callable[[Path], Path]
 
@@ -167,6 +168,16 @@ CASES: dict[str, list[Maker]] = {
                 collection=lambda d: {**d, "extent": {"spatial": [0, 0, 1, 1], "temporal": None}},
             )
         )
+    ],
+    "taco-crs-missing": [
+        zipped(
+            Recipe(
+                tree=FLAT,
+                table=with_columns(istac__geometry=[point(0.5, 0.5)] * 4, **crs),
+                collection=lambda d: {**d, "extent": {"spatial": [0, 0, 1, 1], "temporal": None}},
+            )
+        )
+        for crs in ({}, {"istac__crs": ["EPSG:4326", None] * 2})
     ],
     "taco-field-schema": [
         collected(**{"taco:field_schema": 5}),

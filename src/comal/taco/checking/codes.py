@@ -107,6 +107,7 @@ _WARNINGS = {
     "taco-field-schema": "taco:field_schema does not match the columns",
     "taco-extent-space": "the extent does not cover the samples",
     "taco-extent-time": "the extent does not cover the times of the samples",
+    "taco-crs-missing": "a geometry without a CRS is taken to be in degrees",
     "taco-extent-column": "a column of places cannot be read",
     "taco-file-extra": "a file belongs to no row",
     "taco-unlisted": "the folder cannot be listed, so that extra files are not seen",

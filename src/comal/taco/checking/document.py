@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal import arrowcompute as pc
+from comal.errors import InvalidInputError, InvalidMetadataError, counted, shown
 from comal.findings import Findings
+from comal.geo.places import GEOMETRY, GEOMETRY_CRS
 from comal.geo.times import parse_instant
 from comal.table import ParquetTable
 from comal.taco import spec
 from comal.taco.model.extent import Coverage
+from comal.taco.warning import TacoWarning
 
 _NEAR = 1e-6
 """Degrees by which a stated box may be too small: about a decimetre."""
@@ -190,7 +194,11 @@ def _coverage(
         coverage = Coverage()
         try:
             for batch in table.iter_batches(columns):
-                coverage.add(pa.Table.from_batches([batch]))
+                rows = pa.Table.from_batches([batch])
+                _check_crs(rows, depth, findings)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", TacoWarning)  # it stands in the report
+                    coverage.add(rows)
         except (InvalidMetadataError, InvalidInputError) as error:
             # Values that make no place: a CRS that is none, a geometry that is no WKB.
             findings.take_error(error, "taco-extent-column", f"level {depth}")
@@ -200,6 +208,19 @@ def _coverage(
         if spatial and temporal:
             break
     return spatial, temporal
+
+
+def _check_crs(rows: Any, depth: int, findings: Findings) -> None:
+    """Geometries without a CRS, which readers take to be in degrees."""
+    if GEOMETRY not in rows.column_names:
+        return
+    bare = rows[GEOMETRY].is_valid()
+    if GEOMETRY_CRS in rows.column_names:
+        bare = pc.and_(bare, rows[GEOMETRY_CRS].is_null())
+    count = pc.sum(bare).as_py()
+    if count:
+        message = f"{counted(count, 'geometry', 'geometries')} without istac:crs"
+        findings.add("taco-crs-missing", f"level {depth}", f"{message}, taken as EPSG:4326")
 
 
 def covers(outer: Sequence[float], inner: Sequence[float]) -> bool:

@@ -15,6 +15,7 @@ from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.findings import Findings
 from comal.geo import footprint, wkt
+from comal.geo.boxes import arc_width
 from comal.geo.crs import projection
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject
@@ -24,9 +25,9 @@ from comal.tortilla.warning import TortillaWarning
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-_YEARS = (1900, 2200)
 _NEAR = 0.01
 """Degrees that a centroid may be off: writers leave out rotation and round to six decimals."""
+_ROUNDED = 2e-6
 _MOST_UNKNOWN = 20
 """CRS that are reported; PROJ looks for each by name for a quarter of a second."""
 
@@ -38,9 +39,9 @@ def check_values(subject: Subject, findings: Findings) -> None:
     _check_lists(subject, columns, findings)
     _check_times(subject, columns, findings)
     _check_centroids(subject, columns, findings)
-    for name in spec.RAI_FRACTIONS:
+    for name in spec.RAI_RANGES:
         if name in columns:
-            _check_fraction(subject, name, _floats(columns[name]), findings)
+            _check_range(subject, name, columns[name], findings)
 
 
 def _columns(subject: Subject, findings: Findings) -> dict[str, Any]:
@@ -74,9 +75,18 @@ def _floats(column: Any) -> Floats:
     return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
 
 
-def _check_fraction(subject: Subject, name: str, values: Floats, findings: Findings) -> None:
-    wrong = (values < 0) | (values > 1)
-    _rows(subject, findings, "tortilla-rai-range", wrong, lambda row: f"{name} is {values[row]}")
+def _check_range(subject: Subject, name: str, column: Any, findings: Findings) -> None:
+    low, high = spec.RAI_RANGES[name]
+    values = _floats(column)
+    known = np.asarray(column.is_valid())
+    wrong = known & ~((values >= low) & (values <= high))
+    _rows(
+        subject,
+        findings,
+        "tortilla-rai-range",
+        wrong,
+        lambda row: f"{name} is {values[row]:g}, not {low:g} to {high:g}",
+    )
 
 
 def _check_crs(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
@@ -143,7 +153,7 @@ def _good_lists(column: Any, count: int, *, positive: bool = False) -> Mask:
 def _check_times(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
     for name in (spec.TIME_START, spec.TIME_END):
         if name in columns:
-            _check_years(subject, name, _floats(columns[name]), findings)
+            _check_units(subject, name, _floats(columns[name]), findings)
     if spec.TIME_START in columns and spec.TIME_END in columns:
         later = pc.greater(columns[spec.TIME_START], columns[spec.TIME_END])
         _rows(
@@ -157,14 +167,17 @@ def _check_times(subject: Subject, columns: dict[str, Any], findings: Findings) 
         )
 
 
-def _check_years(subject: Subject, name: str, values: Floats, findings: Findings) -> None:
-    _rows(
-        subject,
-        findings,
-        "tortilla-time-year",
-        (values >= _YEARS[0]) & (values <= _YEARS[1]),
-        lambda row: f"{name} is {values[row]:.0f}: a year, where seconds since 1970 belong",
-    )
+def _check_units(subject: Subject, name: str, values: Floats, findings: Findings) -> None:
+    for low, high, what in spec.ODD_TIMES:
+        _rows(
+            subject,
+            findings,
+            "tortilla-time-year" if what == "a year" else "tortilla-time-unit",
+            (values >= low) & (values <= high),
+            lambda row, what=what: (  # type: ignore[misc]
+                f"{name} is {values[row]:.0f}: {what}, where seconds since 1970 belong"
+            ),
+        )
 
 
 def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
@@ -183,10 +196,18 @@ def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findin
     expected = _centres(columns)
     if expected is None:
         return
-    lon, lat = expected
+    lon, lat, corners = expected
     with np.errstate(invalid="ignore"):
         apart = np.abs((x - lon + 180) % 360 - 180) > _NEAR
         apart |= np.abs(y - lat) > _NEAR
+    outside = _outside(x, y, corners)
+    _rows(
+        subject,
+        findings,
+        "tortilla-centroid",
+        outside & ~apart & ~lost,
+        lambda row: f"{shown(column[row].as_py())} lies outside of its raster",
+    )
     _rows(
         subject,
         findings,
@@ -201,7 +222,8 @@ def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findin
 
 def _centres(
     columns: dict[str, Any],
-) -> tuple[Floats, Floats] | None:
+) -> tuple[Floats, Floats, Floats] | None:
+    """Middles and boxes of rasters, NaN where columns tell none."""
     if not {spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE} <= set(columns):
         return None
     crs, affine, shape = (
@@ -213,9 +235,20 @@ def _centres(
     for column in (crs, affine, shape):
         good &= np.asarray(column.is_valid())
     lon, lat = np.full(len(crs), np.nan), np.full(len(crs), np.nan)
+    corners = np.full((4, len(crs)), np.nan)
     rows = pa.array(np.flatnonzero(good))
     if len(rows):
-        lon[good], lat[good] = footprint.centroids(
-            crs.take(rows), affine.take(rows), shape.take(rows)
-        )
-    return lon, lat
+        chosen = crs.take(rows), affine.take(rows), shape.take(rows)
+        lon[good], lat[good] = footprint.centroids(*chosen)
+        corners[:, good] = footprint.footprints(*chosen)
+    return lon, lat, corners
+
+
+def _outside(x: Floats, y: Floats, corners: Floats) -> Mask:
+    """Which points lie in no box of their own row, by more than they are rounded."""
+    west, south, east, north = corners
+    with np.errstate(invalid="ignore"):
+        ahead = np.mod(x - west + _ROUNDED, 360)
+        found: Mask = ahead > arc_width(west, east) + 2 * _ROUNDED
+        found |= (y < south - _ROUNDED) | (y > north + _ROUNDED)
+    return found

@@ -18,8 +18,6 @@ from comal.tortilla import spec
 from comal.tortilla.warning import TortillaWarning
 
 _SECOND = 1_000_000
-_YEARS = (1900, 2100)
-"""A number between these is a year far more often than half an hour of 1970."""
 
 
 def seconds(values: Any, name: str) -> Any:
@@ -82,19 +80,18 @@ def _from_objects(values: Sequence[Any], name: str) -> Any:
 
 
 def check_times(table: Any, where: str) -> None:
-    """Refuse a start after its end; warn of years where seconds belong."""
+    """Refuse a start after its end; warn of years and other units where seconds belong."""
     present = [name for name in (spec.TIME_START, spec.TIME_END) if name in table.column_names]
     for name in present:
-        years = pc.and_(
-            pc.greater_equal(table[name], _YEARS[0]), pc.less_equal(table[name], _YEARS[1])
-        )
-        row = pc.index(years, True).as_py()
-        if row >= 0:
-            warn(
-                f"{where}, row {row}: {name} is {table[name][row]}, which looks like a year; "
-                "seconds since 1970 are expected",
-                TortillaWarning,
-            )
+        for low, high, what in spec.ODD_TIMES:
+            odd = pc.and_(pc.greater_equal(table[name], low), pc.less_equal(table[name], high))
+            row = pc.index(odd, True).as_py()
+            if row >= 0:
+                warn(
+                    f"{where}, row {row}: {name} is {table[name][row]}, which looks like {what}; "
+                    "seconds since 1970 are expected",
+                    TortillaWarning,
+                )
     if len(present) < 2:
         return
     row = pc.index(pc.greater(table[spec.TIME_START], table[spec.TIME_END]), True).as_py()
