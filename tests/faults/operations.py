@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from comal import raquet, tapalcatl, tortilla
+from comal import raquet, taco, tapalcatl, tortilla
+from tests.taco.write.small import dataset, flat, nested
 from tests.tapalcatl.making import listed, picture, pyramid
 
 TILES = {key: picture(number) for number, key in enumerate(pyramid(3))}
@@ -121,3 +122,16 @@ def delete_rows(folder: str) -> None:
 
 def compact_tortilla(folder: str) -> None:
     tortilla.compact(tortilla_of(folder))
+
+
+def create_taco(folder: str) -> None:
+    for name in ("a.tacozip", "b"):
+        taco.create(dataset(flat(3)), Path(folder) / name)
+
+
+def replace_taco_zip(folder: str) -> None:
+    taco.create(dataset(nested(3)), Path(folder) / "a.tacozip", overwrite=True)
+
+
+def replace_taco_folder(folder: str) -> None:
+    taco.create(dataset(nested(3)), Path(folder) / "b", output_format="folder", overwrite=True)
