@@ -118,9 +118,9 @@ def table_by_pyarrow(path: Path) -> None:
 
 def folder_by_comal(path: Path) -> None:
     """Document, rows and bytes are of one version, or the reader is told that there is another."""
-    opened = taco.load(path)
-    version = int(opened.collection["title"])
     try:
+        opened = taco.load(path)
+        version = int(opened.collection["title"])
         frame = opened.data
         assert len(frame) == 3 + version % 3
         assert frame["v"].to_pylist() == [version] * len(frame)

@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,21 @@ def test_a_sparse_file_beyond_four_gigabytes(tmp_path: Path) -> None:
     (piece,) = source.fetch([ByteRange(5 << 30, 3)])
     assert (piece.data, piece.total) == (b"end", (5 << 30) + 3)
     assert source.fetch([Tail(3)])[0].data == b"end"
+
+
+def test_a_folder_that_is_replaced_while_it_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/x").touch()
+    source, real = storage.open_source(tmp_path / "a"), os.scandir
+    assert source.names() == ["x"]
+
+    def replaced(what: int) -> Any:
+        (tmp_path / "a").rename(tmp_path / "gone")
+        (tmp_path / "a").mkdir()
+        return real(what)
+
+    monkeypatch.setattr(os, "scandir", replaced)
+    with pytest.raises(ObjectChangedError, match="replaced"):
+        source.names()

@@ -16,6 +16,7 @@ from comal.errors import (
     AccessDeniedError,
     ComalError,
     NotThisFormatError,
+    ObjectChangedError,
     ObjectNotFoundError,
     ShortReadError,
     StorageError,
@@ -116,8 +117,21 @@ class LocalSource(LocatedSource):
         location = self.resolve(prefix)
         with _translated("cannot list", location):
             self._check_inside(location, location.path)
-            with os.scandir(location.path) as entries:
-                return sorted(entry.name + "/" * entry.is_dir() for entry in entries)
+            descriptor = os.open(location.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                with os.scandir(descriptor) as entries:
+                    found = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
+                listed, there = os.fstat(descriptor), os.stat(location.path)  # noqa: PTH116
+            finally:
+                os.close(descriptor)
+        if (listed.st_dev, listed.st_ino) != (there.st_dev, there.st_ino):
+            # What was listed is on its way out, and some of it may be gone already.
+            raise ObjectChangedError(
+                "the folder was replaced while it was listed",
+                where=location.label,
+                hint="open it again to read the new version",
+            )
+        return found
 
     def open_descriptor(self) -> tuple[int, ObjectInfo]:
         """A descriptor of the file itself, which the caller closes, and what was opened."""

@@ -311,7 +311,7 @@ class _Journal:
                 sync_folder(self.path.parent)
         except BaseException:  # also on Ctrl-C: it is undone then, and must not look decided
             with suppress(OSError):
-                self._file.truncate(before)
+                os.ftruncate(self._file.fileno(), before)
             raise
         self.needed = True
 
@@ -327,7 +327,7 @@ class _Journal:
                 _remove(staged)
             self._file.seek(0)
             if os.fstat(self._file.fileno()).st_size:
-                self._file.truncate()
+                os.ftruncate(self._file.fileno(), 0)
             self.needed = False
         return (left, 0) if decided else (0, left)
 

@@ -30,6 +30,8 @@ from comal.limits import DEFAULT_LIMITS, Limits
 VERSION: Final = "2.0.0"
 META: Final = "meta.json"
 """Name of a tileset's document, at the root of the tree by convention."""
+VARIANTS: Final = "variants"
+"""Key of the variants that archives hold: an object with what is said of each, by prefix."""
 JOURNAL: Final = f".{META}.change"
 """What stands beside the document while archives are changed: which ones, a line each."""
 MAX_COMMENT: Final = 65_535
@@ -529,3 +531,18 @@ def _leading(metadata: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
 
 def _others(extra: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in extra.items() if key not in _KNOWN}
+
+
+def variants_of(extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """The variants that a document or a comment names (proposal, "variants (by prefix)")."""
+    named = extra.get(VARIANTS)
+    return tuple(map(str, named)) if isinstance(named, Mapping | list) else ()
+
+
+def with_variant(extra: Mapping[str, Any], variant: str | None) -> Mapping[str, Any]:
+    """The same with one variant more; what is said of those that are there stays."""
+    if variant is None or variant in variants_of(extra):
+        return extra
+    known = extra.get(VARIANTS)
+    known = dict(known) if isinstance(known, Mapping) else {key: {} for key in variants_of(extra)}
+    return {**extra, VARIANTS: {**known, variant: {}}}

@@ -25,6 +25,7 @@ Int64s = npt.NDArray[np.int64]
 _NUMBER = r"(0|[1-9][0-9]{0,9})"
 _SUFFIX = r"(?:@([0-9]+(?:\.[0-9]+)?)x)?(?:\.([0-9A-Za-z_+-]{1,32}))?"
 _NAME_RE = re.compile(f"{_NUMBER}/{_NUMBER}/{_NUMBER}({_SUFFIX})")
+_VARIANT_RE: Final = re.compile(r"[A-Za-z_-][\w.-]*(/[A-Za-z_-][\w.-]*)*", re.ASCII)
 _SUFFIX_RE = re.compile(_SUFFIX)
 _PACKED = 16
 """Suffixes up to this length are compared as two integers."""
@@ -129,6 +130,24 @@ def scales_of(suffixes: Iterable[str]) -> tuple[float, float]:
 def variant_prefix(variant: str | None) -> bytes:
     """What names of a variant begin with; nothing for the tiles that are in none."""
     return f"{variant.strip('/')}/".encode() if variant else b""
+
+
+def new_variant(variant: str) -> str:
+    """The name of a variant that is to be written, without slashes around it.
+
+    Raises
+    ------
+    InvalidInputError
+        It is none that every reader takes for a part of a name.
+    """
+    name = variant.strip("/")
+    if not _VARIANT_RE.fullmatch(name):
+        raise InvalidInputError(
+            "name of a variant",
+            found=shown(variant),
+            expected="letters, digits, '-', '_', '.' and slashes between parts, such as 'dark'",
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True)

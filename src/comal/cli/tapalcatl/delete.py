@@ -28,6 +28,7 @@ from comal.tapalcatl import delete
 @click.argument("tiles", metavar="Z/X/Y...", nargs=-1, required=True)
 @click.option("--ext", help="Only entries of this extension.")
 @click.option("--scale", type=float, help="Only entries of this scale.")
+@click.option("--variant", metavar="NAME", help="Only entries below this name.")
 @generation1_options
 @options.pass_style
 def command(
@@ -37,6 +38,7 @@ def command(
     tiles: tuple[str, ...],
     ext: str | None,
     scale: float | None,
+    variant: str | None,
     **more: Any,
 ) -> None:
     """Take tiles out of the tileset or archive X; their bytes stay until 'compact'."""
@@ -47,6 +49,7 @@ def command(
             wanted,
             ext=ext,
             scale=scale,
+            variant=variant,
             generation1=generation1_of(more),
             progress=progress,
         )

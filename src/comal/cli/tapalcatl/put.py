@@ -30,6 +30,7 @@ from comal.tapalcatl import open_tiles, put
 @click.argument("target", metavar="X")
 @click.argument("source", metavar="SRC", required=False)
 @click.option("--tile", "tiles", multiple=True, metavar="Z/X/Y=FILE", help="A tile; repeatable.")
+@click.option("--variant", metavar="NAME", help="Below this name, beside tiles of other variants.")
 @entry_options
 @generation1_options
 @options.pass_style
@@ -40,6 +41,7 @@ def command(
     source: str | None,
     *,
     tiles: tuple[str, ...],
+    variant: str | None,
     **more: Any,
 ) -> None:
     """Add or replace tiles of the tileset or archive X, without rewriting what is there.
@@ -52,7 +54,7 @@ def command(
     with ExitStack() as scope, working(f"putting tiles into {target}", style) as progress:
         given = _tiles(tiles) if source is None else open_tiles(source, scope=scope)
         first = generation1_of(more)
-        changed = put(target, given, generation1=first, progress=progress, **more)
+        changed = put(target, given, variant=variant, generation1=first, progress=progress, **more)
     text = (
         f"{target}: {counted(changed.added, 'tile')} added, {changed.replaced} replaced "
         f"in {counted(changed.archives, 'archive')}"

@@ -20,7 +20,7 @@ from comal.tapalcatl import spec
 from comal.tapalcatl.checking.contents import fault_of
 from comal.tapalcatl.planning import DIRECTORY_LIMIT
 from comal.tapalcatl.spec import ArchiveMetadata, Headers
-from comal.tapalcatl.wire import TileNames, parse_names, split_suffix
+from comal.tapalcatl.wire import TileNames, parse_names, split_suffix, variant_prefix
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.parse import label
@@ -56,6 +56,8 @@ class Rules:
     commented: bool = True
     """Whether archives should have a comment: those of Tapalcatl 1 have none."""
     prefix: bytes = b""
+    variants: tuple[str, ...] = ()
+    """Those that the document names, whose tiles have names of their own."""
 
 
 def check_archive(
@@ -96,8 +98,8 @@ def _checked(
     if size > DIRECTORY_LIMIT:
         told.add("archive-directory", f"directory, end record and comment take {size} bytes")
     names = parse_names(directory.raw_names, rules.prefix)
-    _check_names(directory, names, rules.prefix, told)
     metadata = _check_comment(directory, told, rules)
+    _check_names(directory, names, rules, told)
     _check_entry_comments(directory, told)
     if rules.level != "structure":
         _check_contents(source, directory, names, offsets, metadata, rules, told)
@@ -125,11 +127,13 @@ class _Told:
             self.findings.take([replace(problem, place=place)])
 
 
-def _check_names(directory: Directory, names: TileNames, prefix: bytes, told: _Told) -> None:
+def _check_names(directory: Directory, names: TileNames, rules: Rules, told: _Told) -> None:
     odd = np.ones(len(directory), bool)
     odd[names.rows] = False
-    if prefix:  # what is not below it are tiles of other variants, or of none
-        below = pc.starts_with(directory.raw_names, pattern=prefix)
+    for variant in rules.variants:
+        odd[parse_names(directory.raw_names, variant_prefix(variant)).rows] = False
+    if rules.prefix:  # what is not below it are tiles of other variants, or of none
+        below = pc.starts_with(directory.raw_names, pattern=rules.prefix)
         odd &= below.to_numpy(zero_copy_only=False)
     told.rows("entry-name", np.flatnonzero(odd), directory, "is no tile, and is ignored")
 

@@ -149,7 +149,8 @@ def _rules(tileset: TileSet, level: str, limits: Limits, variant: str | None) ->
         return known or spec.content_headers(ext)
 
     prefix = variant_prefix(variant)
-    return Rules(level, limits, headers, commented=tileset.version != 1, prefix=prefix)
+    variants = spec.variants_of(tileset.metadata.extra)
+    return Rules(level, limits, headers, tileset.version != 1, prefix, variants)
 
 
 def _check_own(

@@ -43,7 +43,7 @@ from comal.tapalcatl.reading.payloads import (
 )
 from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
 from comal.tapalcatl.reading.tile import StoredTile, Tile, tile_label
-from comal.tapalcatl.spec import Headers, TileSetMetadata
+from comal.tapalcatl.spec import Headers, TileSetMetadata, variants_of
 from comal.tapalcatl.wire import Int64s, key_tile, split_suffix, suffix_of
 from comal.ziparchive import STORE
 from comal.ziparchive import wire as zip_wire
@@ -392,6 +392,11 @@ class TileSet(Closing):
     def bounds(self) -> spec.Bounds:
         """West, south, east and north in degrees; the world where nothing is said."""
         return self.metadata.bounds or spec.WORLD
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that are named, each to be read by ``open(..., variant=...)``."""
+        return variants_of(self.metadata.extra)
 
     @property
     def min_zoom(self) -> int:

@@ -131,7 +131,8 @@ class ArchiveWriter:
         return Written(done, count, size, entries.formats, suffixes, cut)
 
     def _names(self, tiles: Tiles, owners: Int64s) -> Any:
-        return names_of(tiles, self.arrangement.inside((tiles.z, tiles.x, tiles.y), owners))
+        inside = self.arrangement.inside((tiles.z, tiles.x, tiles.y), owners)
+        return names_of(tiles, inside, self.rules.variant)
 
     def _streamed(self, task: GroupTask) -> Written:
         """Large archives one by one; of each only a block is in memory."""

@@ -27,7 +27,16 @@ from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.sources.base import TileSource, no_tiles
 from comal.tapalcatl.sources.opening import opened
-from comal.tapalcatl.spec import META, Bounds, Headers, Tile, TileSetMetadata, tileset_json
+from comal.tapalcatl.spec import (
+    META,
+    VARIANTS,
+    Bounds,
+    Headers,
+    Tile,
+    TileSetMetadata,
+    tileset_json,
+    with_variant,
+)
 from comal.tapalcatl.warning import TapalcatlWarning
 from comal.tapalcatl.wire import split_suffix
 from comal.tapalcatl.writing.alone import (
@@ -104,6 +113,7 @@ def build(
     compression: str = "auto",
     level: int = 6,
     entry_headers: Mapping[Tile, Headers] | None = None,
+    variant: str | None = None,
     times: str | int | dt.datetime = FIXED,
     exact_times: bool = False,
     hash_in_path: bool = False,
@@ -147,6 +157,9 @@ def build(
         ``auto``: DEFLATE unless the tile is compressed already; ``store``; ``deflate``.
     level
         Of DEFLATE, 1 to 12.
+    variant
+        Prefix of the names of all tiles: they are only read when it is asked for
+        (``open(..., variant=...)``), and `put` adds others beside them. Documents name it.
     entry_headers
         Headers of single tiles, by (z, x, y).
     times
@@ -200,9 +213,11 @@ def build(
             times=times,
             exact_times=exact_times,
             headers=entry_headers,
+            variant=variant,
         )
         said = _said(
             tiles.metadata,
+            rules.variant,
             name=name,
             description=description,
             attribution=attribution,
@@ -415,6 +430,7 @@ def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, addres
 
 def _said(
     own: TileSetMetadata,
+    variant: str | None,
     *,
     name: str | None,
     description: str | None,
@@ -423,7 +439,9 @@ def _said(
     metadata: Mapping[str, Any] | None,
 ) -> TileSetMetadata:
     """What the source says, with what the caller says instead."""
-    extra = {**own.extra, **(metadata or {})}
+    # Tiles of one variant are read, and written below another one or none.
+    extra = {key: value for key, value in own.extra.items() if key != VARIANTS}
+    extra = {**with_variant(extra, variant), **(metadata or {})}
     if attribution is not None:
         extra["attribution"] = attribution
     return replace(

@@ -51,6 +51,8 @@ class Rules:
     """Time of the source, for tiles without one of their own."""
     headers: Mapping[tuple[int, int, int], Headers] = field(default_factory=dict)
     """Headers of single tiles."""
+    variant: str | None = None
+    """What names begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,11 @@ def prepared(tiles: Tiles, rules: Rules, formats: Mapping[str, Headers]) -> Prep
     return Prepared(tiles, payloads, details, settled)
 
 
-def names_of(tiles: Tiles, inside: Keys) -> Any:
+def names_of(tiles: Tiles, inside: Keys, variant: str | None) -> Any:
     """Names of entries, an Arrow string array; `inside` are the numbers in them."""
     columns = [pa.array(numbers).cast(pa.string()) for numbers in inside]
+    if variant is not None:
+        columns[0] = pc.binary_join_element_wise(variant, columns[0], "/")
     if tiles.suffixes == ("",):
         return pc.binary_join_element_wise(*columns, "/")
     suffixes = pa.array(tiles.suffixes, pa.string())
@@ -101,11 +105,12 @@ def names_of(tiles: Tiles, inside: Keys) -> Any:
     return pc.binary_join_element_wise(*columns, "/")
 
 
-def few_names(tiles: Tiles, inside: Keys) -> list[str]:
+def few_names(tiles: Tiles, inside: Keys, variant: str | None) -> list[str]:
     """As `names_of`, one by one, which costs less for a handful."""
     assert tiles.suffix is not None
     rows = zip(*(column.tolist() for column in (*inside, tiles.suffix)), strict=True)
-    return [f"{z}/{x}/{y}{tiles.suffixes[code]}" for z, x, y, code in rows]
+    start = "" if variant is None else f"{variant}/"
+    return [f"{start}{z}/{x}/{y}{tiles.suffixes[code]}" for z, x, y, code in rows]
 
 
 def _named(tiles: Tiles, kinds: npt.NDArray[np.uint8], rules: Rules) -> Tiles:

@@ -61,10 +61,9 @@ class ArchiveEdit:
         """The comment of the archive."""
         return self.stored.end.comment
 
-    @property
-    def tiles(self) -> TileNames:
-        """The entries that are tiles."""
-        return parse_names(self.stored.directory.raw_names)
+    def tiles(self, prefix: bytes = b"") -> TileNames:
+        """The entries that are tiles, or those of a variant."""
+        return parse_names(self.stored.directory.raw_names, prefix)
 
     def commit(
         self,
@@ -89,8 +88,8 @@ class ArchiveEdit:
         """Give the archive another comment."""
         end, file = self.stored.end, self._version.file()
         with write_errors("cannot write", self.path):
+            os.ftruncate(file.fileno(), end.stop)
             file.seek(end.stop)
-            file.truncate()
             records = zip_wire.end_records(
                 count=end.count, size=end.size, offset=end.start, comment=comment
             )

@@ -196,7 +196,7 @@ def _edit_archive(
         document = _merged(before, changes)
         metadata = _changed(parse_archive, document, path.name)
         if _REACH & changes.keys():
-            metadata = _holding(metadata, own, edit.tiles)
+            metadata = _holding(metadata, own, edit.tiles())
             document = archive_document(metadata)
         if document == before and old.strip() and old is edit.comment:
             return Labelled(archive_document(metadata))

@@ -8,6 +8,7 @@ from typing import Any
 from comal.geo.times import parse_instant
 from comal.tapalcatl.sources.base import TileSource
 from comal.tapalcatl.spec import Headers, parse_headers
+from comal.tapalcatl.wire import new_variant
 from comal.tapalcatl.writing.entries import FIXED, SOURCE, Rules, check_rules
 
 
@@ -19,6 +20,7 @@ def rules_of(
     if times not in {FIXED, SOURCE} and not isinstance(times, int):
         times = parse_instant(times) // 1_000_000
     headers = {key: tuple(value) for key, value in (more.pop("headers") or {}).items()}
+    variant = more.pop("variant")
     rules = Rules(
         hint=tiles.hint,
         encoding=tiles.encoding,
@@ -26,6 +28,7 @@ def rules_of(
         times=times,
         modified=tiles.modified,
         headers=headers,
+        variant=None if variant is None else new_variant(variant),
         **more,
     )
     check_rules(rules)

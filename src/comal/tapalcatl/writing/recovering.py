@@ -66,8 +66,9 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
             return Recovered(cut=_cut(place))
     finished, undone = settle(journal)
     cut = 0
-    if (journal.parent / META).is_file():
-        with compacting(journal.parent) as target:
+    document = place if place.suffix == ".json" else place / META
+    if document.is_file():
+        with compacting(document) as target:
             for archive in target.existing():
                 with locked(archive):
                     cut += _cut(archive)

@@ -27,9 +27,10 @@ from comal.tapalcatl.spec import (
     Tile,
     TileSetMetadata,
     read_comment,
+    with_variant,
 )
 from comal.tapalcatl.warning import TapalcatlWarning
-from comal.tapalcatl.wire import split_suffix, tile_keys
+from comal.tapalcatl.wire import split_suffix, tile_keys, variant_prefix
 from comal.tapalcatl.writing.archives import archives_at
 from comal.tapalcatl.writing.arranging import Dealt, First, dealt, order_of
 from comal.tapalcatl.writing.boxes import bounds_of, extents_of
@@ -82,6 +83,7 @@ def put(
     times: str | int | dt.datetime = FIXED,
     exact_times: bool = False,
     entry_headers: Mapping[Tile, Headers] | None = None,
+    variant: str | None = None,
     generation1: Generation1 | None = None,
     durable: bool = True,
     progress: Progress | None = None,
@@ -101,7 +103,7 @@ def put(
         A local archive, or a tileset by its folder or document.
     tiles
         Anything that `build` takes.
-    ext, scale, compression, level, times, exact_times, entry_headers
+    ext, scale, compression, level, times, exact_times, entry_headers, variant
         As for `build`. Without `ext` a tile whose bytes do not tell gets the tileset's only one.
     generation1
         How a tileset of Tapalcatl 1 is laid out, which nothing in it tells: metatile and tile size,
@@ -136,6 +138,7 @@ def put(
             times=times,
             exact_times=exact_times,
             headers=entry_headers,
+            variant=variant,
         )
         if rules.hint is None and len(own) == 1:
             rules = replace(rules, hint=next(iter(own)))
@@ -148,6 +151,7 @@ def delete(
     *,
     ext: str | None = None,
     scale: float | None = None,
+    variant: str | None = None,
     generation1: Generation1 | None = None,
     durable: bool = True,
     progress: Progress | None = None,
@@ -165,6 +169,8 @@ def delete(
         Zooms, columns and rows.
     ext, scale
         Only entries of this extension, of this scale; all of a tile unless given.
+    variant
+        Entries of this variant; those that are in none unless given.
     generation1, durable
         As for `put`.
     progress
@@ -178,6 +184,7 @@ def delete(
         Somebody else is writing the tileset or one of the archives.
     """
     wanted = _checked(tiles)
+    prefix = variant_prefix(variant)
     telling = progress or silent
     done = Changed()
     with held(target, generation1, durable=durable) as place:
@@ -191,7 +198,7 @@ def delete(
                 continue
             keys = np.unique(tile_keys(*place.arrangement.inside((z, x, y), owners[rows])))
             (archive,) = archives_at(np.array([owner]))
-            done = done.plus(_delete(place, place.path(archive), _Which(keys, ext, scale)))
+            done = done.plus(_delete(place, place.path(archive), _Which(keys, ext, scale, prefix)))
             telling(number + 1, len(distinct), "deleting tiles")
     return done
 
@@ -202,6 +209,7 @@ class _Which(NamedTuple):
     keys: Int64s
     ext: str | None
     scale: float | None
+    prefix: bytes
 
 
 def _checked(tiles: Iterable[Tile]) -> Keys:
@@ -217,7 +225,7 @@ def _delete(place: Target, path: Path, which: _Which) -> Changed:
     if not path.is_file():
         return Changed(absent=len(which.keys))
     with editing_of(place, path) as edit:
-        names = edit.tiles
+        names = edit.tiles(which.prefix)
         hit = np.isin(names.keys, which.keys)
         for code, suffix in enumerate(names.suffixes):
             scale, ext = split_suffix(suffix)
@@ -247,6 +255,7 @@ def _put_all(place: Target, source: TileSource, rules: Rules, progress: Progress
         _check_zooms(place.arrangement.settings, extents())
     elif place.meta is not None:
         whole = _grown(own, extents())
+        whole = replace(whole, extra=with_variant(whole.extra, rules.variant))
         place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
     formats = dict(own.formats)
     suffixes: set[str] = set()
@@ -256,7 +265,7 @@ def _put_all(place: Target, source: TileSource, rules: Rules, progress: Progress
             entries = prepared(part, rules, formats)
             formats.update(entries.formats)
             suffixes.update(entries.tiles.suffixes)
-            done = done.plus(_put(place, archive, entries))
+            done = done.plus(_put(place, archive, entries, rules.variant))
             progress(done.archives, None, "putting tiles")
     source.verify()
     if place.meta is not None and suffixes:
@@ -301,11 +310,11 @@ def _grown(
     )
 
 
-def _put(place: Target, archive: Tile, entries: Prepared) -> Changed:
+def _put(place: Target, archive: Tile, entries: Prepared, variant: str | None) -> Changed:
     tiles = entries.tiles
     owners = np.repeat(order_of(*archive), len(tiles))
     inside = place.arrangement.inside((tiles.z, tiles.x, tiles.y), owners)
-    names = few_names(tiles, inside) if len(tiles) <= FEW else names_of(tiles, inside)
+    names = (few_names if len(tiles) <= FEW else names_of)(tiles, inside, variant)
     fresh = NewEntries(names, entries.payloads, entries.details)
     path = place.path(archive)
     count = len(entries.tiles)
@@ -325,7 +334,7 @@ def _put(place: Target, archive: Tile, entries: Prepared) -> Changed:
         replaced = len({stored.name(row) for row in np.flatnonzero(dropped).tolist()})
         old = edit.comment
         said = place.said if old == place.comment else read_comment(old, path.name)[0]
-        edit.commit(dropped, fresh, None if said is None else _comment(said, entries))
+        edit.commit(dropped, fresh, None if said is None else _comment(said, entries, variant))
     return Changed(archives=1, added=count - replaced, replaced=replaced)
 
 
@@ -358,7 +367,7 @@ def _text(tile: Tile) -> str:
     return "/".join(map(str, tile))
 
 
-def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:
+def _comment(said: ArchiveMetadata, entries: Prepared, variant: str | None) -> bytes | None:
     """The comment with what new tiles add to it; None when they add nothing."""
     zooms = entries.tiles.z
     split = [split_suffix(suffix) for suffix in entries.tiles.suffixes]
@@ -367,6 +376,7 @@ def _comment(said: ArchiveMetadata, entries: Prepared) -> bytes | None:
     new = replace(
         said,
         formats={**said.formats, **formats},
+        extra=with_variant(said.extra, variant),
         min_scale=min([said.min_scale, *scales]),
         max_scale=max([said.max_scale, *scales]),
         min_zoom=_least(said.min_zoom, int(zooms.min())),

@@ -1,0 +1,72 @@
+"""Variants: tiles below a prefix, beside others of the same archives (proposal, "by prefix")."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comal import tapalcatl
+from comal.errors import InvalidInputError
+from tests.tapalcatl.making import Key, listed, picture, pyramid, unzipped
+
+PLAIN = {key: picture(number) for number, key in enumerate(pyramid(2))}
+DARK = {key: picture(100 + number) for number, key in enumerate(pyramid(3, first=1))}
+
+
+def tiles_of(target: Path, variant: str | None = None) -> dict[Key, bytes]:
+    with tapalcatl.open(target, variant=variant) as tileset:
+        found = {key: tileset.tile(*key) for key in pyramid(3)}
+    return {key: tile.data for key, tile in found.items() if tile is not None}
+
+
+@pytest.mark.parametrize("name", ["tree", "one.zip"])
+@pytest.mark.parametrize("variant", ["dark", "styles/dark-2.x"])
+def test_variants_beside_each_other(tmp_path: Path, name: str, variant: str) -> None:
+    target = tmp_path / name
+    options: dict[str, Any] = {"materialized_zooms": [0], "metatile": 1}
+    tapalcatl.build(listed(PLAIN), target, **options)
+    tapalcatl.put(target, listed(DARK), variant=f"/{variant}/")
+    tapalcatl.put(target, [(0, 0, 0, picture(250))], variant="light")
+    assert tiles_of(target) == PLAIN
+    assert tiles_of(target, variant) == DARK
+    assert tiles_of(target, "light") == {(0, 0, 0): picture(250)}
+    with tapalcatl.open(target) as tileset:
+        assert tileset.variants == (variant, "light")
+        assert tileset.max_zoom == 3
+    # Check knows them, with `variant=` and without; undeclared ones are no tiles.
+    for one in (None, variant, "light"):
+        assert set(tapalcatl.check(target, variant=one).counts) <= {"dead-space"}
+    assert tapalcatl.delete(target, [(0, 0, 0), (3, 1, 1)], variant=variant).deleted == 1
+    tapalcatl.compact(target)
+    assert tiles_of(target) == PLAIN
+    assert tiles_of(target, variant) == {key: DARK[key] for key in DARK if key != (3, 1, 1)}
+    tapalcatl.edit_metadata(target, {"variants": None})
+    assert tapalcatl.check(target).counts["entry-name"] > 80
+
+
+def test_a_tileset_of_one_variant(tmp_path: Path) -> None:
+    tapalcatl.build(listed(DARK), tmp_path / "out", variant="dark", metadata={"center": [0, 0, 0]})
+    meta = json.loads((tmp_path / "out/meta.json").read_bytes())
+    assert (meta["variants"], meta["center"]) == ({"dark": {}}, [0, 0, 0])
+    assert {*unzipped(tmp_path / "out")} == {"dark/{}/{}/{}.png".format(*key) for key in DARK}
+    assert tiles_of(tmp_path / "out") == {}
+    assert not tapalcatl.check(tmp_path / "out", variant="dark").counts
+    for path in (tmp_path / "out").rglob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            assert json.loads(archive.comment)["variants"] == {"dark": {}}
+    # What is copied is the variant that is read, and no other one is claimed.
+    with tapalcatl.open(tmp_path / "out", variant="dark") as dark:
+        tapalcatl.build(dark, tmp_path / "plain")
+    assert tiles_of(tmp_path / "plain") == DARK
+    assert "variants" not in json.loads((tmp_path / "plain/meta.json").read_bytes())
+
+
+@pytest.mark.parametrize("variant", ["", "/", "1", "a/2", "..", "a//b", "a b", "\u00e4", "a\n"])
+def test_names_that_no_variant_can_have(tmp_path: Path, variant: str) -> None:
+    with pytest.raises(InvalidInputError, match="name of a variant"):
+        tapalcatl.build(listed(PLAIN), tmp_path / "out", variant=variant)
+    assert not (tmp_path / "out").exists()
