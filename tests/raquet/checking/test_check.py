@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -583,3 +584,29 @@ def test_statistics_of_other_writers() -> None:
         FIXTURES / "raquet-io" / "v0.9.0" / "s_float32_nodata.parquet", statistics=True
     )
     assert "raquet-statistics-differ" in nodata.counts
+
+
+@pytest.mark.parametrize("nodata", [None, 0])
+@pytest.mark.parametrize("kind", ["bounds", "statistics"])
+def test_zeros_that_were_invented_are_found(tmp_path: Path, kind: str, nodata: int | None) -> None:
+    """As writers make them that pad tiles with 0 and say nothing of it."""
+    pixels = np.random.default_rng(1).integers(1, 200, (40, 40), np.uint8)
+    source = on_grid(tmp_path / "a.tif", pixels, column=32 * 500 + 5, row=32 * 300 + 3)
+    path = tmp_path / "a.parquet"
+    raquet.write(source, path, block_size=32, zoom=10, min_zoom=10, nodata="none")
+    table = pq.read_table(path)
+    document = json.loads(table["metadata"][0].as_py())
+    assert raquet.check(path, statistics=True).total == 0
+    bounds = document.pop("custom")["comal"]["source"]["bounds"]
+    document["bands"][0]["nodata"] = None if nodata is None else str(nodata)
+    if kind == "bounds":
+        document["bounds"] = bounds
+        del document["bands"][0]["stats"]
+    texts = pa.array([json.dumps(document)] + [None] * (table.num_rows - 1), pa.string())
+    pq.write_table(table.set_column(1, "metadata", texts), path)
+    found = raquet.check(path, statistics=True)
+    assert found.counts.get("raquet-padding", 0) == (nodata is None)
+    if nodata is None:
+        (problem,) = [one for one in found.problems if one.code == "raquet-padding"]
+        right = {"bounds": f"{64 * 64 - 1600} pixels outside", "statistics": "begin at 1, but"}
+        assert right[kind] in problem.message

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from comal.errors import shown
+from comal.errors import counted, shown
 from comal.findings import Findings
 from comal.raquet import spec
+from comal.raquet.checking.document import aligned_window
 from comal.raquet.querying.moments import Moments, of_tile
-from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.pixels import stored_nodata, valid_of
+from comal.raquet.reading.coverage import Coverage, coverage_of, coverages
+from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
 from comal.raquet.spec import Band, Metadata
 
 Tile = tuple[int, int, int]
@@ -57,6 +58,12 @@ class BandCheck:
     """Whether pixels are those that the writer had; else only their number is compared."""
     part: bool = False
     """Whether statistics of bands are those of a larger raster."""
+    bounds: Coverage | None = None
+    """What lies in the bounds, where nothing else tells padding and these are not whole tiles."""
+    outside: int = 0
+    """Pixels outside of the bounds."""
+    black: bool = True
+    """Whether all of these are 0."""
     total: Counted = field(default_factory=Counted)
     """Of the maximum zoom."""
 
@@ -82,6 +89,8 @@ class BandCheck:
         if stored_nodata(self.band) is not None and not self.hidden:
             found = of_tile(pixels, valid)
             return Counted(found, found)
+        if self.bounds is not None and tile is not None and not reduced:
+            self._see_outside(pixels, self.bounds.limits(*tile, pixels.shape, reduced=False))
         limits = None
         if self.cover is not None and tile is not None:
             limits = self.cover.limits(*tile, pixels.shape, reduced=reduced)
@@ -90,8 +99,30 @@ class BandCheck:
             return Counted(Moments.empty(1), most)
         return Counted(most if limits is None else of_tile(pixels, valid & limits[0]), most)
 
+    def _see_outside(self, pixels: Any, limits: Any) -> None:
+        if limits is not None:
+            beyond = pixels[~limits[1]]
+            self.outside += len(beyond)
+            self.black = self.black and not beyond.any()
+
+    def _check_padding(self, findings: Findings) -> None:
+        """Find zeros that were invented: outside of the bounds, or left out of statistics."""
+        found, most = self.band.statistics, self.total.most
+        told = stored_nodata(self.band) is not None or self.hidden or self.cover is not None
+        reason = None
+        if self.outside and self.black:
+            reason = f"{counted(self.outside, 'pixel')} outside of the bounds are 0"
+        elif found is not None and found.min is not None and most.count[0] and not told:
+            whole = not (found.approximated or self.part)
+            if whole and most.min[0] == 0 and found.min > _CLOSE * most.max[0]:
+                reason = f"statistics begin at {found.min}, but pixels are 0"
+        if reason is not None:
+            place = f"band {shown(self.band.name)}"
+            findings.add("raquet-padding", place, f"{reason}, and no nodata value tells these")
+
     def finish(self, findings: Findings) -> None:
         """Compare with what the document says of all tiles."""
+        self._check_padding(findings)
         found = self.band.statistics
         if found is None or self.total.most.count[0] == 0:
             return
@@ -125,11 +156,21 @@ def band_checks(metadata: Metadata) -> list[BandCheck]:
     """One for each band."""
     lossy = metadata.compression in spec.LOSSY_BANDS
     # Pixels that a mask took out are 0 in the file, and only its alpha band tells.
-    hidden = lossy or any(band.colorinterp == "alpha" for band in metadata.bands)
+    hidden = lossy or alpha_of(metadata.bands) is not None
+    covers = coverages([metadata])
+    bounds = None if aligned_window(metadata) else coverage_of(metadata.bounds)
     part = metadata.processing.get(spec.PART) is not None
     return [
-        BandCheck(band, metadata.tile_statistics, cover, hidden, not lossy, part)
-        for band, cover in zip(metadata.bands, coverages([metadata]), strict=True)
+        BandCheck(
+            band,
+            metadata.tile_statistics,
+            cover,
+            hidden,
+            not lossy,
+            part,
+            None if hidden or cover is not None else bounds,
+        )
+        for band, cover in zip(metadata.bands, covers, strict=True)
     ]
 
 

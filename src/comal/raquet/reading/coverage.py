@@ -200,6 +200,11 @@ def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
     return tuple(found)
 
 
+def coverage_of(bounds: Bounds) -> Coverage | None:
+    """A rectangle in degrees."""
+    return _of_sources([{"bounds": list(bounds)}])
+
+
 def source_of(metadata: Metadata, band: str | None) -> Any:
     """What a document says of the source of a band, or of all bands (None); it may be anything."""
     own = metadata.custom.get("comal")
