@@ -57,12 +57,20 @@ class _Cover:
         metadata = file.metadata
         grid = Grid(zoom, metadata.block_width, metadata.block_height)
         column, row, width, height = span = grid.span(box)
-        _, x, y = quadbin.tiles(file.cells(zoom))
-        inside = (y >= row // grid.block_height) & (y * grid.block_height < row + height)
+        cells, side = file.cells(zoom), 1 << zoom
+        top, bottom = row // grid.block_height, (row + height - 1) // grid.block_height
         # Columns of a box over the antimeridian go on behind the last one of the world.
         first, last = column // grid.block_width, (column + width - 1) // grid.block_width
-        side = 1 << zoom
-        inside &= ((x >= first) & (x <= last)) | (x + side <= last)
+        if (last - first + 1) * (bottom - top + 1) < len(cells):
+            across, down = np.unique(np.arange(first, last + 1) % side), np.arange(top, bottom + 1)
+            x, y = (one.ravel() for one in np.meshgrid(across, down))
+            wanted = quadbin.cells(zoom, x, y)
+            at = np.minimum(np.searchsorted(cells, wanted), len(cells) - 1)
+            inside = cells[at] == wanted
+        else:
+            _, x, y = quadbin.tiles(cells)
+            inside = ((x >= first) & (x <= last)) | (x + side <= last)
+            inside &= (y >= top) & (y <= bottom)
         return cls(grid, span, x[inside], y[inside])
 
     @property
@@ -95,7 +103,12 @@ def _cover_for(file: RaquetFile, box: Sequence[float], most: int) -> _Cover:
     At the coarsest zoom they may have more.
     """
     metadata = file.metadata
+    block = metadata.block_width * metadata.block_height
+    west, south, east, north = file.everything()
+    whole = box[0] <= west < east <= box[2] and box[1] <= south and box[3] >= north
     for zoom in range(metadata.max_zoom, metadata.min_zoom, -1):
+        if whole and len(file.cells(zoom)) * block > most:
+            continue
         cover = _Cover.of(file, zoom, box)
         if cover.pixels <= most:
             return cover
