@@ -260,6 +260,10 @@ def points(made: Made, file: Any) -> Any:
     return file.points(lon, lat, list(NAMES), masked=True).reshape(SHAPE)
 
 
+def read(made: Made, file: Any) -> Any:
+    return file.read(made.box, bands=list(NAMES), masked=True).data
+
+
 def scaled(made: Made, file: Any) -> Any:
     corner = FIRST[0] * BLOCK, FIRST[1] * BLOCK
     found = file.window(ZOOM, *corner, SHAPE[2], SHAPE[1], list(NAMES), scaled=True)
@@ -309,18 +313,18 @@ def of_cog(made: Made, file: Any) -> Any:
     return found[:2]
 
 
-def npy(made: Made, file: Any) -> Any:
+def npy(made: Made, file: Any, more: str = "") -> Any:
     """Arrays of the server, with the mask behind them."""
     app = server.app({"r": file}, log="none")
 
-    def read(band: int, tile: tuple[int, int, int]) -> Any:
-        reply = ask(app, "/r/{}/{}/{}.npy?bidx={}".format(*tile, band))
+    def one(band: int, tile: tuple[int, int, int]) -> Any:
+        reply = ask(app, "/r/{}/{}/{}.npy?bidx={}{}".format(*tile, band, more))
         if reply.status == 404:
             return None
         data, mask = np.load(io.BytesIO(reply.body))
         return np.ma.MaskedArray(data, mask == 0)
 
-    return np.ma.stack([put_together(read(band, tile) for tile in TILES) for band in (1, 2)])
+    return np.ma.stack([put_together(one(band, tile) for tile in TILES) for band in (1, 2)])
 
 
 PIXELS: dict[str, Callable[[Made, Any], Any]] = {
@@ -328,7 +332,7 @@ PIXELS: dict[str, Callable[[Made, Any], Any]] = {
         file.tile(*tile, list(NAMES), masked=True) for tile in TILES
     ),
     "tiles": lambda made, file: put_together(iter(file.tiles(TILES, list(NAMES), masked=True))),
-    "read": lambda made, file: file.read(made.box, bands=list(NAMES), masked=True).data,
+    "read": read,
     "scaled": scaled,
     "points": points,
     "xarray": of_xarray,
@@ -359,8 +363,9 @@ def of_zones(made: Made, file: Any) -> Any:
     return [{name: found[f"{band}_{name}"] for name in names[:4]} for band in NAMES]
 
 
-def of_region(made: Made, file: Any) -> Any:
-    calls = ", ".join(f"ST_RegionStats({name}, block, $box, metadata) {name}" for name in NAMES)
+def of_region(made: Made, file: Any, more: str = "") -> Any:
+    call = f"ST_RegionStats({{0}}, block, $box, metadata{more}) {{0}}"
+    calls = ", ".join(call.format(name) for name in NAMES)
     found = raquet.sql(file, f"SELECT {calls} FROM raster", box=area(made)).to_pylist()[0]
     return [{key: found[name][key] for key in ("count", "min", "max", "mean")} for name in NAMES]
 
@@ -373,9 +378,9 @@ def of_document(made: Made, file: Any) -> Any:
     return [{key: getattr(band, key) for key in ("count", "min", "max", "mean")} for band in bands]
 
 
-def of_server(made: Made, file: Any) -> Any:
+def of_server(made: Made, file: Any, more: str = "") -> Any:
     app = server.app({"r": file}, log="none")
-    reply = ask(app, "/r/statistics?bidx=1&bidx=2")
+    reply = ask(app, f"/r/statistics?bidx=1&bidx=2{more}")
     assert reply.status == 200, reply.body
     keys = ("count", "min", "max", "mean", "median")
     return [{key: band[key] for key in keys} for band in reply.json()["statistics"].values()]
@@ -422,11 +427,11 @@ def served(made: Made, file: Any, bands: list[int]) -> Any:
     app = server.app({"r": file}, log="none")
     chosen = "&".join(f"bidx={band}" for band in bands)
 
-    def read(tile: tuple[int, int, int]) -> Any:
+    def one(tile: tuple[int, int, int]) -> Any:
         reply = ask(app, "/r/{}/{}/{}.png?rescale=0,100&{}".format(*tile, chosen))
         return picture_of(reply.body if reply.status == 200 else None)
 
-    return put_together(read(tile) for tile in TILES)
+    return put_together(one(tile) for tile in TILES)
 
 
 def previewed(made: Made, file: Any, bands: list[int]) -> Any:
@@ -494,7 +499,35 @@ def test_every_view_says_the_same(tmp_path: Path, case: Case) -> None:
             mask = np.ma.getmaskarray(made.values)
             wrong[f"{name} of one"] = differing(look(made, file, [1]), ~mask[0])
             wrong[f"{name} of both"] = differing(look(made, file, [1, 2, 1]), ~mask.all(axis=0))
+        app = server.app({"r": file}, log="none")
+        found = ask(app, "/r/statistics?expression=b1*0%2Bb2*0").json()["statistics"]["b1*0+b2*0"]
+        wrong["formula"] = found["count"] - (~mask.any(axis=0)).sum()
     assert {name: one for name, one in wrong.items() if one} == {}
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("declared", ["none", "zero"])
+def test_another_nodata_value_takes_the_place_of_the_declared_one_only(
+    tmp_path: Path, declared: str, side: str
+) -> None:
+    """Alpha, padding and absent tiles are what they are, in the server and in SQL."""
+    truth = np.ma.masked_equal(stored(Case("int16", "none", side, "stored"), tmp_path).values, 7)
+    made = stored(Case("int16", declared, side, "stored"), tmp_path)
+    with raquet.open(made.path) as file:
+        assert differing_pixels(read(made, file.with_nodata(7)), truth) is None
+        assert differing_pixels(npy(made, file, "&nodata=7"), truth) is None
+        assert differing_numbers(of_server(made, file, "&nodata=7"), truth) is None
+        assert differing_numbers(of_region(made, file, ", 7"), truth) is None
+        app = server.app({"r": file}, log="none")
+        histogram = ask(app, "/r/histogram?bidx=1&nodata=7").json()
+        assert sum(histogram["counts"]) == truth[0].count()
+        where = np.argwhere((truth.data[0] == 7) & ~np.ma.getmaskarray(truth[1]))[0]
+        lon, lat = lonlat(where[1] + 0.5, where[0] + 0.5)
+        assert ask(app, f"/r/point/{lon},{lat}?nodata=7").json()["values"][0] is None
+        assert ask(app, f"/r/point/{lon},{lat}").json()["values"][0] == 7
+        clip = "SELECT ST_Clip(b1, block, $box, metadata, 7) FROM raster"
+        values = raquet.sql(file, clip, box=area(made)).column(0).to_pylist()
+        assert sorted(v for one in values for v in one or ()) == sorted(truth[0].compressed())
 
 
 def differing_pixels(found: Any, values: Values) -> str | None:

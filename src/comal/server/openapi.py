@@ -32,7 +32,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "expression": (_TEXT, "formulas over b1, b2, ..., between semicolons"),
     "rescale": ({"type": "array", "items": _TEXT}, "low,high: once, or once for each band"),
     "colormap_name": (_TEXT, "one of /colormaps.json"),
-    "nodata": (_NUMBER, "counts as no value"),
+    "nodata": (_NUMBER, "counts as no value, in place of what the raster declares"),
     "return_mask": ({"type": "boolean"}, "whether pictures have an alpha channel"),
     "algorithm": ({"type": "string", "enum": ["terrarium", "terrainrgb"]}, "heights as colours"),
     "nodata_height": (_NUMBER, "height where there is none, with algorithm"),

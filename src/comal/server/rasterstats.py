@@ -17,7 +17,7 @@ from comal.limits import MIB
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
 from comal.server.problems import Refusal
-from comal.server.render.expressions import Expression
+from comal.server.render.expressions import Expression, evaluated
 from comal.server.workshop import check_wanted
 
 _MOST_PIXELS = 4_194_304
@@ -121,7 +121,6 @@ def sample(
     bbox: Sequence[float],
     step: Any,
     formula: Expression | None = None,
-    nodata: float | None = None,
     most: int = _MOST_PIXELS,
     *,
     some: bool = False,
@@ -139,8 +138,6 @@ def sample(
         West, south, east, north in degrees.
     step
         The time step.
-    nodata
-        Counts as no value, instead of what the raster says.
     most
         Pixels of one band that may be looked at.
     some
@@ -168,7 +165,9 @@ def sample(
         found = file.tiles(tiles, list(bands), time=step, masked=True)
         for at, pixels in zip(batch, found, strict=True):
             for rows, columns in cover.parts(at):
-                _keep(kept, pixels[:, rows, columns], bands, formula, nodata)
+                data, valid = evaluated(pixels[:, rows, columns], formula)
+                for values_of, plane, has in zip(kept, data, valid, strict=True):
+                    values_of.append(plane[has])
     values = [np.concatenate(some) if some else np.empty(0) for some in kept]
     return Sample(box, zoom, zoom == file.metadata.max_zoom, names, values, width * height)
 
@@ -186,26 +185,6 @@ def _batches(file: RaquetFile, count: int, chosen: range) -> Iterator[range]:
     step = max(1, _BATCH_BYTES // tile)
     for start in range(0, len(chosen), step):
         yield chosen[start : start + step]
-
-
-def _keep(
-    kept: list[list[npt.NDArray[Any]]],
-    pixels: Any,
-    bands: Sequence[int],
-    formula: Expression | None,
-    nodata: float | None,
-) -> None:
-    """Add the valid values of some pixels."""
-    data, masked = np.ma.getdata(pixels), np.ma.getmaskarray(pixels)
-    if nodata is not None:
-        masked = np.isnan(data) if np.isnan(nodata) else data == nodata
-    if formula is not None:
-        data = formula.values(dict(zip(bands, data, strict=True)))
-        masked = np.broadcast_to(masked.any(axis=0), data.shape)
-    if data.dtype.kind == "f":
-        masked = masked | ~np.isfinite(data)
-    for values, plane, hidden in zip(kept, data, masked, strict=True):
-        values.append(plane[~hidden])
 
 
 def _too_large(cover: _Cover, most: int) -> Refusal:

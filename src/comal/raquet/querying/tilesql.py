@@ -379,9 +379,7 @@ def clip(
     """``ST_Clip(band, block, geometry, metadata[, nodata][, alpha])``: the values inside."""
     missing = perhaps_number(nodata, "nodata")
     found = []
-    parts = _clipped(hiding, band, block, geometry, metadata, name, alpha)
-    for number, (of, pixels, inside) in zip(missing, parts, strict=True):
-        kept = inside & of.valid(pixels, number)
+    for pixels, kept in _clipped(hiding, band, block, geometry, metadata, name, missing, alpha):
         found.append(pixels[kept].astype(np.float64))
     return pa.array(found, VALUES)
 
@@ -399,27 +397,34 @@ def clip_mask(
     """``ST_ClipMask(band, block, geometry, metadata, nodata[, name][, alpha])``."""
     fills = real(nodata, "nodata").tolist()
     found = []
-    parts = _clipped(hiding, band, block, geometry, metadata, name, alpha)
-    for fill, (of, pixels, inside) in zip(fills, parts, strict=True):
-        kept = inside & of.valid(pixels)
+    parts = _clipped(hiding, band, block, geometry, metadata, name, [None] * len(fills), alpha)
+    for fill, (pixels, kept) in zip(fills, parts, strict=True):
         found.append(np.where(kept, pixels, fill).astype(np.float64).ravel())
     return pa.array(found, VALUES)
 
 
 def _clipped(
-    hiding: Hiding, band: Any, block: Any, geometry: Any, metadata: Any, name: Any, alpha: Any
-) -> Iterator[tuple[BandOf, Pixels, Bools]]:
-    """The band of each row, its pixels, and which of them a geometry holds and nothing hides."""
+    hiding: Hiding,
+    band: Any,
+    block: Any,
+    geometry: Any,
+    metadata: Any,
+    name: Any,
+    missing: Sequence[Any],
+    alpha: Any,
+) -> Iterator[tuple[Pixels, Bools]]:
+    """The pixels of each row, and which of them have a value and lie in a geometry."""
     cells, likes = whole(block, "block"), _bands(metadata, name)
     tiles = np.stack(grid.tiles(cells), axis=1).tolist()
     alphas = hiding.blobs(alpha, likes, cells)
     known: dict[int, Areas] = {}
-    rows = zip(tiles, blobs(band, "band"), shapes(geometry), likes, alphas, strict=True)
-    for tile, blob, shape, of, hider in rows:
+    data = blobs(band, "band")
+    rows = zip(tiles, data, shapes(geometry), likes, missing, alphas, strict=True)
+    for tile, blob, shape, of, number, hider in rows:
         areas = known.setdefault(id(shape), _areas(shape, known.get(id(shape))))
         inside = areas.on_tile(tuple(tile), of.shape).mask(*of.shape) > 0
         pixels, seen = of.read(blob, hider)
-        yield of, pixels, inside & of.covered(tuple(tile)) & seen
+        yield pixels, inside & of.valid(pixels, number, tuple(tile)) & seen
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from comal.limits import DEFAULT_LIMITS
 from comal.raquet import spec
 from comal.raquet.blobs import decode
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.pixels import alpha_of, valid_of
+from comal.raquet.reading.pixels import alpha_of
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.wire import parse_metadata
+from comal.raster.values import as_array, valid_mask
 
 Pixels = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -43,6 +44,8 @@ class BandOf:
     index: int
     cover: Coverage | None = None
     """What the source of the band covers, where nodata does not tell."""
+    source: Coverage | None = None
+    """What it covers in any case."""
     text: str = ""
     """The document."""
 
@@ -117,30 +120,26 @@ class BandOf:
     def valid(
         self, pixels: Pixels, nodata: Number | None = None, tile: Tile | None = None
     ) -> Bools:
-        """Which pixels are neither nodata nor NaN; `nodata` stands for the band's own.
+        """Which pixels have a value, but for alpha; `nodata` stands for the band's own.
 
         Where it is said which tile it is, pixels are not padding either.
         """
-        band = self.band
-        if nodata is not None:
-            band = replace(band, nodata=_whole_if_possible(nodata))
-        found: Bools = valid_of(pixels, band)
-        return found if tile is None else found & self.covered(tile)
+        hole = self.band.nodata if nodata is None else nodata
+        covered = None if tile is None else self.covered(tile, declared=nodata is None)
+        return as_array(valid_mask(pixels, hole, covered), pixels.shape)
 
-    def covered(self, tile: Tile) -> Any:
-        """Which pixels of a tile are no padding, as far as anything tells."""
-        inside = None if self.cover is None else _covered(self.cover, *tile, self.shape)
-        return True if inside is None else inside
+    def covered(self, tile: Tile, *, declared: bool = True) -> Bools | None:
+        """Which pixels of a tile are no padding, as far as anything tells; None for all.
+
+        Where the nodata value is not the one that is `declared` it does not tell padding.
+        """
+        cover = self.cover if declared else self.source
+        return None if cover is None else _covered(cover, *tile, self.shape)
 
     def is_covered(self, tile: Tile | None, column: int, row: int) -> bool:
         """Whether a pixel is no padding."""
-        inside = True if tile is None else self.covered(tile)
-        return bool(np.broadcast_to(inside, self.shape)[row, column])
-
-
-def _whole_if_possible(number: Number) -> Number:
-    # SQL has doubles for -9999.0 and for -9999, of which only one is a value of an integer type.
-    return int(number) if isinstance(number, float) and number.is_integer() else number
+        inside = None if tile is None else self.covered(tile)
+        return inside is None or bool(inside[row, column])
 
 
 @lru_cache(maxsize=64)
@@ -163,15 +162,14 @@ def band_of(text: str, name: str | None) -> BandOf:
     metadata = document(text)
     guessed = name is None or name.startswith(GUESSED)
     plain = "" if name is None else name.removeprefix(GUESSED)
-    if plain in metadata.band_names:
-        index = metadata.band_index(plain)
-        return BandOf(metadata, index, coverages([metadata])[index], text)
-    if guessed and (metadata.interleaved or _alike(metadata)):
-        covers = coverages([metadata])
+    guess = guessed and (metadata.interleaved or _alike(metadata))
+    if plain in metadata.band_names or guess:
+        known = plain in metadata.band_names
+        index = metadata.band_index(plain) if known else _first(metadata)
+        every = coverages([metadata]), coverages([metadata], declared=False)
         # A band that may be any of them has what all of them have.
-        return BandOf(
-            metadata, _first(metadata), covers[0] if len(set(covers)) == 1 else None, text
-        )
+        cover, source = (one[index] if known or len(set(one)) == 1 else None for one in every)
+        return BandOf(metadata, index, cover, source, text)
     raise InvalidInputError(
         "it is not clear which band is meant" if guessed else "no such band",
         found=shown(plain),

@@ -25,9 +25,10 @@ from comal.raquet.querying.files import Files, opened
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
 from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
 from comal.raquet.querying.zones import zones_of
-from comal.raquet.reading.pixels import alpha_of, stored_nodata, valid_of
+from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.reading.steps import Step, time_axis
 from comal.raquet.reading.tilestatistics import tile_statistics as statistics_of_tiles
+from comal.raster.values import as_array, valid_mask
 from comal.storage import StorageConfig
 
 Ints = npt.NDArray[np.int64]
@@ -384,31 +385,31 @@ class _Job:
                 continue
             if metadata.interleaved:
                 values = values[number]
-            valid = self._valid(values, number, at)
+            hider = None
             if alpha is not None and number != alpha and pixels is not None:
-                valid = valid & self._seen(pixels, row, alpha)
+                hider = self._alpha(pixels, row, alpha)
+            valid = self._valid(values, number, at, hider)
             counts = ranking.count(values, valid, spans) if ranking.is_open else None
             part = of_spans(values, valid, spans) if moments else (_NO_ZONES, Moments.empty(0))
             found.append((*part, counts))
         return found
 
-    def _seen(self, pixels: dict[tuple[int, str], Any], row: int, alpha: int) -> Any:
-        """Which pixels of a tile the alpha band does not hide."""
+    def _alpha(self, pixels: dict[tuple[int, str], Any], row: int, alpha: int) -> Any:
+        """The pixels of the alpha band; all 0 where its tile is NULL."""
         metadata = self.files.metadata
         if metadata.interleaved:
-            return pixels[row, metadata.columns[0]][alpha] != 0
+            return pixels[row, metadata.columns[0]][alpha]
         found = pixels[row, metadata.bands[alpha].name]
-        return False if found is None else found != 0
+        shape = metadata.block_height, metadata.block_width
+        return np.broadcast_to(np.uint8(0), shape) if found is None else found
 
-    def _valid(self, values: Any, number: int, at: int) -> Any:
-        """Which pixels of a tile are neither nodata nor padding."""
-        valid = valid_of(values, self.files.metadata.bands[number])
+    def _valid(self, values: Any, number: int, at: int, alpha: Any) -> Any:
+        """Which pixels of a tile have a value."""
         cover = self.files.store.coverage[number]
-        if cover is not None:
-            z, x, y = self.tiles[at].tolist()
-            inside = cover.tile(z, x, y, values.shape)
-            valid = valid if inside is None else valid & inside
-        return valid
+        z, x, y = self.tiles[at].tolist()
+        covered = None if cover is None else cover.tile(z, x, y, values.shape)
+        nodata = self.files.metadata.bands[number].nodata
+        return as_array(valid_mask(values, nodata, covered, alpha), values.shape)
 
 
 def _known_statistics(files: Files, *, trusted: bool | None) -> Any:

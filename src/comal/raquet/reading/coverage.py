@@ -170,13 +170,15 @@ def _around(pixels: Bools) -> list[Bools]:
     return [pixels[i : rows - 2 + i, j : columns - 2 + j] for i in range(3) for j in range(3)]
 
 
-def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
+def coverages(every: Sequence[Metadata], *, declared: bool = True) -> tuple[Coverage | None, ...]:
     """For each band what its source covers.
 
     Parameters
     ----------
     every
         The metadata of all files of a set.
+    declared
+        Whether nodata values count as they are declared, and so tell the padding themselves.
 
     Returns
     -------
@@ -190,7 +192,8 @@ def coverages(every: Sequence[Metadata]) -> tuple[Coverage | None, ...]:
     alpha = alpha_of(bands)
     hidden = None if alpha is None else by_band[alpha]
     for at, (band, sources) in enumerate(zip(bands, by_band, strict=True)):
-        if stored_nodata(band) is not None or (at != alpha and sources == hidden):
+        told = stored_nodata(band) is not None or (at != alpha and sources == hidden)
+        if declared and told:
             found.append(None)
             continue
         key = tuple(map(id, sources))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from comal.grid.arguments import integers
 from comal.grid.tilerows import tile_rows
 from comal.plan import Plan, run, run_async
 from comal.public import guarded_class
-from comal.raquet.reading.coverage import Coverage, bounds_of, with_padding
+from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
 from comal.raquet.reading.points import points_plan
@@ -31,7 +32,7 @@ from comal.raquet.reading.windows import (
     window_plan,
     zoom_for,
 )
-from comal.raquet.spec import Band, Bounds, Metadata
+from comal.raquet.spec import Band, Bounds, Metadata, Number
 from comal.storage import Source
 from comal.storage.closing import Closing
 
@@ -71,13 +72,27 @@ class RaquetFile(Closing):
     Safe to use from several threads, after a fork, and with pickle.
     """
 
-    def __init__(self, store: TileStore, lookup: Lookup, times: TimeAxis | None) -> None:
+    def __init__(
+        self,
+        store: TileStore,
+        lookup: Lookup,
+        times: TimeAxis | None,
+        nodata: Number | None = None,
+    ) -> None:
         self._store = store
         self._lookup = lookup
         self.times = times
         """The time steps, or None where there is no time dimension."""
         self.metadata: Metadata = store.metadata
         """What the file says of itself; of a set, what holds for all of its files together."""
+        self._declared = nodata is None
+        if nodata is not None:
+            alpha = alpha_of(self.bands)
+            bands = (
+                band if at == alpha else replace(band, nodata=nodata)
+                for at, band in enumerate(self.bands)
+            )
+            self.metadata = replace(self.metadata, bands=tuple(bands))
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -131,6 +146,24 @@ class RaquetFile(Closing):
         """
         own = self.bounds
         return own if own[0] > own[2] else self.metadata.bounds
+
+    @property
+    def coverage(self) -> tuple[Coverage | None, ...]:
+        """Of each band what its source covers; None where its nodata value or nothing tells."""
+        if self._declared:
+            return self._store.coverage
+        return coverages([part.metadata for part in self._store.parts], declared=False)
+
+    def with_nodata(self, nodata: Number | None) -> RaquetFile:
+        """The same raster with this nodata value of its bands, instead of those that it declares.
+
+        None gives the raster itself. Pixels that are NaN, infinite, hidden by alpha or padding
+        have no value all the same; padding that only a declared value tells is pixels then. What
+        is open and cached is shared, and so is `close`.
+        """
+        if nodata is None:
+            return self
+        return RaquetFile(self._store, self._lookup, self.times, nodata)
 
     def documents(self) -> tuple[str, ...]:
         """The metadata as they stand in each file."""
@@ -442,7 +475,7 @@ class RaquetFile(Closing):
         if (self._lookup.counts(quadbin.cells(zoom, xs.ravel(), ys.ravel())) < steps).any():
             return frozenset(names)
         alpha, world = alpha_of(self.bands), (grid.width, grid.height)
-        covers = self._store.coverage
+        covers = self.coverage
         whole = {cover: cover is None or cover.is_whole(span, world) for cover in set(covers)}
         return frozenset(
             name
@@ -651,7 +684,7 @@ class RaquetFile(Closing):
         return column, row, width, height
 
     def _covers(self, bands: Sequence[Band]) -> tuple[Coverage | None, ...]:
-        every = self._store.coverage
+        every = self.coverage
         return tuple(every[self.metadata.band_index(band.name)] for band in bands)
 
     def _rows_of(self, step: int) -> Any:

@@ -117,6 +117,23 @@ def parse_expression(text: str) -> Expression:
     return Expression(texts, tuple(sorted(bands)), steps)
 
 
+def evaluated(pixels: Any, formula: Expression | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Values of bands, or of formulas over them, and which of these have one.
+
+    Parameters
+    ----------
+    pixels
+        Masked array of the bands, in the order of `Expression.bands` where there is a formula.
+    formula
+        Has a value where all of these bands have one, and its result is finite.
+    """
+    data, valid = np.ma.getdata(pixels), ~np.ma.getmaskarray(pixels)
+    if formula is not None:
+        data = formula.values(dict(zip(formula.bands, data, strict=True)))
+        valid = valid.all(axis=0) & np.isfinite(data)
+    return data, valid
+
+
 def _tree(text: str) -> ast.expr:
     try:
         tree = ast.parse(text, mode="eval")

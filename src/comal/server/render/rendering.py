@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
+from comal.raster.values import as_array, seen
 from comal.server.render import colours, pictures
+from comal.server.render.expressions import evaluated
 from comal.server.render.params import Params
 from comal.server.render.pictures import Mask, Picture, Pixels
 
@@ -62,33 +64,21 @@ def render(
     InvalidInputError
         Parameters that do not fit one another.
     """
-    values, valid = _values(pixels, params)
+    values, valid = evaluated(pixels, params.formula())
+    shown = as_array(seen([None if band.all() else band for band in valid]), valid.shape[1:])
     if ext == "npy":
-        return pictures.npy(values, valid if params.return_mask else None)
+        return pictures.npy(values, shown if params.return_mask else None)
     if params.algorithm is not None:
-        return _terrain(values, valid, params, ext, scales)
-    shown = valid if params.return_mask and not valid.all() else None
-    return pictures.encode(_picture(values, shown, params, look), ext)
+        return _terrain(values, shown, params, ext, scales)
+    picture = _picture(values, valid, params, look)
+    if params.return_mask and not shown.all():
+        hidden = picture.valid
+        picture = replace(picture, valid=shown if hidden is None else shown & hidden)
+    return pictures.encode(picture, ext)
 
 
-def _values(pixels: Any, params: Params) -> tuple[Pixels, Mask]:
-    """Values of the bands or formulas, and which pixels are seen."""
-    data, masked = np.ma.getdata(pixels), np.ma.getmaskarray(pixels)
-    if params.nodata is not None:
-        same = np.isnan(data) if np.isnan(params.nodata) else data == params.nodata
-        masked = same
-    formula = params.formula()
-    if formula is not None:
-        bands = dict(zip(formula.bands, data, strict=True))
-        data = formula.values(bands)
-        masked = np.broadcast_to(masked.any(axis=0), data.shape)
-    if data.dtype.kind == "f":
-        masked = masked | ~np.isfinite(data)
-    # As in titiler, a pixel is seen when any of its bands has a value.
-    return data, np.logical_not(masked.all(axis=0))
-
-
-def _picture(values: Pixels, valid: Mask | None, params: Params, look: Look) -> Picture:
+def _picture(values: Pixels, valid: Mask, params: Params, look: Look) -> Picture:
+    """The colours of all pixels; a band without a value gives 0."""
     count = len(values)
     if count not in {1, 3}:
         raise InvalidInputError(
@@ -96,32 +86,32 @@ def _picture(values: Pixels, valid: Mask | None, params: Params, look: Look) -> 
         )
     plain = params.expression is None and params.bidx in {(), look.bidx}
     if plain and look.table is not None and not (params.rescale or params.colormap_name):
-        return _own_colours(values[0], look.table, valid)
+        return _own_colours(values[0], look.table)
     ranges = _ranges(values, params, look, plain=plain)
     if ranges is None:
         channels = values.astype(np.uint8, copy=False)
     else:
         pairs = zip(values, ranges, strict=True)
         channels = np.stack([pictures.rescaled(band, *pair) for band, pair in pairs])
+    if not valid.all():
+        channels = np.where(valid, channels, np.uint8(0))
     if params.colormap_name is not None:
         if count != 1:
             raise InvalidInputError("a colour map is for one band", found=f"{count} bands")
         table = colours.colormap_table(params.colormap_name)
-        return Picture(valid, None, channels[0], table)
-    return Picture(valid, channels)
+        return Picture(None, None, channels[0], table)
+    return Picture(None, channels)
 
 
-def _own_colours(band: Pixels, table: npt.NDArray[np.uint8], valid: Mask | None) -> Picture:
+def _own_colours(band: Pixels, table: npt.NDArray[np.uint8]) -> Picture:
+    """In the colours of the band; values that have none are not seen."""
     if len(table) == 256 and band.dtype.kind == "u" and band.dtype.itemsize == 1:
-        return Picture(valid, None, band, table)
+        return Picture(None, None, band, table)
     inside = (band >= 0) & (band < len(table))
-    if not inside.all():
-        valid = inside if valid is None else valid & inside
     pixels = table[np.where(inside, band, 0).astype(np.int64)]
-    seen = pixels[..., 3] > 0
-    if not seen.all():
-        valid = seen if valid is None else valid & seen
-    return Picture(valid, np.moveaxis(pixels[..., :3], 2, 0).copy())
+    visible = inside & (pixels[..., 3] > 0)
+    channels = np.moveaxis(pixels[..., :3], 2, 0).copy()
+    return Picture(None if visible.all() else visible, channels)
 
 
 def _ranges(

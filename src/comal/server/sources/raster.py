@@ -31,6 +31,7 @@ from comal.server.rasterstats import (
     sample,
     sampled_range,
 )
+from comal.server.render.expressions import evaluated
 from comal.server.render.params import MEDIA_TYPES, PARAMETERS, Params, bidx_of
 from comal.server.render.rendering import Look, bands_of, render
 from comal.server.requests import Request
@@ -272,7 +273,7 @@ class RasterSource(Served):
 
     def _pixels(self, address: Address, bands: tuple[int, ...], params: Params) -> Any:
         """Pixels of the tile; at twice the scale those of its four children, or its own twice."""
-        file, step = self.file, self._step(params.time)
+        file, step = self.file.with_nodata(params.nodata), self._step(params.time)
         z, x, y = address.z, address.x, address.y
         if address.scale == 1:
             return file.tile(z, x, y, bands, time=step, masked=True)
@@ -297,14 +298,17 @@ class RasterSource(Served):
             raise bad_request(f"zoom is from {metadata.min_zoom} to {metadata.max_zoom}")
         formula = params.formula()
         bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
-        found = await self.file.point_async(
+        found = await self.file.with_nodata(params.nodata).point_async(
             lon, lat, list(bands), zoom=zoom, time=self._step(params.time), masked=True
         )
         if formula is not None:
-            values, names = _computed(found, formula), list(formula.texts)
+            names = list(formula.texts)
         else:
-            values = [None if one is np.ma.masked else plain(one.item()) for one in found]
             names = [self.file.bands[number - 1].name for number in bands]
+        pixels, valid = evaluated(found, formula)
+        values = [
+            plain(one.item()) if has else None for one, has in zip(pixels, valid, strict=True)
+        ]
         document = {"coordinates": [lon, lat], "values": values, "band_names": names, "zoom": zoom}
         return json_answer(document, headers=self.cache_control)
 
@@ -313,7 +317,8 @@ class RasterSource(Served):
         formula = params.formula()
         bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
         step = self._step(params.time)
-        return await self.workshop.run(sample, self.file, bands, bbox, step, formula, params.nodata)
+        file = self.file.with_nodata(params.nodata)
+        return await self.workshop.run(sample, file, bands, bbox, step, formula)
 
     async def _statistics(self, request: Request, rest: Sequence[str]) -> Answer:
         only(rest, 0)
@@ -335,9 +340,11 @@ class RasterSource(Served):
         only(rest, 0)
         look = await self.workshop.run(lambda: self.look)
         chosen = bidx_of(request.query, len(self.file.bands)) or look.bidx
+        params = self._params(request)
         params = Params(
             bidx=chosen[:1] if request.query.text("expression") is None else (),
-            expression=self._params(request).expression,
+            expression=params.expression,
+            nodata=params.nodata,
             time=request.query.text("time"),
         )
         bins = request.query.whole("bins", 64, 1, 512)
@@ -429,13 +436,3 @@ def _lonlat(text: str) -> tuple[float, float]:
     if not (-180 <= lon <= 180 and -90 <= lat <= 90):
         raise InvalidInputError("a point is longitude,latitude in degrees", found=shown(text))
     return lon, lat
-
-
-def _computed(found: Any, formula: Any) -> list[float | None]:
-    pixels = {
-        number: np.ma.getdata(found[at : at + 1]).reshape(1, 1)
-        for at, number in enumerate(formula.bands)
-    }
-    if np.ma.getmaskarray(found).any():
-        return [None] * len(formula.texts)
-    return [plain(float(value)) for value in formula.values(pixels).ravel()]
