@@ -86,6 +86,8 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
 
 
 def _is_zarr(source: Any) -> bool:
+    if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str):
+        return False  # what is no path is told where it is opened
     path = Path(os.fspath(source))
     return path.is_dir() and any((path / n).is_file() for n in (".zgroup", ".zarray", "zarr.json"))
 

@@ -56,4 +56,7 @@ def command(
         with working(f"exporting to {output}", style) as progress:
             taco.export(part, output, overwrite=overwrite, progress=progress)
         count = len(part.data)
-    done({"output": output, "samples": count}, style, f"{output}: {counted(count, 'sample')}")
+    summary: dict[str, Any] = {"output": output, "samples": count}
+    if part.placed_by:
+        summary["placed_by"] = list(part.placed_by)
+    done(summary, style, f"{output}: {counted(count, 'sample')}")

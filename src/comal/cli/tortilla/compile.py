@@ -96,7 +96,7 @@ def command(
             progress=progress,
             **cut_of(**cut),
         )
-    report(made, style)
+    report(made, style, frame.placed_by)
 
 
 def _of_split(frame: TortillaFrame, split: str) -> TortillaFrame:

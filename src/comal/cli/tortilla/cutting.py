@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -46,8 +46,8 @@ def cut_of(**options: Any) -> dict[str, Any]:
     return {**options, "first_part": 1 if first is None else int(first)}
 
 
-def report(made: Created, style: Style) -> None:
-    """Tell what was written, and what class of the specification it is."""
+def report(made: Created, style: Style, placed_by: Sequence[str] = ()) -> None:
+    """Tell what was written, its class of the specification, and what found rows in a box."""
     paths = [str(path) for path in made.paths]
     kind = f", a {' and a '.join(made.classes)}" if made.classes else ""
     samples = counted(made.rows, "sample")
@@ -55,4 +55,6 @@ def report(made: Created, style: Style) -> None:
     if len(paths) > 1:
         first = f"{paths[0]} and {counted(len(paths) - 1, 'more part')}: {samples}{kind}"
     summary = {"output": paths, "samples": made.rows, "classes": list(made.classes)}
+    if placed_by:
+        summary["placed_by"] = list(placed_by)
     done(summary, style, first)

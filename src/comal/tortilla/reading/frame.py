@@ -64,10 +64,12 @@ class TortillaFrame(NamedRows):
         self._depth = depth
         self._kept = tuple(kept)
         self.placed_by: tuple[str, ...] = ()
-        """What found the rows of a `filter_bbox`: ``footprint``, ``centroid``, or both."""
+        """What found rows in the last `filter_bbox`: ``footprint``, ``centroid``, or both."""
 
     def _with(self, table: Any) -> Self:
-        return type(self)(table, self._home, depth=self._depth, kept=self._kept)
+        made = type(self)(table, self._home, depth=self._depth, kept=self._kept)
+        made.placed_by = self.placed_by
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._table, self._home, self._depth)
