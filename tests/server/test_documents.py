@@ -117,6 +117,85 @@ def test_links_of_the_landing_page_lead_somewhere(app: Any) -> None:
         assert href in seen
 
 
+# What the standards want of each document: OGC API Features 1 (17-069r4, 7.2 to 7.16, tables 1 to 9
+# and its OpenAPI components), Tiles (20-057, annex B), Tile Matrix Set 2 (17-083r4, 7.2).
+TEXT, NUMBER = {"type": "string", "minLength": 1}, {"type": "number"}
+URI = {"type": "string", "pattern": "^https://maps[.]example[.]org/"}
+WHOLE = {"type": "integer", "minimum": 0}
+INSTANT = {"type": ["string", "null"], "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d+)?Z$"}
+
+
+def some(**members: Any) -> dict[str, Any]:
+    """An object that has these members; one whose name ends in ``_`` may be missing."""
+    names = [name for name in members if not name.endswith("_")]
+    properties = {name.rstrip("_"): schema for name, schema in members.items()}
+    return {"type": "object", "required": names, "properties": properties}
+
+
+def listed(schema: Any, least: int = 1, most: int | None = None) -> dict[str, Any]:
+    """A list of these."""
+    found = {"type": "array", "items": schema, "minItems": least}
+    return found if most is None else found | {"maxItems": most}
+
+
+LINK = some(href=URI, rel=TEXT, type_=TEXT, title_=TEXT, templated_={"type": "boolean"})
+LINKS = listed(LINK)
+PAIR = listed(NUMBER, 2, 2)
+SPATIAL = some(bbox=listed(listed(NUMBER, 4, 6)))
+EXTENT = some(spatial=SPATIAL, temporal=some(interval=listed(listed(INSTANT, 2, 2))))
+COLLECTION_OF = some(
+    id=TEXT, links=LINKS, extent=EXTENT, title=TEXT, description=TEXT,
+    itemType_={"const": "feature"}, crs=listed(TEXT),
+)  # fmt: skip
+FEATURE = some(
+    type={"const": "Feature"}, geometry={"type": ["object", "null"]}, links=LINKS, id=TEXT,
+    properties={"type": ["object", "null"]},
+)  # fmt: skip
+TILESET = some(
+    dataType={"enum": ["map", "vector", "coverage"]}, crs=TEXT, links=LINKS, title_=TEXT,
+    tileMatrixSetURI=TEXT, boundingBox_=some(lowerLeft=PAIR, upperRight=PAIR),
+    tileMatrixSetLimits_=listed(
+        some(
+            tileMatrix=TEXT, minTileRow=WHOLE, maxTileRow=WHOLE, minTileCol=WHOLE,
+            maxTileCol=WHOLE,
+        )
+    ),
+)  # fmt: skip
+MATRIX = some(
+    id=TEXT, scaleDenominator=NUMBER, cellSize=NUMBER, pointOfOrigin=PAIR, tileWidth=WHOLE,
+    tileHeight=WHOLE, matrixWidth=WHOLE, matrixHeight=WHOLE,
+)  # fmt: skip
+WANTED = {
+    "/": some(links=LINKS, conformsTo=listed(TEXT), title_=TEXT, description_=TEXT),
+    "/conformance": some(conformsTo=listed(TEXT)),
+    "/collections": some(links=LINKS, collections=listed(COLLECTION_OF, 5)),
+    "/collections/scenes": COLLECTION_OF,
+    "/collections/dem": COLLECTION_OF,
+    "/collections/scenes/items?limit=2": some(
+        type={"const": "FeatureCollection"}, features=listed(FEATURE, 2, 2), links=LINKS,
+        numberMatched=WHOLE, numberReturned={"const": 2},
+    ),
+    "/collections/scenes/items/scene%201": FEATURE,
+    "/collections/scenes/queryables": some(
+        **{"$schema": TEXT, "$id": URI}, type={"const": "object"}, properties={"type": "object"}
+    ),
+    "/dem/tiles": some(tilesets=listed(TILESET)),
+    "/dem/tiles/WebMercatorQuad": TILESET,
+    "/tiles/tiles/WebMercatorQuad": TILESET,
+    "/tileMatrixSets": some(tileMatrixSets=listed(some(links=LINKS, id=TEXT, uri=TEXT))),
+    "/tileMatrixSets/WebMercatorQuad": some(crs=TEXT, tileMatrices=listed(MATRIX), id_=TEXT),
+}  # fmt: skip
+
+
+def test_documents_have_what_the_standards_want(archives: dict[str, Path]) -> None:
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    sources = {name: str(path) for name, path in archives.items()}
+    app = server.app(sources, public_url="https://maps.example.org", log="none")
+    for path, schema in WANTED.items():
+        problems = [*validator(schema).iter_errors(ask(app, path).json())]
+        assert problems == [], path
+
+
 def test_templates_of_tile_sets_lead_to_tiles(app: Any) -> None:
     tileset = ask(app, "/dem/tiles/WebMercatorQuad").json()
     for link in tileset["links"]:
