@@ -210,3 +210,24 @@ def test_a_folder_that_is_replaced_while_it_is_listed(
     monkeypatch.setattr(os, "scandir", replaced)
     with pytest.raises(ObjectChangedError, match="replaced"):
         source.names()
+
+
+def test_a_folder_that_is_replaced_while_a_file_of_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_bytes(name.encode())
+    source, real = storage.open_source(tmp_path / "a"), os.open
+
+    def replaced(path: Any, *more: Any) -> int:
+        descriptor = real(path, *more)
+        (tmp_path / "a").rename(tmp_path / "gone")
+        (tmp_path / "b").rename(tmp_path / "a")
+        return descriptor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", replaced)
+        with pytest.raises(ObjectChangedError, match="replaced"):
+            source.fetch([Head(1, "x")])
+    assert storage.open_source(tmp_path / "a").fetch([Head(1, "x")])[0].data == b"b"

@@ -203,6 +203,13 @@ class LocalSource(LocatedSource):
         if self._real_root is None:
             self._real_root = os.path.realpath(self.root).rstrip("/") + "/"
         if not real.startswith(self._real_root):
+            if os.path.realpath(location.path).startswith(self._real_root):
+                # The name leads into the folder: what was opened was moved out of it since.
+                raise ObjectChangedError(
+                    "the folder was replaced while it was read",
+                    where=location.label,
+                    hint="open it again to read the new version",
+                )
             raise UnsafeContentError(
                 "a symbolic link that leads out of the folder",
                 where=location.label,
