@@ -27,7 +27,7 @@ from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
 from comal.taco.reading import leaves as taco_leaves
 from comal.taco.reading.container import Container, open_container
-from comal.taco.reading.level import Level
+from comal.taco.reading.level import Level, check_ids
 
 _ROWS = 65_536
 _AT_ONCE = 64 * MIB
@@ -90,6 +90,8 @@ class TacoArchive:
             if len(rows) == 0:
                 continue
             level.check_names()
+            if level.column(spec.ID).null_count:
+                check_ids(level.column(spec.ID), level.where)
             columns = _columns(level)
             for start in range(0, len(rows), _ROWS):
                 chosen = rows[start : start + _ROWS]
@@ -108,7 +110,12 @@ class TacoArchive:
         found = self.leaf(key)
         source_file, path = self._split(key)
         size = -1 if self.container.kind == "folder" else found.size
-        assert size is not None
+        if size is None or (size < 0 and self.container.kind != "folder"):
+            raise InvalidMetadataError(
+                "the archive has no entry of this name",
+                where=f"{shown(key)} in {self.container.source.href}",
+                hint="'comal check' lists what is missing",
+            )
         sample = taco_leaves.Leaf(self.container, source_file, path, found.offset, size)
         if 0 <= size <= _AT_ONCE:
             yield from taco_leaves.read_leaves([sample])
@@ -135,7 +142,9 @@ class TacoArchive:
             if source_file is not None:
                 parts = level.column(spec.SOURCE_FILE).combine_chunks()
                 same = pc.and_(same, pc.equal(parts, source_file))
-            rows = np.flatnonzero(np.asarray(same) & ~level.folders & ~_padding(level))
+            rows = np.flatnonzero(
+                np.asarray(pc.fill_null(same, False)) & ~level.folders & ~_padding(level)
+            )
         if len(rows) == 0:
             raise NotInContainerError(
                 "no such key",
@@ -170,7 +179,7 @@ class TacoArchive:
 
 
 def _padding(level: Level) -> Any:
-    return np.asarray(pc.starts_with(level.column(spec.ID), spec.PAD_PREFIX))
+    return np.asarray(pc.fill_null(pc.starts_with(level.column(spec.ID), spec.PAD_PREFIX), False))
 
 
 def _files(level: Level) -> Any:

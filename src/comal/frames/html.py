@@ -6,6 +6,8 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from comal.errors import counted
 
 _ROWS = 10
@@ -13,7 +15,12 @@ _COLUMNS = 20
 _WIDTH = 80
 
 
-def _cell(value: object) -> str:
+def _cell(value: Any) -> str:
+    if isinstance(value, pa.Scalar):
+        try:
+            value = value.as_py()
+        except (ArithmeticError, ValueError):  # a time that Python's do not reach
+            value = value.value
     text = value.hex() if isinstance(value, bytes) else str(value)
     return html.escape(text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "...")
 
@@ -22,9 +29,9 @@ def table(shown: Any, shape: tuple[int, int]) -> str:
     """The first rows of an Arrow table that stands for one of `shape`, as an HTML table."""
     names = shown.column_names[:_COLUMNS]
     head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    rows = zip(*(shown.column(place)[:_ROWS] for place in range(len(names))), strict=True)
     body = "".join(
-        "<tr>" + "".join(f"<td>{_cell(row[name])}</td>" for name in names) + "</tr>"
-        for row in shown.select(names).slice(0, _ROWS).to_pylist()
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
     )
     return (
         f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

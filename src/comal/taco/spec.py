@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from comal.errors import InvalidMetadataError, Problem
+from comal.errors import InvalidMetadataError, Problem, shown
 
 TACO_VERSION = "2.0.0"
 READABLE_VERSIONS = re.compile(r"(0\.5\.0|2\.\d+\.\d+.*)$")
@@ -328,7 +328,7 @@ class PITSchema:
             raise ValueError(f"root type {root['type']!r}")
         hierarchy = {
             int(level): tuple(
-                PITPattern(_count(p["n"]), tuple(p["type"]), tuple(p["id"])) for p in patterns
+                PITPattern(_count(p["n"]), _texts(p["type"]), _texts(p["id"])) for p in patterns
             )
             for level, patterns in (document.get("hierarchy") or {}).items()
         }
@@ -343,6 +343,12 @@ class PITSchema:
             hierarchy,
             None if shape is None else tuple(_count(n) for n in shape),
         )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise TypeError(f"{shown(value)} is no list of texts")
+    return tuple(value)
 
 
 def _count(value: Any) -> int:

@@ -23,7 +23,7 @@ from comal.ziparchive.blocks import value_bytes, value_offsets
 Int64s = npt.NDArray[np.int64]
 
 _NUMBER = r"(0|[1-9][0-9]{0,9})"
-_SUFFIX = r"(?:@([0-9]+(?:\.[0-9]+)?)x)?(?:\.([0-9A-Za-z_+-]{1,32}))?"
+_SUFFIX = r"(?:@([0-9]{1,6}(?:\.[0-9]{1,6})?)x)?(?:\.([0-9A-Za-z_+-]{1,32}))?"
 _NAME_RE = re.compile(f"{_NUMBER}/{_NUMBER}/{_NUMBER}({_SUFFIX})")
 _VARIANT_RE: Final = re.compile(r"[A-Za-z_-][\w.-]*(/[A-Za-z_-][\w.-]*)*", re.ASCII)
 _SUFFIX_RE = re.compile(_SUFFIX)

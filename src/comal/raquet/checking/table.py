@@ -227,7 +227,7 @@ def check_bands(subject: Subject, metadata: Metadata, findings: Findings) -> lis
     for name in metadata.columns:
         if name not in schema.names:
             findings.add("raquet-band-column", f"band {shown(name)}", "no column of that name")
-        elif not _is_text(schema.field(name).type):
+        elif not _is_bytes(schema.field(name).type):
             findings.add(
                 "raquet-band-column",
                 f"band {shown(name)}",

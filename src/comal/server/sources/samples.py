@@ -390,7 +390,7 @@ class SamplesSource(Served):
             "children": [
                 {
                     "id": name,
-                    "path": before + name,
+                    "path": None if name is None else before + name,
                     "type": kind,
                     "size": size if size is not None and size >= 0 else None,
                     "has_children": kind == FOLDER,

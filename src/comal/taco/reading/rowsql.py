@@ -97,7 +97,7 @@ class RowCompiler:
         text = f"SELECT {', '.join(chosen)} FROM {source} AS q"
         if self.padding:
             return text
-        return f"{text} WHERE NOT starts_with({spec.ID}, '{spec.PAD_PREFIX}')"
+        return f"{text} WHERE starts_with({spec.ID}, '{spec.PAD_PREFIX}') IS NOT TRUE"
 
     def _relation(self, container: Container, index: int) -> Any:
         level = container.levels[index]

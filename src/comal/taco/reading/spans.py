@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidMetadataError, ObjectNotFoundError
+from comal.errors import InvalidMetadataError, ObjectNotFoundError, counted
 from comal.limits import MIB
 from comal.plan import ByteRange, Plan, run
 from comal.public import warn
@@ -150,6 +150,10 @@ def _mended(
     names = entry_names(level.paths(), level.folders).take(pa.array(rows))
     places = directory.find_many(names)
     starts, slack = entry_spans(directory)
+    if not len(starts):
+        raise InvalidMetadataError(
+            "the ZIP directory is empty", where=level.where, expected=counted(len(rows), "sample")
+        )
     wrong = ~_agree(offsets[rows], sizes[rows], places, starts, slack, directory.csize)
     if not wrong.any():
         return None

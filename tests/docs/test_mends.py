@@ -1,0 +1,168 @@
+"""What a message says to do can be done: its commands, options, arguments and extras are there.
+
+Mends are collected from the source, each ``hint=`` of an error, and from the documents; what stands
+in them is looked up in the command line and in the public functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from comal import convert, limits, raquet, raster, server, site, taco, tapalcatl, tortilla
+from comal.cli import root
+from comal.storage import StorageConfig
+from tests.support import REPOSITORY
+
+SOURCES = sorted((REPOSITORY / "src" / "comal").rglob("*.py"))
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+GONE = "X"
+"""What stands for a value that is filled in."""
+
+
+@cache
+def mends() -> list[tuple[str, str]]:
+    """Place and text of every hint of an error."""
+    return list(_hints())
+
+
+def _hints() -> Iterator[tuple[str, str]]:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "hint":
+                text = "".join(pieces(node.value))
+                if text:
+                    yield f"{path.relative_to(REPOSITORY)}:{node.value.lineno}", text
+
+
+def pieces(node: ast.AST) -> Iterator[str]:
+    """The texts of an expression, with a mark for each value between."""
+    if isinstance(node, ast.Constant):
+        yield node.value if isinstance(node.value, str) else ""
+    elif isinstance(node, ast.JoinedStr):
+        for part in node.values:
+            yield "".join(pieces(part)) if isinstance(part, ast.Constant) else GONE
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from pieces(child)
+
+
+def commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group of the command line, with the words that lead to it."""
+    yield names, group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            yield from commands(command, (*names, name))
+
+
+COMMANDS = dict(commands(root))
+OPTIONS = {
+    words: {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    | {"--help"}
+    for words, command in COMMANDS.items()
+}
+
+
+def parameters() -> set[str]:
+    """Names of arguments of all public functions, classes and methods."""
+    found: set[str] = set()
+    for room in (convert, limits, raquet, raster, server, site, taco, tapalcatl, tortilla):
+        for name in getattr(room, "__all__", ["Limits"]):
+            thing = getattr(room, name)
+            callables = [thing] if callable(thing) else []
+            if inspect.isclass(thing):
+                callables += [value for _, value in inspect.getmembers(thing, callable)]
+            for one in callables:
+                try:
+                    found |= set(inspect.signature(one).parameters)
+                except (TypeError, ValueError):
+                    continue
+    return found | set(inspect.signature(StorageConfig).parameters)
+
+
+def unknown_command(line: str) -> str | None:
+    """What of a command line is not there, or None."""
+    words = [word.strip("'\"`.,;:()") for word in line.split()]
+    names: tuple[str, ...] = ()
+    for word in words[1:]:
+        if (*names, word) in COMMANDS:
+            names = (*names, word)
+        elif not names and word not in ("", GONE, "--help") and not word.startswith("-"):
+            return f"no command {word!r}"
+        else:
+            break
+    options = {word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2}
+    lost = sorted(options - OPTIONS[names])
+    return f"{' '.join(names)} has no {', '.join(lost)}" if lost else None
+
+
+def test_commands_in_mends_are_there() -> None:
+    found = {
+        place: fault
+        for place, text in mends()
+        for line in re.findall(r"'(comal [^']*)'", text)
+        if (fault := unknown_command(line)) is not None
+    }
+    assert found == {}
+
+
+def test_options_in_mends_are_there() -> None:
+    every = set().union(*OPTIONS.values())
+    named = {
+        (place, option) for place, text in mends() for option in re.findall(r"--[a-z][a-z-]+", text)
+    }
+    assert len(named) > 5
+    assert {(place, option) for place, option in named if option not in every} == set()
+
+
+def test_arguments_in_mends_are_there() -> None:
+    known = parameters()
+    named = {
+        (place, name)
+        for place, text in mends()
+        for name in re.findall(r"(?<![\w.\"'{:?&-])([a-z][a-z_]+)=(?!=)", text)
+    }
+    assert len(named) > 20
+    assert {(place, name) for place, name in named if name not in known} == set()
+
+
+def test_extras_in_mends_are_there() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    texts = [text for path in SOURCES for text in re.findall(r"comal\[(\w+)\]", path.read_text())]
+    named = {name for name in texts if name in extras or name != "extra"}
+    called = {
+        call.args[1].value
+        for path in SOURCES
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "of"
+        and "MissingExtraError" in ast.unparse(call.func)
+        and isinstance(call.args[1], ast.Constant)
+    }
+    assert called
+    assert (named | called) - set(extras) == set()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_documents_are_there(path: Path) -> None:
+    text = path.read_text()
+    inline = re.findall(r"`(comal [^`]*)`", text)
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    blocks = re.findall(r"^(?:\$ )?(comal [^\n\\|>]*)", fenced, re.MULTILINE)
+    faults = {line: unknown_command(line) for line in [*inline, *blocks]}
+    assert {line: fault for line, fault in faults.items() if fault is not None} == {}
