@@ -360,6 +360,11 @@ def _count(value: Any) -> int:
 # -- field schema ---------------------------------------------------------------------------------
 
 
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def type_name(kind: Any) -> str:
     """An Arrow type as ``taco:field_schema`` spells it: ``list<item: int64>``, ``timestamp[us]``.
 

@@ -23,7 +23,6 @@ from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Filter
-from comal.taco.reading.level import is_text
 from comal.taco.reading.stages import View, containers, unions
 
 Bools = npt.NDArray[np.bool_]
@@ -175,7 +174,7 @@ class Home:
         rows = np.full(len(keys), -1, np.int64)
         if depth < len(container.levels):
             level = container.levels[depth]
-            if is_text(keys.type):
+            if spec.is_text(keys.type):
                 rows = level.find_paths(keys, inner)
             elif pa.types.is_integer(keys.type):
                 codes = None
@@ -207,7 +206,7 @@ class Home:
             pa.string(),
         )
         strange = column.is_valid()
-        if is_text(column.type):
+        if spec.is_text(column.type):
             found = pc.is_in(column.cast(pa.string()), value_set=known)
             strange = pc.and_(strange, pc.invert(found))
         if pc.any(strange, min_count=0).as_py():
@@ -295,7 +294,7 @@ def _paths(table: Any, *, labelled: bool) -> Any:
     found = [name for name in (spec.RELATIVE_PATH, spec.ID) if name in columns]
     texts = [table.column(name) for name in found]
     for name, column in zip(found, texts, strict=True):
-        if not is_text(column.type):
+        if not spec.is_text(column.type):
             raise _changed(name, 0, column.type, "text")
     paths = [one_array(column.cast(pa.string())) for column in texts]
     if not paths:

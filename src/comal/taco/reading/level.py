@@ -88,19 +88,19 @@ class Level:
 
     def _check_columns(self, stored: Sequence[str]) -> None:
         kind = self.container.kind
-        wanted = {spec.ID: is_text, spec.TYPE: is_text}
+        wanted = {spec.ID: spec.is_text, spec.TYPE: spec.is_text}
         if kind != "folder":
             wanted |= {spec.OFFSET: pa.types.is_integer, spec.SIZE: pa.types.is_integer}
         elif self.index:
-            wanted[spec.RELATIVE_PATH] = is_text
+            wanted[spec.RELATIVE_PATH] = spec.is_text
         if self.container.is_index:
-            wanted[spec.SOURCE_FILE] = is_text
+            wanted[spec.SOURCE_FILE] = spec.is_text
         if self.index and spec.RELATIVE_PATH not in stored:
             wanted[spec.PARENT_ID] = pa.types.is_integer
         optional = {
             spec.CURRENT_ID: pa.types.is_integer,
             spec.PARENT_ID: pa.types.is_integer,
-            spec.RELATIVE_PATH: is_text,
+            spec.RELATIVE_PATH: spec.is_text,
         }
         wanted |= {name: test for name, test in optional.items() if name in stored}
         for name, test in wanted.items():
@@ -462,8 +462,3 @@ def odd_parts(level: Level) -> dict[str, str]:
     base = vsi_base(container)
     spelled = {name: container.part(name).vsi() for name in level.source_codes}
     return {name: path.removeprefix(base) for name, path in spelled.items() if path != base + name}
-
-
-def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is text."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, shown
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.plan import run
 from comal.table import ParquetTable
 from comal.taco import spec
@@ -50,6 +50,7 @@ def cat_columns(members: Sequence[Member], level: int, *, validate: bool) -> Col
     del validate  # what differs has been refused before, or becomes null here
     fields: dict[str, Any] = {}
     for member in members:
+        _check_core(member.schema(level), f"{shown(member.name)}, level {level}")
         for name, kind in fields_of(member.schema(level)).items():
             known = fields.setdefault(name, kind)
             if pa.types.is_null(known):
@@ -66,6 +67,21 @@ def cat_columns(members: Sequence[Member], level: int, *, validate: bool) -> Col
     names = [*spec.CORE_COLUMNS, *others]
     kinds = {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in fields.items()}
     return Columns(pa.schema([pa.field(name, kinds.get(name, pa.string())) for name in names]))
+
+
+def _check_core(schema: Any, where: str) -> None:
+    """Refuse columns of the format's own that hold something else (TACO 2.0, 5.5)."""
+    for name, kind in [(spec.ID, pa.string()), (spec.TYPE, pa.string()), *_INTERNAL.items()]:
+        found = schema.field(name).type if name in schema.names else kind
+        fits = (
+            spec.type_name(found) == "string"
+            if pa.types.is_string(kind)
+            else pa.types.is_integer(found)
+        )
+        if not fits:
+            raise InvalidMetadataError(
+                f"column {name} has a wrong type", where=where, found=str(found)
+            )
 
 
 def cat_rows(member: Member, level: int, columns: Columns) -> Iterator[Any]:
