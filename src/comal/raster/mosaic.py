@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 
+from comal.raster.describing import FileOrigin, RasterInfo, gdal_rules, open_origin
 from comal.raster.gridding import Member
-from comal.raster.values import valid_mask
+from comal.raster.opening import reading
+from comal.raster.values import Array, occurring, valid_mask
 from comal.raster.warping import MemberReader, OutBand, Patch, Window2D
 
 _OPEN = 8
+_AT_ONCE = 1 << 22
+
+
+def values_of(info: RasterInfo, band: int) -> Array:
+    """Values of a band, counted from 1; of types wider than 16 bits the least and the greatest."""
+    found: Array = np.empty(0, info.bands[band - 1].dtype)
+    rows = max(1, _AT_ONCE // info.width)
+    with gdal_rules(), reading(info.where), ExitStack() as stack:
+        dataset = None
+        if isinstance(info.origin, FileOrigin):
+            dataset = stack.enter_context(open_origin(info.origin, info.where))
+        for top in range(0, info.height, rows):
+            part = slice(top, min(top + rows, info.height))
+            if dataset is None:
+                pixels = info.origin.read((band,), part, slice(0, info.width))[0]
+            else:
+                pixels = dataset.read(band, window=((part.start, part.stop), (0, info.width)))
+            values = occurring(pixels, valid_mask(pixels, info.nodata(band)))
+            found = np.union1d(found, values)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,16 @@ def as_array(mask: Mask | None, shape: tuple[int, ...]) -> Mask:
     return np.broadcast_to(np.True_, shape) if mask is None else mask
 
 
+def occurring(pixels: Array, valid: Mask | None) -> Array:
+    """Values that pixels have; of types wider than 16 bits only the least and the greatest."""
+    values = pixels if valid is None else pixels[valid]
+    if pixels.dtype.itemsize > 2:
+        return np.array([values.min(), values.max()]) if values.size else values
+    bits = np.ascontiguousarray(values).view(f"u{pixels.dtype.itemsize}")
+    found = np.flatnonzero(np.bincount(bits.ravel(), minlength=1))
+    return found.astype(bits.dtype).view(pixels.dtype)
+
+
 def both(one: Mask | None, other: Mask) -> Mask:
     """Where two masks have a value."""
     return other if one is None else one & other

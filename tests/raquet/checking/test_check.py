@@ -608,5 +608,5 @@ def test_zeros_that_were_invented_are_found(tmp_path: Path, kind: str, nodata: i
     assert found.counts.get("raquet-padding", 0) == (nodata is None)
     if nodata is None:
         (problem,) = [one for one in found.problems if one.code == "raquet-padding"]
-        right = {"bounds": f"{64 * 64 - 1600} pixels outside", "statistics": "begin at 1, but"}
+        right = {"bounds": f"{64 * 64 - 1600:,} pixels outside", "statistics": "begin at 1, but"}
         assert right[kind] in problem.message

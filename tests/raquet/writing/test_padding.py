@@ -259,3 +259,30 @@ def test_files_of_different_nodata_values_become_one(
                     np.testing.assert_array_equal(np.ma.getmaskarray(own), np.ma.getmaskarray(made))
                     np.testing.assert_array_equal(own.compressed(), made.compressed())
     assert raquet.check(target, level="full", statistics=True).counts == {}
+
+
+@pytest.mark.parametrize("place", [utm, on_grid])
+def test_a_mosaic_of_different_nodata_values_keeps_all_values(tmp_path: Path, place: Any) -> None:
+    """0 and 255, where 0 is a value of the second; and 1 and none, where all else occurs."""
+    first, second = np.full((2, 40, 40), 5, "uint8")
+    first[:5], second[:5], second[20:25] = 0, 255, 0
+    apart = {"column": 32 * 302} if place is on_grid else {}
+    one = place(tmp_path / "a.tif", first, nodata=0)
+    other = place(tmp_path / "b.tif", second, nodata=255, **apart)
+    if not apart:
+        with rasterio.open(other, "r+") as dataset:
+            dataset.transform = rasterio.Affine(30, 0, 603_000, 0, -30, 5_300_000)
+    counts = []
+    for number, sources in enumerate([[one], [other], [one, other], [other, one]]):
+        path = tmp_path / f"{number}.parquet"
+        raquet.write(sources, path, block_size=32, zoom=10 if apart else 13)
+        with raquet.open(path) as raster:
+            statistics = raster.bands[0].statistics
+            assert statistics is not None
+            counts.append(statistics.count or 0)
+            if number > 1:
+                assert (raster.bands[0].nodata, statistics.min) == (255, 0)
+    assert counts[2:] == [counts[0] + counts[1]] * 2
+    plain = place(tmp_path / "c.tif", every("uint8")[:40, :40])
+    with pytest.raises(InvalidInputError, match="no value is free"):
+        raquet.write([one, plain], tmp_path / "m.parquet", block_size=32)

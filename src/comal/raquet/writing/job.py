@@ -18,12 +18,12 @@ import numpy.typing as npt
 from comal.grid import quadbin
 from comal.raquet import blobs
 from comal.raquet.spec import Number
-from comal.raquet.writing.accumulating import Totals, is_counted, moments, sums_of
+from comal.raquet.writing.accumulating import Totals, moments, sums_of
 from comal.raquet.writing.reducing import halved
 from comal.raster.describing import gdal_rules
 from comal.raster.gridding import TileRange
 from comal.raster.mosaic import GridReader, GridSource
-from comal.raster.values import Mask, both, valid_mask, valid_masks
+from comal.raster.values import Mask, both, occurring, valid_mask, valid_masks
 from comal.raster.warping import Patch, Window2D
 
 Array = npt.NDArray[Any]
@@ -275,16 +275,6 @@ def _packed(covered: Mask | None) -> bytes:
     return zlib.compress(np.packbits(covered).tobytes(), 1)
 
 
-def occurring(pixels: Array, covered: Mask | None) -> Array:
-    """Values of pixels that have one; of wide types only the least and the greatest."""
-    values = pixels if covered is None else pixels[covered]
-    if not is_counted(pixels.dtype.name):
-        return np.array([values.min(), values.max()]) if values.size else values
-    bits = np.ascontiguousarray(values).view(f"u{pixels.dtype.itemsize}")
-    found = np.flatnonzero(np.bincount(bits.ravel(), minlength=1))
-    return found.astype(bits.dtype).view(pixels.dtype)
-
-
 def tile_statistics(
     bands: list[Array],
     nodata: tuple[Number | None, ...],
@@ -420,8 +410,6 @@ __all__ = [
     "blank",
     "depth_of",
     "encoded",
-    "is_counted",
-    "occurring",
     "roots",
     "run_subtree",
     "tile_statistics",

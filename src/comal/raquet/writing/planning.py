@@ -19,7 +19,7 @@ from comal.raquet.writing.accumulating import lattice_step
 from comal.raquet.writing.arrays import array_series, is_array, variable_in
 from comal.raquet.writing.job import Coding, Job, depth_of
 from comal.raquet.writing.options import NO_NODATA, NodataChoice, Options
-from comal.raquet.writing.padding import alpha_band, first_choice
+from comal.raquet.writing.padding import alpha_band, first_choice, free_value
 from comal.raquet.writing.reducing import AVERAGE, METHODS, MODE, NEAREST, check_method
 from comal.raquet.writing.times import TimeAxis, time_axis
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
@@ -34,7 +34,7 @@ from comal.raster.gridding import (
     plan_grid,
     raw_zoom,
 )
-from comal.raster.mosaic import GridSource
+from comal.raster.mosaic import GridSource, values_of
 from comal.raster.values import alpha_at
 from comal.raster.warping import MASK_BAND, OutBand
 from comal.storage import several
@@ -437,7 +437,18 @@ def _declared(
     if np.dtype(dtype).kind == "f" and not beside_alpha:
         same = len({repr(fitting_nodata(value, dtype)) for value in found}) == 1
         return found[0] if same and fitting_nodata(found[0], dtype) is not None else float("nan")
-    return next((value for value in found if value is not None), None)
+    known = list(dict.fromkeys(fitting_nodata(value, dtype) for value in found))
+    if len(known) == 1:
+        return next((value for value in found if value is not None), None)
+    used = [values_of(info, index) for info in sources.every]
+    free = free_value(dtype, used, [int(value) for value in known if value is not None])
+    if free is None:
+        raise InvalidInputError(
+            "rasters of different nodata values, and no value is free for all",
+            found=", ".join(map(str, known)),
+            hint="say which value is to be none: nodata=... (--nodata on the command line)",
+        )
+    return free
 
 
 def _is_told_by_nan(

@@ -15,10 +15,10 @@ from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.pixels import stored_nodata
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.writing.copying import StoredTiles
-from comal.raquet.writing.job import Coding, encoded, occurring
+from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.options import LEVEL
 from comal.raquet.writing.padding import free_value
-from comal.raster.values import as_array, valid_mask
+from comal.raster.values import as_array, occurring, valid_mask
 
 _AT_ONCE = 64
 
