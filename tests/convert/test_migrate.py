@@ -209,11 +209,14 @@ def test_never_onto_its_source(tmp_path: Path) -> None:
 def test_a_target_that_exists(tmp_path: Path) -> None:
     source = written(tmp_path / "old.tortilla", built(ITEMS))
     output = written(tmp_path / "new.tacozip", b"precious")
-    with pytest.raises(ConflictError):
-        migrate(source, output, **FIELDS)
+    for overwrite in (False, True):
+        with pytest.raises(ConflictError):
+            migrate(source, output, overwrite=overwrite, **FIELDS)
     assert output.read_bytes() == b"precious"
-    migrate(source, output, overwrite=True, **FIELDS)
-    assert leaves(output) == BYTES
+    output.unlink()
+    for _ in range(2):
+        migrate(source, output, overwrite=True, **FIELDS)
+        assert leaves(output) == BYTES
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -29,8 +30,12 @@ from comal.errors import (
     StorageError,
 )
 from comal.storage import publish, targetlock, targets
+from comal.storage.kinds import Kind
 
 OLD, NEW = b"old content", b"new content " * 1000
+
+
+ANY = Kind("anything", lambda _: lambda _: True)
 
 
 def listing(folder: Path) -> list[str]:
@@ -40,7 +45,7 @@ def listing(folder: Path) -> list[str]:
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_file_appears_at_the_end(tmp_path: Path, overwrite: bool) -> None:
     target = tmp_path / "out.bin"
-    with targets.new_file(target, overwrite) as file:
+    with targets.new_file(target, overwrite, ANY) as file:
         file.write(NEW)
         assert not target.exists()
         assert all(name.startswith(".") for name in listing(tmp_path))
@@ -60,7 +65,7 @@ def test_a_file_appears_at_the_end(tmp_path: Path, overwrite: bool) -> None:
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_appears_at_the_end(tmp_path: Path, overwrite: bool) -> None:
     target = tmp_path / "out"
-    with targets.new_folder(str(target), overwrite) as folder:
+    with targets.new_folder(str(target), overwrite, ANY) as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "a").write_bytes(NEW)
         assert not target.exists()
@@ -74,7 +79,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ConflictError), targets.new_file(target):
         raise AssertionError("not reached")
     assert target.read_bytes() == OLD
-    with targets.new_file(target, overwrite=True) as file:
+    with targets.new_file(target, True, ANY) as file:
         file.write(NEW)
         assert target.read_bytes() == OLD
     assert target.read_bytes() == NEW
@@ -87,28 +92,27 @@ def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
     (target / "old").write_bytes(OLD)
     with pytest.raises(ConflictError), targets.new_folder(target):
         raise AssertionError("not reached")
-    with targets.new_folder(target, overwrite=True) as folder:
+    with targets.new_folder(target, True, ANY) as folder:
         (folder / "new").write_bytes(NEW)
         assert listing(target) == ["old"]
     assert listing(target) == ["new"]
     assert listing(tmp_path) == ["out"]
 
 
-def test_links_are_replaced_and_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_links_are_neither_replaced_nor_followed(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "real").write_bytes(OLD)
-    link = tmp_path / "link"
-    link.symlink_to("real")
-    with pytest.raises(ConflictError), targets.new_file(link):
-        raise AssertionError("not reached")
-    with targets.new_file(link, overwrite=True) as file:
-        file.write(NEW)
-    assert not link.is_symlink()
+    (tmp_path / "folder").mkdir()
+    for name, place in (("link", "real"), ("way", "folder"), ("dangling", "nowhere")):
+        (tmp_path / name).symlink_to(place)
+        for make in (targets.new_file, targets.new_folder):
+            with (
+                pytest.raises(ConflictError, match=f"is a link[^'.]*{name}\n  found '{place}'"),
+                make(tmp_path / name, overwrite, ANY),
+            ):
+                raise AssertionError("not reached")
     assert (tmp_path / "real").read_bytes() == OLD
-    dangling = tmp_path / "dangling"
-    dangling.symlink_to("nowhere")
-    with pytest.raises(ConflictError), targets.new_file(dangling):
-        raise AssertionError("not reached")
-    assert listing(tmp_path) == ["dangling", "link", "real"]
+    assert listing(tmp_path) == ["dangling", "folder", "link", "real", "way"]
 
 
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
@@ -116,30 +120,33 @@ def test_targets_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(OLD)
     for overwrite in (False, True):
         for make, path, kind in (
-            (targets.new_file, tmp_path / "folder", InvalidInputError),
-            (targets.new_folder, tmp_path / "file", InvalidInputError),
+            (targets.new_file, tmp_path / "folder", ConflictError),
+            (targets.new_folder, tmp_path / "file", ConflictError),
             (targets.new_file, tmp_path / "absent" / "x", ObjectNotFoundError),
             (targets.new_folder, tmp_path / "file" / "x", ObjectNotFoundError),
             (targets.new_file, "s3://bucket/key", InvalidInputError),
             (targets.new_file, "/", InvalidInputError),
             (targets.new_file, "", InvalidInputError),
         ):
-            with pytest.raises(kind), make(path, overwrite):
+            with pytest.raises(kind), make(path, overwrite, ANY):
                 raise AssertionError("not reached")
     assert listing(tmp_path) == ["file", "folder"]
 
 
-def test_an_old_folder_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_into_the_old_folder_meanwhile_stays(tmp_path: Path) -> None:
     target = tmp_path / "out"
-    target.mkdir()
-    (target / "old").write_bytes(OLD)
-    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    (target / "deep").mkdir(parents=True)
+    (target / "deep/own").write_bytes(OLD)
+    (tmp_path / "out.old").write_bytes(OLD)  # a name that is taken
+    own = Kind("a folder of one", lambda _: "deep/own".__eq__)
     with pytest.raises(StorageError, match="new folder is in place") as caught:
-        with targets.new_folder(target, overwrite=True):
-            pass
-    (left,) = (name for name in listing(tmp_path) if name != "out")
-    assert left in str(caught.value)
+        with targets.new_folder(target, True, own):
+            (target / "deep/letter").write_bytes(OLD)
+    assert (tmp_path / "out.old1/deep/letter").read_bytes() == OLD
+    assert "out.old1" in str(caught.value)
+    assert listing(tmp_path / "out.old1/deep") == ["letter"]
     assert listing(target) == []
+    assert listing(tmp_path) == ["out", "out.old", "out.old1"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
@@ -151,11 +158,11 @@ def test_an_error_of_the_caller(tmp_path: Path, error: type[BaseException], old:
         folder_target.mkdir()
         (folder_target / "old").write_bytes(OLD)
     before = listing(tmp_path)
-    with pytest.raises(error), targets.new_file(file_target, overwrite=True) as file:
+    with pytest.raises(error), targets.new_file(file_target, True, ANY) as file:
         file.spool().write(NEW)
         file.write(NEW)
         raise error
-    with pytest.raises(error), targets.new_folder(folder_target, overwrite=True) as folder:
+    with pytest.raises(error), targets.new_folder(folder_target, True, ANY) as folder:
         (folder / "x").mkdir()
         raise error
     assert listing(tmp_path) == before
@@ -164,28 +171,19 @@ def test_an_error_of_the_caller(tmp_path: Path, error: type[BaseException], old:
         assert listing(folder_target) == ["old"]
 
 
-def test_a_spool_whose_name_stays_is_closed_and_removed(
+def test_spools_where_every_file_has_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unlink = os.unlink
-    failed: list[Any] = []
-
-    def fail_once(path: Any, **more: Any) -> None:
-        if ".spool." in str(path) and not failed:
-            failed.append(path)
-            raise OSError(errno.EIO, "broken disk")
-        unlink(path, **more)
-
-    monkeypatch.setattr(os, "unlink", fail_once)
-    with targets.new_file(tmp_path / "out.bin") as file:
-        descriptors = listing(Path("/proc/self/fd"))
-        with pytest.raises(StorageError, match="temporary"):
-            file.spool()
-        assert listing(Path("/proc/self/fd")) == descriptors
-        assert not [name for name in listing(tmp_path) if "spool" in name]
-        file.spool().write(NEW)
-    assert failed
-    assert listing(tmp_path) == ["out.bin"]
+    monkeypatch.delattr(os, "O_TMPFILE")
+    test_spools(tmp_path)
+    (tmp_path / "out").unlink()
+    monkeypatch.setattr(targets, "discard", lambda path: Path(path).unlink())
+    with targets.new_file(tmp_path / "out") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(targets, "_discard_quietly", lambda _: None)  # a disk that fails
+            file.spool().write(NEW)
+        file.spool().write(OLD)
+    assert listing(tmp_path) == ["out"]
 
 
 def test_spools(tmp_path: Path) -> None:
@@ -196,7 +194,7 @@ def test_spools(tmp_path: Path) -> None:
         second.write(OLD)
         first.seek(0)
         assert first.read() == NEW
-        assert len(names) == 2
+        assert set(names) == {".out.comal-lock", ".out.comal-part"}
         second.close()
     assert first.closed
     assert listing(tmp_path) == ["out"]
@@ -224,7 +222,7 @@ def test_the_second_writer_is_told(tmp_path: Path, make: Callable[..., Any]) -> 
         for overwrite in (False, True):
             with (
                 pytest.raises(ConflictError, match="somebody else"),
-                make(tmp_path / "out", overwrite),
+                make(tmp_path / "out", overwrite, ANY),
             ):
                 raise AssertionError("not reached")
         with make(tmp_path / "other"):
@@ -271,7 +269,7 @@ def test_who_came_first_stays(
         (tmp_path / "folder" / "old").write_bytes(OLD)
     with pytest.raises(ConflictError), targets.new_folder(tmp_path / "plain"):
         (tmp_path / "plain").write_bytes(OLD)
-    with pytest.raises(InvalidInputError), targets.new_file(tmp_path / "mixed", True):
+    with pytest.raises(ConflictError), targets.new_file(tmp_path / "mixed", True):
         (tmp_path / "mixed").mkdir()
     assert (tmp_path / "file").read_bytes() == OLD
     assert listing(tmp_path / "folder") == ["old"]
@@ -331,7 +329,7 @@ def test_a_file_that_may_not_grow(tmp_path: Path, spool: bool, size: int) -> Non
     """The write that meets the limit tells, or the flush at the end."""
     (tmp_path / "out").write_bytes(OLD)
     with pytest.raises(StorageError, match="cannot write"), full_disk(50_000):
-        with targets.new_file(tmp_path / "out", overwrite=True) as file:
+        with targets.new_file(tmp_path / "out", True, ANY) as file:
             out = file.spool() if spool else file
             out.write(b"x" * size)
             out.flush() if spool else None
@@ -420,10 +418,10 @@ def prepare(target: Path, kind: str, old: bool) -> None:
 
 def write(target: Path, kind: str, old: bool) -> None:
     if kind == "file":
-        with targets.new_file(target, old) as file:
+        with targets.new_file(target, old, ANY) as file:
             file.write(NEW)
     else:
-        with targets.new_folder(target, old) as folder:
+        with targets.new_folder(target, old, ANY) as folder:
             # Not by a function that is made to fail: it is the caller's.
             descriptor = REAL_OPEN(folder / "a", os.O_WRONLY | os.O_CREAT)
             os.write(descriptor, NEW)
@@ -442,10 +440,15 @@ def content(target: Path, kind: str) -> bytes | None:
 
 
 KILLER = """
-import json, os, signal, sys
+import json, os, signal, sys, warnings
 from pathlib import Path
 from comal.storage import publish, targetlock, targets
+from comal.storage.kinds import Kind
 
+from comal.storage.kinds import Kind
+
+warnings.simplefilter("ignore")
+ANY = Kind("anything", lambda _: lambda _: True)
 OLD, NEW = b"old content", b"new content " * 1000
 CALLS = [(os, name) for name in (
     "open", "fsync", "replace", "rename", "link", "mkdir", "unlink", "close")]
@@ -465,10 +468,10 @@ def child(target, kind, old, portable, kill_at):
     for module, name in CALLS:
         setattr(module, name, wrap(getattr(module, name)))
     if kind == "file":
-        with targets.new_file(target, old) as file:
+        with targets.new_file(target, old, ANY) as file:
             file.write(NEW)
     else:
-        with targets.new_folder(target, old) as folder:
+        with targets.new_folder(target, old, ANY) as folder:
             (folder / "a").write_bytes(NEW)
 
 def main(base):
@@ -495,10 +498,10 @@ def main(base):
                     state = {None: "absent", OLD: "old", NEW: "new"}.get(data, "torn")
                     # A rerun is not held up by what was left.
                     if kind == "file":
-                        with targets.new_file(target, True) as file:
+                        with targets.new_file(target, True, ANY) as file:
                             file.write(b"rerun")
                     else:
-                        with targets.new_folder(target, True) as again:
+                        with targets.new_folder(target, True, ANY) as again:
                             (again / "a").write_bytes(b"rerun")
                     rerun = path.read_bytes() == b"rerun"
                     report.append([kind, old, portable, kill_at, status, state, rerun])
@@ -534,3 +537,82 @@ def test_killed_between_any_two_steps(tmp_path: Path) -> None:
 def test_the_c_library_is_asked_once() -> None:
     assert publish._library() is publish._library()
     assert isinstance(publish._library(), ctypes.CDLL)
+
+
+SETS = """
+import os, signal, sys
+from pathlib import Path
+from comal.storage import publish, targets
+from comal.storage.kinds import Kind
+
+folder, at = Path(sys.argv[1]), int(sys.argv[2])
+calls = 0
+def killing(function):
+    def call(*args):
+        global calls
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args)
+    return call
+for name in ("exchange", "rename_new", "sync_folder"):
+    setattr(publish, name, killing(getattr(publish, name)))
+kind = Kind("anything", lambda _: lambda _: True)
+with targets.new_set(folder / "set", True) as made:
+    for name in "abc":
+        with made.file(name, kind) as file:
+            file.write(b"new")
+    made.add("d", kind, folder=True).mkdir()
+    made.remove("e", kind)
+    made.publish()
+print("done")
+"""
+
+
+def test_a_set_is_taken_back_after_a_kill(tmp_path: Path) -> None:
+    """Wherever it comes: `clean` by any name of the set brings back what was there."""
+    new = {"a": b"new", "b": b"new", "c": b"new"}
+    ends = []
+    for at in range(1, 20):
+        folder = tmp_path / str(at)
+        (folder / "d").mkdir(parents=True)
+        for name in ("a", "b", "d/x", "e"):
+            (folder / name).write_bytes(OLD)
+        before = contents(folder)
+        command = [sys.executable, "-c", SETS, str(folder), str(at)]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        if done.returncode == 0:
+            assert contents(folder) == new
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        left = targets.left_beside(folder / "b") or targets.left_beside(folder / "set")
+        assert left == [folder / ".set.comal-part"]
+        assert targets.clean(folder / "b") or targets.clean(folder / "set")
+        after = contents(folder)
+        assert after in (before, new)
+        assert not targets.left_beside(folder / "set")
+        ends.append(after == new)
+    assert len(ends) > 5
+    assert ends == sorted(ends)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder but locks, which say nothing."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith("comal-lock")
+    }
+
+
+def test_the_next_writer_tells_what_was_left(tmp_path: Path) -> None:
+    (tmp_path / ".out.comal-part").write_bytes(OLD)
+    (tmp_path / ".out.comal-build").mkdir()
+    (tmp_path / ".other.comal-part").write_bytes(OLD)
+    (tmp_path / ".out.part").write_bytes(OLD)  # of another program
+    with (
+        pytest.warns(targetlock.LeftoverWarning, match="comal-"),
+        targets.new_file(tmp_path / "out"),
+    ):
+        assert targets.left_beside(tmp_path / "out") == []  # it is being written
+    assert listing(tmp_path) == [".other.comal-part", ".out.part", "out"]

@@ -101,7 +101,7 @@ def test_what_appears_as_a_whole(place: Place, operation: str) -> None:
             assert again.how == "done", f"{what}\n{again}"
             after = listing(place.folder)
             assert visible(after) == new, what
-            assert not [name for name in after if name.startswith(".out.build")], what
+            assert not [name for name in after if name.startswith(".out.comal-build")], what
     assert not [path for path in place.folder.parent.iterdir() if path.name.startswith(".")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -9,9 +10,11 @@ import click
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import print_json, print_rows, working
-from comal.errors import InvalidInputError, counted
-from comal.findings import LEVELS
+from comal.errors import InvalidInputError, ObjectNotFoundError, Problem, counted
+from comal.findings import LEVELS, Report
 from comal.formats import Findings, adapter_of, sniff
+from comal.storage import parse_href, targets
+from comal.storage.location import FILE, shown_path
 
 
 @click.command(
@@ -50,7 +53,12 @@ def command(
     Exit code 1 means that X has an error; warnings do not count. With --repair the exit code
     tells of the copy.
     """
-    adapter = adapter_of(sniff(source).format)
+    try:
+        adapter = adapter_of(sniff(source).format)
+    except ObjectNotFoundError as error:
+        if left := _left(source):
+            error.hint = f"{left[0].message}: {left[0].place}"
+        raise
     with working(f"checking {source}", style) as progress:
         found = adapter.check(source, level=level, progress=progress)
     more: dict[str, Any] = {}
@@ -61,9 +69,24 @@ def command(
         with working(f"repairing {source}", style) as progress:
             adapter.repair(source, repair, overwrite=overwrite, progress=progress)
             found = adapter.check(repair, level=level, progress=progress)
-    print_findings(found, style, more, repair)
+    print_findings(_with_leftovers(found, source), style, more, repair)
     if found.errors:
         ctx.exit(1)
+
+
+def _left(source: str) -> list[Problem]:
+    place = parse_href(source)
+    left = targets.left_beside(place.path) if place.scheme == FILE else []
+    text = f"left by a writer that was killed; 'comal clean {source}' or the next writer removes it"
+    return [Problem("leftover", shown_path(path), text, "warning") for path in left]
+
+
+def _with_leftovers(found: Findings, source: str) -> Findings:
+    left = _left(source)
+    if not left or not isinstance(found, Report):
+        return found
+    counts = {**found.counts, "leftover": len(left)}
+    return replace(found, problems=(*found.problems, *left), counts=counts)
 
 
 def print_findings(

@@ -13,6 +13,7 @@ from comal.cli.output import write_bytes
 from comal.errors import ConflictError, shown
 from comal.formats import adapter_of, of_band, sniff
 from comal.storage import parse_href, targets
+from comal.storage.kinds import like
 
 
 @click.command(
@@ -48,8 +49,11 @@ def command(
             for block in archive.blocks(key):
                 write_bytes(block)
             return
-        with targets.new_file(output, overwrite) as file:
-            for block in archive.blocks(key):
+        blocks = iter(archive.blocks(key))
+        first = next(blocks, b"")
+        with targets.new_file(output, overwrite, like(bytes(first)), source) as file:
+            file.write(first)
+            for block in blocks:
                 file.write(block)
     finally:
         archive.close()

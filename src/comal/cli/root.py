@@ -16,6 +16,7 @@ COMMANDS = {
     "ls": ("comal.cli.ls", "Every leaf of an archive, with its byte range."),
     "get": ("comal.cli.get", "The bytes of one leaf."),
     "check": ("comal.cli.check", "Every problem of an archive; --repair writes a mended copy."),
+    "clean": ("comal.cli.clean", "Remove what a killed writer has left."),
     "convert": ("comal.cli.convert", "Anything into what it can become."),
     "serve": ("comal.cli.serve", "Archives on a map, and to any client, over HTTP."),
     "taco": ("comal.cli.taco", "What only TACO can do: create, query, export, join."),

@@ -6,17 +6,19 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from comal import formats, taco
 from comal.demo import maps, pictures, rasters, scenes
 from comal.demo.pictures import Picture
 from comal.demo.rasters import IMAGE, MASK, Material
-from comal.errors import ConflictError, InvalidInputError, InvalidMetadataError, counted
+from comal.errors import InvalidInputError, InvalidMetadataError, counted
 from comal.progress import silent
 from comal.raster import preview
 from comal.storage import local_path, several, targets
 from comal.storage.endings import check_ending
+from comal.storage.kinds import Kind, Owns
+from comal.tapalcatl.kinds import TREE
 
 ARCHIVE = "scenes.tacozip"
 SHEET = "contact-sheet.png"
@@ -84,14 +86,7 @@ def run(
     """
     target = targets.local_path(out)
     check_ending(target)
-    if overwrite and target.exists() and not (target / ARCHIVE).is_file():
-        raise ConflictError(
-            "only the folder of an earlier demo is replaced",
-            where=str(target),
-            expected=f"a folder with {ARCHIVE}",
-            hint="choose another folder with --out",
-        )
-    with targets.new_folder(target, overwrite) as folder:
+    with targets.new_folder(target, overwrite, DEMO, sources) as folder:
         work = _Run(folder, target, tell)
         material = work.prepare(sources)
         work.pack(material)
@@ -109,6 +104,27 @@ def run(
         target / SHEET,
         work.steps,
     )
+
+
+def _claim(path: Path) -> Owns | None:
+    """The archive, and what is made for each of its samples."""
+    if not (path / ARCHIVE).is_file():
+        return None
+    own = {ARCHIVE, SHEET, maps.RASTER}
+    with taco.load(path / ARCHIVE) as dataset:
+        for key, _ in leaf_paths(dataset):
+            labels = {key.split("/")[0], Path(key).stem}
+            own |= {f"scenes/{key}", *(f"pictures/{label}.png" for label in labels)}
+    tiles = TREE.claim(path / maps.TILES)
+
+    def owns(name: str) -> bool:
+        folder, _, below = name.partition("/")
+        return name in own or (tiles is not None and folder == maps.TILES and tiles(below))
+
+    return owns
+
+
+DEMO: Final = Kind("the folder of an earlier demo", _claim)
 
 
 class _Run:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ from comal.raster.picture import default_bands, fitted, picture_of, shrunk
 from comal.raster.values import colour_table
 from comal.raster.values import stored_nodata as as_stored
 from comal.storage.endings import check_ending
-from comal.storage.targets import local_path
+from comal.storage.kinds import TIFF
 
 Pixels = npt.NDArray[Any]
 Path_ = str | os.PathLike[str]
@@ -123,7 +121,7 @@ def to_geotiff(
     check_ending(path, ".tif", ".tiff")
     with _Open(source) as raster:
         plan = _plan(raster, zoom, bbox, bands, time, nodata, compression)
-        with storage.targets.new_file(path, overwrite) as file:
+        with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
             file.close()  # GDAL makes a file of its own under this name
             method = _method(plan) if overviews else None
             write_geotiff(file.path, plan.layout, _blocks(plan, progress), overviews=method)
@@ -148,19 +146,17 @@ def to_cog(
     check_ending(path, ".tif", ".tiff")
     with _Open(source) as raster:
         plan = _plan(raster, zoom, bbox, bands, time, nodata, compression)
-        with storage.targets.new_file(path, overwrite) as file:
+        with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
             file.close()
-            folder = local_path(path).absolute().parent
-            with tempfile.TemporaryDirectory(prefix=".cog.", dir=folder) as scratch:
-                whole = Path(scratch) / "whole.tif"
-                write_geotiff(whole, plan.layout, _blocks(plan, progress))
-                geotiff_to_cog(
-                    whole,
-                    file.path,
-                    method=_method(plan),
-                    compression=compression,
-                    block=plan.layout.block,
-                )
+            whole = file.folder() / "whole.tif"
+            write_geotiff(whole, plan.layout, _blocks(plan, progress))
+            geotiff_to_cog(
+                whole,
+                file.path,
+                method=_method(plan),
+                compression=compression,
+                block=plan.layout.block,
+            )
             size = file.path.stat().st_size
     return _exported(path, plan, size)
 

@@ -7,7 +7,6 @@ are decoded and stored anew, which loses nothing.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from comal.grid import quadbin
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
+from comal.raquet.kinds import RAQUET
 from comal.raquet.partitioning import write_rows
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
@@ -32,7 +32,8 @@ from comal.raquet.writing.creating import Written, write
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
 from comal.raquet.writing.options import LEVEL, NO_NODATA
-from comal.storage.targets import target_of
+from comal.storage.endings import check_ending
+from comal.storage.targets import TargetFile, new_file
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -82,10 +83,11 @@ def append_bands(
     InvalidInputError
         Grids, times, types or names that do not go together.
     """
+    check_ending(path, ".parquet")
     with (
         open_raquet(source) as first,
-        tempfile.TemporaryDirectory(prefix=".bands.", dir=target_of(path).parent) as scratch,
-        open_raquet(_as_raquet(other, first, scratch, options)) as second,
+        new_file(path, overwrite, RAQUET, [*first.store.sources, other]) as file,
+        open_raquet(_as_raquet(other, first, file, options)) as second,
     ):
         check_grids(first.metadata, second.metadata)
         _check_steps(first, second)
@@ -102,10 +104,10 @@ def append_bands(
             )
         metadata = joined(first.metadata, second.metadata, both, layout, first.href)
         halves = (StoredTiles(first), StoredTiles(second))
-        return _write_joined(path, halves, metadata, spec_version, progress, overwrite=overwrite)
+        return _write_joined(file, path, halves, metadata, spec_version, progress)
 
 
-def _as_raquet(other: Any, first: RaquetFile, scratch: str, options: dict[str, Any]) -> Any:
+def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[str, Any]) -> Any:
     """`other` as a RaQuet file on the grid of `first`."""
     single = isinstance(other, str | os.PathLike)
     if single and Path(os.fspath(other)).suffix.lower() == ".parquet":
@@ -124,7 +126,7 @@ def _as_raquet(other: Any, first: RaquetFile, scratch: str, options: dict[str, A
         "spec_version": version_for(None, nested=metadata.nested),
         "tile_statistics": bool(metadata.tile_statistics),
     }
-    made = Path(scratch) / "other.parquet"
+    made = file.folder() / "other.parquet"
     written = write(other, made, **{**grid, **options})
     if written.added_alpha is not None and not written.chosen_nodata and "nodata" not in options:
         # An alpha band would hide the bands of the first raster where the other one ends.
@@ -144,13 +146,12 @@ def _check_steps(first: RaquetFile, second: RaquetFile) -> None:
 
 
 def _write_joined(
+    file: TargetFile,
     path: Path_,
     halves: Sequence[StoredTiles],
     metadata: Metadata,
     version: str | None,
     progress: Progress,
-    *,
-    overwrite: bool,
 ) -> Written:
     keys = np.unique(
         np.concatenate([np.stack([one.cells, one.steps], axis=1) for one in halves]), axis=0
@@ -158,7 +159,7 @@ def _write_joined(
     metadata = settled(metadata, keys[:, 0])
     groups = _groups(halves, metadata, keys, progress)
     first = halves[0].raster
-    return write_rows(path, metadata, groups, version, len(keys), first, overwrite=overwrite)
+    return write_rows(file, path, metadata, groups, version, len(keys), first)
 
 
 def _groups(

@@ -22,6 +22,7 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
+from comal.raquet.kinds import PARTS, RAQUET
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
@@ -34,6 +35,7 @@ from comal.raquet.writing.layout import Rows, write_parquet
 from comal.raquet.writing.unifying import unify
 from comal.raquet.writing.uniting import united_custom
 from comal.storage.endings import check_ending
+from comal.storage.targets import TargetFile
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -96,7 +98,7 @@ def partition(
         cells = np.unique(owners[owners >= 0])
         lowest = lowest_zoom(np.unique(tiles.zooms[owners >= 0]).tolist()) if len(cells) else 0
         made = []
-        with storage.targets.new_folder(folder, overwrite) as part:
+        with storage.targets.new_folder(folder, overwrite, PARTS, raster.store.sources) as part:
             for done, cell in enumerate(cells.tolist()):
                 z, x, y = quadbin.tiles(cell)
                 name = f"z{z}_{x}_{y}.parquet"
@@ -250,30 +252,27 @@ def _write_copy(
         **hull(metadata),
     )
     groups = tiles.groups(chosen, told=lambda done: progress(done, len(chosen), "copying tiles"))
-    return write_rows(path, written, groups, version, len(chosen), raster, overwrite=overwrite)
+    check_ending(path, ".parquet")
+    with storage.targets.new_file(path, overwrite, RAQUET, raster.store.sources) as file:
+        return write_rows(file, path, written, groups, version, len(chosen), raster)
 
 
 def write_rows(
+    file: TargetFile,
     path: Path_,
     metadata: Metadata,
     groups: Iterator[Rows],
     version: str | None,
     count: int,
     raster: RaquetFile,
-    *,
-    overwrite: bool = False,
 ) -> Written:
-    """Write tiles that are ready as a file; `count` of them."""
-    check_ending(path, ".parquet")
+    """Write tiles that are ready into a file that is to be `path`; `count` of them."""
     version = version_for(version, nested=metadata.nested)
-    document = metadata_json(metadata, version)
-    with storage.targets.new_file(path, overwrite) as file:
-        write_parquet(file, metadata, document, version, groups)
-        size = file.tell()
+    write_parquet(file, metadata, metadata_json(metadata, version), version, groups)
     return Written(
         path=os.fspath(path),
         version=label_of(metadata, version),
-        size=size,
+        size=file.tell(),
         tiles=count,
         num_blocks=metadata.num_blocks or 0,
         min_zoom=metadata.min_zoom,

@@ -7,14 +7,15 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlsplit
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
 from comal.errors import InvalidInputError, StorageError, translated
 from comal.progress import Progress, silent
 from comal.site.registry import site_files
 from comal.site.sources import Placed, SiteSource, placed
 from comal.storage.endings import check_ending
+from comal.storage.kinds import Kind, Owns
 from comal.storage.location import shown_path
 from comal.storage.targets import local_path, new_folder
 
@@ -41,7 +42,7 @@ def write(
     Parameters
     ----------
     out
-        The folder, which must not exist.
+        The folder.
     sources
         Tilesets (folder, ``meta.json`` or one ``.zip``) and RaQuet files; see `SiteSource`.
         Remote ones stay where they are; their store must allow the page's origin (CORS).
@@ -51,7 +52,7 @@ def write(
         Name local sources by their place relative to `out`, instead of copying them into it. The
         web server must then serve both.
     overwrite
-        Replace the folder when it is there, **with all that it holds**.
+        Replace an older site, which must hold no other file.
     progress
         Told how many of the files are written.
 
@@ -63,7 +64,7 @@ def write(
     Raises
     ------
     ConflictError
-        `out` exists.
+        `out` exists, or is no site that can be replaced.
     InvalidInputError, ObjectNotFoundError, UnsafeContentError
         A source that a browser cannot read, or that is not there.
     StorageError
@@ -74,7 +75,7 @@ def write(
     places = placed(sources)
     entries = []
     total = sum(len(place.files) for place in places if not link) + len(site_files())
-    with new_folder(target, overwrite=overwrite) as folder:
+    with new_folder(target, overwrite, SITE, [place.path for place in places]) as folder:
         done = 0
         for name, asset in site_files().items():
             _copy(asset.path, folder / name)
@@ -90,6 +91,22 @@ def write(
         _write_config(folder, title, entries)
         _allow_origins(folder / "index.html", entries)
     return target
+
+
+def _claim(path: Path) -> Owns | None:
+    """The page's files, its configuration, and the sources that were copied."""
+    if not (path / _CONFIG).is_file() or not (path / "index.html").is_file():
+        return None
+    own = {_CONFIG, *site_files()}
+    for entry in json.loads((path / _CONFIG).read_bytes())["sources"]:
+        copied = path / unquote(entry["href"])
+        if entry["href"].startswith(f"{_DATA}/") and copied.is_file():
+            (place,) = placed([SiteSource(href=copied, kind=entry["kind"], name=entry["name"])])
+            own.update(file.relative_to(path).as_posix() for file in place.files)
+    return own.__contains__
+
+
+SITE: Final = Kind("a site of comal", _claim)
 
 
 def _relative(place: Placed, file: Path) -> Path:

@@ -28,12 +28,18 @@ from comal.errors import ComalError, ConflictError, NotThisFormatError, StorageE
 from comal.limits import KIB, MIB
 from comal.storage.location import shown_path
 from comal.storage.publish import flush_file_system, sync_folder
-from comal.storage.targetlock import acquire, hidden_name, locked, write_errors
+from comal.storage.targetlock import (
+    acquire,
+    locked,
+    next_name,
+    next_versions,
+    remove_left,
+    write_errors,
+)
 
 State = Literal["", "running", "begun", "decided"]
 
-_SUFFIX: Final = "next"
-_HIDDEN: Final = re.compile(r"\..+\.[0-9a-f]{16}\." + _SUFFIX, re.DOTALL)
+_HIDDEN: Final = re.compile(r"\..+\.[0-9a-f]{16}\.next", re.DOTALL)
 _DECIDED: Final = "decided"
 _LINE: Final = 64 * KIB
 _FEW: Final = 16
@@ -97,8 +103,10 @@ class _Staged(NamedTuple):
 class Change:
     """Files that change together; see `changing_file` and `changing_files`."""
 
-    def __init__(self, journal: _Journal | None, *, durable: bool) -> None:
+    def __init__(self, journal: _Journal | None, *, durable: bool, left: bool = False) -> None:
         self._journal, self._durable = journal, durable
+        self._left = left
+        """Whether a writer was killed that may have left a next version."""
         self._staged: dict[Path, _Staged] = {}
 
     def has(self, target: Path) -> bool:
@@ -154,10 +162,12 @@ class Change:
         self, target: Path, old: io.FileIO | None, scope: ExitStack, *, alone: bool = False
     ) -> io.FileIO:
         status = None if old is None else os.fstat(old.fileno())
-        path = target.parent / hidden_name(target.name, _SUFFIX)
+        path = target.parent / next_name(target.name)
         staged = _Staged(path, target, _version(status), alone)
         if self._journal is not None:
             self._journal.add(staged)
+        for stale in next_versions(target) if self._left else ():
+            remove_left(stale, target)
         self._staged[target] = staged
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         file = scope.enter_context(io.FileIO(os.open(path, flags, 0o666), "r+b"))
@@ -212,7 +222,10 @@ def changing_file(target: Path, *, durable: bool = True) -> Iterator[Change]:
     ConflictError
         Somebody else is writing it.
     """
-    with locked(target), _deciding(Change(None, durable=durable)) as change:
+    with (
+        locked(target) as left,
+        _deciding(Change(None, durable=durable, left=left)) as change,
+    ):
         yield change
 
 

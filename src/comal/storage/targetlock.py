@@ -1,4 +1,9 @@
-"""One writer per target: an advisory lock that the system takes back when its holder dies."""
+"""One writer per target: an advisory lock that the system takes back when its holder dies.
+
+All that a writer has beside its target has a name made from the target's, such as
+``.out.zip.comal-part``. Whoever gets the lock next thus knows that a file of this name was left by
+a writer that was killed, tells of it, and removes it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,10 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,15 +25,45 @@ from comal.errors import (
     StorageError,
 )
 from comal.storage.location import shown_path
+from comal.storage.publish import discard, undo
 
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 # A file name may have 255 bytes; dots, digits and suffix need 28 of them.
 _NAME_BYTES = 200
 
+PART, OLD, WORK, SPOOL, BUILD, LOCK = "part", "old", "work", "spool", "build", "lock"
+STALE = (PART, OLD, WORK, SPOOL, BUILD)
+"""What a killed writer may leave: the new target, the old one on its way out, files that are only
+needed meanwhile, and a build that can be gone on with. An empty lock file says nothing."""
+_NEXT = r"\.[0-9a-f]{16}\.next"
+_HIDDEN = re.compile(rf"\..+(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{_NEXT})", re.DOTALL)
 
-def hidden_name(name: str, suffix: str) -> str:
-    """A fresh name for what will become `name`: ``.name.<random>.suffix``."""
-    return f".{_stem(name)}.{secrets.token_hex(8)}.{suffix}"
+
+class LeftoverWarning(UserWarning):
+    """A writer that was killed had left something, which is removed now."""
+
+
+def hidden(target: Path, what: str) -> Path:
+    """Where a writer of `target` has one of `STALE`, or its lock."""
+    return target.with_name(f".{_stem(target.name)}.comal-{what}")
+
+
+def next_name(name: str) -> str:
+    """A fresh name for the next version of `name`, which nobody can guess."""
+    return f".{_stem(name)}.{secrets.token_hex(8)}.next"
+
+
+def next_versions(target: Path) -> list[Path]:
+    """Next versions of a target that are begun, or were left by a writer that was killed."""
+    fits = re.compile(re.escape(f".{_stem(target.name)}") + _NEXT).fullmatch
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        return [target.with_name(entry.name) for entry in entries if fits(entry.name)]
+    return []
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file name is one that only writers give, and only until they are done."""
+    return _HIDDEN.fullmatch(name) is not None
 
 
 def _stem(name: str) -> str:
@@ -38,19 +75,34 @@ def _stem(name: str) -> str:
 
 
 @contextmanager
-def locked(target: Path) -> Iterator[None]:
-    """Hold the lock of a target.
+def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
+    """Hold the lock of a target; what a killed writer of it has left is removed, with a warning.
+
+    Parameters
+    ----------
+    target
+        What is to be written.
+    keep
+        Which of `STALE` the caller goes on with.
+
+    Yields
+    ------
+    bool
+        Whether the lock was left by a writer that was killed.
 
     Raises
     ------
     ConflictError
         When somebody else holds it, in this process or another.
     """
-    path = target.parent / f".{_stem(target.name)}.lock"
+    path = hidden(target, LOCK)
     with write_errors("cannot write", target):
-        descriptor = acquire(path, target)
+        left = os.path.lexists(path)
+        descriptor, held = _acquire(path, target)
     try:
-        yield
+        if held:
+            _clear(target, keep)
+        yield held and left
     finally:
         # Removed while it is held: who opened it before sees that it is no longer the file there.
         with suppress(OSError):
@@ -84,11 +136,17 @@ def acquire(path: Path, target: Path) -> int:
     ConflictError
         Somebody else holds it.
     """
+    return _acquire(path, target)[0]
+
+
+def _acquire(path: Path, target: Path) -> tuple[int, bool]:
+    """The descriptor, and whether its file system has locks at all."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
-            if _try_lock(descriptor, target) and _is_at(descriptor, path):
-                return descriptor
+            held = _try_lock(descriptor, target)
+            if _is_at(descriptor, path):
+                return descriptor, held
         except BaseException:  # also on Ctrl-C: the descriptor must not stay open
             os.close(descriptor)
             raise
@@ -108,6 +166,7 @@ def _try_lock(descriptor: int, target: Path) -> bool:
         # Some network file systems have no locks. The publishing step is safe without them.
         if error.errno not in _UNSUPPORTED:
             raise
+        return False
     return True
 
 
@@ -118,3 +177,45 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
     here = os.fstat(descriptor)
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+# -- what was left ---------------------------------------------------------------------------------
+
+
+def leftovers(target: Path) -> list[Path]:
+    """What writers of a target have beside it now; of a target that nobody writes it is stale."""
+    return [path for what in STALE if os.path.lexists(path := hidden(target, what))]
+
+
+def is_free(target: Path) -> bool:
+    """Whether nobody writes the target, as far as its lock tells."""
+    try:
+        descriptor = os.open(hidden(target, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _clear(target: Path, keep: Collection[str]) -> None:
+    kept = {hidden(target, what) for what in keep}
+    for path in leftovers(target):
+        if path not in kept:
+            remove_left(path, target)
+
+
+def remove_left(path: Path, target: Path) -> None:
+    """Remove what a killed writer of a target has left, and tell of it."""
+    with write_errors("cannot remove what a killed writer has left", path):
+        undone = undo(path)
+        discard(path)
+    did = "took back what it had begun" if undone else "removed what it had left"
+    warnings.warn(
+        LeftoverWarning(f"{shown_path(target)}: a writer was killed; {did}: {path.name}"),
+        stacklevel=6,
+    )

@@ -1,20 +1,20 @@
-"""Writing a file or a folder so that its name never shows anything but a finished one.
+"""Writing a file, a folder or several files so that no name shows anything but a finished one.
 
 The work is done under a hidden name in the same folder, made durable and published by one step
-that does not replace what is there, or that replaces it as a whole when that was asked for. Any
-failure, and Ctrl-C, leaves the target as it was and nothing beside it. Only SIGKILL leaves the
-hidden name behind.
+that does not replace what is there, or that replaces it as a whole when that was asked for and it
+is an archive of the kind that is written (`comal.storage.kinds`). Any failure, Ctrl-C and SIGTERM
+leave the target as it was and nothing beside it. What SIGKILL leaves has a name made from the
+target's, and the next writer of the target removes it (`comal.storage.targetlock`).
 """
 
 from __future__ import annotations
 
 import io
 import os
-import shutil
-import stat as modes
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,9 +26,48 @@ from comal.errors import (
 )
 from comal.limits import MIB
 from comal.storage import location
+from comal.storage.kinds import NOTHING, Kind, Owns, check_target, existing, remove_own, strangers
 from comal.storage.location import parse_href, shown_path
-from comal.storage.publish import exchange, flush_file_system, rename_new, sync_folder
-from comal.storage.targetlock import hidden_name, locked, write_errors
+from comal.storage.publish import (
+    JOURNAL,
+    discard,
+    exchange,
+    flush_file_system,
+    publish_set,
+    rename_new,
+    replaced,
+    set_names,
+    sync_folder,
+)
+from comal.storage.targetlock import (
+    LOCK,
+    OLD,
+    PART,
+    SPOOL,
+    WORK,
+    LeftoverWarning,
+    hidden,
+    is_free,
+    is_hidden,
+    leftovers,
+    locked,
+    next_versions,
+    write_errors,
+)
+
+__all__ = [
+    "TargetFile",
+    "TargetSet",
+    "clean",
+    "existing",
+    "left_beside",
+    "local_path",
+    "new_file",
+    "new_folder",
+    "new_set",
+    "publish_folder",
+    "target_of",
+]
 
 _BUFFER = MIB
 
@@ -41,13 +80,20 @@ class TargetFile(io.BufferedRandom):
         self.path = path
         """Where the bytes are until then."""
         self.target = target
-        """The name that the file will have. Until the end it may be exchanged for another one in
-        the same folder, such as the numbered name of a file that turns out to be the first of
-        several."""
+        """The name that the file will have."""
         self._scope = scope
+
+    def folder(self) -> Path:
+        """A new folder for files that are only needed meanwhile; gone when the block ends."""
+        work = hidden(self.target, WORK)
+        self._scope.callback(_discard_quietly, work)
+        with write_errors("cannot make a temporary folder", self.target):
+            work.mkdir()
+        return work
 
     def spool(self) -> BinaryIO:
         """A nameless temporary file on the same disk, closed and gone when the block ends."""
+        self._scope.callback(_discard_quietly, hidden(self.target, SPOOL))
         with write_errors("cannot make a temporary file", self.path.parent):
             raw = _nameless(self.target)
         spooled = io.BufferedRandom(raw, _BUFFER)
@@ -56,7 +102,12 @@ class TargetFile(io.BufferedRandom):
 
 
 @contextmanager
-def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[TargetFile]:  # noqa: FBT001, FBT002
+def new_file(
+    path: str | os.PathLike[str],
+    overwrite: bool = False,  # noqa: FBT001, FBT002
+    kind: Kind = NOTHING,
+    sources: Any = (),
+) -> Iterator[TargetFile]:
     """Write a file that appears complete or not at all.
 
     Parameters
@@ -65,6 +116,11 @@ def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
         The target, a local path whose folder exists.
     overwrite
         Whether an existing file is replaced, at the end and as a whole.
+    kind
+        What is written; any other file is not replaced.
+    sources
+        What is read, none of which is replaced: a path or URL, what has one as its `href`, or
+        a list of such.
 
     Yields
     ------
@@ -75,8 +131,10 @@ def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
     ------
     ConflictError
         When the target exists and may not be replaced, or somebody else is writing it.
+    AccessDeniedError
+        When the target is read-only.
     InvalidInputError
-        When the target is a folder, or no local path.
+        When the target is no local path.
     ObjectNotFoundError
         When the target's folder does not exist.
     StorageError
@@ -85,21 +143,58 @@ def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
     target = target_of(path)
     with ExitStack() as scope:
         scope.enter_context(locked(target))
-        _refuse_existing(target, overwrite=overwrite, folder=False)
-        part = target.parent / hidden_name(target.name, "part")
-        scope.callback(_remove_file, part)
-        with write_errors("cannot create", target):
-            raw = _WatchedFile(_create(part), target)
-        file = TargetFile(raw, part, target, scope)
-        scope.callback(_close_quietly, file)
+
+        def check() -> None:
+            check_target(target, kind, folder=False, overwrite=overwrite, sources=sources)
+
+        check()
+        part = hidden(target, PART)
+        file = _opened(part, target, scope)
         yield file
         with write_errors("cannot write", target):
             _finish(file)
-            _publish_file(part, file.target, overwrite=overwrite)
+            if os.path.lexists(target):
+                check()  # it may have come meanwhile
+                part.replace(target)
+                sync_folder(target.parent)
+            else:
+                _publish_new(part, target)
+
+
+def _opened(part: Path, target: Path, scope: ExitStack, *, keep: bool = False) -> TargetFile:
+    with _creating(part, target):
+        raw = _WatchedFile(_create(part), target)
+    if not keep:
+        scope.callback(_discard_quietly, part)
+    file = TargetFile(raw, part, target, scope)
+    scope.callback(_close_quietly, file)
+    return file
 
 
 @contextmanager
-def new_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:  # noqa: FBT001, FBT002
+def _creating(part: Path, target: Path) -> Iterator[None]:
+    try:
+        with write_errors("cannot create", target):
+            yield
+    except StorageError as error:
+        if not isinstance(error.__cause__, FileExistsError):
+            raise
+        # The lock is ours, so that this is a file system without locks.
+        raise ConflictError(
+            "somebody else is writing the target, or was killed while writing it",
+            where=shown_path(target),
+            found=shown_path(part),
+            hint="if nobody is, remove what was found",
+        ) from error
+
+
+@contextmanager
+def new_folder(
+    path: str | os.PathLike[str],
+    overwrite: bool = False,  # noqa: FBT001, FBT002
+    kind: Kind = NOTHING,
+    sources: Any = (),
+) -> Iterator[Path]:
     """Write a folder that appears complete or not at all.
 
     Parameters
@@ -107,7 +202,10 @@ def new_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterato
     path
         The target, a local path whose parent folder exists.
     overwrite
-        Whether an existing folder is replaced at the end. **All that it holds is deleted** then.
+        Whether an existing folder is replaced at the end. It must be an archive of this kind, or
+        empty, and hold no file that is not the archive's.
+    kind, sources
+        As for `new_file`.
 
     Yields
     ------
@@ -116,21 +214,253 @@ def new_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterato
 
     Raises
     ------
-    ConflictError, InvalidInputError, ObjectNotFoundError, StorageError
-        As `new_file`; `InvalidInputError` when the target is a file.
+    ConflictError, AccessDeniedError, InvalidInputError, ObjectNotFoundError, StorageError
+        As `new_file`.
     """
     target = target_of(path)
     with ExitStack() as scope:
         scope.enter_context(locked(target))
-        _refuse_existing(target, overwrite=overwrite, folder=True)
-        part = target.parent / hidden_name(target.name, "part")
-        scope.callback(_remove_folder, part)
-        with write_errors("cannot create", target):
+        owns = check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
+        part = hidden(target, PART)
+        with _creating(part, target):
             part.mkdir()
+        scope.callback(_discard_quietly, part)
         yield part
         with write_errors("cannot write", target):
             flush_file_system(part)
-            _publish_folder(part, target, overwrite=overwrite)
+            publish_folder(part, target, owns, overwrite=overwrite)
+
+
+def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> None:
+    """Give a finished folder its name; of an old one only what it `owns` is removed.
+
+    Raises
+    ------
+    ConflictError
+        There is a folder, and `overwrite` is False.
+    StorageError
+        The new folder is in place, but of the old one something is left.
+    """
+    if not (overwrite and os.path.lexists(target)):
+        _publish_new(part, target)
+        return
+    old = exchange(part, target, hidden(target, OLD))
+    try:
+        sync_folder(target.parent)
+    finally:
+        _remove_old(old, target, owns)
+
+
+def _remove_old(old: Path, target: Path, owns: Owns) -> None:
+    for _ in range(2):  # what hinders once may be gone then
+        remove_own(old, owns)
+        if not os.path.lexists(old):
+            return
+    kept = hidden(target, OLD)
+    if next(strangers(old, owns), None) is not None:
+        # Hidden names are thrown away: what came into the old folder meanwhile gets another one.
+        names = (target.with_name(f"{target.name}.old{number or ''}") for number in range(1000))
+        kept = next(name for name in names if not os.path.lexists(name))
+    if kept != old:
+        old.rename(kept)
+    raise StorageError(
+        "the new folder is in place, but not all files of the old one could be removed",
+        where=shown_path(target),
+        found=shown_path(kept),
+        hint="look through what is left there, and remove it",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    kind: Kind
+    folder: bool
+    owns: Owns
+
+
+class TargetSet:
+    """Files and folders that get their names together; see `new_set`."""
+
+    def __init__(self, folder: Path, target: Path, *, overwrite: bool, sources: Any) -> None:
+        self.folder = folder
+        """Where they are until then, under the names that they will have."""
+        self.target = target
+        self._overwrite, self._sources = overwrite, sources
+        self._members: dict[str, _Member] = {}
+        self._gone: dict[str, Kind] = {}
+
+    def add(self, name: str, kind: Kind, *, folder: bool = False) -> Path:
+        """Announce a file or folder; where it is to be written.
+
+        Raises
+        ------
+        ConflictError, AccessDeniedError
+            As `new_file`, for what stands in its place.
+        """
+        self._members[name] = _Member(kind, folder, self.check(name, kind, folder=folder))
+        return self.folder / name
+
+    def file(self, name: str, kind: Kind) -> AbstractContextManager[TargetFile]:
+        """As `add`, and opened for writing; on the disk when the block ends without an error."""
+        return self._file(self.add(name, kind))
+
+    @contextmanager
+    def _file(self, part: Path) -> Iterator[TargetFile]:
+        with ExitStack() as scope:
+            file = _opened(part, self.folder.parent / part.name, scope, keep=True)
+            yield file
+            with write_errors("cannot write", file.target):
+                _finish(file)
+
+    def rename(self, file: TargetFile, name: str) -> None:
+        """Give a file that is written another name than it was announced with."""
+        members = list(self._members.items())
+        at = next(n for n, (old, _) in enumerate(members) if old == file.target.name)
+        kind = members[at][1].kind
+        members[at] = (name, _Member(kind, False, self.check(name, kind)))
+        self._members = dict(members)
+        with write_errors("cannot write", self.target):
+            file.path = file.path.rename(self.folder / name)
+        file.target = file.target.with_name(name)
+
+    def remove(self, name: str, kind: Kind) -> None:
+        """Let a file of the old set go with it, unless it gets replaced."""
+        self.check(name, kind)
+        self._gone[name] = kind
+
+    def publish(self) -> list[Path]:
+        """Give all of them their names, in the order in which they were announced.
+
+        Raises
+        ------
+        StorageError
+            It failed, and so did taking it back.
+        """
+        home, names = self.folder.parent, list(self._members)
+        gone = [name for name in self._gone if name not in self._members]
+        for name, member in self._members.items():
+            self.check(name, member.kind, folder=member.folder)
+        with write_errors("cannot write", self.target):
+            try:
+                self._publish(names, gone)
+            except BaseException as error:
+                if (self.folder / JOURNAL).exists():
+                    raise self._half(error) from error
+                raise
+            for name, member in self._members.items():
+                old = replaced(self.folder, name)
+                if member.folder and old is not None:
+                    _remove_old(old, home / name, member.owns)
+        return [home / name for name in names]
+
+    def _publish(self, names: list[str], gone: list[str]) -> None:
+        if len(names) > 1 or gone or self._members[names[0]].folder:
+            flush_file_system(self.folder)
+            publish_set(self.folder, names, gone)
+            return
+        part, target = self.folder / names[0], self.folder.parent / names[0]
+        if os.path.lexists(target):
+            part.replace(target)
+            sync_folder(target.parent)
+        else:
+            _publish_new(part, target)
+
+    def _half(self, error: BaseException) -> StorageError:
+        return StorageError(
+            "the set is half in place, and could not be taken back",
+            where=shown_path(self.target),
+            found=str(error),
+            hint=f"run 'comal clean {shown_path(self.target)}', or write it once more",
+        )
+
+    def check(self, name: str, kind: Kind, *, folder: bool = False) -> Owns:
+        """Refuse what stands at a name, if it may not be replaced; see `check_target`."""
+        return check_target(
+            self.folder.parent / name,
+            kind,
+            folder=folder,
+            overwrite=self._overwrite,
+            sources=self._sources,
+        )
+
+
+@contextmanager
+def new_set(
+    path: str | os.PathLike[str],
+    overwrite: bool = False,  # noqa: FBT001, FBT002
+    sources: Any = (),
+) -> Iterator[TargetSet]:
+    """Write several files and folders side by side that appear together or not at all.
+
+    Parameters
+    ----------
+    path
+        What they are named after: its lock is that of the set.
+    overwrite
+        Whether existing ones are replaced.
+    sources
+        What is read: none of it is replaced.
+
+    Yields
+    ------
+    TargetSet
+        Its `TargetSet.publish` gives the names; without that, all is thrown away.
+    """
+    target = target_of(path)
+    with locked(target), ExitStack() as scope:
+        part = hidden(target, PART)
+        with _creating(part, target):
+            part.mkdir()
+        scope.callback(_discard_set, part)
+        yield TargetSet(part, target, overwrite=overwrite, sources=sources)
+
+
+def _discard_set(part: Path) -> None:
+    if not (part / JOURNAL).exists():  # what could not be taken back is left for `clean`
+        _discard_quietly(part)
+
+
+def left_beside(path: str | os.PathLike[str]) -> list[Path]:
+    """What killed writers have left of a local target: beside it, in it, or of a set it is in."""
+    target = Path(path).absolute()
+    if not is_free(target):
+        return []
+    found = [*leftovers(target), *next_versions(target)]
+    with suppress(OSError):
+        parts = (one for one in target.parent.iterdir() if is_hidden(one.name))
+        found += [one for one in parts if one not in found and target.name in set_names(one)]
+    for place, folders, names in os.walk(target):
+        hits = [name for name in (*folders, *names) if is_hidden(name)]
+        found += [Path(place) / name for name in hits if not name.endswith(LOCK)]
+        folders[:] = [name for name in folders if name not in hits]
+    return found
+
+
+def clean(path: str | os.PathLike[str]) -> list[Path]:
+    """Take back and remove what writers of a target have left that were killed.
+
+    Returns
+    -------
+    list of pathlib.Path
+        What was there.
+
+    Raises
+    ------
+    ConflictError
+        Somebody is writing the target.
+    """
+    target = target_of(path)
+    sets = (one for one in left_beside(target) if set_names(one))
+    named = next((one for one in sets if one.parent == target.parent), None)
+    if named is not None:  # what it was named after has the lock
+        target = target.with_name(named.name[1:].rpartition(".comal-")[0])
+    found = leftovers(target)
+    if found:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LeftoverWarning)
+            with locked(target):
+                pass
+    return found
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -165,65 +495,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _refuse_existing(target: Path, *, overwrite: bool, folder: bool) -> None:
-    try:
-        mode = target.lstat().st_mode
-    except FileNotFoundError:
-        return
-    is_folder = modes.S_ISDIR(mode)
-    if is_folder != folder:
-        raise InvalidInputError(
-            "the target is a folder" if is_folder else "the target is not a folder",
-            where=shown_path(target),
-        )
-    if not overwrite:
-        raise existing(target)
-
-
-def existing(target: Path) -> ConflictError:
-    """The error for a target that is there and may not be replaced."""
-    return ConflictError(
-        "the target exists",
-        where=shown_path(target),
-        hint="pass overwrite=True to replace it, or choose another name",
-    )
-
-
-def refuse_input(href: str, target: Path) -> None:
-    """Refuse to write a mended copy over what it is a copy of.
-
-    Raises
-    ------
-    ConflictError
-        The target is what lies at `href`.
-    """
-    if "://" not in href and target.exists() and target.samefile(href):
-        raise ConflictError(
-            "the target is the input",
-            where=shown_path(target),
-            hint="a repair writes a copy; choose another name",
-        )
-
-
-def _publish_file(part: Path, target: Path, *, overwrite: bool) -> None:
-    if overwrite:
-        if target.is_dir() and not target.is_symlink():
-            raise InvalidInputError("the target is a folder", where=shown_path(target))
-        part.replace(target)
-        sync_folder(target.parent)
-        return
-    _publish_new(part, target, _remove_file)
-
-
-def _publish_folder(part: Path, target: Path, *, overwrite: bool) -> None:
-    if overwrite and os.path.lexists(target):
-        _remove_old(exchange(part, target), target)
-        sync_folder(target.parent)
-        return
-    _publish_new(part, target, _remove_folder)
-
-
-def _publish_new(part: Path, target: Path, remove: Callable[[Path], None]) -> None:
+def _publish_new(part: Path, target: Path) -> None:
     """Give `part` a name that nothing has."""
     try:
         rename_new(part, target)
@@ -233,7 +505,7 @@ def _publish_new(part: Path, target: Path, remove: Callable[[Path], None]) -> No
         sync_folder(target.parent)
     except OSError:
         # The caller is told that it failed, so that the name must not stay.
-        remove(target)
+        target.rename(part)
         raise
 
 
@@ -273,14 +545,16 @@ def _create(path: Path) -> int:
 
 
 def _nameless(target: Path) -> _WatchedFile:
-    descriptor, name = tempfile.mkstemp(prefix=".spool.", suffix=".part", dir=target.parent)
-    try:
-        os.unlink(name)  # noqa: PTH108 - a string already
-        return _WatchedFile(descriptor, target)
-    except BaseException:  # also on Ctrl-C: nobody else would close and remove it
-        os.close(descriptor)
-        _remove_file(Path(name))
-        raise
+    # A file without a name where the system has such; else one that is unlinked at once.
+    with suppress(OSError, AttributeError):
+        flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
+        return _WatchedFile(os.open(target.parent, flags, 0o600), target)
+    path = hidden(target, SPOOL)
+    with suppress(FileNotFoundError):
+        path.unlink()  # of a writer that was killed: the lock is ours
+    raw = _WatchedFile(_create(path), target)
+    _discard_quietly(path)
+    return raw
 
 
 def _close_quietly(file: io.IOBase) -> None:
@@ -289,22 +563,6 @@ def _close_quietly(file: io.IOBase) -> None:
         file.close()
 
 
-def _remove_file(path: Path) -> None:
+def _discard_quietly(path: Path) -> None:
     with suppress(OSError):
-        path.unlink()
-
-
-def _remove_folder(path: Path) -> None:
-    # Twice, because what hinders once may be gone then.
-    for _ in range(2):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_old(path: Path, target: Path) -> None:
-    _remove_folder(path)
-    if path.exists():
-        raise StorageError(
-            "the new folder is in place, but the old one cannot be removed",
-            where=shown_path(target),
-            hint=f"remove {shown_path(path)}",
-        )
+        discard(path)

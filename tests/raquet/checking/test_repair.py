@@ -215,7 +215,7 @@ def test_a_document_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_targets(tmp_path: Path) -> None:
     path = sound().write(tmp_path / "a.parquet")
-    with pytest.raises(ConflictError, match="the target is the input"):
+    with pytest.raises(ConflictError, match="the target is the source"):
         raquet.repair(path, path, overwrite=True)
     other = sound().write(tmp_path / "b.parquet")
     with pytest.raises(ConflictError):

@@ -135,12 +135,15 @@ def test_existing_targets(tmp_path: Path) -> None:
     source = utm(tmp_path / "a.tif", noise((40, 40), "uint8")).rename(tmp_path / "a")
     target = tmp_path / "out.parquet"
     target.write_bytes(b"precious")
-    with pytest.raises(ConflictError):
-        comal.raquet.write(source, target)
+    for overwrite in (False, True):
+        with pytest.raises(ConflictError):
+            comal.raquet.write(source, target, overwrite=overwrite)
     assert target.read_bytes() == b"precious"
-    with pytest.raises(InvalidInputError, match="is the source"):
+    with pytest.raises(ConflictError, match="is the source"):
         comal.raquet.write(source, source, overwrite=True)
-    comal.raquet.write(source, target, overwrite=True)
+    target.unlink()
+    for _ in range(2):
+        comal.raquet.write(source, target, overwrite=True)
     assert comal.raquet.check(target).ok
 
 

@@ -321,11 +321,14 @@ def test_target_is_kept_unless_told(tmp_path: Path) -> None:
     path = zipped(Recipe(tree=FLAT))(tmp_path)
     target = tmp_path / "mended.tacozip"
     target.write_bytes(b"mine")
-    with pytest.raises(ConflictError):
-        repair(path, target)
+    for overwrite in (False, True):
+        with pytest.raises(ConflictError):
+            repair(path, target, overwrite=overwrite)
     assert target.read_bytes() == b"mine"
-    assert check(repair(path, target, overwrite=True)).ok
-    with pytest.raises(ConflictError, match="is the input"):
+    target.unlink()
+    for _ in range(2):
+        assert check(repair(path, target, overwrite=True)).ok
+    with pytest.raises(ConflictError, match="is the source"):
         repair(path, path, overwrite=True)
 
 

@@ -425,10 +425,13 @@ def test_an_existing_target_is_kept_unless_asked(tmp_path: Path) -> None:
     dataset = load(write(tmp_path, Recipe(FLAT)))
     target = tmp_path / "out.tacozip"
     target.write_bytes(b"precious")
-    with pytest.raises(ConflictError):
-        export(dataset, target)
+    for overwrite in (False, True):
+        with pytest.raises(ConflictError):
+            export(dataset, target, overwrite=overwrite)
     assert target.read_bytes() == b"precious"
-    check_archive(export(dataset, target, overwrite=True), leaves(FLAT))
+    target.unlink()
+    for _ in range(2):
+        check_archive(export(dataset, target, overwrite=True), leaves(FLAT))
 
 
 @pytest.mark.parametrize("place", ["x.tacozip", "link.tacozip", "."])

@@ -247,7 +247,7 @@ def test_it_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         tapalcatl.build(listed(TILES), tmp_path / "no" / "a.zip")
     (tmp_path / "folder.zip").mkdir()
-    with pytest.raises(InvalidInputError, match="is a folder"):
+    with pytest.raises(ConflictError, match="is a folder"):
         tapalcatl.build(listed(TILES), tmp_path / "folder.zip", overwrite=True)
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
-from comal.errors import ConflictError, InvalidInputError, ObjectChangedError
+from comal.errors import ConflictError, InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.morton import interleave
 from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
 from comal.tapalcatl.addressing import Layout, Template
@@ -372,10 +372,10 @@ def test_a_broken_build_is_gone_on_with(tmp_path: Path) -> None:
     tiles = pyramid(6)
     source = Breaking(listed(tiles))
     layout: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 3]}
-    with pytest.raises(ObjectChangedError):
+    with pytest.raises(ObjectChangedError, match=r"comal clean .*out"):
         tapalcatl.build(source, tmp_path / "out", **layout)
     assert not (tmp_path / "out").exists()
-    work = tmp_path / ".out.build"
+    work = tmp_path / ".out.comal-build"
     finished = sorted(work.rglob("*.zip"))
     assert finished
     assert not list(work.rglob("*.part"))
@@ -506,12 +506,16 @@ def test_a_half_archive_is_written_again(tmp_path: Path) -> None:
     write_mbtiles(tmp_path / "a.mbtiles", tiles)
 
     def stop(done: int, total: int | None, what: str) -> None:
-        raise KeyboardInterrupt
+        raise errors.pop()
 
     options: dict[str, Any] = {"metatile": 1, "materialized_zooms": [0, 2]}
-    with pytest.raises(KeyboardInterrupt):
-        tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", progress=stop, **options)
-    written = sorted((tmp_path / ".out.build").rglob("*.zip"))
+    errors = [StorageError("away"), OSError(28, "No space left on device"), KeyboardInterrupt()]
+    while errors:
+        left = sorted((tmp_path / ".out.comal-build").rglob("*.zip"))
+        assert not left  # Ctrl-C and a full disk leave nothing
+        with pytest.raises((KeyboardInterrupt, OSError)):
+            tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", progress=stop, **options)
+    written = sorted((tmp_path / ".out.comal-build").rglob("*.zip"))
     # As a kill leaves it: an archive has its name before all of its bytes.
     written[0].write_bytes(written[0].read_bytes()[:-30])
     made = tapalcatl.build(tmp_path / "a.mbtiles", tmp_path / "out", **options)

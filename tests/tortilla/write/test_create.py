@@ -455,7 +455,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [100, 100_000, 199_000, 200_300])
 def test_a_disk_that_is_full(tmp_path: Path, room: int) -> None:
     """In the header, in the data, and in the footer."""
-    (tmp_path / "a.tortilla").write_bytes(b"old")
+    old = create([Sample("old", path=b"old")], tmp_path / "a.tortilla").path.read_bytes()
     samples = [Sample(f"s{n}", path=bytes([n + 1]) * 1_000) for n in range(200)]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
@@ -467,4 +467,4 @@ def test_a_disk_that_is_full(tmp_path: Path, room: int) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert listing(tmp_path) == ["a.tortilla"]
-    assert (tmp_path / "a.tortilla").read_bytes() == b"old"
+    assert (tmp_path / "a.tortilla").read_bytes() == old

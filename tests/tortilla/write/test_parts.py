@@ -11,7 +11,7 @@ import pytest
 
 from comal import tortilla
 from comal.errors import ConflictError, InvalidInputError, StorageError
-from comal.storage import targets
+from comal.storage import publish, targets
 from comal.tortilla import Sample, create
 from comal.tortilla.writing import partfiles
 from tests.tortilla.write.oracle import listing, read
@@ -137,23 +137,34 @@ def test_existing_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", range(4))
-@pytest.mark.parametrize("step", ["_finish", "_publish_file"])
+@pytest.mark.parametrize(
+    ("module", "step", "old"),
+    [(targets, "_finish", 0), (publish, "rename_new", 0), (publish, "exchange", 2)],
+)
 def test_a_part_that_cannot_be_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, step: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: int,
+    module: Any,
+    step: str,
+    old: int,
 ) -> None:
     calls: list[object] = []
-    real = getattr(targets, step)
+    real = getattr(module, step)
+    if old:
+        create(samples(size=70), tmp_path / "a.tortilla", chunk_rows=3)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def broken(*arguments: Any, **named: Any) -> None:
+    def broken(*arguments: Any, **named: Any) -> Any:
         calls.append(arguments)
         if len(calls) == failing + 1:
             raise OSError(28, "No space left on device")
-        real(*arguments, **named)
+        return real(*arguments, **named)
 
-    monkeypatch.setattr(targets, step, broken)
+    monkeypatch.setattr(module, step, broken)
     with pytest.raises(StorageError):
-        create(samples(), tmp_path / "a.tortilla", chunk_rows=3)
-    assert listing(tmp_path) == []
+        create(samples(), tmp_path / "a.tortilla", chunk_rows=3, overwrite=bool(old))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_an_error_in_the_middle(tmp_path: Path) -> None:

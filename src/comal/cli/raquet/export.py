@@ -12,6 +12,7 @@ from comal.cli.base import Command
 from comal.cli.output import done, human_size, working
 from comal.cli.raquet import choices
 from comal.errors import InvalidInputError
+from comal.storage.kinds import PNG
 
 _TIFF = {".tif", ".tiff"}
 
@@ -67,7 +68,7 @@ def command(
     suffix = Path(output).suffix.lower()
     if suffix == ".png":
         picture = raquet.preview(source, size=size, bands=list(bands) or None, time=step)
-        with storage.targets.new_file(output, overwrite) as file:
+        with storage.targets.new_file(output, overwrite, PNG, source) as file:
             file.write(picture)
         done({"output": output, "size": len(picture)}, style, f"{output}: written")
         return

@@ -13,6 +13,7 @@ from comal.cli.output import print_fields, print_json, write_bytes
 from comal.cli.tapalcatl.opening import open_options, opening_of
 from comal.errors import InvalidInputError, NotInContainerError
 from comal.storage import targets
+from comal.storage.kinds import like
 from comal.tapalcatl import open as open_tileset
 from comal.tapalcatl.spec import MAX_ZOOM
 from comal.tapalcatl.wire import parse_name, split_suffix
@@ -92,7 +93,7 @@ def command(
     if output is None:
         write_bytes(data)
         return
-    with targets.new_file(output, overwrite) as file:
+    with targets.new_file(output, overwrite, like(data), source) as file:
         file.write(data)
 
 

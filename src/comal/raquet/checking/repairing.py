@@ -33,6 +33,7 @@ from comal.raquet.checking.table import (
 from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
 from comal.raquet.documents import metadata_json
 from comal.raquet.gzipped import GZIP
+from comal.raquet.kinds import RAQUET
 from comal.raquet.reading.coverage import coverages
 from comal.raquet.reading.part import Part
 from comal.raquet.reading.store import TileStore
@@ -40,7 +41,8 @@ from comal.raquet.spec import Metadata
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
 from comal.storage import Source, StorageConfig, open_source
 from comal.storage.endings import check_ending
-from comal.storage.targets import local_path, new_file, refuse_input
+from comal.storage.kinds import refuse_sources
+from comal.storage.targets import local_path, new_file
 
 Ints = npt.NDArray[np.int64]
 _CACHE = 64 * MIB
@@ -101,7 +103,7 @@ def repair(
     check_ending(target, ".parquet")
     tell = progress or silent
     with open_source(href, config=config) as source:
-        refuse_input(source.href, target)
+        refuse_sources(target, source)
         job = _Job.of(source, limits, byte_interleaved=byte_interleaved)
         tell(0, len(job.rows), "tiles")
         metadata = job.recounted(tell)
@@ -110,7 +112,7 @@ def repair(
         if byte_interleaved:
             metadata = replace(metadata, processing={**metadata.processing, **_repaired_by()})
         document = metadata_json(metadata, version)
-        with new_file(target, overwrite) as file:
+        with new_file(target, overwrite, RAQUET, source) as file:
             write_parquet(file, metadata, document, version, job.groups(metadata, tell), job.kind)
     return target
 

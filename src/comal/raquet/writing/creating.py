@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
+from comal.raquet.kinds import RAQUET
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata
 from comal.raquet.writing.accumulating import Totals, finished, histogram
@@ -156,8 +156,7 @@ def write(
     )
     chosen.check()
     check_ending(path, ".parquet")
-    with storage.targets.new_file(path, overwrite) as file:
-        _refuse_source(source, file.target)
+    with storage.targets.new_file(path, overwrite, RAQUET, _files(source)) as file:
         sources = sources_of(source, chosen, time)
         planned = plan(sources, chosen)
         job = planned.job
@@ -208,21 +207,10 @@ def _options(given: Mapping[str, Any], **named: Any) -> Options:
     return Options(**named, **given)
 
 
-def _refuse_source(source: Any, target: Path) -> None:
-    """A target that is a source would be lost."""
-    sources = [source] if isinstance(source, str | os.PathLike) else source
-    if not isinstance(sources, list | tuple):
-        return
-    for one in sources:
-        if isinstance(one, str | os.PathLike) and _same_file(Path(file_of(one)), target):
-            raise InvalidInputError("the target is the source", where=os.fspath(one))
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except (OSError, ValueError):  # one of them is not there, or no path
-        return False
+def _files(source: Any) -> list[Any]:
+    """The files of what is given, also where it names a part of one."""
+    sources = source if isinstance(source, list | tuple) else [source]
+    return [file_of(one) for one in sources if isinstance(one, str | os.PathLike)]
 
 
 def metadata_of(

@@ -26,6 +26,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, open_source, targets
+from comal.storage.kinds import refuse_sources
 from comal.taco import spec
 from comal.taco.checking import tree
 from comal.taco.checking.codes import new_findings
@@ -129,7 +130,7 @@ def repair(
                 where=source.href,
                 hint="create_tacocat makes it anew from its ZIPs",
             )
-        targets.refuse_input(source.href, target)
+        refuse_sources(target, source)
         container_of(target, subject.kind)
         levels = _levels(subject, findings)
         document = _document(subject, levels, fresh_extent=extent)

@@ -21,12 +21,12 @@ from comal.taco.model.levels import Levels
 from comal.taco.model.pit import check_pit, pit_schema
 from comal.taco.model.sources import local_paths
 from comal.taco.verbosity import LOGGER
-from comal.taco.writing import parts
+from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import write_folder
 from comal.taco.writing.partset import PartSet
 from comal.taco.writing.stored import field_schema, settings
 from comal.taco.writing.streamwrite import write_stream, write_stream_parts
-from comal.taco.writing.tacocat import create_tacocat
+from comal.taco.writing.tacocat import write_tacocat
 from comal.taco.writing.zipwrite import write_zip
 
 ZIP_SUFFIXES = (".tacozip", ".zip")
@@ -70,9 +70,10 @@ def create(
     output_format
         ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
     overwrite
-        Replace an existing target at the end, as a whole. Of several archives each is replaced by
-        itself, and parts of the old set that the new one does not have are removed at the end;
-        archives of groups where the old index lists them.
+        Replace an existing dataset at the end, as a whole; of a folder only the files that its
+        tables name, and only if there are no others. With several archives those of the old set
+        that the new one does not have are removed; archives of groups where the old index lists
+        them.
     split_size
         Write several archives ``{stem}_part0001.tacozip`` of about this size each: bytes, or text
         such as ``"4GB"``. Level 0 samples are never cut.
@@ -123,9 +124,7 @@ def create(
         return [target]
     if kind != "zip":
         raise InvalidInputError("only ZIP archives can be split or grouped", found=kind)
-    return _create_parts(
-        taco, target, split_size, group_by, how, consolidate=consolidate, parquet=parquet
-    )
+    return _create_parts(taco, target, split_size, group_by, how, consolidate=consolidate)
 
 
 def container_of(target: Path, output_format: str) -> str:
@@ -171,17 +170,10 @@ def write_levels(
     """
     refuse_source_as_target(levels, target)
     if kind == "zip":
-        with targets.new_file(target, how.overwrite) as file:
-            write_zip(
-                file,
-                levels,
-                document,
-                how.parquet,
-                progress=how.progress,
-                executor=how.executor,
-            )
+        with targets.new_file(target, how.overwrite, kinds.ZIP) as file:
+            _write_zip(file, levels, document, how)
         return
-    with targets.new_folder(target, how.overwrite) as folder:
+    with targets.new_folder(target, how.overwrite, kinds.FOLDER) as folder:
         write_folder(
             folder,
             levels,
@@ -190,6 +182,12 @@ def write_levels(
             progress=how.progress,
             executor=how.executor,
         )
+
+
+def _write_zip(
+    file: targets.TargetFile, levels: Levels, document: dict[str, Any], how: Writing
+) -> None:
+    write_zip(file, levels, document, how.parquet, progress=how.progress, executor=how.executor)
 
 
 def document_of(
@@ -241,15 +239,14 @@ def _create_parts(
     how: Writing,
     *,
     consolidate: bool,
-    parquet: Mapping[str, Any],
 ) -> list[Path]:
     """Several archives, and what joins them."""
     stream = taco.tortilla.stream
     levels = None if stream is not None else levels_of(taco)
-    folder = target.absolute().parent
-    with PartSet(taco.id, overwrite=how.overwrite) as whole:
+    with targets.new_set(target, how.overwrite) as made:
+        whole = PartSet(taco.id, made)
         if consolidate:
-            whole.expect([folder / spec.TACOCAT_FOLDER, folder / spec.TACOCAT])
+            whole.expect_index()
             whole.replace_listed(target)
         if levels is None:
             write_stream_parts(taco, target, split_size, group_by, how, whole)
@@ -262,21 +259,24 @@ def _create_parts(
                     whole.replace(first, planned=paths)
             for level in levels:
                 whole.read(level.payloads)
-            _write_pieces(taco, levels, pieces, how, whole.made)
+            _write_pieces(taco, levels, pieces, how, whole)
         if consolidate:
-            whole.made += create_tacocat(
-                list(whole.made), folder, overwrite=how.overwrite, **parquet
-            )
-    return whole.made
+            write_tacocat(made, whole.staged(), how.parquet)
+        paths = whole.publish()
+    for path in paths:
+        LOGGER.info("wrote %s", path)
+    names = {path.name for path in whole.made}
+    return [*whole.made, *(target.with_name(p.name) for p in paths if p.name not in names)]
 
 
 def _write_pieces(
-    taco: Taco, levels: Levels, pieces: Sequence[parts.Part], how: Writing, made: list[Path]
+    taco: Taco, levels: Levels, pieces: Sequence[parts.Part], how: Writing, whole: PartSet
 ) -> None:
     for piece in pieces:
         part = parts.levels_of_part(levels, piece)
         extent = taco.extent if taco.extent_is_given else extent_of(part)
         document = document_of(taco, part, spans=True, extent=extent)
-        write_levels(part, document, piece.path, "zip", how)
-        made.append(piece.path)
-        LOGGER.info("wrote %s (%d samples)", piece.path, len(piece.roots))
+        refuse_source_as_target(part, piece.path)
+        with whole.archive(piece.path) as file:
+            _write_zip(file, part, document, how)
+        whole.made.append(piece.path)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from comal.errors import ComalError, ConflictError, InvalidMetadataError, shown
 from comal.names import illegal
 from comal.plan import run
-from comal.storage import open_source, targets
-from comal.storage.publish import sync_folder
-from comal.storage.targetlock import write_errors
+from comal.storage import open_source
+from comal.storage.targets import TargetFile, TargetSet
 from comal.taco import spec, wire
 from comal.taco.model.sources import Payloads, local_paths
+from comal.taco.writing import kinds
 
 _NUMBER = re.compile(r"(?P<stem>.+)_part\d{4,}")
 
@@ -26,25 +26,23 @@ _IN_NAME = re.compile(r"_part\d{4,}")
 class PartSet:
     """What is there when a set of archives begins, and what there is to be when it ends.
 
-    When its block fails, archives that are new are removed; one that took the place of an older
-    file stays, as removing it would lose both. When it ends well, parts of the set that was
-    replaced are removed which no new part has replaced: whoever reads all parts by a pattern would
-    mix them with the new ones. Of each it is known from its bytes that it was a part.
+    With the new archives, parts of the set that is replaced go which no new part replaces: whoever
+    reads all parts by a pattern would mix them with the new ones. Of each it is known from its
+    bytes that it was a part.
 
     Parameters
     ----------
     dataset
         Id of the collection.
-    overwrite
-        Whether existing files may be replaced.
+    targets
+        What is written; it appears together.
     """
 
-    def __init__(self, dataset: str, *, overwrite: bool) -> None:
+    def __init__(self, dataset: str, targets: TargetSet) -> None:
         self.made: list[Path] = []
-        """Archives that are complete and have their names."""
+        """Archives that are complete, by the names that they will have."""
+        self.targets = targets
         self._dataset = dataset
-        self._overwrite = overwrite
-        self._there: set[Path] = set()
         self._old: list[Path] = []
         self._sources: set[str] = set()
         self._listed: set[str] = set()
@@ -58,10 +56,20 @@ class PartSet:
             One is there and may not be replaced.
         """
         for path in paths:
-            if os.path.lexists(path):
-                self._there.add(path)
-                if not self._overwrite:
-                    raise targets.existing(path)
+            self.targets.check(path.name, kinds.ZIP)
+
+    def expect_index(self) -> None:
+        """As `expect`, for both forms of an index."""
+        self.targets.check(spec.TACOCAT_FOLDER, kinds.INDEX_FOLDER, folder=True)
+        self.targets.check(spec.TACOCAT, kinds.INDEX)
+
+    def archive(self, path: Path) -> AbstractContextManager[TargetFile]:
+        """An archive that is to be written."""
+        return self.targets.file(path.name, kinds.ZIP)
+
+    def staged(self) -> list[Path]:
+        """Where the archives are that are complete."""
+        return [self.targets.folder / path.name for path in self.made]
 
     def replace(self, part: Path, planned: Collection[Path] = ()) -> None:
         """Look at the set that `part` is, or will be, a part of.
@@ -119,29 +127,11 @@ class PartSet:
             if os.path.realpath(path) in self._sources:
                 raise ConflictError("target is a source of the dataset", where=shown(path, 200))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._remove_left_over()
-            return
-        for path in self.made:
-            if path not in self._there and path.is_file():
-                path.unlink(missing_ok=True)
-
-    def _remove_left_over(self) -> None:
-        left = [path for path in dict.fromkeys(self._old) if path not in self.made]
-        for path in left:
-            with write_errors("the new archives are in place, but an old part cannot go", path):
-                path.unlink(missing_ok=True)
-        if left:
-            sync_folder(left[0].absolute().parent)
+    def publish(self) -> list[Path]:
+        """Give everything its name, and let go what is left of the old set."""
+        for path in dict.fromkeys(self._old):
+            self.targets.remove(path.name, kinds.ZIP)
+        return self.targets.publish()
 
     def _prove(self, path: Path) -> None:
         try:

@@ -23,8 +23,7 @@ from comal.taco.model.collection import Taco
 from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import check_names, check_twins, flat
 from comal.taco.model.sources import Payloads
-from comal.taco.verbosity import LOGGER
-from comal.taco.writing import parts
+from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import copy_leaves, finish_folder, new_parts
 from comal.taco.writing.partset import PartSet
 from comal.taco.writing.stored import (
@@ -51,14 +50,14 @@ def write_stream(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     batches = taco.tortilla.stream
     assert batches is not None
     if kind == "zip":
-        with targets.new_file(target, how.overwrite) as file:
+        with targets.new_file(target, how.overwrite, kinds.ZIP) as file:
             document = _document(taco, batches.schema, spans=True)
             with ZipStream(file, batches.schema, how.parquet, how.progress) as stream:
                 for table, payloads in batches:
                     stream.add(table, payloads)
                 stream.finish(document)
         return
-    with targets.new_folder(target, how.overwrite) as folder:
+    with targets.new_folder(target, how.overwrite, kinds.FOLDER) as folder:
         document = _document(taco, batches.schema, spans=False)
         _write_folder(folder, batches, batches.schema, document, how.parquet, how.progress)
 
@@ -142,7 +141,7 @@ class _Series:
         self._whole = whole
         self._used = 0
         self._stream: ZipStream | None = None
-        # Of its own, so that an archive gets its name before the others are complete.
+        # Of its own, so that an archive is closed before the others are complete.
         self._archive = ExitStack()
         scope.push(self._archive)
         if limit is not None:
@@ -178,7 +177,7 @@ class _Series:
             number = None if self._limit is None else len(self.paths) + 1
             path = parts.part_path(self._target, self._key, number)
             self._whole.expect([path])
-            file = self._archive.enter_context(targets.new_file(path, self._how.overwrite))
+            file = self._archive.enter_context(self._whole.archive(path))
             self._stream = self._archive.enter_context(
                 ZipStream(file, self._schema, self._how.parquet, self._how.progress)
             )
@@ -186,7 +185,7 @@ class _Series:
         return self._stream
 
     def finish(self) -> None:
-        """Complete the archive that is open; it gets its name."""
+        """Complete the archive that is open."""
         assert self._stream is not None
         found = self._stream.finish(self._document)
         self._archive.close()
@@ -194,7 +193,6 @@ class _Series:
         self.ids += found.chunks
         self._stream = None
         self._used = 0
-        LOGGER.info("wrote %s (%d samples)", self.paths[-1], len(found))
 
 
 def _document(taco: Taco, schema: Any, *, spans: bool) -> Document:

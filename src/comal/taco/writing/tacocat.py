@@ -10,17 +10,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from comal import strictjson
 from comal.errors import InvalidInputError, shown
 from comal.storage import several, targets
+from comal.storage.targetlock import write_errors
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
 from comal.taco.verbosity import LOGGER
-from comal.taco.writing import merge
+from comal.taco.writing import kinds, merge
 from comal.taco.writing.catrows import Columns, cat_columns, cat_rows
 from comal.taco.writing.stored import settings, table_writer
 
@@ -69,19 +71,42 @@ def create_tacocat(
         raise InvalidInputError("unknown form", found=shown(form), expected=", ".join(_FORMS))
     how = settings(parquet, "zip")
     named = several(inputs, "paths or URLs")
+    folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
+    with (
+        _joined(named, validate=validate_schema) as joined,
+        targets.new_set(folder / spec.TACOCAT, overwrite, list(named)) as made,
+    ):
+        _write(made, form, joined, how)
+        paths = made.publish()
+    for path in paths:
+        LOGGER.info("wrote %s (%d archives)", path, len(named))
+    return [folder / path.name for path in paths]
+
+
+def write_tacocat(made: targets.TargetSet, inputs: Sequence[Path], how: ParquetSettings) -> None:
+    """As `create_tacocat`, into a set of targets."""
+    with _joined(inputs, validate=True) as joined:
+        _write(made, "both", joined, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    members: Sequence[merge.Member]
+    columns: Sequence[Columns]
+    document: dict[str, Any]
+
+
+@contextmanager
+def _joined(inputs: Sequence[str | os.PathLike[str]], *, validate: bool) -> Iterator[_Joined]:
     with ExitStack() as scope:
-        members = merge.open_all(named, scope, only_zip=True)
-        merge.check_members(members, validate=validate_schema)
-        folder = _output_folder(output, named[0], {spec.TACOCAT, spec.TACOCAT_FOLDER})
-        document = merge.merged_collection(members, validate=validate_schema)
+        members = merge.open_all(inputs, scope, only_zip=True)
+        merge.check_members(members, validate=validate)
+        document = merge.merged_collection(members, validate=validate)
         columns = [
-            cat_columns(members, level, validate=validate_schema)
+            cat_columns(members, level, validate=validate)
             for level in range(len(members[0].opened.footers))
         ]
-        made = _write(scope, folder, form, members, columns, document, how, overwrite=overwrite)
-    for path in made:
-        LOGGER.info("wrote %s (%d archives)", path, len(members))
-    return made
+        yield _Joined(members, columns, document)
 
 
 def create_tacollection(
@@ -117,7 +142,7 @@ def create_tacollection(
         merge.check_members(members, validate=validate_schema)
         document = merge.merged_collection(members, validate=validate_schema)
     path = _output_folder(output, named[0], {spec.TACOLLECTION}) / spec.TACOLLECTION
-    with targets.new_file(path, overwrite) as file:
+    with targets.new_file(path, overwrite, kinds.COLLECTIONS, inputs) as file:
         file.write(strictjson.dumps(document, ascii_only=True))
     LOGGER.info("wrote %s (%d datasets)", path, len(members))
     return path
@@ -137,28 +162,35 @@ def _output_folder(
 
 
 def _write(
-    scope: ExitStack,
-    folder: Path,
+    made: targets.TargetSet,
     form: str,
-    members: Sequence[merge.Member],
-    columns: Sequence[Columns],
-    document: dict[str, Any],
+    joined: _Joined,
     how: ParquetSettings,
-    *,
-    overwrite: bool,
-) -> list[Path]:
-    made: list[Path] = []
-    inner = scope.enter_context(ExitStack())
-    tree = file = None
-    if form != "binary":
-        made.append(folder / spec.TACOCAT_FOLDER)
-        tree = inner.enter_context(targets.new_folder(made[-1], overwrite))
-    if form != "folder":
-        made.append(folder / spec.TACOCAT)
-        file = inner.enter_context(targets.new_file(made[-1], overwrite))
-        file.write(bytes(wire.TACOCAT_HEADER.size))
+) -> None:
+    with write_errors("cannot write", made.target), ExitStack() as scope:
+        tree = file = None
+        if form != "binary":
+            tree = made.add(spec.TACOCAT_FOLDER, kinds.INDEX_FOLDER, folder=True)
+            tree.mkdir()
+        if form != "folder":
+            file = scope.enter_context(made.file(spec.TACOCAT, kinds.INDEX))
+            file.write(bytes(wire.TACOCAT_HEADER.size))
+        spans = _write_levels(tree, file, joined, how)
+        if tree is not None:
+            (tree / spec.COLLECTION).write_bytes(strictjson.dumps(joined.document, ascii_only=True))
+        if file is not None:
+            _finish_binary(file, spans, joined.document, joined.members)
+
+
+def _write_levels(
+    tree: Path | None,
+    file: targets.TargetFile | None,
+    joined: _Joined,
+    how: ParquetSettings,
+) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    for level, wanted in enumerate(columns):
+    members = joined.members
+    for level, wanted in enumerate(joined.columns):
         if tree is not None:
             path = tree / f"level{level}.parquet"
             with path.open("w+b") as table:
@@ -169,12 +201,7 @@ def _write(
             spooled = file.spool()
             _write_level(spooled, members, level, wanted, how)
             spans.append(_append(file, spooled))
-    if tree is not None:
-        (tree / spec.COLLECTION).write_bytes(strictjson.dumps(document, ascii_only=True))
-    if file is not None:
-        _finish_binary(file, spans, document, members)
-    inner.close()
-    return made
+    return spans
 
 
 def _write_level(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.storage.endings import check_ending
+from comal.storage.kinds import Kind, Owns
 from comal.storage.targetlock import write_errors
 from comal.storage.targets import new_folder
 from comal.tapalcatl.sinks.describing import json_values
@@ -18,6 +20,8 @@ from comal.tapalcatl.sinks.summary import Exported
 from comal.tapalcatl.sources.base import Tiles
 from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.sources.schemes import Scheme, scheme_of
+
+_METADATA = "metadata.json"
 
 
 def to_directory(
@@ -44,7 +48,7 @@ def to_directory(
     ext, scale
         Which tiles, where the source has several kinds; all of them unless given.
     overwrite
-        Replace `path`, with all that it holds.
+        Replace `path`, which must be such a folder and hold no other file.
     progress
         Told the tiles done.
 
@@ -60,7 +64,7 @@ def to_directory(
     with ExitStack() as scope:
         found = pyramid(opened(source, scope))
         choice = Choice(ext, scale, every=True)
-        folder = scope.enter_context(new_folder(path, overwrite))
+        folder = scope.enter_context(new_folder(path, overwrite, _kind(names), source))
         exts: set[str] = set()
         count = 0
         made: set[str] = set()
@@ -73,8 +77,23 @@ def to_directory(
                 raise InvalidInputError("no tile of that kind", where=found.source.label)
             only = exts.pop() if len(exts) == 1 else None
             values = json_values(found.metadata, only)
-            (folder / "metadata.json").write_text(json.dumps(values, indent=1) + "\n")
+            (folder / _METADATA).write_text(json.dumps(values, indent=1) + "\n")
     return Exported(os.fspath(path), count, only or "", found.min_zoom, found.max_zoom)
+
+
+def _kind(scheme: Scheme) -> Kind:
+    """Folders of tiles that are named like this."""
+
+    def owns(name: str) -> bool:
+        parts = name.split("/")
+        patterns = (scheme.zoom, scheme.middle, scheme.file)
+        fits = zip(patterns, parts, strict=False)
+        return name == _METADATA or (len(parts) == 3 and all(p.fullmatch(one) for p, one in fits))
+
+    def claim(path: Path) -> Owns | None:
+        return owns if (path / _METADATA).is_file() else None
+
+    return Kind(f"a folder of tiles with {_METADATA}", claim)
 
 
 def _write(folder: str, tiles: Tiles, scheme: Scheme, made: set[str]) -> None:

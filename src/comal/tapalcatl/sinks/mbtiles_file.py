@@ -7,11 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown, translated
 from comal.progress import Progress, silent
 from comal.storage.endings import check_ending
+from comal.storage.kinds import file_kind
 from comal.storage.targets import new_file
 from comal.tapalcatl.sinks.describing import mbtiles_rows
 from comal.tapalcatl.sinks.plain import Choice, plain_tiles, pyramid
@@ -58,7 +59,7 @@ def to_mbtiles(
         found = pyramid(opened(source, scope))
         choice = Choice(ext, scale)
         tiles = plain_tiles(found, choice, progress or silent, "writing tiles")
-        file = scope.enter_context(new_file(path, overwrite))
+        file = scope.enter_context(new_file(path, overwrite, _KIND, source))
         with (
             translated(_DISK, "database cannot be written", where=shown(str(path), 200)),
             closing(sqlite3.connect(file.path)) as database,
@@ -89,3 +90,19 @@ def _rows(tiles: Iterator[Tiles]) -> Iterator[tuple[int, int, int, bytes]]:
         rows = (1 << part.z) - 1 - part.y
         columns = (part.z.tolist(), part.x.tolist(), rows.tolist())
         yield from zip(*columns, part.payloads, strict=True)
+
+
+def _is_mbtiles(file: BinaryIO) -> bool:
+    """SQLite, with the tables that MBTiles asks for."""
+    if not file.read(16).startswith(b"SQLite format 3\0"):
+        return False
+    uri = f"{Path(file.name).absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as database:
+        try:
+            rows = database.execute("SELECT name FROM sqlite_master").fetchall()
+        except sqlite3.Error:
+            return False
+    return {"tiles", "metadata"} <= {name for (name,) in rows}
+
+
+_KIND = file_kind("an MBTiles file", _is_mbtiles)

@@ -21,6 +21,7 @@ from comal.errors import InvalidInputError, LimitExceededError, MissingExtraErro
 from comal.progress import Progress, silent
 from comal.storage.endings import check_ending
 from comal.storage.targets import new_file
+from comal.tapalcatl.kinds import PMTILES
 from comal.tapalcatl.sinks.describing import json_values
 from comal.tapalcatl.sinks.plain import Choice, Pyramid, plain_tiles, pyramid
 from comal.tapalcatl.sinks.summary import Exported
@@ -76,7 +77,7 @@ def to_pmtiles(
     with ExitStack() as scope:
         found = pyramid(opened(source, scope))
         choice = Choice(ext, scale)
-        file = scope.enter_context(new_file(path, overwrite))
+        file = scope.enter_context(new_file(path, overwrite, PMTILES, source))
         metadata = gzip.compress(json.dumps(_document(found)).encode(), mtime=0)
         file.write(bytes(_ROOT) + metadata)
         body = _Body(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -52,6 +52,11 @@ class Merged:
         self._sources = tuple(sources)
         self._conflict = conflict
         self.metadata = _merged([source.metadata for source in sources])
+
+    @property
+    def href(self) -> list[Any]:
+        """Where they are."""
+        return list(self._sources)
 
     @property
     def label(self) -> str:
@@ -136,6 +141,11 @@ class Filtered:
         if root is not None:
             bounds = _inside(tile_bounds(*root), bounds)
         self.metadata = replace(own, bounds=bounds)
+
+    @property
+    def href(self) -> list[Any]:
+        """Where it is."""
+        return [self._source]
 
     @property
     def label(self) -> str:

@@ -106,6 +106,11 @@ class Folder:
         return scheme_of(self._kind, self._gridset)
 
     @property
+    def href(self) -> str:
+        """Where it is."""
+        return self._path
+
+    @property
     def label(self) -> str:
         """The path."""
         return shown(self._path, 200)

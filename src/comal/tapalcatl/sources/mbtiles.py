@@ -80,6 +80,11 @@ class MBTiles:
         self.metadata: TileSetMetadata = metadata_of(values, self.label, limits)
 
     @property
+    def href(self) -> str:
+        """Where it is."""
+        return self._path
+
+    @property
     def label(self) -> str:
         """The path."""
         return shown(self._path, 200)

@@ -86,6 +86,11 @@ class PMTiles:
         self.metadata: TileSetMetadata = self._metadata()
 
     @property
+    def href(self) -> str:
+        """Where it is."""
+        return self._source.href
+
+    @property
     def label(self) -> str:
         """The path or URL."""
         return shown(self._source.href, 200)

@@ -80,6 +80,11 @@ class OfTileSet:
         )
 
     @property
+    def href(self) -> str:
+        """Where it is."""
+        return self._tileset.href
+
+    @property
     def label(self) -> str:
         """The address of the tileset."""
         return self._tileset.href

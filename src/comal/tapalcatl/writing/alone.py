@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.storage import href_text
 from comal.storage.targets import new_file
+from comal.tapalcatl.kinds import ARCHIVE
 from comal.tapalcatl.sources.base import Int64s, Keys
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, Tile
 from comal.tapalcatl.wire import split_suffix
@@ -109,7 +111,7 @@ def check_one(plan: Dealt, out: Location) -> None:
 
 
 @contextmanager
-def place_of_one(out: Location, *, overwrite: bool) -> Iterator[Workplace]:
+def place_of_one(out: Location, *, overwrite: bool, source: Any) -> Iterator[Workplace]:
     """Where a single archive is written: a file beside its target, published when it is whole.
 
     Raises
@@ -119,7 +121,7 @@ def place_of_one(out: Location, *, overwrite: bool) -> Iterator[Workplace]:
     InvalidInputError
         It is a folder.
     """
-    with new_file(out, overwrite=overwrite) as file:
+    with new_file(out, overwrite, ARCHIVE, source) as file:
         # The archive is written by its path, and made durable by that.
         file.close()
         yield Workplace(Path(file.path.parent), file.target, going_on=False, name=file.path.name)

@@ -25,6 +25,7 @@ from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.sources.base import TileSource, no_tiles
 from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import (
@@ -180,7 +181,7 @@ def build(
         are kept beside `out` after an error, and their checksums are compared. Nothing is kept of
         a single archive.
     overwrite
-        Replace `out`, with all that it holds.
+        Replace `out`, which must be a tileset and hold no other file.
     durable
         Whether all bytes are on the disk before `out` appears. Without it a kill still loses
         nothing, but a power cut may.
@@ -254,10 +255,19 @@ def build(
         arrangement = _settled(arrangement, plan, bounds or said.bounds)
         if alone:
             check_one(plan, out)
-            placing: AbstractContextManager[Workplace] = place_of_one(out, overwrite=overwrite)
+            placing: AbstractContextManager[Workplace] = place_of_one(
+                out, overwrite=overwrite, source=source
+            )
         else:
             fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
-            placing = workplace(out, fingerprint, overwrite=overwrite, durable=durable)
+            placing = workplace(
+                out,
+                fingerprint,
+                tree_kind(version, generation1),
+                source,
+                overwrite=overwrite,
+                durable=durable,
+            )
         with placing as place:
             if place.name and isinstance(arrangement, Second):
                 arrangement = Alone(

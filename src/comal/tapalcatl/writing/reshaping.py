@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from comal.errors import InvalidInputError
 from comal.storage import local_path, several
 from comal.storage.endings import check_ending
 from comal.storage.targetlock import write_errors
+from comal.storage.targets import new_set
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Layout
+from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.sources.base import TileSource, no_tiles
 from comal.tapalcatl.sources.combined import Filtered, Merged
 from comal.tapalcatl.sources.opening import opened
@@ -21,6 +25,8 @@ from comal.tapalcatl.writing.alone import is_archive
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.entries import SOURCE
 
+_PARTS = "tilesets"
+"""What the set of all parts is called while they are made."""
 Location = str | os.PathLike[str]
 
 
@@ -63,7 +69,7 @@ def split(
     at: int | None = None,
     **options: Any,
 ) -> dict[str, Built]:
-    """Cut a source into several tilesets, each in a folder below `out`.
+    """Cut a source into several tilesets, each in a folder below `out`; all appear together.
 
     Parameters
     ----------
@@ -99,14 +105,27 @@ def split(
         whole = opened(source, scope)
         if whole.zooms() is None:
             raise no_tiles(whole)
+        is_new = not folder.exists()
         with write_errors("cannot create", folder):
             folder.mkdir(parents=True, exist_ok=True)
+        if is_new:
+            scope.callback(_remove_empty, folder)
+        overwrite = bool(options.pop("overwrite", False))
+        made = scope.enter_context(new_set(folder / _PARTS, overwrite, source))
         written = {}
         for name, part in _parts(whole, zooms, at).items():
             if part.zooms() is not None:
-                chosen = _options([whole], options)
-                written[name] = build(part, folder / name, **chosen)
+                chosen = {**_options([whole], options), "resume": False}
+                kind = tree_kind(options.get("version", 2), options.get("generation1"))
+                built = build(part, made.add(name, kind, folder=True), **chosen)
+                written[name] = replace(built, output=os.fspath(folder / name))
+        made.publish()
         return written
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def remetatile(source: Any, out: Location, **options: Any) -> Built:

@@ -1,24 +1,26 @@
 """A tree that is built beside its place, can be gone on with, and appears whole.
 
-The tree is built in a hidden folder beside the target. When a build fails or is killed, its
-finished archives stay there, and the same build of the same source goes on with them; any other
-build throws them away.
+The tree is built in a hidden folder beside the target. When the source fails or the build is
+killed, its finished archives stay there, and the same build of the same source goes on with them;
+any other build throws them away. A full disk, Ctrl-C and SIGTERM leave nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from comal.errors import InvalidInputError, StorageError
+from comal.errors import ComalError
+from comal.storage.kinds import Kind, check_target
 from comal.storage.location import shown_path
-from comal.storage.publish import exchange, flush_file_system, rename_new, sync_folder
-from comal.storage.targetlock import locked, write_errors
-from comal.storage.targets import existing, target_of
+from comal.storage.publish import discard, flush_file_system
+from comal.storage.targetlock import BUILD, hidden, locked, write_errors
+from comal.storage.targets import publish_folder, target_of
 
 _BUILD = "build.json"
 _TREE = "tree"
@@ -38,7 +40,13 @@ class Workplace:
 
 @contextmanager
 def workplace(
-    path: str | os.PathLike[str], fingerprint: bytes, *, overwrite: bool, durable: bool = True
+    path: str | os.PathLike[str],
+    fingerprint: bytes,
+    kind: Kind,
+    sources: Any,
+    *,
+    overwrite: bool,
+    durable: bool = True,
 ) -> Iterator[Workplace]:
     """Build a tree; it is published when the block ends without an error.
 
@@ -49,8 +57,10 @@ def workplace(
     fingerprint
         What this build is; finished archives of another one are not kept. Empty: nothing is kept
         after an error, either.
+    kind, sources
+        As for `comal.storage.targets.new_folder`.
     overwrite
-        Whether an existing folder is replaced at the end, with all that it holds.
+        Whether an existing folder of this kind is replaced at the end.
     durable
         Whether all bytes are on the disk before the tree appears.
 
@@ -60,30 +70,42 @@ def workplace(
         The target exists, or somebody else is writing it.
     """
     target = target_of(path)
-    with locked(target):
-        _refuse(target, overwrite=overwrite)
-        folder = target.parent / f".{target.name}.build"
+    with locked(target, keep=(BUILD,)):
+        owns = check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
+        folder = hidden(target, BUILD)
         going_on = _prepare(folder, fingerprint, target)
         try:
             yield Workplace(folder / _TREE, target, going_on)
             with write_errors("cannot write", target):
                 if durable:
                     flush_file_system(folder)
-                _publish(folder / _TREE, target, overwrite=overwrite)
-        except BaseException:  # also on Ctrl-C
-            if not fingerprint or not _holds_files(folder / _TREE):
+                publish_folder(folder / _TREE, target, owns, overwrite=overwrite)
+        except BaseException as error:  # also on Ctrl-C
+            if fingerprint and _is_kept(error) and _holds_files(folder / _TREE):
+                _tell(error, folder, target)
+            else:
                 _remove(folder)
             raise
         _remove(folder)
 
 
-def _refuse(target: Path, *, overwrite: bool) -> None:
-    if not os.path.lexists(target):
-        return
-    if not target.is_dir() or target.is_symlink():
-        raise InvalidInputError("the target is not a folder", where=shown_path(target))
-    if not overwrite:
-        raise existing(target)
+def _is_kept(error: BaseException) -> bool:
+    """Whether to try again is likely: not when the disk is full or somebody quit."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return False
+        cause = cause.__cause__
+    return isinstance(error, Exception)
+
+
+def _tell(error: BaseException, folder: Path, target: Path) -> None:
+    if isinstance(error, ComalError):
+        kept = (
+            f"run it again to go on with what is kept in {folder.name}, or remove that by "
+            f"'comal clean {shown_path(target)}'"
+        )
+        error.hint = f"{error.hint}; {kept}" if error.hint else kept
 
 
 def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
@@ -101,24 +123,6 @@ def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
     return False
 
 
-def _publish(tree: Path, target: Path, *, overwrite: bool) -> None:
-    if overwrite and os.path.lexists(target):
-        old = exchange(tree, target)
-        _remove(old)
-        if old.exists():
-            raise StorageError(
-                "the new folder is in place, but the old one cannot be removed",
-                where=shown_path(target),
-                hint=f"remove {shown_path(old)}",
-            )
-    else:
-        try:
-            rename_new(tree, target)
-        except FileExistsError as error:
-            raise existing(target) from error
-    sync_folder(target.parent)
-
-
 def _holds_files(tree: Path) -> bool:
     with suppress(OSError):
         return any(path.is_file() for path in tree.rglob("*.zip"))
@@ -126,6 +130,5 @@ def _holds_files(tree: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    # Twice, because what hinders once may be gone then.
-    for _ in range(2):
-        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        discard(folder)

@@ -13,9 +13,10 @@ import numpy as np
 
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.plan import ByteRange
-from comal.storage import open_source, targets
+from comal.storage import open_source
+from comal.storage.kinds import magic_kind
 from comal.storage.targetlock import write_errors
-from comal.storage.targets import TargetFile
+from comal.storage.targets import TargetFile, TargetSet, new_set
 from comal.tortilla import spec, wire
 from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.columns import unified
@@ -23,6 +24,7 @@ from comal.tortilla.writing.footers import check_written, settings, write_footer
 from comal.tortilla.writing.payloads import Ints
 from comal.tortilla.writing.rowstore import RowStore
 
+TORTILLA = magic_kind("a Tortilla", b"#y", b"WX")
 _MOST = 9_999
 _OPEN = 64
 """Files that are open at once; each has a descriptor and a buffer of 1 MiB."""
@@ -115,15 +117,15 @@ class Part:
 class PartSet:
     """Files of one set; one alone has the plain name, several are numbered."""
 
-    def __init__(self, output: Path, how: How) -> None:
+    def __init__(self, output: Path, how: How, made: TargetSet) -> None:
         if how.first_part not in (0, 1):
             raise InvalidInputError(
                 "the first part cannot have this number", found=how.first_part, expected="1, or 0"
             )
         self._output = output
         self._how = how
+        self._made = made
         self.parts: list[Part] = []
-        """The parts that have no name yet."""
 
     def part(self, number: int) -> Part:
         """The part with this number, counted from 0; the next one is begun."""
@@ -131,7 +133,7 @@ class PartSet:
             if number == _MOST:
                 raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
             target = self._output if number == 0 else self._numbered(number)
-            self.parts.append(Part(targets.new_file(target, self._how.overwrite), self._how))
+            self.parts.append(Part(self._made.file(target.name, TORTILLA), self._how))
             if sum(part.is_open for part in self.parts) > _OPEN:
                 for part in self.parts[:-1]:
                     part.close()
@@ -150,7 +152,7 @@ class PartSet:
         if one_schema and len(schemas) > 1:
             schemas = [unified(schemas, self._output.name)] * len(schemas)
         if len(schemas) > 1:
-            self.parts[0].file.target = self._numbered(0)
+            self._made.rename(self.parts[0].file, self._numbered(0).name)
             self._refuse_strangers()
         for part, schema in zip(self.parts, schemas, strict=True):
             part.finish(schema)
@@ -180,27 +182,14 @@ class PartSet:
         return alike
 
     def publish(self) -> list[Path]:
-        """Give all files their names; none stays when one of them cannot have it."""
-        paths: list[Path] = []
-        made: list[Path] = []
-        try:
-            while self.parts:
-                part = self.parts.pop(0)
-                target = part.file.target
-                was_there = target.exists()
-                part.scope.__exit__(None, None, None)
-                paths.append(target)
-                if not was_there:
-                    made.append(target)
-        except BaseException:  # also on Ctrl-C: nothing half done may stay
-            # A file that took the place of an older one stays: removing it would lose both.
-            for path in made:
-                path.unlink(missing_ok=True)
-            raise
-        return paths
+        """Give all files their names, together."""
+        for part in self.parts:
+            part.scope.__exit__(None, None, None)
+        names = [path.name for path in self._made.publish()]
+        return [self._output.with_name(name) for name in names]
 
     def discard(self, error: BaseException) -> None:
-        """Remove what has no name yet."""
+        """Close what has no name yet."""
         for part in self.parts:
             # The error is raised again by who caught it.
             with suppress(type(error)):
@@ -210,9 +199,10 @@ class PartSet:
 @contextmanager
 def part_set(output: Path, how: How) -> Iterator[PartSet]:
     """A set that is published by `PartSet.publish`, and removed when its block fails."""
-    parts = PartSet(output, how)
-    try:
-        yield parts
-    except BaseException as error:
-        parts.discard(error)
-        raise
+    with new_set(output, how.overwrite) as made:
+        parts = PartSet(output, how, made)
+        try:
+            yield parts
+        except BaseException as error:
+            parts.discard(error)
+            raise

@@ -1,0 +1,283 @@
+"""What a writer may replace: an archive of its own kind, and of a folder only the archive's files.
+
+A writer hands `comal.storage.targets` a `Kind`: how its archives are recognised, and which files
+of a folder they name. Everything else that stands in the place of a target is somebody's, stays,
+and is named in a `ConflictError`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from comal.errors import AccessDeniedError, ComalError, ConflictError, counted, shown
+from comal.storage.location import shown_path
+from comal.storage.targetlock import is_hidden
+
+Owns = Callable[[str], bool]
+"""Whether a file is the archive's own, by its path below the folder with ``/`` between names."""
+
+_SHOWN = 3
+_COUNTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a writer makes, and how an earlier one is told from what is somebody's."""
+
+    name: str
+    """Of one, with its article: ``a RaQuet file``."""
+    claim: Callable[[Path], Owns | None]
+    """Which files below a folder are the archive's own, or None where it is no archive of this
+    kind. Of a file only the second counts. Errors of comal mean the same as None."""
+
+
+def file_kind(name: str, test: Callable[[BinaryIO], bool]) -> Kind:
+    """The kind of files that pass a test of their bytes."""
+
+    def claim(path: Path) -> Owns | None:
+        with path.open("rb") as file:
+            return _everything if test(file) else None
+
+    return Kind(name, claim)
+
+
+def magic_kind(name: str, *magics: bytes) -> Kind:
+    """The kind of files that begin with one of these."""
+    longest = max(map(len, magics))
+    return file_kind(name, lambda file: file.read(longest).startswith(magics))
+
+
+def _everything(_: str) -> bool:
+    return True
+
+
+NOTHING = Kind("nothing", lambda _: None)
+"""Of a writer that replaces nothing but what is empty."""
+ITSELF = Kind("the file that was read", lambda _: _everything)
+"""Of a writer that writes anew what it has just read."""
+
+TIFF = magic_kind("a TIFF file", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+PNG = magic_kind("a PNG picture", b"\x89PNG\r\n\x1a\n")
+
+_SIGNATURES = (
+    (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    (b"\x89PNG\r\n\x1a\n",),
+    (b"\xff\xd8\xff",),
+    (b"RIFF",),
+    (b"\x89HDF", b"CDF"),
+    (b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51"),
+    (b"PK\x03\x04", b"PK\x05\x06"),
+    (b"PAR1",),
+    (b"\x1f\x8b",),
+    (b"SQLite format 3\0",),
+    (b"PMTiles",),
+    (b"#y", b"WX"),
+    (b"%PDF",),
+    (b"\x28\xb5\x2f\xfd",),
+    (b"ARROW1",),
+)
+_HEAD = 512
+
+
+def _signature(head: bytes) -> object:
+    for number, magics in enumerate(_SIGNATURES):
+        if head.startswith(magics):
+            return number
+    if b"\0" in head:
+        return "bytes"
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return {b"{": "JSON", b"[": "JSON", b"<": "markup"}.get(start, "text")
+
+
+def like(head: bytes) -> Kind:
+    """The kind of bytes that come from somewhere else, by their beginning."""
+    wanted = _signature(head[:_HEAD])
+    return file_kind("a file of the same kind", lambda file: _signature(file.read(_HEAD)) == wanted)
+
+
+# -- what stands there -----------------------------------------------------------------------------
+
+
+def check_target(
+    target: Path, kind: Kind, *, folder: bool, overwrite: bool, sources: Any = ()
+) -> Owns:
+    """Refuse a target that may not be replaced; which of the files below it may go.
+
+    Raises
+    ------
+    ConflictError
+        It is a link, no archive of this kind, holds files of somebody, is a source or holds one;
+        or it may be replaced, and `overwrite` is False.
+    AccessDeniedError
+        It is read-only.
+    """
+    try:
+        status = target.lstat()
+    except FileNotFoundError:
+        return _everything
+    _refuse_form(target, status.st_mode, folder=folder)
+    refuse_sources(target, sources)
+    if not overwrite:
+        raise existing(target)
+    if not status.st_mode & 0o222:
+        raise _read_only(target)
+    if _is_empty(target, status):
+        return _everything
+    owns, found = None, "something else"
+    try:
+        owns = kind.claim(target)
+    except PermissionError as error:
+        raise AccessDeniedError(
+            "the target cannot be read", where=shown_path(target), found=error.strerror
+        ) from error
+    except (ComalError, OSError, ValueError) as error:
+        found = error.what if isinstance(error, ComalError) else str(error)
+    if owns is None:
+        raise ConflictError(
+            "the target is not what would be written there",
+            where=shown_path(target),
+            found=found,
+            expected=kind.name,
+            hint="remove it yourself, or choose another name",
+        )
+    if folder:
+        _refuse_strangers(target, owns)
+    return owns
+
+
+def existing(target: Path) -> ConflictError:
+    """The error for a target that is there and may not be replaced."""
+    return ConflictError(
+        "the target exists",
+        where=shown_path(target),
+        hint="pass overwrite=True to replace it, or choose another name",
+    )
+
+
+def refuse_sources(target: Path, sources: Any) -> None:
+    """Refuse to write over what is read, or over a folder that holds it.
+
+    Parameters
+    ----------
+    target
+        What is there and would be replaced.
+    sources
+        A path or URL, what has one as its `href`, or a list of such; anything else passes.
+
+    Raises
+    ------
+    ConflictError
+        One of the sources is the target, or lies below it.
+    """
+    real = os.path.realpath(target)
+    for text in _local(sources):
+        path = os.path.realpath(text)
+        if path == real or path.startswith(real + os.sep) or _is_same(path, real):
+            raise ConflictError(
+                "the target is the source" if path == real else "the target holds the source",
+                where=shown_path(target),
+                found=shown(text, 200),
+                hint="what is read is never replaced; choose another name",
+            )
+
+
+def _local(source: Any) -> Iterator[str]:
+    if isinstance(source, list | tuple):
+        for one in source:
+            yield from _local(one)
+        return
+    if not isinstance(source, str | os.PathLike):
+        source = getattr(source, "href", None)
+        yield from _local(source) if isinstance(source, list | tuple) else ()
+    if isinstance(source, str | os.PathLike):
+        text = os.fsdecode(source).removeprefix("file://")
+        if "://" not in text:
+            yield text
+
+
+def _is_same(path: str, real: str) -> bool:
+    """Whether two names are links to one file."""
+    with suppress(OSError, ValueError):
+        return Path(path).samefile(real)
+    return False
+
+
+def _refuse_form(target: Path, mode: int, *, folder: bool) -> None:
+    if modes.S_ISLNK(mode):
+        raise ConflictError(
+            "the target is a link",
+            where=shown_path(target),
+            found=shown(os.readlink(target), 200),  # noqa: PTH115 - as it is written
+            hint="name what it leads to, or remove the link",
+        )
+    if folder is modes.S_ISDIR(mode) and (folder or modes.S_ISREG(mode)):
+        return
+    what = "a folder" if modes.S_ISDIR(mode) else "a file" if modes.S_ISREG(mode) else "no file"
+    raise ConflictError(
+        f"the target is {what}",
+        where=shown_path(target),
+        expected="a folder" if folder else "a file",
+        hint="choose another name",
+    )
+
+
+def _is_empty(target: Path, status: os.stat_result) -> bool:
+    if modes.S_ISREG(status.st_mode):
+        return status.st_size == 0
+    with os.scandir(target) as entries:
+        return next(entries, None) is None
+
+
+def _read_only(target: Path) -> AccessDeniedError:
+    return AccessDeniedError(
+        "the target is read-only",
+        where=shown_path(target),
+        hint=f"allow it by chmod u+w {shown_path(target)}, or choose another name",
+    )
+
+
+def _refuse_strangers(target: Path, owns: Owns) -> None:
+    found = list(islice(strangers(target, owns), _COUNTED))
+    if found:
+        names = ", ".join(shown(name, 200) for name in sorted(found)[:_SHOWN])
+        more = len(found) - _SHOWN
+        raise ConflictError(
+            "the folder holds files that do not belong to the archive",
+            where=shown_path(target),
+            found=f"{names} and {counted(more, 'other')}" if more > 0 else names,
+            hint="move them away, or choose another name",
+        )
+
+
+def strangers(folder: Path, owns: Owns) -> Iterator[str]:
+    """Files and links below a folder that are not the archive's own."""
+    left = [""]
+    while left:
+        prefix = left.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(name + "/")
+                elif not (owns(name) or is_hidden(entry.name)):
+                    yield name
+
+
+def remove_own(folder: Path, owns: Owns) -> None:
+    """Remove the archive's own files, and the folders in which nothing else is left."""
+    start = len(os.fspath(folder)) + 1
+    for place, _, names in os.walk(folder, topdown=False):
+        prefix = place[start:] + "/" if len(place) > start else ""
+        for name in names:
+            if owns(prefix + name) or is_hidden(name):
+                with suppress(OSError):
+                    os.unlink(f"{place}/{name}")  # noqa: PTH108 - strings, maybe a million
+        with suppress(OSError):
+            os.rmdir(place)  # noqa: PTH106 - as above

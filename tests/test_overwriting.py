@@ -1,0 +1,598 @@
+"""Nothing that we did not make is deleted: every writer times what may stand in its way.
+
+A public function or a command that can replace its target and is in neither table fails the last
+test here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from comal import convert, demo, raquet, site, taco, tapalcatl, tortilla
+from comal.cli import root
+from comal.errors import ComalError
+from comal.storage import targets
+from comal.storage.kinds import Kind
+from tests.attacks.build import Recipe
+from tests.server.making import PNG, taco_file, tiff
+
+FIELDS: dict[str, Any] = {
+    "id": "a",
+    "dataset_version": "1",
+    "description": "a",
+    "licenses": ["CC0-1.0"],
+    "providers": [{"name": "a"}],
+    "tasks": ["other"],
+}
+LETTER = b"from somebody, and there is no copy"
+Call = Callable[[Path, Path, bool], Any]
+"""Sources, target, overwrite."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Something that makes a file or a folder."""
+
+    call: Call
+    target: str
+    """A name of what it makes."""
+    source: str = ""
+    """What is read, where that could be the target."""
+    folder: bool = False
+    makes: tuple[str, ...] = field(default=())
+    """What appears instead of `target`."""
+
+
+def dataset(s: Path) -> taco.Taco:
+    samples = [taco.Sample(id=name, path=s / "files" / name) for name in ("a.tif", "b.tif")]
+    return taco.Taco(taco.Tortilla(samples), **FIELDS)
+
+
+def made_of(s: Path, count: int = 4) -> list[tortilla.Sample]:
+    return [tortilla.Sample(f"s{n}", path=s / "files" / "a.tif") for n in range(count)]
+
+
+TILES = [(z, x, y, PNG) for z in (3, 4) for x in range(1 << z) for y in range(2)]
+
+
+WRITERS: dict[str, Writer] = {
+    "taco.create": Writer(
+        lambda s, o, w: taco.create(dataset(s), o, overwrite=w), "o.tacozip", "files/a.tif"
+    ),
+    "taco.create folder": Writer(
+        lambda s, o, w: taco.create(dataset(s), o, overwrite=w), "o", "files", folder=True
+    ),
+    "taco.create parts": Writer(
+        lambda s, o, w: taco.create(dataset(s), o, overwrite=w, split_size=1),
+        "o.tacozip",
+        makes=("o_part0001.tacozip", "o_part0002.tacozip", ".tacocat", "__TACOCAT__"),
+    ),
+    "taco.create_tacocat": Writer(
+        lambda s, o, w: taco.create_tacocat([s / "scenes.tacozip"], o.parent, overwrite=w),
+        "__TACOCAT__",
+        makes=(".tacocat", "__TACOCAT__"),
+    ),
+    "taco.create_tacollection": Writer(
+        lambda s, o, w: taco.create_tacollection([s / "scenes.tacozip"], o, overwrite=w),
+        "TACOLLECTION.json",
+    ),
+    "taco.export": Writer(
+        lambda s, o, w: taco.export(
+            taco.load(s / "scenes.tacozip"), o, overwrite=w, quiet=True, subset_date="2025-01-01"
+        ),
+        "o.tacozip",
+        "scenes.tacozip",
+    ),
+    "taco.export_async": Writer(
+        lambda s, o, w: asyncio.run(
+            taco.export_async(
+                taco.load(s / "scenes.tacozip"), o, overwrite=w, subset_date="2025-01-01"
+            )
+        ),
+        "o",
+        folder=True,
+    ),
+    "taco.folder2zip": Writer(
+        lambda s, o, w: taco.folder2zip(s / "scenes", o, quiet=True, overwrite=w), "o.tacozip"
+    ),
+    "taco.folder2zip_async": Writer(
+        lambda s, o, w: asyncio.run(
+            taco.folder2zip_async(s / "scenes", o, quiet=True, overwrite=w)
+        ),
+        "o.tacozip",
+    ),
+    "taco.zip2folder": Writer(
+        lambda s, o, w: taco.zip2folder(s / "scenes.tacozip", o, quiet=True, overwrite=w),
+        "o",
+        folder=True,
+    ),
+    "taco.zip2folder_async": Writer(
+        lambda s, o, w: asyncio.run(
+            taco.zip2folder_async(s / "scenes.tacozip", o, quiet=True, overwrite=w)
+        ),
+        "o",
+        folder=True,
+    ),
+    "taco.migrate": Writer(
+        lambda s, o, w: taco.migrate(s / "a.tortilla", o, overwrite=w, **FIELDS),
+        "o.tacozip",
+        "a.tortilla",
+    ),
+    "convert.migrate": Writer(
+        lambda s, o, w: convert.migrate(s / "a.tortilla", o, overwrite=w, **FIELDS),
+        "o",
+        folder=True,
+    ),
+    "taco.pack_folder": Writer(
+        lambda s, o, w: taco.pack_folder(s / "files", o, overwrite=w, **FIELDS),
+        "o",
+        "files",
+        folder=True,
+    ),
+    "taco.repair": Writer(
+        lambda s, o, w: taco.repair(s / "scenes.tacozip", o, overwrite=w),
+        "o.tacozip",
+        "scenes.tacozip",
+    ),
+    "tortilla.create": Writer(
+        lambda s, o, w: tortilla.create(made_of(s), o, overwrite=w), "o.tortilla", "files/a.tif"
+    ),
+    "tortilla.create parts": Writer(
+        lambda s, o, w: tortilla.create(made_of(s), o, overwrite=w, chunk_rows=2),
+        "o.tortilla",
+        makes=("o.0001.part.tortilla", "o.0002.part.tortilla"),
+    ),
+    "tortilla.create_nested": Writer(
+        lambda s, o, w: tortilla.create_nested(
+            [pa.table({"id": ["a"], "path": [str(s / "files/a.tif")]})], o, overwrite=w
+        ),
+        "o.tortilla",
+    ),
+    "tortilla.pack_folder": Writer(
+        lambda s, o, w: tortilla.pack_folder(s / "files", o, overwrite=w), "o.tortilla"
+    ),
+    "tortilla.compile": Writer(
+        lambda s, o, w: tortilla.compile(s / "a.tortilla", o, overwrite=w),
+        "o.tortilla",
+        "a.tortilla",
+    ),
+    "tortilla.compact": Writer(
+        lambda s, o, w: tortilla.compact(s / "a.tortilla", o, overwrite=w), "o.tortilla"
+    ),
+    "tortilla.join": Writer(
+        lambda s, o, w: tortilla.join([s / "a.tortilla"], o, overwrite=w),
+        "o.tortilla",
+        "a.tortilla",
+    ),
+    "tortilla.split": Writer(
+        lambda s, o, w: tortilla.split(s / "a.tortilla", o, chunk_rows=1, overwrite=w),
+        "o.tortilla",
+        makes=("o.0001.part.tortilla", "o.0002.part.tortilla"),
+    ),
+    "raquet.write": Writer(
+        lambda s, o, w: raquet.write(s / "dem.tif", o, overwrite=w), "o.parquet"
+    ),
+    "raquet.append_bands": Writer(
+        lambda s, o, w: raquet.append_bands(
+            s / "dem.parquet", s / "dem.parquet", o, names={"band_1": "b"}, overwrite=w
+        ),
+        "o.parquet",
+        "dem.parquet",
+    ),
+    "raquet.merge": Writer(
+        lambda s, o, w: raquet.merge(s / "dem.parquet", o, overwrite=w),
+        "o.parquet",
+        "dem.parquet",
+    ),
+    "raquet.partition": Writer(
+        lambda s, o, w: raquet.partition(s / "dem.parquet", o, overwrite=w), "o", folder=True
+    ),
+    "raquet.repair": Writer(
+        lambda s, o, w: raquet.repair(s / "dem.parquet", o, overwrite=w),
+        "o.parquet",
+        "dem.parquet",
+    ),
+    "raquet.to_cog": Writer(
+        lambda s, o, w: raquet.to_cog(s / "dem.parquet", o, overwrite=w), "o.tif"
+    ),
+    "raquet.to_geotiff": Writer(
+        lambda s, o, w: raquet.to_geotiff(s / "dem.parquet", o, overwrite=w), "o.tif"
+    ),
+    "tapalcatl.build": Writer(
+        lambda s, o, w: tapalcatl.build(TILES, o, overwrite=w), "o", folder=True
+    ),
+    "tapalcatl.build one": Writer(
+        lambda s, o, w: tapalcatl.build(s / "tiles", o, overwrite=w), "o.zip"
+    ),
+    "tapalcatl.build 1": Writer(
+        lambda s, o, w: tapalcatl.build(
+            TILES, o, version=1, ext="png", tilejson="https://e.org/{z}/{x}/{y}.{fmt}", overwrite=w
+        ),
+        "o",
+        folder=True,
+    ),
+    "tapalcatl.extract": Writer(
+        lambda s, o, w: tapalcatl.extract(s / "tiles", o, max_zoom=3, overwrite=w),
+        "o",
+        "tiles",
+        folder=True,
+    ),
+    "tapalcatl.merge": Writer(
+        lambda s, o, w: tapalcatl.merge([s / "tiles", TILES], o, overwrite=w),
+        "o",
+        "tiles",
+        folder=True,
+    ),
+    "tapalcatl.remetatile": Writer(
+        lambda s, o, w: tapalcatl.remetatile(s / "tiles", o, metatile=1, overwrite=w),
+        "o",
+        "tiles",
+        folder=True,
+    ),
+    "tapalcatl.split": Writer(
+        lambda s, o, w: tapalcatl.split(TILES, o.parent, zooms=[(3, 3), (4, 4)], overwrite=w),
+        "z3-3",
+        folder=True,
+        makes=("z3-3", "z4-4"),
+    ),
+    "tapalcatl.to_directory": Writer(
+        lambda s, o, w: tapalcatl.to_directory(s / "tiles", o, overwrite=w),
+        "o",
+        "tiles",
+        folder=True,
+    ),
+    "tapalcatl.to_mbtiles": Writer(
+        lambda s, o, w: tapalcatl.to_mbtiles(s / "tiles", o, overwrite=w), "o.mbtiles"
+    ),
+    "tapalcatl.to_pmtiles": Writer(
+        lambda s, o, w: tapalcatl.to_pmtiles(s / "tiles", o, overwrite=w), "o.pmtiles"
+    ),
+    "convert.draw": Writer(
+        lambda s, o, w: convert.draw(s / "dem.parquet", o, overwrite=w), "o", folder=True
+    ),
+    "site.write": Writer(
+        lambda s, o, w: site.write(o, [s / "tiles", s / "dem.parquet"], overwrite=w),
+        "o",
+        folder=True,
+    ),
+    "demo.run": Writer(
+        lambda s, o, w: demo.run([s / "files/a.tif"], o, overwrite=w), "o", folder=True
+    ),
+}
+
+
+def command(line: str, target: str, source: str = "", **more: Any) -> Writer:
+    def call(s: Path, o: Path, w: bool) -> None:
+        words = [word.format(s=s, o=o, parent=o.parent) for word in line.split()]
+        result = CliRunner().invoke(root, [*words, *(["--overwrite"] if w else []), "--debug"])
+        if result.exit_code:
+            raise ExitError(result.exit_code, result.output)
+
+    return Writer(call, target, source, **more)
+
+
+class ExitError(Exception):
+    """A command that failed."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.exit_code = code
+
+
+COMMANDS: dict[str, Writer] = {
+    "check": command(
+        "check {s}/broken.tacozip --repair {o} --level structure", "o.tacozip", "broken.tacozip"
+    ),
+    "convert": command("convert {s}/dem.tif {o}", "o.parquet"),
+    "convert taco": command("convert {s}/scenes.tacozip {o}", "o", folder=True),
+    "convert tiles": command("convert {s}/tiles {o}", "o.pmtiles"),
+    "convert drawn": command("convert {s}/dem.parquet {o}", "o.zip"),
+    "demo": command("demo {s}/files/a.tif --out {o}", "o", folder=True),
+    "get": command("get {s}/more.tacozip a.tif -o {o}", "o.tif", "scenes.tacozip"),
+    "raquet add-bands": command(
+        "raquet add-bands {s}/dem.parquet {s}/dem.parquet {o} --rename band_1=b", "o.parquet"
+    ),
+    "raquet create": command("raquet create {s}/dem.tif {o}", "o.parquet"),
+    "raquet export": command("raquet export {s}/dem.parquet {o}", "o.tif"),
+    "raquet export png": command("raquet export {s}/dem.parquet {o}", "o.png"),
+    "raquet merge": command("raquet merge {s}/dem.parquet -o {o}", "o.parquet", "dem.parquet"),
+    "raquet partition": command("raquet partition {s}/dem.parquet {o}", "o", folder=True),
+    "raquet repair": command("raquet repair {s}/dem.parquet {o}", "o.parquet", "dem.parquet"),
+    "taco concat": command(
+        "taco concat {s}/more.tacozip {s}/again.tacozip -o {o}", "o.tacozip", "more.tacozip"
+    ),
+    "taco create": command("taco create {s}/files {o}", "o", "files", folder=True),
+    "taco export": command("taco export {s}/scenes.tacozip {o}", "o.tacozip", "scenes.tacozip"),
+    "taco folder2zip": command("taco folder2zip {s}/scenes {o}", "o.tacozip"),
+    "taco tacocat": command(
+        "taco tacocat {s}/scenes.tacozip -o {parent}",
+        "__TACOCAT__",
+        makes=(".tacocat", "__TACOCAT__"),
+    ),
+    "taco tacollection": command(
+        "taco tacollection {s}/scenes.tacozip -o {parent}", "TACOLLECTION.json"
+    ),
+    "taco zip2folder": command("taco zip2folder {s}/scenes.tacozip {o}", "o", folder=True),
+    "tapalcatl create": command("tapalcatl create {s}/tiles {o}", "o", "tiles", folder=True),
+    "tapalcatl export": command("tapalcatl export {s}/tiles {o}", "o.mbtiles"),
+    "tapalcatl extract": command(
+        "tapalcatl extract {s}/tiles {o} --max-zoom 3", "o", "tiles", folder=True
+    ),
+    "tapalcatl merge": command(
+        "tapalcatl merge {s}/tiles {s}/tiles -o {o}", "o", "tiles", folder=True
+    ),
+    "tapalcatl remetatile": command(
+        "tapalcatl remetatile {s}/tiles {o} --metatile 1", "o", "tiles", folder=True
+    ),
+    "tapalcatl site": command("tapalcatl site {o} {s}/tiles {s}/dem.parquet", "o", folder=True),
+    "tapalcatl split": command(
+        "tapalcatl split {s}/tiles {parent} --zooms 3-3 --zooms 4-4",
+        "z3-3",
+        folder=True,
+        makes=("z3-3", "z4-4"),
+    ),
+    "tapalcatl tile": command("tapalcatl tile {s}/tiles 3/0/0.png -o {o}", "o.png"),
+    "tortilla compact": command("tortilla compact {s}/a.tortilla -o {o}", "o.tortilla"),
+    "tortilla compile": command("tortilla compile {s}/a.tortilla {o}", "o.tortilla", "a.tortilla"),
+    "tortilla create": command("tortilla create {s}/files {o}", "o.tortilla"),
+    "tortilla join": command("tortilla join {s}/a.tortilla -o {o}", "o.tortilla", "a.tortilla"),
+    "tortilla split": command(
+        "tortilla split {s}/a.tortilla {o} --rows 1",
+        "o.tortilla",
+        makes=("o.0001.part.tortilla", "o.0002.part.tortilla"),
+    ),
+}
+EVERY = {**WRITERS, **{f"comal {name}": writer for name, writer in COMMANDS.items()}}
+
+
+# -- what stands in the way ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources; and below ``own`` what each writer makes, once that is known."""
+    root_ = tmp_path_factory.mktemp("sources")
+    s = root_ / "s"
+    s.mkdir()
+    heights = np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)
+    (s / "files").mkdir()
+    for name in ("a.tif", "b.tif"):
+        (s / "files" / name).write_bytes(tiff(heights[None, :32, :32]))
+    shutil.copy(s / "files/a.tif", s / "dem.tif")
+    raquet.write(s / "dem.tif", s / "dem.parquet", block_size=32)
+    tortilla.pack_folder(s / "files", s / "a.tortilla")
+    taco_file(s / "scenes.tacozip", 2)
+    taco.zip2folder(s / "scenes.tacozip", s / "scenes", quiet=True)
+    taco.create(dataset(s), s / "more.tacozip")
+    other = taco.Tortilla([taco.Sample(id="c.tif", path=s / "dem.tif")])
+    taco.create(taco.Taco(other, **FIELDS), s / "again.tacozip")
+    broken = Recipe(header_crc=5)
+    (s / "broken.tacozip").write_bytes(broken.build())
+    tapalcatl.build(TILES, s / "tiles")
+    return root_
+
+
+@pytest.fixture
+def place(kept: Path, tmp_path: Path) -> Path:
+    """Sources to read, a folder ``to`` to write to, and what is nobody's business beside it."""
+    shutil.copytree(kept / "s", tmp_path / "s")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/letter").write_bytes(LETTER)
+    return tmp_path
+
+
+def own(kept: Path, name: str, place: Path) -> None:
+    """Put what the writer makes into its place."""
+    ready = kept / "own" / name.replace(" ", "-")
+    if not ready.exists():
+        ready.mkdir(parents=True)
+        EVERY[name].call(kept / "s", ready / EVERY[name].target, False)
+    shutil.copytree(ready, place / "to", dirs_exist_ok=True)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, Any]]:
+    """Kind, mode and content of everything below a folder."""
+    found: dict[str, tuple[int, Any]] = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        content: Any = None
+        if stat.S_ISLNK(status.st_mode):
+            content = path.readlink()
+        elif stat.S_ISREG(status.st_mode):
+            content = path.read_bytes()
+        found[path.relative_to(folder).as_posix()] = status.st_mode, content
+    return found
+
+
+def outcome(writer: Writer, place: Path, target: Path, overwrite: bool) -> tuple[int, str]:
+    """Exit code and text of what came of it."""
+    try:
+        writer.call(place / "s", target, overwrite)
+    except (ComalError, ExitError) as error:
+        return error.exit_code, str(error)
+    return 0, ""
+
+
+FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
+WRITER = pytest.mark.parametrize("name", EVERY)
+NEARLY = pytest.mark.parametrize("name", EVERY if FULL else WRITERS)
+"""Commands call the functions: what is tried of them every day is that they pass things on."""
+
+
+def stand(writer: Writer, what: str, place: Path) -> None:
+    """Put something of somebody into the target's place."""
+    makes = writer.makes or (writer.target,)
+    target = place / "to" / makes[-1]
+    if what == "file":
+        target.write_bytes(LETTER)
+    elif what == "table":
+        pq.write_table(pa.table({"mine": [1, 2, 3]}), target)
+    elif what == "folder":
+        target.mkdir()
+        (target / "letter").write_bytes(LETTER)
+    elif what == "link to a file":
+        target.symlink_to("../elsewhere/letter")
+    elif what == "link to a folder":
+        target.symlink_to("../elsewhere")
+    else:
+        target.symlink_to("nowhere")
+
+
+THINGS = ["file", "table", "folder", "link to a file", "link to a folder", "link to nothing"]
+
+
+@WRITER
+def test_what_somebody_made_stays(name: str, place: Path) -> None:
+    writer = EVERY[name]
+    for what in THINGS if FULL or name in WRITERS else ("file", "folder"):
+        stand(writer, what, place)
+        before = snapshot(place)
+        for overwrite in (False, True):
+            code, text = outcome(writer, place, place / "to" / writer.target, overwrite)
+            assert code == 10, (what, overwrite, text)
+            assert snapshot(place) == before, (what, overwrite)
+        shutil.rmtree(place / "to")
+        (place / "to").mkdir()
+
+
+@NEARLY
+def test_its_own_kind_is_replaced_and_nothing_else(name: str, kept: Path, place: Path) -> None:
+    """Asked for alone, and not where it is read-only, linked to or with a stranger's file."""
+    writer = EVERY[name]
+    target = place / "to" / writer.target
+    own(kept, name, place)
+    made = place / "to" / (writer.makes or (writer.target,))[-1]
+    before = snapshot(place)
+    code, text = outcome(writer, place, target, False)
+    assert code == 10, text
+    assert "overwrite" in text
+    assert snapshot(place) == before
+    mode = made.stat().st_mode
+    made.chmod(mode & ~0o222)
+    assert outcome(writer, place, target, True)[0] == 4
+    made.chmod(mode)
+    assert snapshot(place) == before
+    if made.is_dir():
+        inside = [made, *(path for path in made.rglob("*") if path.is_dir())]
+        for letter in (inside[0] / "letter", inside[-1] / "letter"):
+            letter.write_bytes(LETTER)
+            with_letter = snapshot(place)
+            code, text = outcome(writer, place, target, True)
+            assert code == 10, text
+            assert "letter" in text
+            assert snapshot(place) == with_letter
+            letter.unlink()
+    aside = place / "elsewhere" / made.name
+    made.rename(aside)
+    made.symlink_to(aside)
+    linked = snapshot(place)
+    assert outcome(writer, place, target, True)[0] == 10
+    assert snapshot(place) == linked
+    made.unlink()
+    aside.rename(made)
+    code, text = outcome(writer, place, target, True)
+    assert code == 0, text
+    after = snapshot(place)
+    assert set(after) == set(before)
+    assert {k: v for k, v in after.items() if not k.startswith("to/")} == {
+        k: v for k, v in before.items() if not k.startswith("to/")
+    }
+
+
+@NEARLY
+def test_empty_places(name: str, place: Path) -> None:
+    """What holds nothing may be replaced, when it is of the right form."""
+    writer = EVERY[name]
+    made = place / "to" / (writer.makes or (writer.target,))[0]
+    is_folder = writer.folder or made.name == ".tacocat"
+    made.mkdir() if is_folder else made.touch()
+    assert outcome(writer, place, place / "to" / writer.target, False)[0] == 10
+    code, text = outcome(writer, place, place / "to" / writer.target, True)
+    assert code == 0, text
+    assert made.is_dir() == is_folder
+    assert made.stat().st_size
+
+
+@pytest.mark.parametrize("name", [name for name, writer in EVERY.items() if writer.source])
+def test_what_is_read_is_not_replaced(name: str, place: Path) -> None:
+    writer = EVERY[name]
+    source = place / "s" / writer.source
+    before = snapshot(place)
+    places = [source, source.parent] if writer.folder else [source]
+    (place / "s2").symlink_to("s")
+    places.append(place / "s2" / writer.source)
+    (place / "s2").unlink()
+    for target in places:
+        for overwrite in (False, True):
+            code, text = outcome(writer, place, target, overwrite)
+            # Some are told by their name that they are another format.
+            assert code in (2, 3, 10), text
+            assert snapshot(place) == before
+
+
+# -- nobody is forgotten ---------------------------------------------------------------------------
+
+ROOMS = ("taco", "tortilla", "raquet", "tapalcatl", "site", "demo", "convert")
+TARGETS = {"output", "out", "folder"}
+
+
+def functions() -> Iterator[str]:
+    """Public functions that replace their target when they are told so, or pass that on."""
+    for room in ROOMS:
+        module = importlib.import_module(f"comal.{room}")
+        for name in getattr(module, "__all__", dir(module)):
+            found = getattr(module, name)
+            if not inspect.isfunction(found):
+                continue
+            parameters = inspect.signature(found).parameters
+            passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+            if "overwrite" in parameters or (passes_on and TARGETS & set(parameters)):
+                yield f"{room}.{name}"
+
+
+def commands(group: click.Group, before: str = "") -> Iterator[str]:
+    """Commands that have ``--overwrite``."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        if isinstance(found, click.Group):
+            yield from commands(found, f"{before}{name} ")
+        elif found is not None and any(one.name == "overwrite" for one in found.params):
+            yield f"{before}{name}"
+
+
+def test_every_writer_is_tried() -> None:
+    assert set(functions()) <= set(WRITERS), "a writer is not in the table"
+    assert set(commands(root)) <= set(COMMANDS), "a command is not in the table"
+
+
+def test_a_writer_that_says_nothing_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(LETTER)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/letter").write_bytes(LETTER)
+    before = snapshot(tmp_path)
+    broken = Kind("a thing", lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ComalError), targets.new_file(tmp_path / "a", True):
+        raise AssertionError("not reached")
+    with pytest.raises(ComalError), targets.new_folder(tmp_path / "b", True):
+        raise AssertionError("not reached")
+    with pytest.raises(ZeroDivisionError), targets.new_folder(tmp_path / "b", True, broken):
+        raise AssertionError("not reached")
+    assert snapshot(tmp_path) == before
