@@ -48,6 +48,11 @@ def load(work: Path, samples: int, repeats: int) -> Iterator[Row]:
     )
 
 
+def boxes(work: Path, samples: int, repeats: int) -> Iterator[Row]:
+    OURS.measure("prepare_places", [str(work), str(samples * 100)])
+    yield compare("filter_bbox", OURS, None, [str(work)], repeats=repeats, target="< 2 s")
+
+
 def nested(work: Path, samples: int, repeats: int) -> Iterator[Row]:
     arguments = [str(work), str(samples)]
     yield compare(
@@ -70,6 +75,7 @@ def remote(work: Path, samples: int, repeats: int) -> Iterator[Row]:
 CASES: dict[str, Callable[[Path, int, int], Iterator[Row]]] = {
     "create": create,
     "load": load,
+    "boxes": boxes,
     "nested": nested,
     "remote": remote,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from comal import tortilla
 from comal.tortilla import Sample, create
@@ -68,6 +69,40 @@ def prepare_rows(directory: str, count: str) -> dict[str, Any]:
     )
     create(table, Path(directory) / "rows.tortilla", row_group_size=1 << 20)
     return {"seconds": 0, "check": None}
+
+
+def prepare_places(directory: str, count: str) -> dict[str, Any]:
+    """So many scenes of 5 km in all zones of UTM, with their outlines."""
+    random, rows = np.random.default_rng(0), int(count)
+    zones = random.integers(0, 60, rows)
+    west, north = random.uniform(2e5, 8e5, rows), random.uniform(1e5, 8e6, rows)
+    affine = np.tile([0.0, 10.0, 0.0, 0.0, 0.0, -10.0], (rows, 1))
+    affine[:, 0], affine[:, 3] = west, north
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32))
+    numbers = [pa.array((affine * 1.0).ravel()), pa.array(np.full(2 * rows, 512))]
+    same = pa.array(np.zeros(rows, np.int64))
+    table = pa.table(
+        {
+            "id": pa.array([f"s{row:07}" for row in range(rows)]),
+            "path": pa.array([b"12345678"], pa.binary()).take(same),
+            "file_format": pa.array(["BYTES"]).take(same),
+            "stac:crs": pa.array([f"EPSG:{32601 + zone}" for zone in range(60)]).take(
+                pa.array(zones)
+            ),
+            "stac:geotransform": pa.ListArray.from_arrays(pc.multiply(offsets, 6), numbers[0]),
+            "stac:raster_shape": pa.ListArray.from_arrays(pc.multiply(offsets, 2), numbers[1]),
+        }
+    )
+    create(table, Path(directory) / "places.tortilla", row_group_size=1 << 20)
+    return {"seconds": 0, "check": None}
+
+
+def filter_bbox(directory: str) -> dict[str, Any]:
+    """The scenes whose outlines meet a box, of a file that is open."""
+    frame = tortilla.open(Path(directory) / "places.tortilla")
+    start = time.perf_counter()
+    found = frame.filter_bbox(5, 40, 10, 45)
+    return {"seconds": time.perf_counter() - start, "check": len(found)}
 
 
 def create_files(directory: str) -> dict[str, Any]:
@@ -163,6 +198,8 @@ if __name__ == "__main__":
             "prepare": prepare,
             "prepare_nested": prepare_nested,
             "prepare_rows": prepare_rows,
+            "prepare_places": prepare_places,
+            "filter_bbox": filter_bbox,
             "create_files": create_files,
             "create_table": create_table,
             "load_rows": load_rows,
