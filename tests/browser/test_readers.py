@@ -590,3 +590,32 @@ def test_html_in_texts_becomes_plain(blank: Page) -> None:
     found = blank.evaluate(script, list(texts))
     assert found[:-2] == list(texts.values())
     assert found[-2:] == ["", 4000]
+
+
+_DRAWN = """async (query) => {
+  const { draw, parseLook, summarize } = await import("/assets/lib/render.js");
+  const band = (type, interpretation, nodata = null) => ({ type, interpretation, nodata });
+  const bands = [band("float32", "red", 5), band("float32"), band("float32")];
+  bands.push(band("uint8", "alpha"));
+  const pixels = [Float32Array.of(5, 1, NaN, Infinity, 1, 5), Float32Array.of(1, 1, NaN, 1, 1, NaN),
+    Float32Array.of(1, 1, NaN, 1, 1, -Infinity), Uint8Array.of(9, 0, 9, 9, 9, 9)];
+  const look = parseLook(new URLSearchParams(query), { bands });
+  const wanted = look.alpha < 0 ? look.bands : [...look.bands, look.alpha];
+  const tile = { width: 6, height: 1, pixels: wanted.map((at) => pixels[at]) };
+  const counted = summarize([tile], bands[look.bands[0]], look.alpha >= 0);
+  const colors = draw(tile, { bands }, look);
+  return [[...colors].filter((_, at) => at % 4 === 3).map((one) => one > 0), counted?.count];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("query", "shown", "count"),
+    [("bidx=1", "000010", 1), ("bidx=1,2,3", "100110", None), ("bidx=4", "111111", 6)],
+)
+def test_pixels_are_shown_by_the_law_of_the_package(
+    blank: Page, query: str, shown: str, count: int | None
+) -> None:
+    """Nodata, NaN, infinity and alpha; of three bands any; alpha alone hides nothing."""
+    found, counted = blank.evaluate(_DRAWN, f"{query}&rescale=0,10")
+    assert "".join(str(int(one)) for one in found) == shown
+    assert count is None or counted == count

@@ -80,7 +80,8 @@ class Case:
     @property
     def is_written(self) -> bool:
         """Whether comal writes it, from a GeoTIFF that refuses nodata values that do not fit."""
-        return np.dtype(self.dtype).kind in "iu" and self.nodata not in {"out of range", "nan"}
+        wrong = {"out of range"} if np.dtype(self.dtype).kind == "f" else {"out of range", "nan"}
+        return self.dtype != "float16" and self.nodata not in wrong
 
 
 @dataclass(frozen=True)

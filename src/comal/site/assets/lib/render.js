@@ -38,6 +38,11 @@ export function defaultColormap(band) {
   return band.type === "uint8" ? "gray" : "viridis";
 }
 
+/** The band whose zeros hide the others; -1 if there is none. @param {Metadata} metadata */
+export function alphaOf({ bands }) {
+  return bands.length > 1 ? bands.findIndex((band) => band.interpretation === "alpha") : -1;
+}
+
 /**
  * Read titiler's parameters `bidx`, `rescale` and `colormap_name`, and `time`.
  * @param {URLSearchParams} query
@@ -59,6 +64,7 @@ export function parseLook(query, metadata) {
   const name = query.get("colormap_name") ?? undefined;
   if (name !== undefined && !colormap(name)) throw new RequestError("unknown colormap_name");
   const time = query.has("time") ? Number(query.get("time")) : undefined;
+  const alpha = alphaOf(metadata);
   if (time !== undefined && !(Number.isInteger(time) && time >= 0))
     throw new RequestError("time must be a number");
   return {
@@ -66,13 +72,12 @@ export function parseLook(query, metadata) {
     ranges: bands.map((_, index) => /** @type {[number, number]} */ (ranges[index] ?? ranges[0])),
     colormap: name,
     time,
-    alpha:
-      bands.length === 3 ? metadata.bands.findIndex((band) => band.interpretation === "alpha") : -1,
+    alpha: bands.length === 1 && bands[0] === alpha ? -1 : alpha,
   };
 }
 
 /**
- * Red, green, blue and alpha of each pixel. Nodata and bands that are not stored are transparent.
+ * Red, green, blue and alpha of each pixel: transparent where no band that is drawn has a value.
  * @param {RasterTile} tile with the bands of `look`, the alpha band last
  * @param {Metadata} metadata
  * @param {Look} look whose ranges are all known
@@ -81,25 +86,27 @@ export function parseLook(query, metadata) {
 export function draw(tile, metadata, look) {
   const colors = new Uint8ClampedArray(tile.width * tile.height * 4);
   const bands = look.bands.map((index) => metadata.bands[index]);
+  const opacity = look.alpha < 0 ? null : opacityOf(tile, bands.length);
   if (bands.length === 3) {
     bands.forEach((band, channel) => {
-      paint(tile.pixels[channel], band, (value, at) => {
+      const hiding = look.bands[channel] === look.alpha ? null : opacity;
+      paint(tile.pixels[channel], band, hiding, (value, at) => {
         colors[at + channel] = scaled(value, look.ranges[channel]);
-        colors[at + 3] = 255;
+        colors[at + 3] = opacity ? Number(opacity[at / 4]) : 255;
       });
     });
-    const opacity = look.alpha < 0 ? null : tile.pixels[3];
-    if (opacity) for (let i = 0; i < opacity.length; i++) colors[i * 4 + 3] = Number(opacity[i]);
     return colors;
   }
   const [band] = bands;
   if (band.colors && look.colormap === undefined) {
     const palette = band.colors;
-    paint(tile.pixels[0], band, (value, at) => colors.set(palette.get(value) ?? [0, 0, 0, 0], at));
+    paint(tile.pixels[0], band, opacity, (value, at) =>
+      colors.set(palette.get(value) ?? [0, 0, 0, 0], at),
+    );
     return colors;
   }
   const table = /** @type {Uint8Array} */ (colormap(look.colormap ?? defaultColormap(band)));
-  paint(tile.pixels[0], band, (value, at) => {
+  paint(tile.pixels[0], band, opacity, (value, at) => {
     const entry = Math.round(Math.min(255, Math.max(0, scaled(value, look.ranges[0])))) * 3;
     colors[at] = table[entry];
     colors[at + 1] = table[entry + 1];
@@ -116,38 +123,54 @@ function scaled(value, range) {
 }
 
 /**
+ * The alpha band, which stands behind the others; one that is not stored hides them all.
+ * @param {RasterTile} tile @param {number} at
+ */
+function opacityOf({ width, height, pixels }, at) {
+  return pixels[at] ?? new Uint8Array(width * height);
+}
+
+/**
  * Call `put` with every valid pixel's value and its place among bytes of four.
  * @param {import("./pixels.js").Pixels | null} pixels
  * @param {Band} band
+ * @param {import("./pixels.js").Pixels | null} opacity
  * @param {(value: number, at: number) => void} put
  */
-function paint(pixels, band, put) {
+function paint(pixels, band, opacity, put) {
   if (!pixels) return;
   for (let i = 0; i < pixels.length; i++) {
-    if (isValid(pixels[i], band)) put(Number(pixels[i]), i * 4);
+    if (isValid(pixels[i], band, opacity?.[i])) put(Number(pixels[i]), i * 4);
   }
 }
 
-/** @param {number | bigint} value @param {Band} band */
-export function isValid(value, band) {
-  return value === value && value !== band.nodata; // NaN differs from itself
+/**
+ * Whether a pixel has a value: no nodata, finite, and not hidden by the alpha band, if there is one.
+ * @param {number | bigint} value @param {Band} band @param {number | bigint} [opacity]
+ */
+export function isValid(value, band, opacity) {
+  const finite = typeof value === "bigint" || Number.isFinite(value);
+  return finite && value !== band.nodata && (opacity === undefined || Number(opacity) !== 0);
 }
 
 /**
  * What a band's values are like: extremes, percentiles and a histogram of a sample.
- * @param {(import("./pixels.js").Pixels | null)[]} samples
+ * @param {RasterTile[]} samples tiles of that band, and of the alpha band that hides it
  * @param {Band} band
+ * @param {boolean} hidden whether there is such a band
  */
-export function summarize(samples, band) {
+export function summarize(samples, band, hidden) {
   /** @type {number[]} */
   const values = [];
-  const count = samples.reduce((sum, pixels) => sum + (pixels?.length ?? 0), 0);
+  const count = samples.reduce((sum, { pixels }) => sum + (pixels[0]?.length ?? 0), 0);
   const every = Math.max(1, Math.floor(count / 200_000));
   let seen = 0;
-  for (const pixels of samples) {
-    for (const value of pixels ?? []) {
-      if (seen++ % every === 0 && isValid(value, band) && Number.isFinite(Number(value)))
-        values.push(Number(value));
+  for (const tile of samples) {
+    const pixels = tile.pixels[0] ?? [];
+    const opacity = hidden ? opacityOf(tile, 1) : null;
+    for (let i = 0; i < pixels.length; i++) {
+      if (seen++ % every === 0 && isValid(pixels[i], band, opacity?.[i]))
+        values.push(Number(pixels[i]));
     }
   }
   if (!values.length) return null;

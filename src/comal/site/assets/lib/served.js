@@ -5,7 +5,7 @@
 import { AbsentError, ArchiveError, RequestError } from "./errors.js";
 import { layersOf } from "./mvt.js";
 import { tilePosition } from "./quadbin.js";
-import { defaultBands, draw, isValid, parseLook, summarize } from "./render.js";
+import { alphaOf, defaultBands, draw, isValid, parseLook, summarize } from "./render.js";
 
 /** @typedef {import("./engine.js").SourceEntry} SourceEntry */
 /** @typedef {import("./raquet.js").RaquetFile} RaquetFile */
@@ -176,17 +176,15 @@ export class RaquetSource {
   /** @param {number} band @param {number} time */
   async summarize(band, time) {
     const { metadata } = this.raster;
+    const alpha = alphaOf(metadata);
+    const bands = alpha < 0 || alpha === band ? [band] : [band, alpha];
     let found = null;
     for (let z = metadata.minzoom; z <= metadata.maxzoom; z++) {
       const places = await this.raster.someTiles(z, SAMPLES);
       const tiles = await Promise.all(
-        places.map((place) => this.raster.tile(...place, { bands: [band], time })),
+        places.map((place) => this.raster.tile(...place, { bands, time })),
       );
-      found =
-        summarize(
-          tiles.map((tile) => tile.pixels[0]),
-          metadata.bands[band],
-        ) ?? found;
+      found = summarize(tiles, metadata.bands[band], bands.length > 1) ?? found;
       if (found && found.count >= ENOUGH) break;
     }
     return found;
@@ -216,12 +214,15 @@ export class RaquetSource {
     const column = Math.min(metadata.width - 1, Math.floor((px - x) * metadata.width));
     const row = Math.min(metadata.height - 1, Math.floor((py - y) * metadata.height));
     const place = row * metadata.width + column;
+    const alpha = alphaOf(metadata);
+    const opacity = alpha < 0 ? undefined : (tile?.pixels[alpha]?.[place] ?? 0);
     return {
       zoom: z,
       tile: [z, x, y],
       values: metadata.bands.map((band, index) => {
         const stored = tile?.pixels[index]?.[place];
-        const valid = stored !== undefined && isValid(stored, band);
+        const hiding = index === alpha ? undefined : opacity;
+        const valid = stored !== undefined && isValid(stored, band, hiding);
         const physical =
           valid && (band.scale !== 1 || band.offset !== 0)
             ? Number(stored) * band.scale + band.offset
