@@ -17,7 +17,7 @@ from comal.cli.convert import raquet as converting
 from comal.cli.options import Style
 from comal.cli.raquet import command
 from comal.errors import ComalError, InvalidInputError
-from tests.raquet.writing.sources import noise, utm
+from tests.raquet.writing.sources import noise, on_grid, utm
 
 
 def _run(*words: object) -> Result:
@@ -122,3 +122,15 @@ def test_convert_knows_rasters_and_raquet_by_name(tmp_path: Path, source: Path) 
     assert back["to"] == "cog"
     with rasterio.open(tmp_path / "b.tif") as dataset:
         assert np.prod(dataset.shape) > 60_000
+
+
+def test_a_chosen_nodata_value_is_told(tmp_path: Path) -> None:
+    made = []
+    for low, chosen, place in ((1, 0, utm), (0, 255, on_grid)):
+        tiff = place(tmp_path / f"{low}.tif", np.full((60, 70), low, "uint8"))
+        made.append(tmp_path / f"{low}.parquet")
+        said = _run("create", tiff, made[-1], "--zoom", 9, "--min-zoom", 9).output
+        assert f"nodata {chosen} was chosen for band_1" in said
+    said = _run("merge", *made, "-o", tmp_path / "m.parquet").output
+    assert "nodata of band_1 is 255 now" in said
+    assert "chosen" not in _run("create", tiff, tmp_path / "c.parquet", "--nodata", "none").output

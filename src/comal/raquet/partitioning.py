@@ -168,7 +168,7 @@ def merge(
         processing = dict(raster.metadata.processing)
         processing.pop(spec.PART, None)
         raster.metadata = replace(raster.metadata, custom=united_custom(documents))
-        return _write_copy(
+        made = _write_copy(
             path,
             raster,
             tiles,
@@ -179,6 +179,12 @@ def merge(
             overwrite=overwrite,
             progress=progress,
         )
+        changed = {
+            band.name: one.nodata
+            for band, one in zip(raster.metadata.bands, named, strict=True)
+            if tiles.renamed and one.nodata is not None and math.isfinite(one.nodata)
+        }
+        return replace(made, chosen_nodata=changed)
 
 
 def _cut_zoom(tiles: StoredTiles, zoom: int | None, target: int) -> int:

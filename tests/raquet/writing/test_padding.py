@@ -214,7 +214,7 @@ MERGED: dict[str, tuple[list[Any], Any]] = {
     "both known": ([0, 255], 0),
     "the first is a value of the second": ([7, 200], 200),
     "each is a value of the other": ([7, 8], 0),
-    "one has none": ([None, 7], 0),
+    "one has none": ([None, 7], 255),
     "all values": ([9, 10], None),
 }
 
@@ -249,7 +249,9 @@ def test_files_of_different_nodata_values_become_one(
         with pytest.raises(InvalidInputError, match="no value is free"):
             raquet.merge(paths, target)
         return
-    raquet.merge(paths, target)
+    assert raquet.merge(paths, target).chosen_nodata == dict.fromkeys(
+        ["band_1", "band_2"], expected
+    )
     with raquet.open(target) as whole:
         for path in paths:
             with raquet.open(path) as file:

@@ -173,7 +173,7 @@ def _padding(made: raquet.Written) -> str:
     """What was made up to tell pixels from what has no value."""
     if made.added_alpha is not None:
         return f"\nband {made.added_alpha!r} was added: 0 where the raster has no pixel"
-    by_value: dict[int, list[str]] = {}
+    by_value: dict[float, list[str]] = {}
     for name, value in made.chosen_nodata.items():
         by_value.setdefault(value, []).append(name)
     return "".join(

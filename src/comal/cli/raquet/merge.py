@@ -34,4 +34,9 @@ def command(
         made = raquet.merge(
             parts[0] if folder else list(parts), output, overwrite=overwrite, progress=progress
         )
-    done(made.to_dict(), style, f"{output}: {counted(made.tiles, 'tile')}, {human_size(made.size)}")
+    told = "".join(
+        f"\nnodata of {name} is {value} now, which no pixel of any file has"
+        for name, value in made.chosen_nodata.items()
+    )
+    text = f"{output}: {counted(made.tiles, 'tile')}, {human_size(made.size)}{told}"
+    done(made.to_dict(), style, text)

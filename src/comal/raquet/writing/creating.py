@@ -18,7 +18,7 @@ from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.kinds import RAQUET
 from comal.raquet.reading.coverage import bounds_of
-from comal.raquet.spec import Band, Metadata
+from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
 from comal.raquet.writing.options import Options
@@ -66,8 +66,9 @@ class Written:
     bands: tuple[str, ...]
     steps: int = 1
     """Steps in time."""
-    chosen_nodata: Mapping[str, int] = field(default_factory=dict)
-    """By band the nodata value that was chosen because tiles needed one; no pixel has it."""
+    chosen_nodata: Mapping[str, Number] = field(default_factory=dict)
+    """By band the nodata value that was chosen because tiles needed one, or files had several; no
+    pixel has it. Of floats it is NaN, which is not told here."""
     added_alpha: str | None = None
     """Name of the alpha band that was added to tell pixels from what has no value."""
 
