@@ -27,7 +27,7 @@ from tests.interop.environments import drive
 from tests.support import REPOSITORY
 
 FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
-ROUNDS = 1_000 if FULL else 12
+ROUNDS = 1_000 if FULL else 6
 """Openings by each reader, and updates meanwhile, at least."""
 NAMES = {"/".join(map(str, key)) + ".png" for key in MARKED}
 Reader = Callable[[Path], None]

@@ -45,7 +45,7 @@ def test_what_is_replaced(process: Faults, tmp_path: Path, operation: str) -> No
     new = listing(folder)
     assert good.how == "done", good.text
     assert new == visible(new) != old
-    for kind, number, at in chosen(good.calls, operation, 5):
+    for kind, number, at in chosen(good.calls, operation, 4):
         prepare()
         came = process.run(HERE + operation, folder, number, at)
         what = f"{kind} at call {at} ({came.struck}): {came}"
