@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -154,3 +155,36 @@ def test_places_off_the_earth_and_files_for_folders(run: Run, tmp_path: Path) ->
     for family in ("taco", "tortilla"):
         error = run(family, "create", source, tmp_path / "b", code=2).stderr
         assert "a folder is expected" in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """In the middle of writing: the hidden files are there, and then they are not."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_bytes(b"a")
+    code = (
+        "import os, sys, time\n"
+        "from comal.taco.writing import zipwrite\n"
+        "def slow(*_, **__):\n"
+        "    print('writing', flush=True)\n"
+        "    time.sleep(60)\n"
+        "zipwrite.write_level = slow\n"
+        "from comal.cli import root\n"
+        "root(['taco', 'create', 'in', 'out.tacozip'])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "writing\n"
+        assert (tmp_path / ".out.tacozip.comal-part").exists()
+        process.send_signal(number)
+        told = process.stderr.read()
+        assert process.wait(30) == (130 if number == signal.SIGINT else 143), told
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert "interrupted" in told

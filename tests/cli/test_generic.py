@@ -217,3 +217,18 @@ def test_repair_of_a_damaged_header(run: Run, tmp_path: Path) -> None:
     run("check", source, "--repair", tmp_path / "mended.tacozip")
     run("check", tmp_path / "mended.tacozip")
     assert source.read_bytes() == before
+
+
+def test_what_a_killed_writer_has_left_is_told_and_cleaned(run: Run, flat: Path) -> None:
+    part = flat.with_name(f".{flat.name}.comal-part")
+    for target, code in ((flat, 0), (flat.with_name("gone.tacozip"), 3)):
+        part = target.with_name(f".{target.name}.comal-part")
+        part.write_bytes(b"half")
+        told = run("check", target, code=code).output
+        assert "comal clean" in told
+        assert part.exists()
+        assert json.loads(run("clean", target, "--json").stdout)["removed"] == [str(part)]
+        assert not part.exists()
+        assert "comal clean" not in run("check", target, code=code).output
+    found = json.loads(run("check", flat, "--json").stdout)
+    assert found["problems"] == []

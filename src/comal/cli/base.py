@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
 import click
 
-from comal.cli.failures import EXIT_CODES, Flags, PipeClosedError, guarded
+from comal.cli.failures import EXIT_CODES, Flags, PipeClosedError, ending_by_signal, guarded
 from comal.cli.options import COMMON
 
 Examples = Sequence[tuple[str, str]]
@@ -109,7 +110,9 @@ class Root(Group):
         words = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         flags = Flags.of(words)
-        with warnings.catch_warnings():
+        # A server has its own way to end.
+        ending = nullcontext() if words[:1] == ["serve"] else ending_by_signal()
+        with ending, warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _show_warning
             code = guarded(lambda: super(Root, self).main(words, prog_name, **extra), flags)

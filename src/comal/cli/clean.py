@@ -9,7 +9,6 @@ from comal.cli.base import Command
 from comal.cli.output import done
 from comal.errors import counted
 from comal.storage import targets
-from comal.storage.location import shown_path
 
 
 @click.command(
@@ -25,5 +24,5 @@ def command(style: options.Style, target: str) -> None:
     X need not be there. It is as it was before the last writer began; 'comal check' tells whether
     there is anything to do.
     """
-    found = [shown_path(path) for path in targets.clean(target)]
+    found = [str(path) for path in targets.clean(target)]
     done({"removed": found}, style, f"{counted(len(found), 'item')} removed")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -30,11 +33,38 @@ EXIT_CODES = {
     70: "a bug in comal",
     130: "interrupted",
     141: "the reader of the output went away",
+    143: "ended by SIGTERM or SIGHUP",
 }
 """Every exit code. Errors of comal carry theirs as `ComalError.exit_code`; the list only grows."""
 
-PARTLY, BUG, INTERRUPTED, PIPE_CLOSED = 11, 70, 130, 141
+PARTLY, BUG, INTERRUPTED, PIPE_CLOSED, TERMINATED = 11, 70, 130, 141, 143
 STORAGE = 7
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody has ended the process: what Ctrl-C cleans up is cleaned up, too."""
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, where they would end it at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    both = (signal.SIGTERM, signal.SIGHUP)
+    taken = [one for one in both if signal.getsignal(one) is signal.SIG_DFL]
+    for one in taken:
+        signal.signal(one, _terminate)
+    try:
+        yield
+    finally:
+        for one in taken:
+            signal.signal(one, signal.SIG_DFL)
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not break off the clearing up
+    raise Terminated
 
 
 class PipeClosedError(Exception):
@@ -62,9 +92,9 @@ def guarded(call: Callable[[], Any], flags: Flags) -> int:
     except PipeClosedError:
         _drop_stdout()
         return PIPE_CLOSED
-    except click.Abort:
+    except click.Abort as error:
         _say({"error": "Interrupted", "code": "interrupted", "what": "interrupted"}, flags)
-        return INTERRUPTED
+        return TERMINATED if isinstance(error.__cause__, Terminated) else INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return error.exit_code

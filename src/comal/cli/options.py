@@ -89,7 +89,7 @@ output_file = click.option(
 band = click.option("--band", metavar="NAME", help="Of a raster with several bands, this one.")
 
 overwrite = click.option(
-    "--overwrite", is_flag=True, help="Replace the target when it is there already."
+    "--overwrite", is_flag=True, help="Replace an older target of the same kind, and nothing else."
 )
 
 any_schema = click.option(

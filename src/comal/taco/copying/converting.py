@@ -144,7 +144,7 @@ def zip2folder(
     quiet
         Show no progress on a terminal.
     overwrite
-        Replace an existing folder at the end. All that it holds is deleted then.
+        Replace an older folder of TACO at the end, if it holds no file that its tables do not name.
     rename
         Give ids that some file system cannot hold a safe name, instead of refusing them.
     config
