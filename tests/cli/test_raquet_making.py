@@ -133,4 +133,6 @@ def test_a_chosen_nodata_value_is_told(tmp_path: Path) -> None:
         assert f"nodata {chosen} was chosen for band_1" in said
     said = _run("merge", *made, "-o", tmp_path / "m.parquet").output
     assert "nodata of band_1 is 255 now" in said
-    assert "chosen" not in _run("create", tiff, tmp_path / "c.parquet", "--nodata", "none").output
+    assert (
+        "was chosen" not in _run("create", tiff, tmp_path / "c.parquet", "--nodata", "none").output
+    )
