@@ -94,6 +94,20 @@ def test_what_is_none_is_told(
         describe(source.format(folder), variable=variable)
 
 
+def test_steps_in_time_are_told_of(tmp_path: Path) -> None:
+    tags = {"NETCDF_DIM_EXTRA": "{time}", "NETCDF_DIM_time_DEF": "{2,6}"}
+    tags |= {"NETCDF_DIM_time_VALUES": "{0,31}", "time#units": "days since 2000-01-01"}
+    path = write(tmp_path / "a.tif", PIXELS, crs="EPSG:4326", affine=AFFINE)
+    with rasterio.open(path, "r+") as dataset:
+        dataset.update_tags(**tags)
+        for band, day in ((1, "0"), (2, "31")):
+            dataset.update_tags(band, NETCDF_VARNAME="sst", NETCDF_DIM_time=day)
+    copy(str(path), str(tmp_path / "a.nc"), driver="netCDF")
+    with pytest.warns(UserWarning, match="2 steps in time become bands; opened with xarray"):
+        made = comal.raquet.write(tmp_path / "a.nc", tmp_path / "a.parquet", variable="sst")
+    assert len(made.bands) >= 2
+
+
 def test_on_the_command_line(folder: Path) -> None:
     nc, out = folder / "four.nc", folder / "out.parquet"
     for arguments in (

@@ -113,7 +113,14 @@ def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
         if len(series.steps) != 1:
             raise InvalidInputError("arrays with time cannot be joined to a mosaic")
         return series.steps[0]
-    return describe(path, crs=crs, variable=options.variable)
+    info = describe(path, crs=crs, variable=options.variable)
+    steps = info.tags.get("NETCDF_DIM_EXTRA", "").strip("{}").split(",")
+    if len(info.bands) > 1 and any(" since " in info.tags.get(f"{one}#units", "") for one in steps):
+        warn(
+            f"{len(info.bands)} steps in time become bands; opened with xarray they are a series",
+            UserWarning,
+        )
+    return info
 
 
 def _flat(infos: Sequence[RasterInfo]) -> tuple[RasterInfo, ...]:
