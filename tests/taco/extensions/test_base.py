@@ -3,8 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -196,8 +196,41 @@ class AsModel(pydantic.BaseModel, SampleExtension):
         return {"x": [self.factor * sample.metadata["cloud"]]}
 
 
-@pytest.mark.parametrize("make", [AsDataclass, AsModel])
-def test_dataclasses_and_models(make: Callable[..., Any]) -> None:
+class Annotated(SampleExtension):
+    unit: ClassVar[str] = "no parameter"
+    factor: float
+    tags: list[str] = field(default_factory=list)
+
+    def get_schema(self) -> dict[str, Any]:
+        return {"x": pa.float64()}
+
+    def _compute(self, sample: Any) -> Any:
+        return {"x": [self.factor * sample.metadata["cloud"]]}
+
+
+class Derived(Annotated):
+    offset: float = 0
+
+
+def test_annotated_attributes_are_parameters() -> None:
+    assert (one := Derived(factor=3, tags=["a"])).tags == ["a"]
+    assert (one.offset, Derived(factor=1).tags, one.schema_only) == (0, [], False)
+    assert Derived(factor=1).tags is not Derived(factor=1).tags
+    with pytest.raises(TypeError, match="factor"):
+        Annotated()
+    with pytest.raises(TypeError, match="unit"):
+        Annotated(factor=1, unit="m")
+
+    class OwnInit(Annotated):
+        def __init__(self, twice: float) -> None:
+            super().__init__(schema_only=True)
+            self.factor = 2 * twice
+
+    assert (OwnInit(2).factor, OwnInit(2).schema_only) == (4, True)
+
+
+@pytest.mark.parametrize("make", [AsDataclass, AsModel, Annotated, Derived])
+def test_plain_classes_dataclasses_and_models(make: Callable[..., Any]) -> None:
     assert make(factor=3)(SAMPLE)["x"].to_pylist() == [1.5]
     assert make(factor=3, schema_only=True)(SAMPLE)["x"].to_pylist() == [None]
 

@@ -2,15 +2,16 @@
 
 Three kinds differ in what they see and in how many rows they return: a sample (one row), a
 tortilla (one row per sample) and a whole dataset (one row). The base classes are plain abstract
-classes; a subclass may be a plain class, a dataclass or, named after ``BaseModel`` in the list of
-bases, a pydantic model.
+classes; annotated attributes of a subclass are its parameters, by keyword. It may also be a
+dataclass or, named after ``BaseModel`` in the list of bases, a pydantic model.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from inspect import get_annotations
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -85,8 +86,12 @@ class _Extension(ABC):
     schema_only: bool = False
     """Return typed nulls and compute nothing."""
 
-    def __init__(self, *, schema_only: bool = False) -> None:
-        self.schema_only = schema_only
+    def __init__(self, **values: Any) -> None:
+        """Take the annotated attributes of the class, unless it has an ``__init__`` of its own."""
+        own_init = type(self).__init__ is not _Extension.__init__
+        taken = _parameters(_Extension if own_init else type(self))(**values)
+        for parameter in fields(taken):
+            setattr(self, parameter.name, getattr(taken, parameter.name))
 
     @abstractmethod
     def get_schema(self) -> pa.Schema | Mapping[str, Any]:
@@ -94,6 +99,21 @@ class _Extension(ABC):
 
     def _checked(self, result: Any, rows: int) -> pa.Table:
         return as_arrow(result, arrow_schema(self), rows=rows, name=type(self).__name__)
+
+
+def _parameters(kind: type) -> Any:
+    """The annotated attributes of a class and its bases, as a dataclass of keywords.
+
+    The class itself is left alone: a decorator that comes later may be ``dataclass``.
+    """
+    found: dict[str, Any] = {}
+    members: dict[str, Any] = {"__module__": kind.__module__, "__annotations__": found}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, _Extension):
+            annotated = get_annotations(base)
+            found |= annotated
+            members |= {name: vars(base)[name] for name in annotated if name in vars(base)}
+    return dataclass(kw_only=True)(type(kind.__name__, (), members))
 
 
 class SampleExtension(_Extension):
