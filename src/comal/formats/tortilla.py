@@ -12,7 +12,7 @@ import pyarrow as pa
 from comal import tortilla
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
-from comal.geo import boxes, footprint
+from comal.geo import boxes, footprint, places
 from comal.progress import Progress
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import addresses_of, nested_rows
@@ -157,10 +157,12 @@ def _bounds(frame: TortillaFrame, collection: dict[str, Any]) -> list[float] | N
         spatial = extent.get("spatial")
         if isinstance(spatial, list) and spatial and isinstance(spatial[0], list):
             return spatial[0]
-    names = (spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE)
-    if not set(names) <= set(frame.columns) or not 0 < len(frame) <= _PLACED:
+    if not 0 < len(frame) <= _PLACED:
         return None
-    columns = [frame[name].combine_chunks() for name in names]
+    way = next((one for one in places.ways_of(frame.schema) if one.kind == "raster"), None)
+    if way is None:
+        return None
+    columns = [frame[name].combine_chunks() for name in way.columns]
     try:
         box = boxes.union_box(*footprint.footprints(*columns))
     except InvalidInputError:

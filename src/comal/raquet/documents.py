@@ -139,21 +139,26 @@ def _common_nodata(metadata: Metadata) -> Number | None:
     """The value on which all bands agree, if JSON can hold it as a number."""
     values = {band.nodata for band in metadata.bands}
     value = values.pop()
-    if values or value is None or not math.isfinite(value):
+    if values or value is None or not abs(value) < 1 << 64:
         return None
     return value
+
+
+def _is_nan(nodata: Number | None) -> bool:
+    """Whether it is NaN; integers may be larger than any float."""
+    return isinstance(nodata, float) and math.isnan(nodata)
 
 
 def _declared(band: Band) -> Number | None:
     """The nodata value of a band, but for NaN that `spec.PADDING` tells."""
     nodata = band.nodata
-    if nodata is not None and math.isnan(nodata) and spec.PADDING.items() <= band.extra.items():
+    if _is_nan(nodata) and spec.PADDING.items() <= band.extra.items():
         return None
     return nodata
 
 
 def _text(nodata: Number) -> str:
-    if math.isnan(nodata):
+    if _is_nan(nodata):
         return "NaN"
     if math.isinf(nodata):
         return "Infinity" if nodata > 0 else "-Infinity"
@@ -196,7 +201,7 @@ def _nested(metadata: Metadata, version: str) -> dict[str, Any]:
 def _nested_band(band: Band) -> dict[str, Any]:
     statistics = band.statistics or BandStatistics()
     nodata: Any = _declared(band)
-    if nodata is not None and not math.isfinite(nodata):
+    if nodata is not None and not abs(nodata) < 1 << 64:
         nodata = _text(nodata)
     document: dict[str, Any] = {
         "name": band.name,

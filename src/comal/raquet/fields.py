@@ -61,7 +61,7 @@ class Fields:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 62:
             return value
         note = self.wrong if code and needed else self.doubt
         note(code or "raquet-number", key, f"{shown(value)} is no whole number from {least} on")

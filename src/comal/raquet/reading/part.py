@@ -152,7 +152,7 @@ def _is_text(kind: Any) -> bool:
 def _check_bands(metadata: Metadata, footer: Footer, where: str) -> None:
     for name in metadata.columns:
         index = footer.schema.get_field_index(name)
-        if index < 0 or not _is_text(footer.schema.field(index).type):
+        if index < 0 or not pa.types.is_binary(footer.schema.field(index).type):
             raise InvalidMetadataError(
                 "band without a column of bytes",
                 where=where,

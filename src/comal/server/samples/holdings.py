@@ -301,7 +301,7 @@ def _media_of_format(kind: str, name: str) -> str:
 def _seconds(column: Any) -> Any:
     if not pa.types.is_integer(column.type):
         return column
-    wide = column.cast(pa.int64())
+    wide = column.cast(pa.int64(), safe=False)  # what wraps is beyond these years too
     # Beyond these years nothing can be shown; they stand for "unknown" in some files.
     within = pc.and_(pc.greater(wide, -62_000_000_000), pc.less(wide, 253_000_000_000))
     return pc.if_else(within, wide, pa.scalar(None, pa.int64())).cast(pa.timestamp("s"))

@@ -39,7 +39,9 @@ class Subject:
         """How messages call a row."""
         name = ""
         if spec.ID in self.table.column_names:
-            name = f" ({shown(self.table[spec.ID][row].as_py())})"
+            column = self.table[spec.ID]
+            is_text = pa.types.is_string(column.type)
+            name = f" ({shown(column[row].as_py())})" if is_text else ""
         return f"{self.prefix}row {row}{name}"
 
 
@@ -210,5 +212,8 @@ def _check_spans(subject: Subject, findings: Findings) -> Usable:
             f"bytes {offsets[row]}+{lengths[row]} overlap row {holders[row]}",
         ),
     )
-    formats = pc.cast(subject.table[spec.FILE_FORMAT], pa.string()).take(pa.array(rows))
-    return Usable(rows, offsets[rows] + opened.base, lengths[rows], formats.to_pylist())
+    formats = subject.table[spec.FILE_FORMAT]
+    if not pa.types.is_string(formats.type):  # which has been reported
+        formats = pa.nulls(len(formats), pa.string())
+    taken = formats.take(pa.array(rows)).to_pylist()
+    return Usable(rows, offsets[rows] + opened.base, lengths[rows], taken)
