@@ -292,6 +292,30 @@ def test_the_command_line(
     shown.check()
 
 
+def test_commands_that_write(
+    served: HttpServer,
+    tmp_path: Path,
+    shown: Shown,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """Neither what they print nor the files that they leave."""
+    written = {
+        "a.parquet": ["convert", secret(served.url_for("a.tif"))],
+        "a.tif": ["convert", secret(served.url_for("a.parquet"))],
+        "a.tacozip": ["taco", "export", secret(served.url_for("a.tacozip"))],
+        "a.pmtiles": ["convert", secret(served.url_for("t/meta.json"))],
+    }
+    for name, words in written.items():
+        with pytest.raises(SystemExit) as ended:
+            root.main([*words, str(tmp_path / name), "--json"])
+        printed = capfdbinary.readouterr()
+        assert ended.value.code == 0, printed
+        check(*printed)
+    for path in tmp_path.rglob("*"):
+        check(path.name, path.read_bytes() if path.is_file() else b"")
+    shown.check()
+
+
 def test_the_server(served: HttpServer, shown: Shown) -> None:
     urls = {f"s{n}": secret(served.url_for(name)) for n, name in enumerate(FORMATS)}
     app = server.app(urls | {"gone": secret("http://127.0.0.1:9/a.tacozip")}, log="all")

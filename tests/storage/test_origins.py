@@ -196,11 +196,8 @@ def test_what_is_unsafe_stays_so_where_local_archives_come_from_strangers(
 ) -> None:
     config = StorageConfig(untrusted=True, tries=1)
     where = str(tmp_path / "meta.json")
-    assert outcome(
-        world, world.other.origin, lambda: tiled(world, where, world.other.origin, config)
-    )
-    place = world.inside.origin
-    assert outcome(world, place, lambda: tiled(world, where, place, config)) == NO
+    for place, right in ((world.other.origin, YES), (world.inside.origin, NO), ("s3://b", NO)):
+        assert outcome(world, place, tiled, world, where, place, config) == right
 
 
 def test_a_second_answer_of_the_name_server_changes_nothing(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from comal.cli.options import Style
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, without_secrets
 from comal.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def working(what: str, style: Style, console: Console | None = None) -> Iterator
     if style.quiet or style.json or not sys.stderr.isatty():
         yield silent
         return
+    what = without_secrets(what)
     from rich import progress as bars  # noqa: PLC0415 - only a terminal needs it
     from rich.console import Console  # noqa: PLC0415
 
@@ -150,9 +151,13 @@ def shortened(text: str, width: int) -> str:
 def done(summary: Mapping[str, Any], style: Style, text: str) -> None:
     """The end of a command that wrote something: JSON, a sentence, or nothing when quiet."""
     if style.json:
-        print_json(summary)
+        plain = {
+            key: without_secrets(value) if isinstance(value, str) else value
+            for key, value in summary.items()
+        }
+        print_json(plain)
     elif not style.quiet:
-        click.echo(text)
+        click.echo(without_secrets(text))
 
 
 def human_size(size: int) -> str:

@@ -13,7 +13,7 @@ from comal.storage import reach
 from comal.storage.base import LocatedSource
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.local import LocalSource
-from comal.storage.location import FILE, HTTP_SCHEMES, Location, parse_href
+from comal.storage.location import FILE, HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
 from comal.storage.source import Source
 from comal.storage.wrapping import WrappedSource
 
@@ -122,7 +122,8 @@ def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
     linked = config.linked(link)
     if linked is not None or by_caller:
         return _opened(link, linked or config.public())
-    if own.scheme == FILE:
+    # The environment's keys are for every bucket: no stranger chooses which one is read by them.
+    if own.scheme == FILE and not (config.untrusted and link.scheme in STORE_SCHEMES):
         least = reach.PUBLIC if config.untrusted else reach.LOOPBACK
         return _opened(link, config.public(), least)
     raise AccessDeniedError(

@@ -9,13 +9,15 @@ from typing import Any
 from comal.cli.options import Style
 from comal.cli.output import working
 from comal.convert import draw
-from comal.errors import NotThisFormatError
+from comal.errors import NotThisFormatError, without_secrets
 from comal.formats import sniff
 
 
 def handles(source: str, output: str) -> bool:
     """Whether a RaQuet file becomes a tileset; a manifest of samples is Parquet as well."""
-    if Path(source).suffix.lower() != ".parquet" or Path(output).suffix.lower() not in {"", ".zip"}:
+    if Path(without_secrets(source)).suffix.lower() != ".parquet":
+        return False
+    if Path(output).suffix.lower() not in {"", ".zip"}:
         return False
     try:
         return sniff(source).format.name == "raquet"

@@ -10,6 +10,7 @@ from comal import raquet
 from comal.cli.convert.samples import refuse
 from comal.cli.options import Style
 from comal.cli.output import working
+from comal.errors import without_secrets
 
 _RASTERS = {
     ".tif",
@@ -37,7 +38,7 @@ _TABLE = ".parquet"
 
 def handles(source: str, output: str) -> bool:
     """Whether a raster becomes RaQuet, or a RaQuet file a GeoTIFF; told by their names."""
-    before, after = Path(_file(source)).suffix.lower(), Path(output).suffix.lower()
+    before, after = Path(_file(without_secrets(source))).suffix.lower(), Path(output).suffix.lower()
     return (before in _RASTERS and after == _TABLE) or (before == _TABLE and after in _TIFF)
 
 
