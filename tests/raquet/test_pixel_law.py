@@ -303,7 +303,7 @@ def of_geotiff(made: Made, file: Any) -> Any:
 def of_cog(made: Made, file: Any) -> Any:
     """All bands together, with the alpha band."""
     one, other = made.case.nodata_of
-    if np.dtype(made.case.dtype).kind in "iu" and (one != other or one == 2**64 - 1):
+    if np.dtype(made.case.dtype).kind in "iu" and (one != other or one in {2**64 - 1, 2**63 - 1}):
         return None  # refused: a GeoTIFF has one nodata value, and for rasterio it is a float
     target = made.path.with_name("cog.tif")
     raquet.to_cog(file, target)

@@ -373,10 +373,12 @@ def _filled(plan: _Plan, window: Any) -> Pixels:
     data = np.ma.getdata(window).astype(layout.dtype, copy=False)
     mask = np.ma.getmaskarray(window)
     at = alpha_of(plan.bands)
+    # An alpha band may have a nodata value, which hides nothing.
+    alpha = None if at is None else np.where(mask.all(axis=0), 0, data[at])
     if layout.nodata is not None:
         data[mask] = layout.nodata
-    if at is not None:
-        data[at][mask[at]] = 0
+    if alpha is not None:
+        data[at] = alpha
     return np.ma.MaskedArray(data, mask)
 
 

@@ -115,7 +115,9 @@ def _mask_of(data: Pixels, bands: Sequence[Band], missing: Bools | None) -> Bool
         # Compared in the type of the band: 255 is no nodata once it is a float.
         pixels = data[index].astype(band.dtype, copy=False)
         valid = values.valid_mask(pixels, band.nodata, None, None if index == at else alpha)
-        if valid is not None:
+        if valid is not None and missing is None:
+            np.logical_not(valid, out=mask[index])
+        elif valid is not None:
             mask[index] |= ~valid
     return mask
 
