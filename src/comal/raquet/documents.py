@@ -139,7 +139,7 @@ def _common_nodata(metadata: Metadata) -> Number | None:
     """The value on which all bands agree, if JSON can hold it as a number."""
     values = {band.nodata for band in metadata.bands}
     value = values.pop()
-    if values or value is None or not abs(value) < 1 << 64:
+    if values or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value
 
@@ -160,7 +160,7 @@ def _declared(band: Band) -> Number | None:
 def _text(nodata: Number) -> str:
     if _is_nan(nodata):
         return "NaN"
-    if math.isinf(nodata):
+    if isinstance(nodata, float) and math.isinf(nodata):
         return "Infinity" if nodata > 0 else "-Infinity"
     return str(nodata)
 
@@ -201,7 +201,7 @@ def _nested(metadata: Metadata, version: str) -> dict[str, Any]:
 def _nested_band(band: Band) -> dict[str, Any]:
     statistics = band.statistics or BandStatistics()
     nodata: Any = _declared(band)
-    if nodata is not None and not abs(nodata) < 1 << 64:
+    if isinstance(nodata, float) and not math.isfinite(nodata):
         nodata = _text(nodata)
     document: dict[str, Any] = {
         "name": band.name,

@@ -49,9 +49,15 @@ class Fields:
         return {key: value for key, value in self.values.items() if key not in known}
 
     def whole(
-        self, key: str, *, least: int = 0, code: str | None = None, needed: bool = True
+        self,
+        key: str,
+        *,
+        least: int = 0,
+        below: int = 1 << 64,
+        code: str | None = None,
+        needed: bool = True,
     ) -> int | None:
-        """A whole number of at least `least`, also if it is written as 256.0; None without one.
+        """A whole number from `least` to `below`, also if it is written as 256.0; else None.
 
         With `code`, anything else is an error that makes the document useless, if it is `needed`;
         else it is a warning and counts as missing.
@@ -61,7 +67,7 @@ class Fields:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 62:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value < below:
             return value
         note = self.wrong if code and needed else self.doubt
         note(code or "raquet-number", key, f"{shown(value)} is no whole number from {least} on")

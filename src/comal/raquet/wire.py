@@ -261,7 +261,7 @@ def _is_finite(value: object) -> bool:
 def _size(root: Fields, key: str, bounds: Bounds, zoom: int, block: int) -> int:
     """Width or height; where it is missing, what follows from the bounds."""
     # Pixels can be read without it: an error for a check alone.
-    size = root.whole(key, least=1, code="raquet-size", needed=False)
+    size = root.whole(key, least=1, below=1 << 63, code="raquet-size", needed=False)
     if size is not None:
         return size
     world = block << zoom
