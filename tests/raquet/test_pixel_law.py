@@ -81,6 +81,8 @@ class Case:
     def is_written(self) -> bool:
         """Whether comal writes it, from a GeoTIFF that refuses nodata values that do not fit."""
         wrong = {"out of range"} if np.dtype(self.dtype).kind == "f" else {"out of range", "nan"}
+        if self.dtype in {"int64", "uint64"}:
+            wrong.add("max")  # rasterio knows nodata values as floats
         return self.dtype != "float16" and self.nodata not in wrong
 
 

@@ -498,9 +498,9 @@ def _common_nodata(
     values = {repr(one.item()): one.item() for one in own if one is not None}
     if len(values) == 1 and None not in own:
         (value,) = values.values()
-        if dtype.kind == "f" or float(value) == value:
+        if dtype.kind == "f" or abs(value) <= 2**53:
             return value, False
-        values = {}  # rasterio knows nodata values as floats only, which would round this one
+        values = {}  # rasterio knows nodata values as floats only
     if dtype.kind == "f":
         return float("nan"), False
     if not values:
