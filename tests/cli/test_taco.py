@@ -274,3 +274,13 @@ def test_zip2folder_and_back(run: Run, nested: Path, tmp_path: Path) -> None:
     run("taco", "folder2zip", tmp_path / "folder", tmp_path / "again.tacozip")
     for key in NESTED_KEYS:
         assert run("get", tmp_path / "again.tacozip", key).stdout_bytes == payload(key)
+
+
+def test_export_of_archives_that_use_an_id_twice(run: Run, flat: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.tacozip"
+    other.write_bytes(flat.read_bytes())
+    run("taco", "tacollection", flat, other, "-o", tmp_path)
+    words = ["taco", "export", tmp_path / "TACOLLECTION.json", tmp_path / "whole.tacozip"]
+    assert "--rename" in run(*words, code=2).output
+    run(*words, "--rename")
+    assert len(ids(tmp_path / "whole.tacozip")) == 2 * len(ids(flat))

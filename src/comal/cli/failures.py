@@ -122,6 +122,7 @@ def tell(error: ComalError, *, as_json: bool) -> None:
 _OPTIONS = {
     "overwrite=True": "--overwrite",
     "allow_ids=True": "--allow-ids",
+    "rename=True": "--rename",
     "replace=True": "--replace",
     "validate_schema=False": "--any-schema",
     "layout='interleaved'": "--layout interleaved",

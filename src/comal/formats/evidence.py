@@ -19,6 +19,11 @@ class Evidence:
     """Of a Parquet file the start of its footer, which holds the schema."""
 
     @property
+    def text(self) -> bytes:
+        """The head without what may stand before a JSON document."""
+        return self.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+    @property
     def first_entry(self) -> bytes | None:
         """Name of the first entry of a ZIP, or None."""
         if not self.head.startswith(_LOCAL_FILE) or len(self.head) < 30:

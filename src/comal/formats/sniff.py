@@ -156,6 +156,8 @@ def _taco(evidence: Evidence) -> str | None:
         return "folder that holds __TACOCAT__"
     if _COLLECTION in evidence.names:
         return "folder that holds COLLECTION.json"
+    if evidence.text.startswith(b"{") and b'"taco_version"' in evidence.text:
+        return "JSON that names taco_version"
     return None
 
 
@@ -193,7 +195,7 @@ def _tapalcatl(evidence: Evidence) -> str | None:
         return "ZIP whose comment names tapalcatl"
     if evidence.first_entry is not None and _TILE_NAME.fullmatch(evidence.first_entry):
         return "ZIP whose first entry is a tile"
-    text = evidence.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    text = evidence.text
     if text.startswith(b"{") and b'"tapalcatl"' in text:
         return "JSON that names tapalcatl"
     # Documents of 2018 have no version; the template of the archives tells them.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from isal import isal_zlib
 
 from comal import taco
 from comal.errors import (
+    InvalidInputError,
     InvalidMetadataError,
     NotInContainerError,
+    NotThisFormatError,
     ObjectNotFoundError,
+    UnsupportedVersionError,
     shown,
 )
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
@@ -26,6 +30,7 @@ from comal.taco import spec
 from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
 from comal.taco.reading import leaves as taco_leaves
+from comal.taco.reading.collected import Collected, read_collected
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.level import Level, check_ids
 
@@ -40,9 +45,18 @@ def reader(href: str | os.PathLike[str]) -> Any:
     return taco.load(href)
 
 
-def archive(href: str) -> TacoArchive:
-    """The container at `href`."""
-    return TacoArchive(open_container(open_source(href)))
+def archive(href: str) -> TacoArchive | CollectionArchive:
+    """The container at `href`, or the datasets of a collection over several."""
+    source = open_source(href)
+    try:
+        return TacoArchive(open_container(source))
+    except UnsupportedVersionError:
+        raise
+    except NotThisFormatError:
+        listed = read_collected(source)
+        if listed is None:
+            raise
+        return CollectionArchive(listed)
 
 
 def check(href: str, *, level: str, progress: Progress) -> Findings:
@@ -52,6 +66,13 @@ def check(href: str, *, level: str, progress: Progress) -> Findings:
 
 def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
     """Write the container anew with an index that is right."""
+    with open_source(href) as source:
+        if not source.stat().is_dir and read_collected(source) is not None:
+            raise InvalidInputError(
+                f"a {spec.TACOLLECTION} holds no data to repair",
+                where=source.href,
+                hint="write it again over its datasets, with 'comal taco tacollection'",
+            )
     return repair_container(href, output, overwrite=overwrite, progress=progress)
 
 
@@ -67,20 +88,13 @@ class TacoArchive:
 
     def describe(self) -> dict[str, Any]:
         """What the collection says, and what is counted."""
-        container, collection = self.container, self.container.collection
-        extent = collection.get("extent") or {}
+        container = self.container
         return {
-            "version": collection.get("taco_version"),
-            "container": container.kind,
-            "id": collection.get("id"),
-            "title": collection.get("title"),
+            **_of_collection(container.collection, container.kind),
             "count": sum(len(_files(level)) for level in container.levels),
             "samples": int(np.count_nonzero(~_padding(container.levels[0]))),
             "levels": [level.num_rows for level in container.levels],
             "size": None if container.kind.endswith("folder") else container.source.stat().size,
-            "bounds": extent.get("spatial"),
-            "time": extent.get("temporal"),
-            "licenses": collection.get("licenses"),
         }
 
     def leaves(self) -> Iterator[Any]:
@@ -176,6 +190,86 @@ class TacoArchive:
             hrefs = pa.array(np.repeat(container.source.href, len(paths)))
         kinds = pa.array(np.repeat(spec.FILE, len(paths)))
         return pa.table([paths, hrefs, offsets, sizes, kinds], list(LEAF_COLUMNS))
+
+
+class CollectionArchive:
+    """The datasets of a TACOLLECTION.json; the name of its dataset stands before each key."""
+
+    def __init__(self, listed: Collected) -> None:
+        self.listed = listed
+        self._parts: dict[str, TacoArchive] = {}
+
+    def describe(self) -> dict[str, Any]:
+        """What the document says; no dataset is opened."""
+        document = self.listed.document
+        tree = spec.PITSchema.from_dict(
+            document.get(spec.PIT_SCHEMA), where=self.listed.source.href
+        )
+        files = 0
+        for pattern in (one for level in tree.hierarchy.values() for one in level):
+            each = zip(pattern.type, pattern.id, strict=False)
+            real = [t for t, name in each if not name.startswith(spec.PAD_PREFIX)]
+            files += pattern.n // max(1, len(pattern.id)) * real.count(spec.FILE)
+        return {
+            **_of_collection(document, "tacollection"),
+            "count": files + (tree.root_n if tree.root_type == spec.FILE else 0),
+            "samples": tree.root_n,
+            "levels": [tree.rows(level) for level in range(tree.levels)],
+            "size": self.listed.source.stat().size,
+            "parts": list(self.listed.files),
+        }
+
+    def leaves(self) -> Iterator[Any]:
+        """The FILE samples of each dataset."""
+        for name in self.listed.files:
+            for table in self._part(name).leaves():
+                keys = pc.binary_join_element_wise(name, table.column("key"), "/")
+                yield table.set_column(0, "key", keys)
+
+    def leaf(self, key: str) -> Leaf:
+        """The FILE sample whose dataset and path are `key`."""
+        part, path = self._split(key)
+        return replace(part.leaf(path), key=key)
+
+    def blocks(self, key: str) -> Iterator[bytes]:
+        """The bytes of a FILE sample, as its dataset reads them."""
+        part, path = self._split(key)
+        return part.blocks(path)
+
+    def close(self) -> None:
+        """Let go of the storage."""
+        for part in self._parts.values():
+            part.close()
+        self.listed.source.close()
+
+    def _split(self, key: str) -> tuple[TacoArchive, str]:
+        name, _, path = key.partition("/")
+        if name not in self.listed.files:
+            raise NotInContainerError(
+                "no such key",
+                where=f"{shown(key)} in {self.listed.source.href}",
+                expected="the name of a dataset before the path",
+                hint="'comal ls' lists the keys",
+            )
+        return self._part(name), path
+
+    def _part(self, name: str) -> TacoArchive:
+        if name not in self._parts:
+            self._parts[name] = TacoArchive(open_container(self.listed.part(name)))
+        return self._parts[name]
+
+
+def _of_collection(collection: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    extent = collection.get("extent") or {}
+    return {
+        "version": collection.get("taco_version"),
+        "container": kind,
+        "id": collection.get("id"),
+        "title": collection.get("title"),
+        "bounds": extent.get("spatial"),
+        "time": extent.get("temporal"),
+        "licenses": collection.get("licenses"),
+    }
 
 
 def _padding(level: Level) -> Any:

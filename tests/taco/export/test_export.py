@@ -24,6 +24,7 @@ from comal.taco.copying.exporting import export, export_async
 from comal.taco.reading.joining import concat
 from comal.taco.reading.loading import load
 from comal.taco.warning import TacoWarning
+from comal.taco.writing.tacocat import create_tacocat, create_tacollection
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of, replaced, swapped_spans
 from tests.support import SHARED, needs_shared
 from tests.taco.read.scenes import located, scenes, write
@@ -526,3 +527,32 @@ def test_reference_files_keep_every_leaf(tmp_path: Path, name: str) -> None:
     stored = {c for c in source.columns if not c.startswith("internal:")}
     assert stored == {c for c in archive.level(0).column_names if not c.startswith("internal:")}
     assert files_of(export(source, tmp_path / "out")) == wanted
+
+
+@pytest.mark.parametrize("form", ["index", "collection", "list"])
+def test_ids_that_several_archives_use_are_numbered_when_asked(tmp_path: Path, form: str) -> None:
+    """Only the source file tells such roots apart (7.2.3); siblings have distinct ids."""
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    ids = {"a": ("s0", "x.tif"), "b": ("s0", "x.tif"), "c": ("s0", "x_2.tif")}
+    for name, roots in ids.items():
+        tree = {root: f"{name} {root}".encode() for root in roots}
+        write(parts, Recipe(tree), f"{name}.tacozip")
+    paths = sorted(parts.iterdir())
+    given: Any = paths
+    if form == "index":
+        given = create_tacocat(paths, form="binary")[0]
+    elif form == "collection":
+        given = create_tacollection(paths)
+    with pytest.raises(InvalidInputError, match="rename=True"):
+        export(load(given), tmp_path / "out.tacozip")
+    archive = Archive(export(load(given), tmp_path / "out.tacozip", rename=True))
+    assert archive.leaves() == {
+        "s0": b"a s0",
+        "x.tif": b"a x.tif",
+        "s0_2": b"b s0",
+        "x_2.tif": b"b x.tif",
+        "s0_3": b"c s0",
+        "x_2_2.tif": b"c x_2.tif",
+    }
+    assert "s0_2" in files_of(export(load(given), tmp_path / "out", rename=True))

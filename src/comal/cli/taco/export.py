@@ -30,11 +30,20 @@ from comal.errors import counted
             "comal taco export scenes.tacozip summer.tacozip --datetime 2025-06-01/2025-08-31",
             "a season",
         ),
+        (
+            "comal taco export parts/__TACOCAT__ whole.tacozip --rename",
+            "an index over archives that use an id twice",
+        ),
     ),
 )
 @options.source
 @click.argument("output")
 @options.where_options
+@click.option(
+    "--rename",
+    is_flag=True,
+    help="Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
+)
 @options.overwrite
 @options.pass_style
 def command(
@@ -43,6 +52,7 @@ def command(
     source: str,
     output: str,
     *,
+    rename: bool,
     overwrite: bool,
     **conditions: Any,
 ) -> None:
@@ -54,7 +64,7 @@ def command(
     with taco.load(source) as dataset:
         part = filtered(dataset, isolated=options.is_isolated(source), **conditions)
         with working(f"exporting to {output}", style) as progress:
-            taco.export(part, output, overwrite=overwrite, progress=progress)
+            taco.export(part, output, rename=rename, overwrite=overwrite, progress=progress)
         count = len(part.data)
     summary: dict[str, Any] = {"output": output, "samples": count}
     if part.placed_by:

@@ -17,13 +17,16 @@ from comal.cli.output import done, working
 )
 @options.source
 @click.argument("output")
+@click.option("--rename", is_flag=True, help="Make names that some system refuses safe.")
 @options.overwrite
 @options.pass_style
-def command(style: options.Style, source: str, output: str, *, overwrite: bool) -> None:
+def command(
+    style: options.Style, source: str, output: str, *, rename: bool, overwrite: bool
+) -> None:
     """Unpack the TACO archive X into the folder form.
 
     The samples keep their bytes; the index is written anew.
     """
     with working(f"writing {output}", style) as progress:
-        taco.zip2folder(source, output, overwrite=overwrite, progress=progress)
+        taco.zip2folder(source, output, overwrite=overwrite, rename=rename, progress=progress)
     done({"output": output}, style, f"{output}: written")

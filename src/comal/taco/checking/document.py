@@ -165,10 +165,19 @@ def check_extent(
     document: Mapping[str, Any], tables: Sequence[ParquetTable | None], findings: Findings
 ) -> None:
     """Compare the stated extent with that of the samples, as far as columns tell it."""
+    compare_extent(document, *_coverage(tables, findings), findings)
+
+
+def compare_extent(
+    document: Mapping[str, Any],
+    spatial: Sequence[float] | None,
+    temporal: Sequence[str] | None,
+    findings: Findings,
+) -> None:
+    """Compare the stated extent with what is covered."""
     extent = document.get("extent")
     if not isinstance(extent, Mapping) or spec.extent_problems(extent, where="extent"):
         return
-    spatial, temporal = _coverage(tables, findings)
     place = f"{spec.COLLECTION}: extent"
     box = extent.get("spatial")
     if box is not None and spatial is not None and not covers(box, spatial):

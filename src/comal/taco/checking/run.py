@@ -11,6 +11,7 @@ from comal.errors import (
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
+    UnsupportedVersionError,
 )
 from comal.findings import Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -20,12 +21,14 @@ from comal.taco import spec
 from comal.taco.checking import document, tree
 from comal.taco.checking.archive import check_archive
 from comal.taco.checking.codes import new_findings
+from comal.taco.checking.collected import check_collected
 from comal.taco.checking.files import check_files
 from comal.taco.checking.index import check_forms, check_sources
 from comal.taco.checking.meta import check_meta
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.spans import EntrySpans, check_bounds, check_entries, check_overlap
 from comal.taco.checking.subject import Subject, open_folder, open_zip
+from comal.taco.reading.collected import Collected, read_collected
 
 
 def check(
@@ -42,17 +45,18 @@ def check(
     Parameters
     ----------
     href
-        Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file or a ``.tacocat`` folder.
+        Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file, a ``.tacocat`` folder or a
+        ``TACOLLECTION.json``.
     level
         ``structure``: all metadata, and of the data only the headers of the entries; ``sample``:
-        also one of each twenty payloads; ``full``: every byte. For an index, ``full`` checks its
-        ZIPs as well.
+        also one of each twenty payloads; ``full``: every byte. For an index or a collection over
+        several datasets, ``full`` checks these as well.
     limits
         Caps on what a file may make us hold.
     config
         How to speak to remote storage.
     base_path
-        Folder with the ZIPs of an index, where they are not beside it.
+        Folder with the datasets of an index or a collection, where they are not beside it.
     progress
         Told how far the check is.
 
@@ -75,7 +79,18 @@ def check(
     findings = new_findings()
     with open_source(href, config=config) as source:
         base = None if base_path is None else open_beside(source, base_path)
-        subject = open_subject(source, base, limits, findings)
+        try:
+            subject = open_subject(source, base, limits, findings)
+        except UnsupportedVersionError:
+            raise
+        except NotThisFormatError:
+            listed = read_collected(source, base, limits)
+            if listed is None:
+                raise
+            present = check_collected(listed, findings)
+            if level == "full":
+                _check_parts(listed, present, limits, findings, progress or silent)
+            return findings.report(source.href, "tacollection", level)
         _check(subject, level, findings, progress or silent)
         return findings.report(source.href, subject.kind, level)
 
@@ -172,7 +187,7 @@ def _check(subject: Subject, level: str, findings: Findings, progress: Progress)
     if subject.is_index:
         present = check_sources(subject, levels, sources, findings, progress)
         if level == "full":
-            _check_parts(subject, present, findings, progress)
+            _check_parts(subject, present, subject.limits, findings, progress)
 
 
 def _check_collection(subject: Subject, findings: Findings) -> None:
@@ -198,13 +213,16 @@ def _check_meta(
 
 
 def _check_parts(
-    subject: Subject, names: Sequence[str], findings: Findings, progress: Progress
+    index: Subject | Collected,
+    names: Sequence[str],
+    limits: Limits,
+    findings: Findings,
+    progress: Progress,
 ) -> None:
     for name in names:
         inner = new_findings()
-        source = subject.part(name)
         try:
-            part = open_zip(source, subject.limits, inner)
+            part = open_subject(index.part(name), None, limits, inner)
         except NotThisFormatError:
             continue  # reported with the index
         _check(part, "full", inner, progress)

@@ -68,7 +68,10 @@ def export(
         Replace an existing target at the end, as a whole.
     rename
         Give ids that some file system cannot hold a safe name. Without it they are a warning in a
-        ZIP and an error in a FOLDER, where they become names of files.
+        ZIP and an error in a FOLDER, where they become names of files. Of roots with one id, as
+        the archives of an index may have (only ``internal:source_file`` tells these apart, 7.2.3),
+        the second becomes ``id_2`` and so on, before the ending, in the order of the view; without
+        it they are an error, because ids are unique among siblings.
     subset_date
         The time to put into ``taco:subset_date``: now when None, or what the environment variable
         ``SOURCE_DATE_EPOCH`` says. It is the one thing that differs between two exports.
@@ -86,8 +89,8 @@ def export(
     Raises
     ------
     InvalidInputError
-        A view without rows, ids that stand twice (as in a concatenation of overlapping parts), rows
-        that differ in structure, arguments that cannot be used.
+        A view without rows, ids that stand twice without `rename` (as in a concatenation of
+        overlapping parts), rows that differ in structure, arguments that cannot be used.
     QueryError
         A view whose rows cannot be found again, because its query dropped `id` and the
         ``internal:`` columns.

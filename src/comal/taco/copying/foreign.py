@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
@@ -30,7 +31,7 @@ _SHOWN = 5
 
 
 def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Levels:
-    """Refuse rows that no container may hold; with `rename` give risky ids safe names.
+    """Refuse rows that no container may hold; with `rename` give such ids names that it may.
 
     Parameters
     ----------
@@ -39,14 +40,14 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
     as_files
         The ids become names of files and folders, so that risky ones are an error.
     rename
-        Change risky ids instead.
+        Change risky ids instead, and number those that stand twice among siblings.
 
     Raises
     ------
     UnsafeContentError
         An id that could leave its folder or hide, or with `as_files` a risky one.
     InvalidInputError
-        An id that stands twice among siblings, a FOLDER without children.
+        Without `rename` an id that stands twice among siblings; a FOLDER without children.
     """
     checked = []
     for depth, level in enumerate(levels):
@@ -54,7 +55,7 @@ def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Le
         risky = _risky(levels, depth)
         # Equal names are equal where case is ignored as well: most often one look is enough.
         twins = names.twins(level.ids, parents)
-        if twins:
+        if twins and not rename:
             _check_twice(levels, depth, parents)
         for first, second in twins[: _SHOWN - len(risky)]:
             text = f"is {shown(level.ids[first].as_py())} where case is ignored"
@@ -96,7 +97,7 @@ def _check_twice(levels: Levels, depth: int, parents: Any) -> None:
             where=shown(path_of(levels, depth, first), 200),
             found=f"{level.payloads.place(first)} and {level.payloads.place(second)}",
             expected="ids that tell the samples apart",
-            hint="select rows so that each id comes once, or export the sources one by one",
+            hint="export with rename=True numbers them; or select rows so that each id comes once",
             id=level.ids[first].as_py(),
         )
 
@@ -140,13 +141,16 @@ def safe_name(name: str) -> str:
 def _renamed(level: Level, parents: Any) -> Any:
     """The table of a level with safe ids that differ among siblings, where case is ignored too."""
     ids = _mapped(level.ids, safe_name)
-    numbers: dict[int, int] = {}
+    plain = ids.to_pylist()
+    numbers: Counter[tuple[int, str]] = Counter()
     while pairs := names.twins(ids, parents):
         changed = ids.to_pylist()
         for _, second in pairs:
-            numbers[second] = numbers.get(second, 1) + 1
-            stem, dot, ending = changed[second].partition(".")
-            changed[second] = f"{stem}_{numbers[second]}{dot}{ending}"
+            parent = 0 if parents is None else int(parents[second])
+            alike = parent, plain[second].casefold()
+            numbers[alike] += 1
+            stem, dot, ending = plain[second].partition(".")
+            changed[second] = f"{stem}_{numbers[alike] + 1}{dot}{ending}"
         ids = pa.array(changed, pa.string())
     position = level.table.schema.get_field_index(spec.ID)
     return level.table.set_column(position, level.table.schema.field(position), ids)

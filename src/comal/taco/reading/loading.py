@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, NotThisFormatError, UnsupportedVersionError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.storage import Source, StorageConfig, open_beside, open_source, reload_once
 from comal.taco import wire
+from comal.taco.reading.collected import read_collected
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.joining import concat
@@ -37,10 +38,12 @@ def load(
     path
         Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file or a ``.tacocat`` folder (or the
         folder that holds one), told apart by their bytes; or a list, whose datasets become one by
-        `concat`. An open `Source` is taken as it is.
+        `concat`, as those do that a ``TACOLLECTION.json`` names. An open `Source` is taken as it
+        is.
     base_path
-        Folder with the ZIPs of a TACOCAT, where they are not beside it. Credentials of `config`
-        belong to `path`; a folder at another origin that needs some is given as an open source.
+        Folder with the parts of a TACOCAT or a TACOLLECTION, where they are not beside it.
+        Credentials of `config` belong to `path`; a folder at another origin that needs some is
+        given as an open source.
     limits
         Caps on what a file may make us hold.
     config
@@ -48,7 +51,7 @@ def load(
     tail
         Bytes at the end of a file that are read at once.
     column_mode
-        For a list: see `concat`.
+        For a list or a TACOLLECTION: see `concat`.
 
     Raises
     ------
@@ -74,7 +77,21 @@ def load(
         base = None if base_path is None else open_beside(source, base_path)
         return open_container(source, base=base, tail=tail, limits=limits)
 
-    container = reload_once(opened)
+    try:
+        container = reload_once(opened)
+    except UnsupportedVersionError:
+        raise
+    except NotThisFormatError:
+        source = _source(path, config)
+        base = None if base_path is None else open_beside(source, base_path)
+        listed = read_collected(source, base, limits)
+        if listed is None:
+            raise
+        parts = [
+            open_container(listed.part(name), tail=tail, limits=limits) for name in listed.files
+        ]
+        joined = concat([TacoDataset(Scan(one), one.collection) for one in parts], column_mode)
+        return TacoDataset(joined.view, listed.document)
     href, levels = container.source.href, len(container.levels)
     LOGGER.info("loaded %s: %s, %d levels", href, container.kind, levels)
     return TacoDataset(Scan(container), container.collection)

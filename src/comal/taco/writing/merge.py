@@ -44,15 +44,12 @@ def open_all(
     members: list[Member] = []
     for href in inputs:
         source = scope.enter_context(open_source(href))
-        opened = run(_plan(source), source.fetch)
-        if only_zip and opened.container != "zip":
+        member = member_of(source)
+        if only_zip and member.opened.container != "zip":
             raise NotThisFormatError(
-                "TACOCAT joins ZIP archives", where=source.href, found=opened.container
+                "TACOCAT joins ZIP archives", where=source.href, found=member.opened.container
             )
-        pit = spec.PITSchema.from_dict(
-            opened.collection.get(spec.PIT_SCHEMA), where=f"{source.href}: {spec.COLLECTION}"
-        )
-        members.append(Member(_base_name(source.href), source, opened, pit))
+        members.append(member)
     names: dict[str, str] = {}
     for member in members:
         known = names.setdefault(member.name, member.source.href)
@@ -63,6 +60,15 @@ def open_all(
                 hint="rename one of the files",
             )
     return members
+
+
+def member_of(source: Source) -> Member:
+    """The dataset at `source`, opened."""
+    opened = run(_plan(source), source.fetch)
+    pit = spec.PITSchema.from_dict(
+        opened.collection.get(spec.PIT_SCHEMA), where=f"{source.href}: {spec.COLLECTION}"
+    )
+    return Member(_base_name(source.href), source, opened, pit)
 
 
 def _plan(source: Source) -> Any:
