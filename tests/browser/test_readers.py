@@ -619,3 +619,71 @@ def test_pixels_are_shown_by_the_law_of_the_package(
     found, counted = blank.evaluate(_DRAWN, f"{query}&rescale=0,10")
     assert "".join(str(int(one)) for one in found) == shown
     assert count is None or counted == count
+
+
+_COVERED = """async ([url, tile, points]) => {
+  const { RaquetFile } = await import("/assets/lib/raquet.js");
+  const { RaquetSource } = await import("/assets/lib/served.js");
+  const { accessOf } = await import("/assets/lib/ranges.js");
+  const { draw, summarize } = await import("/assets/lib/render.js");
+  const raster = await RaquetFile.open([url], accessOf());
+  const source = new RaquetSource({ name: "a" }, "/", raster);
+  const { covered, pixels, ...sides } = await raster.tile(...tile);
+  const found = raster.metadata.bands.map((band, at) => {
+    const one = { ...sides, pixels: [pixels[at]], covered: [covered[at]] };
+    const look = { bands: [at], ranges: [[0, 9]], alpha: -1 };
+    const shown = [...draw(one, raster.metadata, look)].filter((_, i) => i % 4 === 3);
+    return [shown.map(Number), summarize([one], band, false)?.count ?? 0];
+  });
+  const told = points.map(([lon, lat]) => source.point(lon, lat, new URLSearchParams()));
+  return [found, (await Promise.all(told)).map(({ values }) => values.map(({ value }) => value))];
+}"""
+
+_HOLED = {
+    "type": "MultiPolygon",
+    "coordinates": [
+        [
+            [[2, 40], [30, 60], [44, 10], [2, 40]],
+            [[22, 40], [27, 40], [27, 35], [22, 35], [22, 40]],
+        ],
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"bounds": [3.1, 5.2, 30.3, 60.4]},
+        {"bounds": [20.0, 5.2, -170.0, 60.4]},
+        {"bounds": [3, 5, 40, 70], "footprint": _HOLED},
+        {"bounds": [3, 70, 40, 5]},
+        {"bounds": [3, None, 40, 5]},
+        {"footprint": {"type": "MultiPolygon", "coordinates": [[[[0, 0], [1, 1], [0, 0]]]]}},
+        None,
+    ],
+    ids=["bounds", "antimeridian", "footprint", "upside down", "no numbers", "open", "none"],
+)
+def test_what_the_source_does_not_cover_has_no_value(
+    blank: Page, server: StaticServer, tmp_path: Path, source: Any
+) -> None:
+    """As the reader of the package tells it: padding counts where nodata does not tell it."""
+    tile, side = (3, 4, 3), 32
+    zeros = np.zeros((side, side), "uint8")
+    bands = [
+        {"name": name, "type": "uint8", "nodata": nodata}
+        for name, nodata in [("a", None), ("b", 7), ("c", 300), ("d", None)]
+    ]
+    custom = {"comal": {"source": source, "sources": {"d": {"bounds": [10, 10, 20, 20]}}}}
+    path = raquet(tmp_path / "a.parquet", {tile: [zeros] * 4}, bands, custom=custom)
+    with comal.raquet.open(path) as file:
+        masks = [~np.ma.getmaskarray(file.tile(*tile, name, masked=True))[0] for name in "abcd"]
+        points = [(lon, lat) for lon in (1.0, 15.0, 24.0, 40.0) for lat in (2.0, 15.0, 37.5)]
+        lon, lat = np.transpose(points)
+        values = file.points(lon, lat, list("abcd"), masked=True)
+    found, told = blank.evaluate(
+        _COVERED, [server.mount("r", tmp_path) + "/a.parquet", tile, points]
+    )
+    for mask, (shown, count) in zip(masks, found, strict=True):
+        assert (np.array(shown).reshape(side, side) > 0).tolist() == mask.tolist()
+        assert count == mask.sum()
+    assert told == np.transpose(values).tolist()

@@ -3,12 +3,14 @@
  */
 
 import { text, viewOf } from "./bytes.js";
+import { coveredPixels, edgesOf } from "./coverage.js";
 import { AbsentError, ArchiveError, DamagedError } from "./errors.js";
 import { LIMITS } from "./limits.js";
 import { ParquetFile } from "./parquet.js";
 import { TYPES, decodeBand, decodeInterleaved } from "./pixels.js";
 import { cellOf, tileOf, zoomRange } from "./quadbin.js";
 import { RemoteFile } from "./ranges.js";
+import { alphaOf } from "./render.js";
 import { lowerBound } from "./zip.js";
 
 /** @typedef {import("./pixels.js").Pixels} Pixels */
@@ -40,6 +42,7 @@ import { lowerBound } from "./zip.js";
  * @property {string} title
  * @property {boolean} timed
  * @property {number} steps of a time series; 1 if it is none, or does not say
+ * @property {unknown[]} sources where the source of each band lies, as the document says it
  */
 
 /**
@@ -48,6 +51,7 @@ import { lowerBound } from "./zip.js";
  * @property {number} width
  * @property {number} height
  * @property {(Pixels | null)[]} pixels
+ * @property {(Uint8Array | null)[]} [covered] by band 0 where a pixel is padding; null for none
  */
 
 /**
@@ -78,6 +82,11 @@ export function parseMetadata(json, where) {
     title: typeof given.custom?.title === "string" ? given.custom.title : "",
     timed: typeof given.time === "object" && given.time !== null,
     steps: Number.isInteger(given.time?.count) && given.time.count > 1 ? given.time.count : 1,
+    sources: given.bands.map((/** @type {any} */ band) => {
+      const { source, sources } = given.custom?.comal ?? {};
+      const name = Array.isArray(band) ? band[0] : band?.name;
+      return sources && Object.hasOwn(sources, name) ? sources[name] : source;
+    }),
   };
   const known = [null, "gzip", ...(metadata.interleaved ? ["jpeg", "webp"] : [])];
   if (!known.includes(metadata.compression)) {
@@ -179,6 +188,14 @@ function nodataOf(value, type) {
   return Number.isNaN(number) ? null : type === "float32" ? Math.fround(number) : number;
 }
 
+/** Whether pixels can have the nodata value of a band. @param {Band} band */
+function isHeld({ type, nodata }) {
+  if (nodata === null) return false;
+  const pixel = TYPES[type].make(new ArrayBuffer(8));
+  pixel[0] = nodata;
+  return pixel[0] === nodata || Number.isNaN(pixel[0]);
+}
+
 /** @param {unknown} table */
 function colorsOf(table) {
   if (typeof table !== "object" || table === null) return null;
@@ -197,6 +214,8 @@ export class RaquetFile {
   constructor(parts, metadata) {
     this.parts = parts;
     this.metadata = metadata;
+    /** @type {import("./coverage.js").Edge[][][]} by band what its sources cover; empty for all */
+    this.coverage = [];
   }
 
   /**
@@ -212,11 +231,27 @@ export class RaquetFile {
     );
     const raster = new RaquetFile(parts, /** @type {Metadata} */ ({}));
     raster.metadata = parseMetadata(await raster.metadataText(), urls[0]);
+    await raster.findCoverage();
     return raster;
   }
 
-  async metadataText() {
-    const [part] = this.parts;
+  /** A nodata value tells the padding itself, and so does the alpha band of the same source. */
+  async findCoverage() {
+    const { bands, sources } = this.metadata;
+    const alpha = alphaOf(this.metadata);
+    const [hidden, ...own] = [sources[alpha], ...sources].map((one) => JSON.stringify(one));
+    const told = bands.map(
+      (band, at) => isHeld(band) || (alpha >= 0 && at !== alpha && own[at] === hidden),
+    );
+    if (sources.every((source, at) => told[at] || !source)) return;
+    const texts = await Promise.all(this.parts.map((part) => this.metadataText(part)));
+    const every = texts.map((one, at) => parseMetadata(one, this.parts[at].file.url).sources);
+    this.coverage = bands.map((_, at) =>
+      told[at] ? [] : (edgesOf(every.map((one) => one[at])) ?? []),
+    );
+  }
+
+  async metadataText(part = this.parts[0]) {
     const key = part.keys.get("comal:metadata");
     if (key !== undefined) return key;
     const [place] = await findIn(part, 0n);
@@ -243,7 +278,12 @@ export class RaquetFile {
       const places = await findIn(part, cell);
       if (!places.length) continue;
       const place = await this.step(part, places, time);
-      return { width, height, pixels: await this.pixels(part, place, wanted) };
+      const covered = wanted.map((band) =>
+        this.coverage[band]?.length
+          ? coveredPixels(this.coverage[band], z, x, y, width, height)
+          : null,
+      );
+      return { width, height, pixels: await this.pixels(part, place, wanted), covered };
     }
     throw new AbsentError("there is no such tile", { where: this.parts[0].file.url });
   }

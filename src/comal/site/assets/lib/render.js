@@ -90,7 +90,7 @@ export function draw(tile, metadata, look) {
   if (bands.length === 3) {
     bands.forEach((band, channel) => {
       const hiding = look.bands[channel] === look.alpha ? null : opacity;
-      paint(tile.pixels[channel], band, hiding, (value, at) => {
+      paint(tile, channel, band, hiding, (value, at) => {
         colors[at + channel] = scaled(value, look.ranges[channel]);
         colors[at + 3] = opacity ? Number(opacity[at / 4]) : 255;
       });
@@ -100,13 +100,13 @@ export function draw(tile, metadata, look) {
   const [band] = bands;
   if (band.colors && look.colormap === undefined) {
     const palette = band.colors;
-    paint(tile.pixels[0], band, opacity, (value, at) =>
+    paint(tile, 0, band, opacity, (value, at) =>
       colors.set(palette.get(value) ?? [0, 0, 0, 0], at),
     );
     return colors;
   }
   const table = /** @type {Uint8Array} */ (colormap(look.colormap ?? defaultColormap(band)));
-  paint(tile.pixels[0], band, opacity, (value, at) => {
+  paint(tile, 0, band, opacity, (value, at) => {
     const entry = Math.round(Math.min(255, Math.max(0, scaled(value, look.ranges[0])))) * 3;
     colors[at] = table[entry];
     colors[at + 1] = table[entry + 1];
@@ -132,24 +132,28 @@ function opacityOf({ width, height, pixels }, at) {
 
 /**
  * Call `put` with every valid pixel's value and its place among bytes of four.
- * @param {import("./pixels.js").Pixels | null} pixels
+ * @param {RasterTile} tile
+ * @param {number} index of the band in the tile
  * @param {Band} band
  * @param {import("./pixels.js").Pixels | null} opacity
  * @param {(value: number, at: number) => void} put
  */
-function paint(pixels, band, opacity, put) {
+function paint(tile, index, band, opacity, put) {
+  const [pixels, covered] = [tile.pixels[index], tile.covered?.[index]];
   if (!pixels) return;
   for (let i = 0; i < pixels.length; i++) {
-    if (isValid(pixels[i], band, opacity?.[i])) put(Number(pixels[i]), i * 4);
+    if (isValid(pixels[i], band, opacity?.[i], covered?.[i])) put(Number(pixels[i]), i * 4);
   }
 }
 
 /**
- * Whether a pixel has a value: no nodata, finite, and not hidden by the alpha band, if there is one.
+ * Whether a pixel has a value: no nodata, finite, not hidden by the alpha band, if there is one,
+ * and no padding.
  * @param {number | bigint} value @param {Band} band @param {number | bigint} [opacity]
+ * @param {number} [covered]
  */
-export function isValid(value, band, opacity) {
-  const finite = typeof value === "bigint" || Number.isFinite(value);
+export function isValid(value, band, opacity, covered = 1) {
+  const finite = covered !== 0 && (typeof value === "bigint" || Number.isFinite(value));
   return finite && value !== band.nodata && (opacity === undefined || Number(opacity) !== 0);
 }
 
@@ -169,7 +173,7 @@ export function summarize(samples, band, hidden) {
     const pixels = tile.pixels[0] ?? [];
     const opacity = hidden ? opacityOf(tile, 1) : null;
     for (let i = 0; i < pixels.length; i++) {
-      if (seen++ % every === 0 && isValid(pixels[i], band, opacity?.[i]))
+      if (seen++ % every === 0 && isValid(pixels[i], band, opacity?.[i], tile.covered?.[0]?.[i]))
         values.push(Number(pixels[i]));
     }
   }

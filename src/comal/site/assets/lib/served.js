@@ -222,7 +222,8 @@ export class RaquetSource {
       values: metadata.bands.map((band, index) => {
         const stored = tile?.pixels[index]?.[place];
         const hiding = index === alpha ? undefined : opacity;
-        const valid = stored !== undefined && isValid(stored, band, hiding);
+        const covered = tile?.covered?.[index]?.[place];
+        const valid = stored !== undefined && isValid(stored, band, hiding, covered);
         const physical =
           valid && (band.scale !== 1 || band.offset !== 0)
             ? Number(stored) * band.scale + band.offset
