@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from comal import raquet, tapalcatl, tortilla
 from tests.cli.conftest import NESTED_KEYS, Run, payload
+from tests.raquet.writing.sources import noise, utm
 from tests.servers.http import HttpServer
 from tests.support import SHARED, needs_shared
+from tests.tapalcatl.making import picture
 
 FIXTURES = SHARED / "fixtures" / "taco"
 
@@ -232,3 +235,31 @@ def test_what_a_killed_writer_has_left_is_told_and_cleaned(run: Run, flat: Path)
         assert "comal clean" not in run("check", target, code=code).output
     found = json.loads(run("check", flat, "--json").stdout)
     assert found["problems"] == []
+
+
+def test_what_a_killed_update_has_left_is_told_and_cleaned(
+    run: Run, flat: Path, tmp_path: Path
+) -> None:
+    """Next versions beside a file and in a folder, and the journal of several, in each format."""
+    folder, tiles = tmp_path / "folder", tmp_path / "tiles"
+    run("convert", flat, folder)
+    zooms: dict[str, Any] = {"materialized_zooms": [0, 1], "metatile": 1}
+    tapalcatl.build([(0, 0, 0, picture(0)), (1, 0, 0, picture(1))], tiles, **zooms)
+    samples = tortilla.create([tortilla.Sample("a", path=b"1")], tmp_path / "a.tortilla").paths[0]
+    source = utm(tmp_path / "a.tif", noise((20, 20), "uint8"))
+    raquet.write(source, tmp_path / "a.parquet")
+    targets = (flat, folder, tiles, Path(samples), tmp_path / "a.parquet")
+    places = [(one, one.parent, one.name) for one in targets]
+    places += [(folder, folder / "DATA", "s1"), (tiles, tiles / "0/0", "0.zip")]
+    for target, place, name in places:
+        left = place / f".{name}.{'0' * 16}.next"
+        left.write_bytes(b"half")
+        commands = [["check"], *([["tapalcatl", "check"]] if target == tiles else [])]
+        for command in commands:
+            found = json.loads(run(*command, target, "--json").stdout)
+            told = [p["place"] for p in found["problems"] if p["code"] == "leftover"]
+            assert len(told) == 1
+            assert told[0].endswith(left.name)
+        assert json.loads(run("clean", target, "--json").stdout)["removed"] == [str(left)]
+        assert not left.exists()
+        assert "leftover" not in run("check", target).output

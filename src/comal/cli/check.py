@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +70,7 @@ def command(
         with working(f"repairing {source}", style) as progress:
             adapter.repair(source, repair, overwrite=overwrite, progress=progress)
             found = adapter.check(repair, level=level, progress=progress)
-    print_findings(_with_leftovers(found, source), style, more, repair)
+    print_findings(found, [source], style, more, repair)
     if found.errors:
         ctx.exit(1)
 
@@ -77,12 +78,12 @@ def command(
 def _left(source: str) -> list[Problem]:
     place = parse_href(source)
     left = targets.left_beside(place.path) if place.scheme == FILE else []
-    text = f"left by a writer that was killed; 'comal clean {source}' or the next writer removes it"
+    text = f"left by a writer that was killed; 'comal clean {source}' or the next writer settles it"
     return [Problem("leftover", shown_path(path), text, "warning") for path in left]
 
 
-def _with_leftovers(found: Findings, source: str) -> Findings:
-    left = _left(source)
+def _with_leftovers(found: Findings, sources: Sequence[str]) -> Findings:
+    left = [problem for source in sources for problem in _left(source)]
     if not left or not isinstance(found, Report):
         return found
     counts = {**found.counts, "leftover": len(left)}
@@ -91,11 +92,13 @@ def _with_leftovers(found: Findings, source: str) -> Findings:
 
 def print_findings(
     found: Findings,
+    sources: Sequence[str],
     style: options.Style,
     more: dict[str, Any] | None = None,
     repaired: str | None = None,
 ) -> None:
-    """Print the problems of a check, and how many there are."""
+    """Print the problems of a check, what killed writers have left, and how many there are."""
+    found = _with_leftovers(found, sources)
     if style.json:
         print_json({**found.to_dict(), **(more or {})})
         return

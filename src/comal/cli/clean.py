@@ -21,8 +21,8 @@ from comal.storage import targets
 def command(style: options.Style, target: str) -> None:
     """Take back and remove what writers of X have left that were killed.
 
-    X need not be there. It is as it was before the last writer began; 'comal check' tells whether
-    there is anything to do.
+    X need not be there. It is as it was before the last writer began; a change of several archives
+    that was decided is finished instead. 'comal check' tells whether there is anything to do.
     """
     found = [str(path) for path in targets.clean(target)]
     done({"removed": found}, style, f"{counted(len(found), 'item')} removed")

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 from comal.errors import AccessDeniedError, ComalError, ConflictError, counted, shown
 from comal.storage.location import shown_path
-from comal.storage.targetlock import is_hidden
+from comal.storage.replacing import state_of
+from comal.storage.targetlock import CHANGE, is_hidden
 
 Owns = Callable[[str], bool]
 """Whether a file is the archive's own, by its path below the folder with ``/`` between names."""
@@ -148,6 +149,7 @@ def check_target(
             hint="remove it yourself, or choose another name",
         )
     if folder:
+        _refuse_changing(target)
         _refuse_strangers(target, owns)
     return owns
 
@@ -241,6 +243,15 @@ def _read_only(target: Path) -> AccessDeniedError:
         where=shown_path(target),
         hint=f"allow it by chmod u+w {shown_path(target)}, or choose another name",
     )
+
+
+def _refuse_changing(target: Path) -> None:
+    if state_of(target / CHANGE) == "running":
+        raise ConflictError(
+            "somebody else is changing the target",
+            where=shown_path(target),
+            hint="wait until they are done, or choose another name",
+        )
 
 
 def _refuse_strangers(target: Path, owns: Owns) -> None:

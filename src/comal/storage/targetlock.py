@@ -35,8 +35,10 @@ PART, OLD, WORK, SPOOL, BUILD, LOCK = "part", "old", "work", "spool", "build", "
 STALE = (PART, OLD, WORK, SPOOL, BUILD)
 """What a killed writer may leave: the new target, the old one on its way out, files that are only
 needed meanwhile, and a build that can be gone on with. An empty lock file says nothing."""
+CHANGE = ".meta.json.change"
+"""The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
 _NEXT = r"\.[0-9a-f]{16}\.next"
-_HIDDEN = re.compile(rf"\..+(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{_NEXT})", re.DOTALL)
+_MADE = re.compile(rf"\.(.+)(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{_NEXT})", re.DOTALL)
 
 
 class LeftoverWarning(UserWarning):
@@ -63,7 +65,13 @@ def next_versions(target: Path) -> list[Path]:
 
 def is_hidden(name: str) -> bool:
     """Whether a file name is one that only writers give, and only until they are done."""
-    return _HIDDEN.fullmatch(name) is not None
+    return name == CHANGE or _MADE.fullmatch(name) is not None
+
+
+def owner_of(path: Path) -> Path:
+    """The target that a hidden file is named after, which has the lock; unless it was shortened."""
+    made = _MADE.fullmatch(path.name)
+    return path if made is None else path.with_name(made[1])
 
 
 def _stem(name: str) -> str:

@@ -39,7 +39,9 @@ from comal.storage.publish import (
     set_names,
     sync_folder,
 )
+from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
+    CHANGE,
     LOCK,
     OLD,
     PART,
@@ -52,6 +54,8 @@ from comal.storage.targetlock import (
     leftovers,
     locked,
     next_versions,
+    owner_of,
+    remove_left,
     write_errors,
 )
 
@@ -423,15 +427,26 @@ def _discard_set(part: Path) -> None:
 def left_beside(path: str | os.PathLike[str]) -> list[Path]:
     """What killed writers have left of a local target: beside it, in it, or of a set it is in."""
     target = Path(path).absolute()
-    if not is_free(target):
+    if not is_free(target) or any(state_of(at) == "running" for at in _journals(target)):
         return []
+    return _left(target)
+
+
+def _journals(target: Path) -> list[Path]:
+    """Where journals of changes of the target are: in it, or in a folder that holds it."""
+    return [place / CHANGE for place in (target, *target.parents)]
+
+
+def _left(target: Path) -> list[Path]:
     found = [*leftovers(target), *next_versions(target)]
+    found += [journal for journal in _journals(target)[1:] if state_of(journal)]
     with suppress(OSError):
         parts = (one for one in target.parent.iterdir() if is_hidden(one.name))
         found += [one for one in parts if one not in found and target.name in set_names(one)]
     for place, folders, names in os.walk(target):
         hits = [name for name in (*folders, *names) if is_hidden(name)]
-        found += [Path(place) / name for name in hits if not name.endswith(LOCK)]
+        paths = [Path(place) / name for name in hits if not name.endswith(LOCK)]
+        found += [path for path in paths if is_free(owner_of(path))]
         folders[:] = [name for name in folders if name not in hits]
     return found
 
@@ -439,10 +454,12 @@ def left_beside(path: str | os.PathLike[str]) -> list[Path]:
 def clean(path: str | os.PathLike[str]) -> list[Path]:
     """Take back and remove what writers of a target have left that were killed.
 
+    A change of several files that was decided is finished instead.
+
     Returns
     -------
     list of pathlib.Path
-        What was there.
+        Hidden files and folders that were there and are gone.
 
     Raises
     ------
@@ -450,16 +467,18 @@ def clean(path: str | os.PathLike[str]) -> list[Path]:
         Somebody is writing the target.
     """
     target = target_of(path)
-    sets = (one for one in left_beside(target) if set_names(one))
-    named = next((one for one in sets if one.parent == target.parent), None)
-    if named is not None:  # what it was named after has the lock
-        target = target.with_name(named.name[1:].rpartition(".comal-")[0])
-    found = leftovers(target)
-    if found:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LeftoverWarning)
-            with locked(target):
-                pass
+    found = _left(target)
+    for journal in found:
+        if journal.name == CHANGE:
+            settle(journal)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftoverWarning)
+        for left in found:
+            own = left.parent == target.parent and not set_names(left)
+            owner = target if own else owner_of(left)
+            if os.path.lexists(left):
+                with locked(owner):
+                    remove_left(left, owner)
     return found
 
 

@@ -32,8 +32,6 @@ META: Final = "meta.json"
 """Name of a tileset's document, at the root of the tree by convention."""
 VARIANTS: Final = "variants"
 """Key of the variants that archives hold: an object with what is said of each, by prefix."""
-JOURNAL: Final = f".{META}.change"
-"""What stands beside the document while archives are changed: which ones, a line each."""
 MAX_COMMENT: Final = 65_535
 MAX_ZOOM: Final = 30
 """Deepest zoom that a key of 64 bits holds; existing tilesets end below 24."""

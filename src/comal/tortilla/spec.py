@@ -7,9 +7,11 @@ other spelling is an alias that readers take.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 SPEC_VERSION = "0.5.0"
@@ -76,15 +78,38 @@ RAI_RANGES: Mapping[str, tuple[float, float]] = {
 }
 """What values can be: indices, money and people, metres between the deepest sea and the summit."""
 
-ODD_TIMES: tuple[tuple[float, float, str], ...] = (
+_DATE = "a date without separators"
+_ODD_TIMES: tuple[tuple[float, float, str], ...] = (
     (1900, 2200, "a year"),
     (7_000, 30_000, "days since 1970"),
-    (19_000_101, 22_001_231, "a date without separators"),
+    (19_000_101, 22_001_231, _DATE),
     (1e11, 4.2e12, "milliseconds since 1970"),
     (1e14, 4.2e15, "microseconds since 1970"),
     (1e17, 4.2e18, "nanoseconds since 1970"),
 )
 """Numbers that are another unit far more often than seconds of such a moment."""
+
+
+def odd_times(values: npt.NDArray[np.float64]) -> Iterator[tuple[npt.NDArray[np.bool_], str]]:
+    """Which numbers are no seconds since 1970 as it seems, and what they look like instead."""
+    for low, high, what in _ODD_TIMES:
+        odd = (values >= low) & (values <= high)
+        if what is _DATE:
+            # Seconds from August to September 1970 fill this range: only those that are the date
+            # of a day are odd.
+            odd[odd] = _are_dates(values[odd].astype(np.int64))
+        yield odd, what
+
+
+def _are_dates(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether numbers are year, month and day of a calendar's day, such as 20240229."""
+    year, month, day = numbers // 10_000, numbers // 100 % 100, numbers % 100
+    starts = ((year - 1970) * 12 + month - 1).astype("M8[M]")
+    last = ((starts + 1).astype("M8[D]") - starts.astype("M8[D]")).astype(np.int64)
+    dates: npt.NDArray[np.bool_] = (month >= 1) & (month <= 12) & (day >= 1) & (day <= last)
+    return dates
+
+
 """Indexes from 0 to 1."""
 
 TYPES: Mapping[str, Any] = {**CORE, **STAC, **RAI}

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from comal.errors import (
     StorageError,
 )
 from comal.plan import run
-from comal.storage import open_source
+from comal.storage import open_source, targets
 from comal.storage.replacing import changing_files
 from comal.storage.targetlock import LeftoverWarning, locked
 from comal.ziparchive import directory_plan
@@ -414,13 +415,19 @@ def test_metadata_of_a_tileset(tree: Path) -> None:
     assert is_sound(tree)
 
 
-def test_a_change_that_was_left(tree: Path, archive: Path) -> None:
+def test_a_change_that_was_left(tree: Path, archive: Path, tmp_path: Path) -> None:
     """Check tells of it, nobody writes beside it, and one command finishes or undoes it."""
-    old, new = unzipped(tree), {**unzipped(tree), "3/2/2.png": NEW, "0/0/0.png": NEW}
-    for step, code, then in (
-        ("decide", "change-begun", old),
-        ("finish", "change-unfinished", new),
+    whole, old, new = tree, unzipped(tree), {**unzipped(tree), "3/2/2.png": NEW, "0/0/0.png": NEW}
+    for step, code, then, by in (
+        ("decide", "change-begun", old, "recover"),
+        ("decide", "change-begun", old, "clean"),
+        ("decide", "change-begun", old, "clean-an-archive"),
+        ("finish", "change-unfinished", new, "recover"),
+        ("finish", "change-unfinished", old, "build"),
+        ("finish", "change-unfinished", new, "clean"),
     ):
+        tree = shutil.copytree(whole, tmp_path / f"{step}-{by}")
+        archive = tree / "2/1/1.zip"
         script = (
             "import os, sys; from comal import tapalcatl; from comal.storage import replacing;"
             f"replacing.Change.{step} = lambda _: os._exit(0);"
@@ -434,11 +441,25 @@ def test_a_change_that_was_left(tree: Path, archive: Path) -> None:
         assert f"comal tapalcatl recover {tree}" in str(refused.value.hint)
         with pytest.raises(ConflictError):
             tapalcatl.compact(archive)
-        found = tapalcatl.recover(tree)
-        assert (found.finished, found.undone) == ((2, 0) if then is new else (0, 2))
+        left = targets.left_beside(archive if by == "clean-an-archive" else tree)
+        assert tree / ".meta.json.change" in left
+        if by == "recover":
+            found = tapalcatl.recover(tree)
+            assert (found.finished, found.undone) == ((2, 0) if then is new else (0, 2))
+        elif by == "build":
+            with tapalcatl.open(tree) as tileset:
+                tapalcatl.build(tileset, tmp_path / "copy")
+            tapalcatl.build(tmp_path / "copy", tree, overwrite=True)
+        else:
+            assert targets.clean(archive if by == "clean-an-archive" else tree) == left
         assert unzipped(tree) == then
         assert code not in tapalcatl.check(tree, level="structure").counts
     with changing_files(tree / ".meta.json.change", ""):
         with pytest.raises(ConflictError, match="somebody else is changing the tileset"):
             tapalcatl.delete(archive, [(3, 2, 2)])
         assert not {"change-begun", "change-unfinished"} & tapalcatl.check(tree).counts.keys()
+        assert not targets.left_beside(tree)
+        with pytest.raises(ConflictError, match="somebody else is changing"):
+            tapalcatl.build([(0, 0, 0, NEW)], tree, overwrite=True)
+        with pytest.raises(ConflictError):
+            targets.clean(tree)

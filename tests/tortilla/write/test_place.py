@@ -175,6 +175,11 @@ def test_times_that_are_not_sure(tmp_path: Path) -> None:
     year = [Sample("a", path=b"1", stac_data={"time_start": 2020.0})]
     with pytest.warns(TortillaWarning, match="looks like a year"):
         create(year, tmp_path / "b.tortilla")
+    dates = pa.table({"id": ["a", "b"], "path": [b"", b""], "stac:time_start": [20_230_229, None]})
+    create(dates, tmp_path / "c.tortilla", stac=False)  # no such day: no warning
+    dates = dates.set_column(2, "stac:time_start", pa.array([20_230_229, 20_240_229]))
+    with pytest.warns(TortillaWarning, match="row 1: .* looks like a date"):
+        create(dates, tmp_path / "d.tortilla", stac=False)
 
 
 def test_classes(tmp_path: Path) -> None:

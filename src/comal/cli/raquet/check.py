@@ -29,6 +29,6 @@ def command(ctx: click.Context, style: options.Style, sources: tuple[str, ...]) 
     """
     with working(f"checking {sources[0]}", style) as progress:
         found = raquet.check(sources, statistics=True, progress=progress)
-    print_findings(found, style)
+    print_findings(found, sources, style)
     if found.errors:
         ctx.exit(1)

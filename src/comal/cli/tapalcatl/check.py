@@ -43,6 +43,6 @@ def command(
     """
     with working(f"checking {source}", style) as progress:
         found = check(source, level=level, progress=progress, **opening_of(opening))
-    print_findings(found, style)
+    print_findings(found, [source], style)
     if found.errors:
         ctx.exit(1)

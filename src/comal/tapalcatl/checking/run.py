@@ -26,6 +26,7 @@ from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, as_source, open_again
 from comal.storage.local import LocalSource
 from comal.storage.replacing import state_of
+from comal.storage.targetlock import CHANGE
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
 from comal.tapalcatl.checking.archive import (
@@ -243,10 +244,10 @@ def _check_change(source: Source, findings: Findings) -> None:
     if not isinstance(source, LocalSource):
         return
     path = Path(source.location.path)
-    journal = (path if path.is_dir() else path.parent) / spec.JOURNAL
+    journal = (path if path.is_dir() else path.parent) / CHANGE
     code = {"decided": "change-unfinished", "begun": "change-begun"}.get(state_of(journal))
     if code is not None:
-        findings.add(code, spec.JOURNAL, "'comal tapalcatl recover' finishes or removes it")
+        findings.add(code, CHANGE, "'comal tapalcatl recover' finishes or removes it")
 
 
 def _check_listed(

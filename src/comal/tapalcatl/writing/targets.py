@@ -16,6 +16,7 @@ from comal.plan import run
 from comal.storage import open_source
 from comal.storage.location import FILE, parse_href, shown_path
 from comal.storage.replacing import Change, changing_file, changing_files, state_of
+from comal.storage.targetlock import CHANGE
 from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Layout, Template
 from comal.tapalcatl.generation1 import Generation1
@@ -25,7 +26,6 @@ from comal.tapalcatl.reading.places import Tilezen, Tree
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.sources.base import Int64s, Keys
 from comal.tapalcatl.spec import (
-    JOURNAL,
     META,
     ArchiveMetadata,
     Tile,
@@ -166,7 +166,7 @@ def compacting(path: Location, generation1: Generation1 | None = None) -> Iterat
 def journal_of(place: Path) -> Path | None:
     """The journal of a tileset by its folder or document; None for a single archive."""
     folder = place if place.is_dir() else place.parent if place.suffix == ".json" else None
-    return None if folder is None else folder / JOURNAL
+    return None if folder is None else folder / CHANGE
 
 
 def recovery(folder: Path) -> str:
@@ -183,7 +183,7 @@ def refuse_unfinished(archive: Path) -> None:
         There is such a change.
     """
     for folder in archive.parents:
-        state = state_of(folder / JOURNAL)
+        state = state_of(folder / CHANGE)
         if state:
             running = state == "running"
             raise ConflictError(

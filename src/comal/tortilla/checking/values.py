@@ -168,12 +168,12 @@ def _check_times(subject: Subject, columns: dict[str, Any], findings: Findings) 
 
 
 def _check_units(subject: Subject, name: str, values: Floats, findings: Findings) -> None:
-    for low, high, what in spec.ODD_TIMES:
+    for odd, what in spec.odd_times(values):
         _rows(
             subject,
             findings,
             "tortilla-time-year" if what == "a year" else "tortilla-time-unit",
-            (values >= low) & (values <= high),
+            odd,
             lambda row, what=what: (  # type: ignore[misc]
                 f"{name} is {values[row]:.0f}: {what}, where seconds since 1970 belong"
             ),

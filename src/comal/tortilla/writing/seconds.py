@@ -83,10 +83,10 @@ def check_times(table: Any, where: str) -> None:
     """Refuse a start after its end; warn of years and other units where seconds belong."""
     present = [name for name in (spec.TIME_START, spec.TIME_END) if name in table.column_names]
     for name in present:
-        for low, high, what in spec.ODD_TIMES:
-            odd = pc.and_(pc.greater_equal(table[name], low), pc.less_equal(table[name], high))
-            row = pc.index(odd, True).as_py()
-            if row >= 0:
+        values = pc.cast(table[name], pa.float64(), safe=False).to_numpy()
+        for odd, what in spec.odd_times(values):
+            if odd.any():
+                row = int(odd.argmax())
                 warn(
                     f"{where}, row {row}: {name} is {table[name][row]}, which looks like {what}; "
                     "seconds since 1970 are expected",
