@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import comal
+from comal.taco import load
 from tests.cli.conftest import NESTED_KEYS, Run, payload
 
 
@@ -284,3 +285,17 @@ def test_export_of_archives_that_use_an_id_twice(run: Run, flat: Path, tmp_path:
     assert "--rename" in run(*words, code=2).output
     run(*words, "--rename")
     assert len(ids(tmp_path / "whole.tacozip")) == 2 * len(ids(flat))
+
+
+def test_rows_of_folders_in_a_manifest(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in/cusco").mkdir(parents=True)
+    for name in ("red.tif", "nir.tif"):
+        (tmp_path / "in/cusco" / name).write_bytes(name.encode())
+    guide = Path("docs/guide.md").read_text()
+    (tmp_path / "m.csv").write_text(guide.partition("```csv\n")[2].partition("```")[0])
+    out = tmp_path / "out.tacozip"
+    run("taco", "create", tmp_path / "in", out, "--manifest", tmp_path / "m.csv", "--no-stac")
+    with load(out) as dataset:
+        (row,) = dataset.data.to_arrow().select(["id", "type", "cloud_cover"]).to_pylist()
+        assert row == {"id": "cusco", "type": "FOLDER", "cloud_cover": 12}
+    assert "empty path" in run("taco", "create", "--help").output

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import pyproj
 import pytest
 import rasterio
 import shapely
+from click.testing import CliRunner
 from rasterio.features import rasterize
 
 from comal import grid, raquet
-from comal.errors import InvalidInputError, InvalidMetadataError
+from comal.cli import root
+from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, MissingExtraError
 from comal.storage import CountingSource, open_source
 from tests.raquet.build import Plan, noise, write
 from tests.raquet.writing.sources import noise as wide_noise
@@ -392,3 +396,91 @@ def test_a_real_raster_by_rasterio() -> None:
             assert row["band_1_sum"] == values.sum()
             assert row["band_1_stddev"] == pytest.approx(values.std())
     assert seen[-1][0] == seen[-1][1]
+
+
+@pytest.fixture
+def frame() -> Any:
+    areas = [one for one in zones() if not one.is_empty]
+    names = [f"zone {n}" for n in range(len(areas))]
+    return gpd.GeoDataFrame({"name": names, "size": range(len(areas))}, geometry=areas, crs=3857)
+
+
+@pytest.mark.parametrize("crs", ["EPSG:3857", "EPSG:4326", "ESRI:54009"])
+@pytest.mark.parametrize("ending", ["geojson", "gpkg", "shp", "parquet"])
+def test_zones_of_files_that_gdal_writes(
+    path: Path, tmp_path: Path, frame: Any, ending: str, crs: str
+) -> None:
+    moved = frame.to_crs(crs)
+    file = tmp_path / f"zones.{ending}"
+    moved.to_parquet(file) if ending == "parquet" else moved.to_file(file)
+    assert file.read_bytes()
+    # GeoJSON has its coordinates rounded, so that what is read back is the oracle.
+    read = moved if ending == "parquet" else gpd.read_file(file)
+    wanted = raquet.zonal(path, read, keep=["name", "size"])
+    found = raquet.zonal(path, file, keep=["name", "size"])
+    assert found.to_pydict() == wanted.to_pydict()
+    assert sum(found["dem_count"].to_pylist()) > 100
+
+
+def test_a_geojson_document_is_zones(path: Path, frame: Any) -> None:
+    degrees = frame.to_crs(4326)
+    document = json.loads(degrees.to_json())
+    wanted = raquet.zonal(path, degrees, keep=["name"])
+    assert raquet.zonal(path, document, keep=["name"]).to_pydict() == wanted.to_pydict()
+    first = wanted.slice(0, 1).drop_columns("name")
+    feature = document["features"][0]
+    assert raquet.zonal(path, feature).equals(first)
+    assert raquet.zonal(path, feature["geometry"]).equals(first)
+    nothing = {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": None}]}
+    assert raquet.zonal(path, nothing)["dem_count"].to_pylist() == [0]
+
+
+def test_a_geopackage_of_several_layers_wants_the_name_of_one(
+    path: Path, tmp_path: Path, frame: Any
+) -> None:
+    file = tmp_path / "zones.gpkg"
+    frame.to_file(file, layer="all")
+    frame.head(2).to_file(file, layer='fi"rst')
+    assert raquet.zonal(path, file, layer='fi"rst').num_rows == 2
+    for layer in (None, "other"):
+        with pytest.raises(InvalidInputError, match="all"):
+            raquet.zonal(path, file, layer=layer)
+    result = CliRunner().invoke(
+        root, ["raquet", "zonal", str(path), str(file), "--layer", "all", "--keep", "name", "--csv"]
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("zone ") == len(frame)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "Topology"}',
+        '{"type": "FeatureCollection"}',
+        '{"type": "FeatureCollection", "features": [1]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0]]]}',
+        '{"type": "Polygon", "coordinates": 7}',
+        '{"type": "Feature", "geometry": 5}',
+        '{"type": "FeatureCollection", "features": [',
+        '{"type": "GeometryCollection", "geometries": ['
+        + '{"type": "GeometryCollection", "geometries": [' * 9000
+        + "]}" * 9000
+        + "]}",
+        "SQLite format 3\0 and no more",
+        "\0\0\x27\x0a and no more",
+    ],
+)
+def test_files_of_zones_that_are_broken(path: Path, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "zones"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ComalError):
+        raquet.zonal(path, file)
+
+
+def test_a_shapefile_without_geopandas_names_what_is_missing(
+    path: Path, tmp_path: Path, frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame.to_file(tmp_path / "zones.shp")
+    monkeypatch.setitem(sys.modules, "geopandas", None)
+    with pytest.raises(MissingExtraError, match="pip install geopandas"):
+        raquet.zonal(path, tmp_path / "zones.shp")

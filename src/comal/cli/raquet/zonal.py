@@ -21,6 +21,7 @@ from comal.cli.results import print_result
             "comal raquet zonal dem.parquet fields.parquet --stat mean --keep name --json",
             "means with the names of the fields",
         ),
+        ("comal raquet zonal dem.parquet fields.geojson --keep name", "zones of a GeoJSON file"),
         ("comal raquet zonal rain.parquet basins.parquet --method fractional", "by exact areas"),
         (
             "comal raquet zonal cover.parquet fields.parquet --stat majority --stat variety",
@@ -42,6 +43,7 @@ from comal.cli.results import print_result
     help="Pixels whose middle is inside; all that are touched; or by the share that is inside.",
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Also this column of the zones.")
+@click.option("--layer", metavar="NAME", help="Which layer of a GeoPackage that has several.")
 @options.as_csv
 @options.pass_style
 def command(
@@ -54,10 +56,14 @@ def command(
     step: int | None,
     method: str,
     keep: tuple[str, ...],
+    layer: str | None,
     *,
     as_csv: bool,
 ) -> None:
-    """Tell statistics of the valid pixels of X within each zone of ZONES, a GeoParquet file."""
+    """Tell statistics of the valid pixels of X within each zone of ZONES.
+
+    ZONES is a file of GeoParquet, GeoJSON or GeoPackage; a Shapefile needs geopandas.
+    """
     with working(f"zones of {source}", style) as progress:
         table = raquet.zonal(
             source,
@@ -68,6 +74,7 @@ def command(
             stats=stats or choices.STATS,
             method=method,  # type: ignore[arg-type] # click has checked it
             keep=keep,
+            layer=layer,
             progress=progress,
         )
     print_result(table, as_json=style.json, as_csv=as_csv)

@@ -34,7 +34,8 @@ from comal.taco.writing.packing import pack_folder
 @click.option(
     "--manifest",
     metavar="FILE",
-    help="CSV, Parquet or GeoParquet with id, path, fields; time_start becomes a STAC time.",
+    help="CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY, and "
+    "fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
 )
 @click.option("--pattern", multiple=True, help="Names to pack, such as '*.tif'; repeatable.")
 @click.option("--no-stac", is_flag=True, help="Do not read CRS, shape and place of the rasters.")

@@ -36,7 +36,8 @@ from comal.tortilla import Enrichment, pack_folder
 @click.option(
     "--manifest",
     metavar="FILE",
-    help="CSV or Parquet with id, path and other columns; time_start becomes a STAC time.",
+    help="CSV or Parquet with id (such as a/b.tif), path and other columns; time_start becomes a "
+    "STAC time. A row with an empty path is a nested Tortilla, such as a.",
 )
 @click.option("--pattern", multiple=True, help="Names to pack, such as '*.tif'; repeatable.")
 @click.option("--no-stac", is_flag=True, help="Do not read CRS, shape and place of the rasters.")

@@ -52,6 +52,7 @@ def zonal(
     method: Method = "centre",
     crs: Any = None,
     keep: Sequence[str] = (),
+    layer: str | None = None,
     tile_statistics: bool | None = None,
     progress: Progress | None = None,
     config: StorageConfig | None = None,
@@ -67,8 +68,9 @@ def zonal(
     href
         Path or URL of a RaQuet file, an opened `RaquetFile`, or the parts of a data set.
     zones
-        GeoDataFrame or GeoSeries; path or URL of a GeoParquet file, or its Arrow table; shapely
-        polygons and multipolygons, one or a sequence.
+        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file, or
+        path of a Shapefile (which needs geopandas); the Arrow table of a GeoParquet file; a
+        GeoJSON document as a dict; shapely polygons and multipolygons, one or a sequence.
     bands
         Names of bands; None for all.
     zoom
@@ -94,6 +96,8 @@ def zonal(
         CRS of `zones` where they do not tell it themselves; longitude and latitude if absent.
     keep
         Columns of the zones that the result shall have too.
+    layer
+        Which layer of a GeoPackage that has several.
     tile_statistics
         Whether the statistics that a file has of its tiles stand for tiles that lie within zones
         as a whole, which then are not read. By default those of files by comal do; those of
@@ -123,7 +127,7 @@ def zonal(
         several times.
     """
     _check_words(stats, method)
-    found = zones_of(zones, crs=crs, keep=keep, config=config, limits=limits)
+    found = zones_of(zones, crs=crs, keep=keep, layer=layer, config=config, limits=limits)
     areas = Areas.of(found.shapes, found.crs)
     files = opened(href, config, limits)
     try:

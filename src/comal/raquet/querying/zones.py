@@ -1,4 +1,4 @@
-"""Zones out of what users have: GeoDataFrames, GeoParquet files, shapely geometries."""
+"""Zones out of what users have: GeoDataFrames, files of four formats, GeoJSON, shapely."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from comal import strictjson
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import wkb
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import ByteRange, run
+from comal.plan import ByteRange, Head, run
+from comal.raquet.querying import vectorfiles
 from comal.storage import StorageConfig, open_source
 from comal.table import ParquetTable, footer_plan
 
 _PLAIN = "OGC:CRS84"
+_HEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ def zones_of(
     *,
     crs: Any = None,
     keep: Sequence[str] = (),
+    layer: str | None = None,
     config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Zones:
@@ -45,13 +48,16 @@ def zones_of(
     Parameters
     ----------
     zones
-        GeoDataFrame or GeoSeries, path or URL of a GeoParquet file, an Arrow table as such a file
-        has it, or shapely geometries, one or a sequence of them.
+        GeoDataFrame or GeoSeries; path or URL of a GeoParquet, GeoJSON or GeoPackage file, path
+        of a Shapefile; an Arrow table as a GeoParquet file has it; a GeoJSON document; or shapely
+        geometries, one or a sequence of them.
     crs
         CRS of the geometries, where `zones` itself does not tell; longitude and latitude if
         nobody does.
     keep
         Columns of the table of zones that are kept.
+    layer
+        Which layer of a GeoPackage that has several.
 
     Raises
     ------
@@ -61,7 +67,9 @@ def zones_of(
         A file that is no GeoParquet, or a geometry that is broken.
     """
     if isinstance(zones, str | os.PathLike):
-        return _of_file(zones, crs, keep, config, limits)
+        return _of_file(zones, crs, keep, layer, config, limits)
+    if isinstance(zones, Mapping):
+        return _zones(vectorfiles.of_geojson(zones, keep, "zones"), crs)
     if isinstance(zones, pa.Table):
         return _of_table(zones, zones.schema.metadata or {}, crs, keep, "zones", limits)
     geometry = getattr(zones, "geometry", None)
@@ -88,7 +96,7 @@ def _shapes(zones: Any) -> Any:
             raise InvalidInputError(
                 "no zones",
                 found=type(one).__name__,
-                expected="geometries, a GeoDataFrame or a GeoParquet file",
+                expected="geometries, a GeoDataFrame, GeoJSON or a file of zones",
             )
     array = np.empty(len(found), object)
     array[:] = found
@@ -105,10 +113,18 @@ def _of_file(
     href: str | os.PathLike[str],
     crs: Any,
     keep: Sequence[str],
+    layer: str | None,
     config: StorageConfig | None,
     limits: Limits,
 ) -> Zones:
     with open_source(href, config=config) as source:
+        (head,) = source.fetch([Head(_HEAD)])
+        if vectorfiles.is_json(head.data):
+            return _zones(vectorfiles.geojson_file(source, keep, limits), crs)
+        if head.data.startswith(vectorfiles.SQLITE):
+            return _zones(vectorfiles.geopackage(source, layer, keep, limits), crs)
+        if head.data.startswith(vectorfiles.SHAPEFILE):
+            return _zones(vectorfiles.shapefile(source, keep), crs)
         span = ByteRange(0, source.stat().size or 0)
         footer = run(footer_plan(span, limits=limits), source.fetch)
         key_values = footer.metadata.metadata or {}
@@ -119,6 +135,11 @@ def _of_file(
                 raise InvalidInputError("zones have no such column", found=shown(name))
         table = ParquetTable(source, footer, limits=limits).read(wanted)
         return _of_table(table, key_values, crs, keep, source.href, limits)
+
+
+def _zones(found: vectorfiles.Found, crs: Any) -> Zones:
+    shapes, own, kept = found
+    return Zones(shapes, own if own is not None else crs or _PLAIN, kept)
 
 
 def _of_table(
