@@ -521,3 +521,31 @@ def test_the_line_that_is_shown_loads_a_tile(
     names: dict[str, Any] = {}
     exec(ask(server.app("far"), "/far").json()["python"], names)  # that it runs is what is tested
     assert names["tile"].data == PNG
+
+
+@pytest.mark.parametrize("name", ["dark", "styles/dark", "styles"])
+def test_variants_have_addresses(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "set"
+    tapalcatl.build([(0, 0, 0, PNG + b"plain")], folder, materialized_zooms=[0], metatile=1)
+    for one in ("dark", "styles", "styles/dark"):
+        tapalcatl.put(folder, [(0, 0, 0, PNG + one.encode())], variant=one)
+    for source in (folder, tapalcatl.open(folder)):
+        app = server.app({"set": source}, public_url="https://example.org")
+        assert ask(app, "/set/0/0/0.png").body == PNG + b"plain"
+        listed = ask(app, "/set/variants").json()["variants"]
+        assert listed == ask(app, "/set.json").json()["variants"]
+        address = listed[name]["tilejson"].removeprefix("https://example.org")
+        assert address == f"/set/variants/{name}/tilejson.json"
+        document = ask(app, address).json()
+        template = document["tiles"][0].removeprefix("https://example.org")
+        reply = ask(app, template.format(z=0, x=0, y=0))
+        assert (reply.status, reply.body) == (200, PNG + name.encode())
+        assert reply.headers["etag"] == crc(PNG + name.encode())
+        about = ask(app, f"/set/variants/{name}").json()
+        links = about["links"]
+        assert ask(app, f"/{links['tilejson']}").json() == document
+        row_first = f"/set/variants/{name}/tiles/WebMercatorQuad/0/0/0.png"
+        assert ask(app, row_first).body == reply.body
+        assert ask(app, f"/set/variants/{name}/1/0/0.png").status == 404
+        assert ask(app, "/set/variants/none/0/0/0.png").status == 404
+        assert ask(app, f"/set/variants/{name}/variants/dark/0/0/0.png").status == 404

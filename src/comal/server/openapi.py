@@ -94,6 +94,11 @@ _TILES: _Routes = {
     "/{source}/tiles/WebMercatorQuad": ("The tile set", _JSON, ()),
     "/{source}/tiles/WebMercatorQuad/{z}/{y}/{x}.{ext}": ("A tile, row first", _ANY, _DRAWN),
 }
+_VARIANTS: _Routes = {
+    "/{source}/variants": ("Variants of the tiles", _JSON, ()),
+    "/{source}/variants/{variant}/tilejson.json": ("TileJSON 3.0 of a variant", _JSON, ("ext",)),
+    "/{source}/variants/{variant}/{z}/{x}/{y}.{ext}": ("A tile of a variant", _ANY, ()),
+}
 _RASTER: _Routes = {
     "/{source}/point/{lon},{lat}": ("Values at a point", _JSON, (*_VALUES, "zoom")),
     "/{source}/statistics": ("Statistics of a box", _JSON, (*_VALUES, "bbox", "bins")),
@@ -120,9 +125,10 @@ def document(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str, A
     ready = [one for one in sources if one["state"] == "ready"]
     names: dict[str, list[str]] = {}
     for one in ready:
-        for path in {**_ALL, **_KINDS[one["kind"]]}:
+        of_variants = _VARIANTS if one.get("variants") else {}
+        for path in {**_ALL, **_KINDS[one["kind"]], **of_variants}:
             names.setdefault(path, []).append(one["name"])
-    routes = {**_ALL, **_TILES, **_RASTER, **_SAMPLES}
+    routes = {**_ALL, **_TILES, **_VARIANTS, **_RASTER, **_SAMPLES}
     paths = {path: {"get": _operation(path, *about, [])} for path, about in _ROOT.items()}
     for path, found in names.items():
         paths[path] = {"get": _operation(path, *routes[path], found)}

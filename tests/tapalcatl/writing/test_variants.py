@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from comal import tapalcatl
+from comal.cli.root import root
 from comal.errors import InvalidInputError
 from tests.tapalcatl.making import Key, listed, picture, pyramid, unzipped
 
@@ -63,6 +66,56 @@ def test_a_tileset_of_one_variant(tmp_path: Path) -> None:
         tapalcatl.build(dark, tmp_path / "plain")
     assert tiles_of(tmp_path / "plain") == DARK
     assert "variants" not in json.loads((tmp_path / "plain/meta.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", ["tree", "one.zip"])
+def test_check_decodes_tiles_of_all_variants(tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    tapalcatl.build(listed(PLAIN), target, materialized_zooms=[0], metatile=1)
+    bad = [(1, 0, 0, picture(3)), (1, 1, 1, b"no picture")]
+    tapalcatl.put(target, bad, variant="dark", ext="png")
+    for variant in (None, "dark"):
+        found = tapalcatl.check(target, variant=variant)
+        wrong = [one for one in found.problems if one.code != "dead-space"]
+        assert [one.code for one in wrong] == ["tile-image"]
+        assert "dark/1/1/1.png" in wrong[0].place
+
+
+@pytest.mark.parametrize("name", ["tree", "one.zip"])
+def test_a_variant_of_an_open_tileset(tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    tapalcatl.build(listed(PLAIN), target, materialized_zooms=[0], metatile=1)
+    tapalcatl.put(target, listed(DARK), variant="dark")
+    with tapalcatl.open(target) as tileset:
+        for dark in (tileset.variant("dark"), pickle.loads(pickle.dumps(tileset.variant("dark")))):
+            found = {key: tile.data for key in pyramid(3) if (tile := dark.tile(*key))}
+            assert found == DARK
+        assert tileset.tile(0, 0, 0) is not None
+        light = tileset.variant("light")
+        assert light.tile(0, 0, 0) is None
+        tapalcatl.put(target, [(0, 0, 0, picture(9))], variant="light")
+        light.refresh()
+        light.archives.clear()
+        tile = light.tile(0, 0, 0)
+        assert tile is not None
+        assert tile.data == picture(9)
+        assert light.tile(1, 0, 0) is None
+
+
+def test_variants_on_the_command_line(tmp_path: Path) -> None:
+    tapalcatl.build(listed(DARK), tmp_path / "plain")
+    out = tmp_path / "out"
+
+    def comal(*words: str | Path) -> bytes:
+        done = CliRunner().invoke(root, [*map(str, words)])
+        assert done.exit_code == 0, done.output
+        return done.stdout_bytes
+
+    comal("tapalcatl", "create", tmp_path / "plain", out, "--variant", "dark")
+    assert (tiles_of(out), tiles_of(out, "dark")) == ({}, DARK)
+    assert comal("tapalcatl", "tile", out, "3/1/1", "--variant", "dark") == DARK[3, 1, 1]
+    comal("tapalcatl", "extract", out, tmp_path / "back", "--variant", "dark")
+    assert tiles_of(tmp_path / "back") == DARK
 
 
 @pytest.mark.parametrize("variant", ["", "/", "1", "a/2", "..", "a//b", "a b", "\u00e4", "a\n"])

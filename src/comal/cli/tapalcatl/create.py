@@ -40,6 +40,7 @@ from comal.tapalcatl import Generation1, build
             "comal tapalcatl create a.mbtiles t1/ --generation 1 --metatile 8 --layer all",
             "Tapalcatl 1",
         ),
+        ("comal tapalcatl create dark.mbtiles tiles/ --variant dark", "tiles below a name"),
         ("comal tapalcatl create t1/ t2/ --t1-metatile 8 --t1-layer all", "out of Tapalcatl 1"),
     ),
 )
@@ -78,6 +79,7 @@ from comal.tapalcatl import Generation1, build
     metavar="N",
     help="Processes that write archives; threads of this one if absent.",
 )
+@click.option("--variant", metavar="NAME", help="Below this name; 'put' adds other variants.")
 @click.option("--no-resume", is_flag=True, help="Start anew and keep nothing after an error.")
 @layout_options
 @entry_options
@@ -120,6 +122,7 @@ def command(
     else:
         chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
+        variant = more.pop("variant")  # of OUT: SRC is read without
         tiles = tiles_of(source, more, scope, scheme=scheme)
         if processes is not None:
             # New ones: what a fork of this process would take along, its threads and locks, is
@@ -130,6 +133,7 @@ def command(
             tiles,
             output,
             bounds=bounds_of(bounds),
+            variant=variant,
             resume=not no_resume,
             overwrite=overwrite,
             progress=progress,

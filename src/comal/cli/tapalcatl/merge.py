@@ -50,6 +50,7 @@ def command(
 
     The layout is that of the first SRC whose archives can hold all tiles with directories of at
     most 64 KiB, unless it is given; where there is none, one is chosen. The report says which.
+    Tiles of variants are left out.
     """
     chosen = layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with working(f"merging into {output}", style) as progress:

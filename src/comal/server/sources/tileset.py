@@ -22,6 +22,7 @@ from comal.server.sources.base import Handler, Served
 from comal.server.tilewire import tile_answer
 from comal.server.workshop import Workshop
 from comal.storage import parse_href
+from comal.tapalcatl import spec
 from comal.tapalcatl.reading.tile import StoredTile
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.ziparchive.wire import LOCAL_SIZE
@@ -73,6 +74,8 @@ class TilesSource(Served):
         self._cache_control = workshop.settings.cache_control
         self._is_local = parse_href(tiles.source.href).scheme == "file" and _is_local(tiles)
         self._verified: set[tuple[Any, ...]] = set()
+        self._opened: dict[str, TilesSource] = {}
+        """Variants that were asked for."""
 
     @property
     def _formats(self) -> Collection[str]:
@@ -98,9 +101,10 @@ class TilesSource(Served):
             "tile_type": self._type,
             "tilesize": self._size,
             "media_types": {ext: self._media(ext) for ext in tiles.formats},
+            **({"variants": list(tiles.variants)} if tiles.variants else {}),
             "links": {
                 "self": name,
-                "tilejson": f"{name}.json",
+                "tilejson": f"{name}/tilejson.json" if self._is_variant else f"{name}.json",
                 "tiles": template.replace("{scale}", self._scales[0][1]).replace(
                     "{ext}", self._extensions[0]
                 ),
@@ -147,7 +151,8 @@ class TilesSource(Served):
         template = self._template().replace("{scale}", self._scales[0][1])
         dot = "" if ext == "" else f".{ext}"
         address = request.link(template.replace(".{ext}", dot))
-        return self.tiles.tilejson([address], maxzoom=min(self.tiles.max_zoom, _DEEPEST))
+        more = {spec.VARIANTS: found} if (found := self._listed(request)) else {}
+        return self.tiles.tilejson([address], maxzoom=min(self.tiles.max_zoom, _DEEPEST), **more)
 
     @property
     def _extensions(self) -> list[str]:
@@ -182,6 +187,35 @@ class TilesSource(Served):
         if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
             return json_answer(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
         return await self.tile(request, self.address(("tiles", *rest)))
+
+    # -- variants ----------------------------------------------------------------------------------
+
+    @property
+    def _is_variant(self) -> bool:
+        return "/" in self.name
+
+    def _listed(self, request: Request) -> dict[str, dict[str, str]]:
+        """Each variant with the address of its TileJSON, its tiles' among it."""
+        home = self.name.partition("/")[0]
+        links = {one: f"{home}/variants/{one}/tilejson.json" for one in self.tiles.variants}
+        return {one: {"tilejson": request.link(link)} for one, link in links.items()}
+
+    async def _variants(self, request: Request, rest: Sequence[str]) -> Answer:
+        """The list of variants; below the name of one what there is below a source."""
+        if not rest:
+            return json_answer({"variants": self._listed(request)}, headers=(LOOKED_AT,))
+        # Names may have slashes, and one may begin with another.
+        for name in () if self._is_variant else sorted(self.tiles.variants, key=len, reverse=True):
+            parts = name.split("/")
+            if list(rest[: len(parts)]) == parts:
+                if name not in self._opened:
+                    place = f"{self.name}/variants/{name}"
+                    tiles = self.tiles.variant(name)
+                    self._opened[name] = TilesSource(
+                        place, self.title, tiles, self.workshop, self.version
+                    )
+                return await self._opened[name].answer(request, tuple(rest[len(parts) :]))
+        raise not_found("there is no such variant")
 
     # -- tiles -------------------------------------------------------------------------------------
 
@@ -302,9 +336,11 @@ class TilesSource(Served):
 
     def close(self) -> None:
         """Forget the archives."""
+        for variant in self._opened.values():
+            variant.tiles.archives.clear()
         self.tiles.close()
 
-    routes: ClassVar[Mapping[str, Handler]] = {"tiles": _tilesets}
+    routes: ClassVar[Mapping[str, Handler]] = {"tiles": _tilesets, "variants": _variants}
 
 
 def _is_local(tiles: TileSet) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -99,10 +99,11 @@ def _checked(
         told.add("archive-directory", f"directory, end record and comment take {size} bytes")
     names = parse_names(directory.raw_names, rules.prefix)
     metadata = _check_comment(directory, told, rules)
-    _check_names(directory, names, rules, told)
+    others = [parse_names(directory.raw_names, variant_prefix(one)) for one in rules.variants]
+    _check_names(directory, [names, *others], rules, told)
     _check_entry_comments(directory, told)
     if rules.level != "structure":
-        _check_contents(source, directory, names, offsets, metadata, rules, told)
+        _check_contents(source, directory, [names, *others], offsets, metadata, rules, told)
     return CheckedArchive(place, directory, names, metadata, dead)
 
 
@@ -127,11 +128,12 @@ class _Told:
             self.findings.take([replace(problem, place=place)])
 
 
-def _check_names(directory: Directory, names: TileNames, rules: Rules, told: _Told) -> None:
+def _check_names(
+    directory: Directory, all_names: Sequence[TileNames], rules: Rules, told: _Told
+) -> None:
     odd = np.ones(len(directory), bool)
-    odd[names.rows] = False
-    for variant in rules.variants:
-        odd[parse_names(directory.raw_names, variant_prefix(variant)).rows] = False
+    for names in all_names:
+        odd[names.rows] = False
     if rules.prefix:  # what is not below it are tiles of other variants, or of none
         below = pc.starts_with(directory.raw_names, pattern=rules.prefix)
         odd &= below.to_numpy(zero_copy_only=False)
@@ -193,7 +195,7 @@ def _check_entry_comments(directory: Directory, told: _Told) -> None:
 def _check_contents(
     source: Source,
     directory: Directory,
-    names: TileNames,
+    all_names: Sequence[TileNames],
     offsets: Any,
     metadata: ArchiveMetadata | None,
     rules: Rules,
@@ -205,12 +207,14 @@ def _check_contents(
     readable &= directory.csize <= directory.start - offsets
     large = readable & (np.maximum(directory.csize, directory.size) > rules.limits.tile_bytes)
     told.rows("limit-exceeded", np.flatnonzero(large), directory, "is larger than tile_bytes")
+    headers: list[Headers] = []
     suffixes = np.full(len(directory), -1, np.int32)
-    suffixes[names.rows] = names.suffix
+    for names in all_names:
+        suffixes[names.rows] = names.suffix + len(headers)
+        headers += [_headers(metadata, suffix, rules) for suffix in names.suffixes]
     rows = np.flatnonzero(readable & ~large)
     if rules.level == "sample":
         rows = rows[::_ONE_OF]
-    headers = [_headers(metadata, suffix, rules) for suffix in names.suffixes]
     order = rows[np.argsort(offsets[rows], kind="stable")]
     for found in runs(offsets, offsets + directory.csize, order):
         (piece,) = source.fetch([ByteRange(found.start, found.stop - found.start)])

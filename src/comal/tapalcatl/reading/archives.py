@@ -22,6 +22,7 @@ from comal.storage.pins import same_version
 from comal.storage.source import ObjectInfo
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.spec import Headers, Tile
+from comal.tapalcatl.wire import variant_prefix
 
 BUDGET = 64 * MIB
 """Bytes of directories that are kept; a million entries and more."""
@@ -148,6 +149,17 @@ class Archives:
         self._kept: OrderedDict[Tile, OpenArchive | _Absent] = OrderedDict()
         self._coming: dict[Tile, _Flight] = {}
         self._weight = self._files = 0
+
+    def of_variant(self, variant: str) -> Archives:
+        """The same archives, of which the tiles below a name count; none of them is open."""
+        return Archives(
+            self._places,
+            budget=self._budget,
+            tail=self._tail,
+            limits=self._limits,
+            recheck=self._recheck,
+            prefix=variant_prefix(variant),
+        )
 
     @property
     def weight(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -398,6 +398,24 @@ class TileSet(Closing):
         """The variants that are named, each to be read by ``open(..., variant=...)``."""
         return variants_of(self.metadata.extra)
 
+    def variant(self, name: str) -> TileSet:
+        """The tiles below a name, as ``open(..., variant=name)`` has them.
+
+        Document and source are those of this tileset, and closed with it.
+        """
+        return TileSet(
+            self.source,
+            self.metadata,
+            self.locator,
+            self.places,
+            self.archives.of_variant(name),
+            version=self.version,
+            limits=self.limits,
+            tile_sizes=self.tile_sizes,
+            formats_told=self._formats_told,
+            reopen=None if self._reopen is None else partial(_reopened, self._reopen, name),
+        )
+
     @property
     def min_zoom(self) -> int:
         """The first zoom that may have tiles."""
@@ -694,6 +712,10 @@ class TileSet(Closing):
             stored = self._as_stored(one, payload)
             tiles.append(stored.tile(verify=verify, limits=self.limits))
         return tiles
+
+
+def _reopened(reopen: Callable[[Source], TileSet], variant: str, source: Source) -> TileSet:
+    return reopen(source).variant(variant)
 
 
 @lru_cache(maxsize=256)
