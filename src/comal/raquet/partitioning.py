@@ -44,6 +44,10 @@ TARGET = 128 << 20
 """Bytes that a part shall have about; engines read files of some 100 MB best."""
 
 
+MOST = 9_999
+"""Parts of one set."""
+
+
 def partition(
     source: Path_ | Sequence[Path_],
     folder: Path_,
@@ -86,7 +90,7 @@ def partition(
     Raises
     ------
     InvalidInputError
-        A zoom beyond those of the file.
+        A zoom beyond those of the file, or more than 9 999 parts.
     ConflictError
         The folder exists and may not be replaced.
     """
@@ -96,6 +100,14 @@ def partition(
         cut = _cut_zoom(tiles, zoom, target_size)
         owners = _owners(tiles, cut, overviews=overviews)
         cells = np.unique(owners[owners >= 0])
+        if len(cells) > MOST:
+            raise InvalidInputError(
+                "too many parts",
+                where=raster.href,
+                found=f"{len(cells)} cells of zoom {cut}",
+                expected=f"at most {MOST}",
+                hint="a coarser zoom, or a larger target_size",
+            )
         lowest = lowest_zoom(np.unique(tiles.zooms[owners >= 0]).tolist()) if len(cells) else 0
         made = []
         with storage.targets.new_folder(folder, overwrite, PARTS, raster.store.sources) as part:

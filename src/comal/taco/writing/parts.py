@@ -22,6 +22,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
 ENTRY_BYTES = 200
 """About what an entry costs besides its payload: two headers, two names, a row."""
 _KEY_MAX = 120
+MOST = 9_999
+"""Archives of one dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,24 @@ def plan(
             continue
         for number, chunk in enumerate(_cut(rows, weights[rows], limit), start=1):
             found.append(Part(part_path(target, key, number), chunk))
+    check_count(len(found))
     return found
+
+
+def check_count(count: int) -> None:
+    """Refuse more archives than names of four digits tell apart, before one is written."""
+    if count > MOST:
+        raise InvalidInputError(
+            "too many archives",
+            found=str(count),
+            expected=f"at most {MOST}",
+            hint="a larger split_size, or group_by a field of fewer values",
+        )
 
 
 def part_path(target: Path, key: str = "", number: int | None = None) -> Path:
     """The archive of a group, of a part by its number, or of a part of a group."""
+    check_count(number or 0)
     named = f"{target.stem}_{key}" if key else target.stem
     end = "" if number is None else f"_part{number:04d}"
     return target.with_name(f"{named}{end}{target.suffix or '.tacozip'}")

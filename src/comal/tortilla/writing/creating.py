@@ -37,7 +37,7 @@ class Created:
     """What was written."""
 
     paths: tuple[Path, ...]
-    """The files, in the order of their parts."""
+    """The files, in the order of their parts; relative where the output was named so."""
     rows: int
     """Items, without what is nested in them."""
     is_stac: bool
