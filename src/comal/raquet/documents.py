@@ -94,7 +94,7 @@ def _flat(metadata: Metadata) -> dict[str, Any]:
         "block_height": metadata.block_height,
         "num_blocks": metadata.num_blocks,
         "num_pixels": metadata.width * metadata.height,
-        "pixel_resolution": _pixel_zoom(metadata),
+        "pixel_resolution": pixel_zoom(metadata),
         "bands": [_flat_band(band) for band in metadata.bands],
     }
     if metadata.num_blocks is None:
@@ -175,7 +175,7 @@ def _nested(metadata: Metadata, version: str) -> dict[str, Any]:
         "block_height": metadata.block_height,
         "min_zoom": metadata.min_zoom,
         "max_zoom": metadata.max_zoom,
-        "pixel_zoom": _pixel_zoom(metadata),
+        "pixel_zoom": pixel_zoom(metadata),
     }
     if metadata.num_blocks is not None:
         tiling["num_blocks"] = metadata.num_blocks
@@ -248,7 +248,7 @@ def _later(metadata: Metadata) -> dict[str, Any]:
     return document
 
 
-def _pixel_zoom(metadata: Metadata) -> int:
+def pixel_zoom(metadata: Metadata) -> int:
     """Zoom at which a pixel is a cell: zoom of the tiles + log4(pixels of a tile)."""
     return metadata.max_zoom + round(math.log(metadata.block_width * metadata.block_height, 4))
 

@@ -247,6 +247,7 @@ ERRORS: dict[str, tuple[str, Damage]] = {
     "nodata is no number": ("raquet-nodata", band(nodata="none at all")),
     "minimum over maximum": ("raquet-statistics", stats(min=5, max=1)),
     "mean outside": ("raquet-statistics", stats(mean=120.5)),
+    "quantiles that descend": ("raquet-statistics", stats(quantiles={"3": [9, 2]})),
     "negative deviation": ("raquet-statistics", stats(stddev=-1.0)),
     "tile statistics without columns": ("raquet-statistics-column", tile_statistics),
     "time without a column": ("raquet-time-column", times),
@@ -314,6 +315,11 @@ def declared_order(file: File) -> None:
     file.settings["sorting_columns"] = [pq.SortingColumn(0)]
 
 
+def centre_zoom(file: File) -> None:
+    west, south, east, north = file.document["bounds"]
+    file.document["center"] = [(west + east) / 2, (south + north) / 2, 9]
+
+
 def bare_nan(file: File) -> None:
     file.document["bands"][0]["nodata"] = float("nan")
     file.document["bands"][0]["type"] = "uint8"
@@ -346,6 +352,19 @@ WARNINGS: dict[str, tuple[str, Damage]] = {
         "raquet-num-blocks-grid",
         both(removed((3, 5, 3)), keys(num_blocks=4)),
     ),
+    "another base zoom": ("raquet-derived", keys(block_resolution=2)),
+    "number of pixels": ("raquet-derived", keys(num_pixels=7)),
+    "zoom of pixels": ("raquet-derived", keys(pixel_resolution=26)),
+    "centre elsewhere": ("raquet-derived", keys(center=[0.0, 0.0, 3])),
+    "centre of a zoom that is not there": ("raquet-derived", centre_zoom),
+    "centre that is none": ("raquet-derived", keys(center=["a", None])),
+    "centre beyond doubles": ("raquet-derived", keys(center=[10**400, 0, 3])),
+    "colour that is none": ("raquet-colorinterp", band(colorinterp="no colour")),
+    "colour table that is none": ("raquet-colortable", band(colortable={"1": [1, 2]})),
+    "quantiles that are none": ("raquet-quantiles", stats(quantiles={"3": "x"})),
+    "counts that are none": ("raquet-top-values", stats(top_values={"1": "x"})),
+    "count is negative": ("raquet-number", stats(count=-1)),
+    "colour is a number": ("raquet-text", band(colorinterp=3)),
     "statistics of other pixels": ("raquet-statistics-differ", stats(mean=20.0)),
     "dictionary": (
         "raquet-pages",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,20 @@ from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.raquet import spec
 from comal.raquet.checking.table import Subject
+from comal.raquet.documents import pixel_zoom
 from comal.raquet.spec import Band, Metadata
-from comal.raquet.wire import parse_metadata
+from comal.raquet.wire import parse_metadata, read_document
 
 PLACE = "metadata"
 _SAME = 1e-6
 """Degrees by which bounds may miss the lines of tiles; writers keep six decimals."""
+_NAMES = (
+    "undefined gray grey palette red green blue alpha hue saturation lightness cyan magenta yellow"
+    " black y cb cr ycbcr_y ycbcr_cb ycbcr_cr pan coastal rededge nir swir mwir lwir tir otherir"
+    " other_ir sar_ka sar_k sar_ku sar_x sar_c sar_s sar_l sar_p"
+)
+_COLOURS = frozenset(_NAMES.split())
+"""Names of GDAL, and of rasterio where it has others (RaQuet 0.1.0, band information)."""
 
 
 def read_metadata(text: str, limits: Limits, findings: Findings) -> Metadata | None:
@@ -42,7 +51,42 @@ def read_metadata(text: str, limits: Limits, findings: Findings) -> Metadata | N
     if found.time is not None and found.version == spec.WRITTEN[0]:
         message = f"{found.version}, and time came with {spec.TIMED}"
         findings.add("raquet-version-early", PLACE, message)
+    _check_derived(read_document(text, PLACE, limits)[0], found, findings)
+    for band in found.bands:
+        if band.colorinterp is not None and band.colorinterp not in _COLOURS:
+            message = f"{shown(band.colorinterp)} is no colour interpretation of GDAL"
+            findings.add("raquet-colorinterp", f"band {shown(band.name)}", message)
     return found
+
+
+def _check_derived(document: Mapping[str, Any], metadata: Metadata, findings: Findings) -> None:
+    """Keys that follow from others, which no reader here needs (RaQuet 0.1.0, metadata)."""
+    tiling = document.get("tiling")
+    inner = tiling if isinstance(tiling, Mapping) else {}
+    expected: list[tuple[str, Any, Any]] = [
+        ("block_resolution", document.get("block_resolution"), metadata.max_zoom),
+        ("num_pixels", document.get("num_pixels"), metadata.width * metadata.height),
+        ("pixel_resolution", document.get("pixel_resolution"), pixel_zoom(metadata)),
+        ("tiling.pixel_zoom", inner.get("pixel_zoom"), pixel_zoom(metadata)),
+        ("center", document.get("center"), metadata.center),
+    ]
+    for key, found, value in expected:
+        near = _is_center(found, metadata) if key == "center" else found == value
+        if found is not None and not near:
+            message = f"{shown(found)}, but the other keys say {shown(value)}"
+            findings.add("raquet-derived", f"{PLACE}: {key}", message)
+
+
+def _is_center(found: Any, metadata: Metadata) -> bool:
+    """The middle of the bounds, and one of the zooms."""
+    if not isinstance(found, list) or len(found) != 3:
+        return False
+    # Integers of any length compare with floats, and NaN with nothing.
+    if not all(isinstance(one, int | float) and abs(one) < 1e6 for one in found):
+        return False
+    longitude, latitude, _ = metadata.center
+    near = abs(found[0] - longitude) < 1e-4 and abs(found[1] - latitude) < 1e-4
+    return bool(near and metadata.min_zoom <= found[2] <= metadata.max_zoom)
 
 
 def check_statistics(metadata: Metadata, findings: Findings) -> None:
@@ -68,6 +112,9 @@ def contradiction(band: Band) -> str | None:
             return f"mean {mean} is not between {low} and {high}"
     if found.stddev is not None and found.stddev < 0:
         return f"standard deviation {found.stddev}"
+    for key, values in (found.quantiles or {}).items():
+        if list(values) != sorted(values):
+            return f"quantiles {shown(key)} do not ascend"
     percent = found.valid_percent
     if percent is not None and not -_SAME <= percent <= 100 + 1e-3:
         return f"{percent} percent of the pixels are valid"
