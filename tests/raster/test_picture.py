@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
+from rasterio.enums import Resampling
+from rasterio.windows import Window
 
 from comal import raster
 from comal.errors import InvalidInputError
+from comal.raster.opening import read_valid
 from tests.raster.rasters import write
 
 
@@ -110,3 +113,32 @@ def test_wrong_bands(tmp_path: Path) -> None:
     for bands in ((1, 2), (3,), (0,)):
         with pytest.raises(InvalidInputError, match="bands"):
             raster.preview(path, bands=bands)
+
+
+@pytest.mark.parametrize("nodata", [None, 3.0], ids=["undeclared", "beside nodata"])
+@pytest.mark.parametrize("hole", [np.nan, np.inf, -np.inf])
+def test_one_pixel_without_a_value_does_not_spoil_a_mean(
+    tmp_path: Path, hole: float, nodata: float | None
+) -> None:
+    pixels = np.random.default_rng(1).integers(1, 9, (64, 96)).astype("float32")
+    pixels[[0, 21, 60], [0, 50, 95]] = hole
+    pixels[32:40, 8:16] = hole
+    path = write(tmp_path / "a.tif", pixels, nodata=nodata)
+    blocks = pixels.reshape(8, 8, 12, 8)
+    hidden = ~np.isfinite(blocks) | (blocks == nodata)
+    truth = np.ma.MaskedArray(blocks, hidden).mean(axis=(1, 3))
+    with rasterio.open(path) as dataset:
+        (found,), (valid,) = read_valid(
+            dataset, [1], out_shape=(8, 12), resampling=Resampling.average
+        )
+        whole = Window(16, 8, 64, 32)
+        (part,), _ = read_valid(
+            dataset, [1], window=whole, out_shape=(4, 8), resampling=Resampling.average
+        )
+    assert valid is not None
+    assert (~valid).sum() == 1
+    np.testing.assert_array_equal(~valid, np.ma.getmaskarray(truth))
+    np.testing.assert_allclose(found[valid], truth.compressed(), rtol=1e-6)
+    np.testing.assert_allclose(part, truth[1:5, 2:10].data, rtol=1e-6)
+    picture = decoded(raster.preview(path, size=12))
+    np.testing.assert_array_equal(picture[3] > 0, valid)

@@ -6,6 +6,7 @@ are decoded and stored anew, which loses nothing.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from comal.raquet.writing.creating import Written, write
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
 from comal.raquet.writing.options import LEVEL, NO_NODATA
+from comal.raquet.writing.unifying import declare
 from comal.storage.endings import check_ending
 from comal.storage.targets import TargetFile, new_file
 
@@ -75,13 +77,17 @@ def append_bands(
     Notes
     -----
     A tile that only one of them has is written for both; bands without pixels hold nodata there.
+    Where a band has no nodata value and needs one for that, one is chosen that none of its pixels
+    has, and NaN for floats. An alpha band of `other` comes as a band that hides nothing: what it
+    hid becomes nodata. That of `source` hides the added bands too.
     Tiles of JPEG and WebP are never compressed a second time: in the sequential layout their
     pixels are stored with gzip.
 
     Raises
     ------
     InvalidInputError
-        Grids, times, types or names that do not go together.
+        Grids, times, types or names that do not go together; a band that needs a nodata value and
+        has pixels of all values.
     """
     check_ending(path, ".parquet")
     with (
@@ -91,6 +97,7 @@ def append_bands(
     ):
         check_grids(first.metadata, second.metadata)
         _check_steps(first, second)
+        halves = (StoredTiles(first), StoredTiles(second))
         renamed = tuple(
             replace(band, name=(names or {}).get(band.name, band.name))
             for band in second.metadata.bands
@@ -103,8 +110,19 @@ def append_bands(
                 hint="give new names: names={'band_1': '...'}",
             )
         metadata = joined(first.metadata, second.metadata, both, layout, first.href)
-        halves = (StoredTiles(first), StoredTiles(second))
-        return _write_joined(file, path, halves, metadata, spec_version, progress)
+        keys = _keys(halves)
+        for added, one in enumerate(halves):
+            declare(one, gaps=len(one) < len(keys), added=bool(added))
+        told = [band for one in halves for band in one.metadata.bands]
+        bands = tuple(replace(new, name=band.name) for new, band in zip(told, both, strict=True))
+        metadata = replace(metadata, bands=bands)
+        made = _write_joined(file, path, halves, keys, metadata, spec_version, progress)
+        chosen = {
+            new.name: new.nodata
+            for new, band in zip(bands, both, strict=True)
+            if band.nodata is None and new.nodata is not None and math.isfinite(new.nodata)
+        }
+        return replace(made, chosen_nodata=chosen)
 
 
 def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[str, Any]) -> Any:
@@ -149,17 +167,21 @@ def _write_joined(
     file: TargetFile,
     path: Path_,
     halves: Sequence[StoredTiles],
+    keys: Ints,
     metadata: Metadata,
     version: str | None,
     progress: Progress,
 ) -> Written:
-    keys = np.unique(
-        np.concatenate([np.stack([one.cells, one.steps], axis=1) for one in halves]), axis=0
-    )
     metadata = settled(metadata, keys[:, 0])
     groups = _groups(halves, metadata, keys, progress)
     first = halves[0].raster
     return write_rows(file, path, metadata, groups, version, len(keys), first)
+
+
+def _keys(halves: Sequence[StoredTiles]) -> Ints:
+    """Id and step in time of all tiles."""
+    every = [np.stack([one.cells, one.steps], axis=1) for one in halves]
+    return np.unique(np.concatenate(every), axis=0)
 
 
 def _groups(
@@ -252,8 +274,11 @@ def _pixels(tiles: StoredTiles, at: int, blank: Sequence[Any]) -> list[Any]:
     found = run(store.pixels_plan([(row, name) for name in store.columns], keep=False), store.fetch)
     if tiles.metadata.interleaved:
         whole = found[row, spec.PIXELS]
-        return list(blank if whole is None else whole)
-    planes = (found[row, name] for name in store.columns)
+        planes = [None] * len(blank) if whole is None else list(whole)
+    else:
+        planes = [found[row, name] for name in store.columns]
+    if tiles.renamed:
+        planes = tiles.renamed[0].renewed(planes, int(tiles.cells[at]))
     return [empty if one is None else one for empty, one in zip(blank, planes, strict=True)]
 
 

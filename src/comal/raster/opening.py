@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import rasterio
 from rasterio._err import CPLE_BaseError  # no public name, yet damaged GeoTIFF keys let it out
-from rasterio.enums import MaskFlags
+from rasterio.enums import MaskFlags, Resampling
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+from rasterio.windows import Window
 
 from comal.errors import (
     AccessDeniedError,
@@ -35,7 +36,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.raster.values import Array, Mask, alpha_at, valid_mask
+from comal.raster.values import Array, Mask, alpha_at, as_array, valid_mask
 from comal.storage import local_path
 from comal.storage.config import default_config
 
@@ -231,6 +232,8 @@ def read_valid(
     alpha = None
     masks = []
     for band, plane in zip(bands, pixels, strict=True):
+        if plane.dtype.kind == "f" and request.get("resampling") is Resampling.average:
+            _mend_means(dataset, band, plane, request.get("window"))
         flags = dataset.mask_flag_enums[band - 1]
         covered = None
         if MaskFlags.all_valid not in flags:
@@ -241,6 +244,31 @@ def read_valid(
             alpha = dataset.read(at + 1, **request)
         masks.append(valid_mask(plane, nodata, covered, None if own else alpha))
     return pixels, masks
+
+
+def _mend_means(dataset: Any, band: int, means: Array, window: Window | None) -> None:
+    """Fill in means that GDAL lost to a NaN or an infinity that is not the nodata value."""
+    lost = ~np.isfinite(means)
+    if not lost.any():
+        return
+    rows, columns = means.shape
+    whole = window or Window(0, 0, dataset.width, dataset.height)
+    width, height = int(whole.width), int(whole.height)
+    shrink = min(height / rows, width / columns)
+    level = max((one for one in dataset.overviews(band) if one <= shrink), default=1)
+    for row in np.flatnonzero(lost.any(axis=1)).tolist():
+        top, bottom = row * height // rows, max(-(-(row + 1) * height // rows), 1)
+        strip = Window(whole.col_off, whole.row_off + top, width, bottom - top)
+        shape = (max(1, (bottom - top) // level), max(columns, width // level))
+        (pixels,), (mask,) = read_valid(dataset, [band], window=strip, out_shape=shape)
+        valid = as_array(mask, shape)
+        starts = np.arange(columns) * shape[1] // columns
+        counts = np.add.reduceat(valid.sum(axis=0), starts)
+        with np.errstate(over="ignore"):
+            sums = np.where(valid, pixels, 0).sum(axis=0, dtype=np.float64)
+            found = np.add.reduceat(sums, starts) / np.maximum(counts, 1)
+        mended = lost[row] & (counts > 0)
+        means[row, mended] = found[mended]
 
 
 def _check_blocks(dataset: Any, limits: Limits, where: str) -> None:

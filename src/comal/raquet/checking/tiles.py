@@ -191,9 +191,10 @@ class TileCheck:
         self, row: int, number: int, pixels: Pixels, declared: dict[str, Any], place: str
     ) -> None:
         if self.metadata.interleaved:
-            low, high = float(np.nanmin(pixels)), float(np.nanmax(pixels))
+            # A band may have no value in a tile at all.
+            low, high = np.fmin.reduce(pixels, axis=None), np.fmax.reduce(pixels, axis=None)
             before = self.ranges.get(number, (low, high))
-            self.ranges[number] = min(low, before[0]), max(high, before[1])
+            self.ranges[number] = float(np.fmin(low, before[0])), float(np.fmax(high, before[1]))
         if not self.checks:
             return
         check = self.checks[number]

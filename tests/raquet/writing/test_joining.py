@@ -1,0 +1,78 @@
+"""Bands of two rasters in one file: each keeps its values, and where it has none."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from comal import raquet
+from comal.errors import InvalidInputError
+from tests.raquet import build
+
+FIRST, BOTH, SECOND = (5, 17, 9), (5, 18, 9), (5, 19, 9)
+SIDE = build.BLOCK
+
+
+def made(path: Path, dtype: str, tiles: Any, *, interleaved: bool, alpha: bool) -> Path:
+    """A file that says neither a nodata value nor where its source lies."""
+    bands = [(path.stem, dtype, None)] + ([("alpha", dtype, None)] if alpha else [])
+    said = [{"name": name, "type": kind} for name, kind, _ in bands]
+    if alpha:
+        said[1]["colorinterp"] = "alpha"
+    plan = build.Plan(bands=bands, nested=True, interleaved=interleaved, change={"bands": said})
+    return build.write(path, tiles, plan)
+
+
+def pixels(dtype: str, seed: int) -> Any:
+    found = np.random.default_rng(seed).integers(0, 100, (SIDE, SIDE)).astype(dtype)
+    found[0, :3] = 0, 1, 2
+    return found
+
+
+@pytest.mark.parametrize("alpha", [False, True], ids=["plain", "alpha"])
+@pytest.mark.parametrize(
+    ("dtype", "interleaved"), [*product(["uint8", "int16", "float32"], [False, True])]
+)
+def test_tiles_of_one_raster_have_no_value_in_the_bands_of_the_other(
+    tmp_path: Path, dtype: str, interleaved: bool, alpha: bool
+) -> None:
+    """Zeros stay values; the alpha band of the added raster hides its own bands alone."""
+    one = {FIRST: [pixels(dtype, 1)], BOTH: [pixels(dtype, 2)]}
+    shown = pixels("uint8", 5) % 2
+    two = {tile: [pixels(dtype, seed)] for tile, seed in ((BOTH, 3), (SECOND, 4))}
+    if alpha:
+        two = {tile: [*bands, shown.astype(dtype)] for tile, bands in two.items()}
+    first = made(tmp_path / "a.parquet", dtype, one, interleaved=interleaved, alpha=False)
+    second = made(tmp_path / "b.parquet", dtype, two, interleaved=interleaved, alpha=alpha)
+    target = tmp_path / "c.parquet"
+    written = raquet.append_bands(first, second, target)
+    assert raquet.check(target, level="full").ok
+    with raquet.open(target) as file:
+        for tile in (FIRST, BOTH, SECOND):
+            found = file.tile(*tile, ["a", "b"], masked=True)
+            for band, tiles, hidden in zip(found, (one, two), (False, alpha), strict=True):
+                there = tile in tiles
+                valid = (shown > 0) if hidden and there else np.full((SIDE, SIDE), there)
+                np.testing.assert_array_equal(~np.ma.getmaskarray(band), valid)
+                if there:
+                    np.testing.assert_array_equal(band.data[valid], tiles[tile][0][valid])
+        nodata = [band.nodata for band in file.bands[:2]]
+    assert None not in nodata
+    assert (dtype == "float32") is not bool(written.chosen_nodata)
+
+
+@pytest.mark.parametrize("alpha", [False, True], ids=["gap", "alpha"])
+def test_bands_of_all_values_are_refused(tmp_path: Path, alpha: bool) -> None:
+    full = np.arange(SIDE * SIDE).reshape(SIDE, SIDE).astype("uint8")
+    shown = np.ones_like(full)
+    one = {FIRST: [full]} | ({} if alpha else {BOTH: [full]})
+    two = {FIRST: [full, shown] if alpha else [full]}
+    first = made(tmp_path / "a.parquet", "uint8", one, interleaved=False, alpha=False)
+    second = made(tmp_path / "b.parquet", "uint8", two, interleaved=False, alpha=alpha)
+    with pytest.raises(InvalidInputError, match="no value is free"):
+        raquet.append_bands(first, second, tmp_path / "c.parquet")
+    assert not (tmp_path / "c.parquet").exists()
