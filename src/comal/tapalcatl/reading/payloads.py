@@ -88,10 +88,8 @@ def check_local_name(
     begin = at + zip_wire.LOCAL_SIZE
     if data.startswith(name, begin):
         return
-    mark, name_size, _ = _LOCAL(data, at)
-    local = data[begin : begin + name_size]
-    found = _TILE_NAME.search(local)
-    if mark != zip_wire.LOCAL_SIGNATURE or found is None or found[0] == name:
+    local = other_tile(data, at, name)
+    if local is None:
         return
     if int((archive.index.table["offset"] == offset).sum()) > 1:
         return
@@ -102,6 +100,16 @@ def check_local_name(
         expected=name.decode(),
         hint="'comal check' lists what is wrong with the archive",
     )
+
+
+def other_tile(data: bytes, at: int, name: bytes) -> bytes | None:
+    """What a local header calls its payload, where that is another tile than `name`."""
+    mark, name_size, _ = _LOCAL(data, at)
+    begin = at + zip_wire.LOCAL_SIZE
+    local = data[begin : begin + name_size]
+    found = _TILE_NAME.search(local)
+    known = mark != zip_wire.LOCAL_SIGNATURE or found is None or found[0] == name
+    return None if known else local
 
 
 def inflated(

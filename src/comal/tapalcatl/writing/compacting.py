@@ -20,6 +20,7 @@ from comal.progress import Progress, silent
 from comal.storage import Source, open_source
 from comal.storage.replacing import changing_file
 from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.reading.payloads import other_tile
 from comal.tapalcatl.wire import BASES, TileNames, parse_names
 from comal.tapalcatl.writing.targets import Target, compacting, refuse_unfinished, target_at
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
@@ -225,6 +226,22 @@ def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[
     return directory.raw_names.take(take), payloads, details
 
 
+def _refuse_other(directory: Directory, row: int, data: bytes, at: int, where: str) -> None:
+    """Refuse bytes that readers refuse: written anew they would pass for those of the tile."""
+    name = directory.raw_names[row].as_py()
+    tile = b"/".join(name.split(b"/")[-3:])
+    local = other_tile(data, at, tile)
+    shared = int((directory.header_offset == directory.header_offset[row]).sum()) > 1
+    if local is not None and not shared:
+        raise InvalidMetadataError(
+            "local header is that of another tile",
+            where=where,
+            found=shown(local.decode(errors="replace")),
+            expected=name.decode(errors="replace"),
+            hint="put or delete the tile first",
+        )
+
+
 def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     encrypted = directory.flags[rows] & zip_wire.FLAG_ENCRYPTED
     if encrypted.any():
@@ -235,6 +252,7 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     pieces = source.fetch([ByteRange(one.start, one.stop - one.start) for one in covers])
     values: list[bytes] = [b""] * len(rows)
     sizes = directory.csize[rows].tolist()
+    names = directory.raw_names.take(pa.array(rows)).to_pylist()
     for cover, piece in zip(covers, pieces, strict=True):
         for row in cover.rows.tolist():
             at = int(starts[row]) - cover.start
@@ -245,6 +263,8 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
             if head[:4] != zip_wire.LOCAL_SIGNATURE.to_bytes(4, "little"):
                 raise InvalidMetadataError("no local header", where=shown(source.href, 200))
             begin = at + length
+            if not piece.data.startswith(names[row], at + zip_wire.LOCAL_SIZE):
+                _refuse_other(directory, int(rows[row]), piece.data, at, shown(source.href, 200))
             data = piece.data[begin : begin + sizes[row]]
             if len(data) < sizes[row]:
                 # The local extra field is longer than the one in the directory.
