@@ -210,3 +210,16 @@ def test_columns_and_ids(run: Run, file: Path, tmp_path: Path) -> None:
     assert read(file).tree() == {renamed.get(name, name): data for name, data in before.items()}
     for wrong, code in (("a.txt", 2), ("a.txt=", 2), ("nobody=x", 3), ("a.txt=r0.tif", 2)):
         run("tortilla", "rename", file, wrong, code=code)
+
+
+def test_compile_of_a_nested_tortilla(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in/s1/deep").mkdir(parents=True)
+    for name in ("a.bin", "deep/b.bin", "deep/c.bin"):
+        (tmp_path / "in/s1" / name).write_bytes(name.encode())
+    whole, part = tmp_path / "whole.tortilla", tmp_path / "part.tortilla"
+    run("tortilla", "create", tmp_path / "in", whole, "--no-stac")
+    run("tortilla", "compile", whole, part, "--nested", "s1/deep", "--id", "c.bin")
+    assert run("ls", part).output.split()[0] == "c.bin"
+    assert run("get", part, "c.bin").stdout_bytes == b"deep/c.bin"
+    for key, code in (("s1/a.bin", 2), ("s2", 3)):
+        run("tortilla", "compile", whole, tmp_path / "x.tortilla", "--nested", key, code=code)

@@ -12,7 +12,7 @@ from comal.cli.base import Command
 from comal.cli.output import working
 from comal.cli.tortilla import cutting
 from comal.cli.tortilla.cutting import cut_of, cut_options, report
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, shown
 from comal.tortilla import TortillaFrame
 from comal.tortilla import compile as compile_rows
 from comal.tortilla import open as open_frame
@@ -36,12 +36,19 @@ from comal.tortilla.spec import DATA_SPLIT
             "comal tortilla compile scenes.tortilla iberia.tortilla --bbox=-10,35,4,44",
             "a region; --datetime 2025-06-01/2025-08-31 beside it leaves a season of that",
         ),
+        (
+            "comal tortilla compile scenes.tortilla two.tortilla --nested s1 --id red.tif",
+            "samples of a nested Tortilla",
+        ),
         ("comal tortilla compile scenes.tortilla few.tortilla --head 100", "the first hundred"),
     ),
 )
 @options.source
 @click.argument("output")
 @click.option("--id", "ids", multiple=True, help="A sample to take; repeatable, in this order.")
+@click.option(
+    "--nested", metavar="ID", help="Of what the Tortilla within X at ID (a or a/b) holds."
+)
 @click.option("--split", type=click.Choice(["train", "validation", "test"]), help="One split.")
 @options.row_options
 @click.option("--head", type=click.IntRange(1), metavar="N", help="At most the first N of them.")
@@ -57,6 +64,7 @@ def command(
     source: str,
     output: str,
     ids: tuple[str, ...],
+    nested: str | None,
     split: str | None,
     bbox: str | None,
     datetime_range: str | None,
@@ -75,6 +83,8 @@ def command(
     nothing is written.
     """
     frame = open_frame(source, siblings=siblings)
+    if nested is not None:
+        frame = _nested(frame, nested)
     if split is not None:
         frame = _of_split(frame, split)
     if bbox is not None:
@@ -97,6 +107,13 @@ def command(
             **cut_of(**cut),
         )
     report(made, style, frame.placed_by)
+
+
+def _nested(frame: TortillaFrame, key: str) -> TortillaFrame:
+    found = frame.read(key)
+    if not isinstance(found, TortillaFrame):
+        raise InvalidInputError("no nested Tortilla", where="--nested", found=shown(key))
+    return found
 
 
 def _of_split(frame: TortillaFrame, split: str) -> TortillaFrame:
