@@ -12,6 +12,7 @@ import pytest
 from comal import raquet
 from comal.errors import InvalidInputError
 from tests.raquet import build
+from tests.raquet.writing.sources import on_grid
 
 FIRST, BOTH, SECOND = (5, 17, 9), (5, 18, 9), (5, 19, 9)
 SIDE = build.BLOCK
@@ -76,3 +77,25 @@ def test_bands_of_all_values_are_refused(tmp_path: Path, alpha: bool) -> None:
     with pytest.raises(InvalidInputError, match="no value is free"):
         raquet.append_bands(first, second, tmp_path / "c.parquet")
     assert not (tmp_path / "c.parquet").exists()
+
+
+@pytest.mark.parametrize("declared", [None, 9], ids=["no nodata", "nodata"])
+def test_the_mask_of_a_raster_that_is_added_stays_with_it(
+    tmp_path: Path, declared: int | None
+) -> None:
+    plane = np.random.default_rng(3).integers(0, 20, (30, 30)).astype("uint8")
+    mask = np.where(np.arange(900).reshape(30, 30) % 7, 255, 0).astype("uint8")
+    place: dict[str, Any] = {"column": 32 * 501 + 9, "row": 32 * 300 + 9}
+    plain = on_grid(
+        tmp_path / "a.tif", np.full((64, 64), 5, "uint8"), column=32 * 501, row=32 * 300
+    )
+    other = on_grid(tmp_path / "b.tif", plane, mask=mask, nodata=declared, **place)
+    first, target = tmp_path / "a.parquet", tmp_path / "c.parquet"
+    raquet.write(plain, first, block_size=32)
+    raquet.append_bands(first, other, target, names={"band_1": "x"})
+    with raquet.open(first) as one, raquet.open(target) as both:
+        window = both.read(bands=["band_1", "x"], masked=True).data
+        assert window[0].count() == one.read(masked=True).data[0].count() == 64 * 64
+        valid = (mask > 0) & (plane != declared)
+        assert window[1].count() == valid.sum()
+        assert sorted(window[1].compressed()) == sorted(plane[valid])

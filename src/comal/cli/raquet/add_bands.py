@@ -63,4 +63,8 @@ def command(
             progress=progress,
         )
     bands = ", ".join(made.bands)
-    done(made.to_dict(), style, f"{output}: bands {bands}, {human_size(made.size)}")
+    told = "".join(
+        f"\nnodata of {name} is {value} now, which no pixel of it has"
+        for name, value in made.chosen_nodata.items()
+    )
+    done(made.to_dict(), style, f"{output}: bands {bands}, {human_size(made.size)}{told}")
