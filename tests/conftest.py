@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from comal.storage import multirange
 from tests.servers.http import HttpServer
 
 if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
+
+# How long examples take says more of what else the machine does than of the code.
+settings.register_profile("comal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("comal")
 
 _TIMES = int(os.environ.get("COMAL_EXAMPLES", "1"))
 """How many times the examples of a change the nightly run tries."""
