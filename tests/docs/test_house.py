@@ -71,7 +71,11 @@ ALLOWED = {
     "yaml": ("comal.cli.taco.collection",),
     "xarray": ("comal.raquet.xarray_engine",),
     "pmtiles": ("comal.tapalcatl.sources.pmtiles_file", "comal.tapalcatl.sinks.pmtiles_file"),
-    "sqlite3": ("comal.tapalcatl.sources.mbtiles", "comal.tapalcatl.sinks.mbtiles_file"),
+    "sqlite3": (
+        "comal.tapalcatl.sources.mbtiles",
+        "comal.tapalcatl.sinks.mbtiles_file",
+        "comal.raquet.querying.vectorfiles",
+    ),
     "granian": ("comal.server.running", "comal.server.granianprocess"),
     "uvicorn": ("comal.server.running", "comal.server.uvicornwire"),
     "prometheus_client": ("comal.server.measures",),
@@ -79,8 +83,9 @@ ALLOWED = {
     "PIL": ("comal.server.render",),
     "google": ("comal.storage.identities",),
     "azure": ("comal.storage.identities",),
-    # Known by what their objects offer, never by import.
-    "geopandas": (),
+    # Only to read a Shapefile of zones; its frames are known by what they offer.
+    "geopandas": ("comal.raquet.querying.vectorfiles",),
+    # Known by what its objects offer, never by import.
     "distributed": (),
     "rich": ("comal.cli", "comal.demo", "comal.taco.copying.telling"),
 }

@@ -21,6 +21,7 @@ import pytest
 from comal import convert, limits, raquet, raster, server, site, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.storage import StorageConfig
+from comal.taco import extensions
 from tests.support import REPOSITORY
 
 SOURCES = sorted((REPOSITORY / "src" / "comal").rglob("*.py"))
@@ -78,7 +79,18 @@ OPTIONS = {
 def parameters() -> set[str]:
     """Names of arguments of all public functions, classes and methods."""
     found: set[str] = set()
-    for room in (convert, limits, raquet, raster, server, site, taco, tapalcatl, tortilla):
+    for room in (
+        convert,
+        extensions,
+        limits,
+        raquet,
+        raster,
+        server,
+        site,
+        taco,
+        tapalcatl,
+        tortilla,
+    ):
         for name in getattr(room, "__all__", ["Limits"]):
             thing = getattr(room, name)
             callables = [thing] if callable(thing) else []

@@ -59,7 +59,7 @@ class Clock:
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    uniform: Callable[[float, float], float] = random.uniform
+    uniform: Callable[[float, float], float] = random.SystemRandom().uniform
 
 
 SYSTEM_CLOCK = Clock()
