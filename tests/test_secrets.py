@@ -216,6 +216,7 @@ FAULTS: dict[str, Callable[[HttpServer, str], object]] = {
 
 def failures(error: BaseException) -> Iterator[object]:
     """All that an error says."""
+    assert error.__cause__ is not error
     yield from (str(error), repr(error), pickle.dumps(error), vars(error))
     yield from traceback.format_exception(error)
     if isinstance(error, ComalError):

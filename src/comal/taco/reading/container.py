@@ -155,7 +155,10 @@ def open_container(
         try:
             opened = run(wire.open_plan(source.href, tail=tail, limits=limits), source.fetch)
         except NotThisFormatError as error:
-            raise _named(source, error) from error
+            named = _named(source, error)
+            if named is error:
+                raise  # an error that is its own cause cannot be pickled by every library
+            raise named from error
         except ObjectNotFoundError as missing:
             # A prefix in an object store is no object, and HTTP cannot say which it is.
             if "://" not in source.href:
