@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError
+from comal.errors import ComalError, InvalidInputError, translated
 from comal.geo.crs import projection
 from comal.geo.geometry import densified
 from comal.geo.scanline import Edges, Method, Spans, area_spans
@@ -149,12 +149,18 @@ def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
     return False, result
 
 
+_NO_JSON: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (TypeError, ValueError, RecursionError), InvalidInputError
+)
+
+
 def _text_of(crs: Any) -> str:
     """A CRS as text: of GeoPandas an object, of GeoParquet the members of PROJJSON."""
     if isinstance(crs, str):
         return crs
     if isinstance(crs, Mapping):
-        return json.dumps(crs)
+        with translated(_NO_JSON, "invalid CRS", where="zones", expected="PROJJSON"):
+            return json.dumps(crs)
     if isinstance(crs, int):
         return f"EPSG:{crs}"
     if hasattr(crs, "to_wkt"):
