@@ -248,9 +248,9 @@ def middle(measured: Sequence[Measurement]) -> Measurement:
     return Measurement(median.seconds, median.peak_mb, None, note)
 
 
-def serve(source: Path, port: int, server: str = "granian") -> list[str]:
+def serve(source: Path, port: int) -> list[str]:
     comal = str(Path(sys.executable).parent / "comal")
-    options = ["--port", str(port), "--workers", "1", "--server", server, "--quiet"]
+    options = ["--port", str(port), "--workers", "1", "--quiet"]
     return [comal, "serve", str(source), *options]
 
 
@@ -303,10 +303,9 @@ def contestant(
         yield Contestant(name, port, leader, _paths(pattern))
 
 
-def _ours(work: Path, server: str) -> AbstractContextManager[Contestant]:
+def _ours(work: Path) -> AbstractContextManager[Contestant]:
     port = free_port()
-    words = serve(work / "tiles", port, server)
-    return contestant(server, words, port, "/tiles/{}/{}/{}.mvt", work)
+    return contestant("comal", serve(work / "tiles", port), port, "/tiles/{}/{}/{}.mvt", work)
 
 
 def _nginx(work: Path) -> AbstractContextManager[Contestant]:
@@ -332,34 +331,30 @@ def vector(work: Path, seconds: int, repeats: int) -> Iterator[Row]:
     del repeats
     _prepare(work)
     with ExitStack() as stack:
-        sides = [_ours(work, "uvicorn"), _ours(work, "granian"), _nginx(work)]
+        sides = [_ours(work), _nginx(work)]
         if TILESERVER.exists():
             sides.append(_tileserver(work))
         found = in_turn([stack.enter_context(side) for side in sides], seconds, work)
     for peer, target in (("nginx", "1 x"), ("tileserver", "5 x")):
-        for server in ("uvicorn", "granian"):
-            if peer in found:
-                ours, theirs = middle(found[server]), middle(found[peer])
-                seconds_each = [one.seconds for one in found[server]]
-                spread = min(seconds_each), max(seconds_each)
-                yield _row(f"12 KB tiles, {server}, {peer}", ours, theirs, target, spread)
+        if peer in found:
+            ours, theirs = middle(found["comal"]), middle(found[peer])
+            seconds_each = [one.seconds for one in found["comal"]]
+            spread = min(seconds_each), max(seconds_each)
+            yield _row(f"12 KB tiles, {peer}", ours, theirs, target, spread)
 
 
 def bounded(work: Path, seconds: int, repeats: int) -> Iterator[Row]:
     """Memory over many requests, and with a thousand connections."""
     del repeats
     _prepare(work)
-    for server in ("uvicorn", "granian"):
-        with _ours(work, server) as one:
-            one.load(seconds, work)
-            before, asked = memory_of(one.leader), 0
-            while asked < REQUESTS:
-                last = one.load(seconds, work)
-                asked += round(seconds / last.seconds)
-            case = f"{server}, {asked} requests more, {before:.0f} MB before"
-            yield _row(case, last, None, "flat")
-            many = one.load(seconds, work, 1_000)
-            yield _row(f"{server}, 1 000 connections", many, None, "no errors")
+    with _ours(work) as one:
+        one.load(seconds, work)
+        before, asked = memory_of(one.leader), 0
+        while asked < REQUESTS:
+            last = one.load(seconds, work)
+            asked += round(seconds / last.seconds)
+        yield _row(f"{asked} requests more, {before:.0f} MB before", last, None, "flat")
+        yield _row("1 000 connections", one.load(seconds, work, 1_000), None, "no errors")
 
 
 def raster(work: Path, seconds: int, repeats: int) -> Iterator[Row]:

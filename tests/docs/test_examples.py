@@ -15,7 +15,7 @@ from comal.cli.root import COMMANDS as ROOT_COMMANDS
 from comal.cli.taco import COMMANDS as TACO_COMMANDS
 from comal.cli.tapalcatl import COMMANDS as TAPALCATL_COMMANDS
 from comal.cli.tortilla import COMMANDS as TORTILLA_COMMANDS
-from comal.server import running
+from comal.server import process
 from tests.docs.examples import blocks, run_python
 from tests.servers.http import HttpServer
 from tests.support import REPOSITORY
@@ -40,8 +40,8 @@ MADE = {
 
 
 def test_readme(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[running.Plan] = []
-    monkeypatch.setattr(running, "run", served.append)
+    served: list[process.ProcessSettings] = []
+    monkeypatch.setattr(process, "run", served.append)
     run_python(README)
     assert (workplace / "scenes.tacozip").is_file()
     lines = [
@@ -74,8 +74,8 @@ def test_python(name: str, workplace: Path) -> None:
 @pytest.mark.usefixtures("workplace")
 def test_examples_of_serving_name_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option and the configuration in docs/serve.md are known to the command."""
-    served: list[running.Plan] = []
-    monkeypatch.setattr(running, "run", served.append)
+    served: list[process.ProcessSettings] = []
+    monkeypatch.setattr(process, "run", served.append)
     document = REPOSITORY / "docs" / "serve.md"
     (config,) = blocks(document, "json")
     Path("sources.json").write_text(config)

@@ -15,8 +15,7 @@ from typing import Any, Self
 import pytest
 
 from comal import server
-from comal.server.hottiles import HotTile, HotTiles
-from comal.server.plainwire import is_whole_head
+from comal.server.readyresponses import ReadyResponse, ReadyResponses, is_whole_head
 from tests.server.asking import ask
 from tests.server.making import GZIPPED, PNG, VECTOR, crc, entry, tileset
 from tests.server.test_running import get, serving
@@ -159,7 +158,7 @@ def test_whole_heads() -> None:
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = tmp_path_factory.mktemp("plain")
     sources = {"tiles": {"href": str(tileset(folder / "set"))}}
-    with serving(sources, idle_seconds=1.5, server="uvicorn") as (number, _):
+    with serving(sources, idle_seconds=1.5) as (number, _):
         assert get(number, "/tiles/0/0/0.png")[0] == 200
         yield number
 
@@ -315,38 +314,38 @@ class _Archive:
     file = _File(b"0123456789" * 1000)
 
 
-def _tile(archive: Any, size: int, *, placed: bool = True) -> HotTile:
+def _tile(archive: Any, size: int, *, placed: bool = True) -> ReadyResponse:
     from weakref import ref
     from zlib import crc32
 
     body = archive.file.read(5, size)
     slot: Any = None
-    tile = HotTile(slot, slot, None, [], body, ref(archive))
+    tile = ReadyResponse(slot, slot, None, b"", body, ref(archive))
     tile.place = (5, size, crc32(body)) if placed else None
     return tile
 
 
 def test_bodies_go_before_answers() -> None:
     archive = _Archive()
-    hot = HotTiles(200_000)
+    ready = ReadyResponses(200_000)
     for number in range(20):
-        key = f"/{number}"
-        assert hot.wants(key, 9_000)
-        hot.put(key, _tile(archive, 9_000))
-    assert hot.size <= 200_000
-    assert len(hot.entries) == 20
-    assert 0 < sum(tile.body is None for tile in hot.entries.values()) < 20
-    for tile in hot.entries.values():
+        key = b"/%d" % number
+        assert ready.wants(key, 9_000)
+        ready.put(key, _tile(archive, 9_000))
+    assert ready.size <= 200_000
+    assert len(ready.entries) == 20
+    assert 0 < sum(tile.body is None for tile in ready.entries.values()) < 20
+    for tile in ready.entries.values():
         assert tile.content() == archive.file.read(5, 9_000)
     for number in range(100, 1_000):
-        if hot.wants(f"/{number}", 9_000):
-            hot.put(f"/{number}", _tile(archive, 9_000, placed=number % 2 == 0))
-        assert hot.size <= 200_000
-        filled = sum(len(tile.body or b"") for tile in hot.entries.values())
-        assert hot.size == filled + 1_200 * len(hot.entries)
-    for kept in list(hot.entries):
-        hot.drop(kept)
-    assert hot.size == 0
+        if ready.wants(b"/%d" % number, 9_000):
+            ready.put(b"/%d" % number, _tile(archive, 9_000, placed=number % 2 == 0))
+        assert ready.size <= 200_000
+        filled = sum(len(tile.body or b"") for tile in ready.entries.values())
+        assert ready.size == filled + 1_200 * len(ready.entries)
+    for kept in list(ready.entries):
+        ready.drop(kept)
+    assert ready.size == 0
 
 
 def test_bytes_that_have_changed_are_not_sent() -> None:
@@ -359,14 +358,14 @@ def test_bytes_that_have_changed_are_not_sent() -> None:
     del archive
     gc.collect()
     assert tile.content() is None
-    assert not tile.is_right(0.0)
+    assert not tile.is_fresh(0.0)
 
 
 @pytest.mark.parametrize("budget", [0, 1, 1_000])
 def test_no_room(budget: int) -> None:
-    hot = HotTiles(budget)
-    assert not hot.wants("/a", 0)
-    assert not hot.wants("/a", 10)
+    ready = ReadyResponses(budget)
+    assert not ready.wants(b"/a", 0)
+    assert not ready.wants(b"/a", 10)
 
 
 def _open_files() -> int:
@@ -393,5 +392,5 @@ def test_kept_answers_keep_no_file_open(tmp_path: Path) -> None:
             assert app.plain.answer(request(f"/tiles/5/{x}/{y}.png")) is not None
 
     asyncio.run(run())
-    assert len(app.hot.entries) == count
+    assert len(app.plain.ready.entries) == count
     assert _open_files() - before < 450

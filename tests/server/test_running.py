@@ -1,4 +1,4 @@
-"""A real server on a socket: granian, its own interface, and clients that behave badly."""
+"""A real server on a socket, and clients that behave badly."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from comal import tortilla
-from comal.errors import ConflictError, InvalidInputError
-from comal.server import running
+from comal.errors import ConflictError
+from comal.server import process
 from tests.server.making import GZIPPED, PNG, VECTOR, crc, entry, tileset
 from tests.support import REPOSITORY
 
 _PROGRAM = (
-    "import json, sys; from comal.server import running;"
-    "running.run(running.Plan(**json.loads(sys.argv[1])))"
+    "import json, sys; from comal.server import process;"
+    "process.run(process.ProcessSettings(**json.loads(sys.argv[1])))"
 )
 
 
@@ -101,20 +101,20 @@ def raw(port: int, data: bytes, seconds: float = 10) -> bytes:
         return b"".join(parts)
 
 
-@pytest.fixture(scope="module", params=running.SERVERS)
-def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = tmp_path_factory.mktemp("served")
     payload = np.random.default_rng(1).bytes(9_000_000)
     big = folder / "big.tortilla"
     tortilla.create([tortilla.Sample(id="big", path=payload, file_format="BYTES")], big)
     sources = {"tiles": {"href": str(tileset(folder / "set"))}, "big": str(big)}
-    with serving(sources, idle_seconds=1, server=request.param) as (number, _):
+    with serving(sources, idle_seconds=1) as (number, _):
         yield number
 
 
 def test_a_tile_again_and_again(port: int) -> None:
     plain = PNG + b"1/0/1"
-    for _ in range(3):  # the long way, the quick way, the answer that was kept
+    for _ in range(3):  # the long way, the short way, the response that was kept
         status, headers, body = get(port, "/tiles/1/0/1.png")
         assert (status, body, headers["etag"]) == (200, plain, crc(plain))
         status, _, body = get(port, "/tiles/1/0/1.png", If_None_Match=crc(plain))
@@ -192,7 +192,7 @@ def test_bytes_that_are_no_good_request(port: int, data: bytes) -> None:
     "hosts", [b"", b"Host: a\r\nHost: b\r\n", b"Host: a\r\nX-A: b\r\nhost: a\r\n"]
 )
 def test_one_host(port: int, hosts: bytes) -> None:
-    """RFC 9112, 3.2; on the long way, the quick way, and where an answer was kept."""
+    """RFC 9112, 3.2; on the long way, the short way, and where a response was kept."""
     for path in (b"/healthz", *[b"/tiles/2/1/1.png"] * 3):
         answer = begun(port, b"GET %b HTTP/1.1\r\n%b\r\n" % (path, hosts))
         assert answer.startswith(b"HTTP/1.1 400 "), path
@@ -237,9 +237,8 @@ def test_replaced_archive_is_seen(tmp_path: Path) -> None:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize("server", running.SERVERS)
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_graceful_stop(tmp_path: Path, server: str, told: signal.Signals) -> None:
+def test_graceful_stop(tmp_path: Path, told: signal.Signals) -> None:
     """Idle connections do not hold it up; an answer that is under way is finished."""
     payload = np.random.default_rng(1).bytes(9_000_000)
     big = tmp_path / "big.tortilla"
@@ -248,7 +247,7 @@ def test_graceful_stop(tmp_path: Path, server: str, told: signal.Signals) -> Non
     said = tmp_path / "stderr"
     with (
         said.open("wb") as stderr,
-        serving(sources, server=server, stderr=stderr) as (port, process),
+        serving(sources, stderr=stderr) as (port, process),
         idle_connection(port),
         idle_connection(port),
     ):
@@ -277,41 +276,17 @@ def idle_connection(port: int) -> Iterator[None]:
         yield
 
 
-def test_a_worker_that_has_ended_is_given_time_to_count_as_ended() -> None:
-    """The thread that another one outran sees a process that it knows nothing of."""
-
-    class Worker:
-        looks = 0
-
-        def is_alive(self) -> bool:
-            self.looks += 1
-            return self.looks < 5
-
-    pytest.importorskip("granian")
-    from comal.server.granianprocess import wait_until_ended
-
-    late, stuck = Worker(), Worker()
-    wait_until_ended(late, 10)
-    assert not late.is_alive()
-    stuck.looks = -(10**6)
-    started = time.monotonic()
-    wait_until_ended(stuck, 0.05)
-    assert 0.05 <= time.monotonic() - started < 5
-
-
 def test_addresses_that_cannot_be_listened_on() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ConflictError):
-            running.run(running.Plan({"a": "b"}, port=taken.getsockname()[1]))
-    with pytest.raises(InvalidInputError):
-        running.run(running.Plan({"a": "b"}, server="apache"))
+            process.run(process.ProcessSettings(sources={"a": "b"}, port=taken.getsockname()[1]))
 
 
 def test_modules_that_the_command_line_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "comal_hidden_module", None)
-    running.show_modules()
+    process.unhide_modules()
     assert "comal_hidden_module" not in sys.modules
     assert None not in sys.modules.values()
 
@@ -320,7 +295,7 @@ def test_as_many_files_as_the_system_allows() -> None:
     import resource
 
     program = (
-        "import resource; from comal.server.running import allow_files;"
+        "import resource; from comal.server.process import allow_files;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 3000)); allow_files();"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
@@ -332,10 +307,9 @@ def test_as_many_files_as_the_system_allows() -> None:
     assert done.stdout.split() == ["3000", "3000"]
 
 
-@pytest.mark.parametrize("server", running.SERVERS)
-def test_the_command_serves_from_its_first_request_on(tmp_path: Path, server: str) -> None:
+def test_the_command_serves_from_its_first_request_on(tmp_path: Path) -> None:
     folder, port = tileset(tmp_path / "set"), free_port()
-    words = ["serve", f"tiles={folder}", "--port", str(port), "--server", server, "--quiet"]
+    words = ["serve", f"tiles={folder}", "--port", str(port), "--quiet"]
     process = subprocess.Popen(
         [sys.executable, "-c", "from comal.cli import main; main()", *words],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},

@@ -13,18 +13,19 @@ from click.testing import CliRunner
 
 from comal.cli.serve import command
 from comal.errors import ComalError, MissingExtraError, ObjectNotFoundError
-from comal.server import running
+from comal.server import process
 from comal.server.making import app
+from comal.server.process import ProcessSettings
 from comal.server.settings import RequestLimits
 from tests.server.asking import ask
 from tests.server.making import PNG, entry
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[running.Plan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[ProcessSettings]:
     """What would have been served."""
-    found: list[running.Plan] = []
-    monkeypatch.setattr(running, "run", found.append)
+    found: list[ProcessSettings] = []
+    monkeypatch.setattr(process, "run", found.append)
     return found
 
 
@@ -32,7 +33,7 @@ def serve(*words: str) -> Any:
     return CliRunner().invoke(command, list(words), catch_exceptions=True)
 
 
-def test_sources_and_options(archives: dict[str, Path], plans: list[running.Plan]) -> None:
+def test_sources_and_options(archives: dict[str, Path], plans: list[ProcessSettings]) -> None:
     result = serve(
         str(archives["dem"]),
         f"other={archives['scenes']}",
@@ -42,7 +43,7 @@ def test_sources_and_options(archives: dict[str, Path], plans: list[running.Plan
     assert result.exit_code == 0, result.output
     (plan,) = plans
     assert dict(plan.sources) == {"dem": str(archives["dem"]), "other": str(archives["scenes"])}
-    assert (plan.port, plan.workers, plan.server) == (9000, 2, "granian")
+    assert (plan.port, plan.workers) == (9000, 2)
     options = dict(plan.options)
     assert options["prefix"] == "/maps"
     assert options["public_url"] == "http://127.0.0.1:9000"
@@ -53,7 +54,7 @@ def test_sources_and_options(archives: dict[str, Path], plans: list[running.Plan
 
 
 def test_sources_that_are_not_there_are_served_with_their_error(
-    archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
+    archives: dict[str, Path], plans: list[ProcessSettings], tmp_path: Path
 ) -> None:
     gone, cut = tmp_path / "gone.parquet", tmp_path / "cut.tacozip"
     cut.write_bytes(b"no archive at all")
@@ -69,7 +70,7 @@ def test_sources_that_are_not_there_are_served_with_their_error(
 
 
 def test_configuration(
-    archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
+    archives: dict[str, Path], plans: list[ProcessSettings], tmp_path: Path
 ) -> None:
     config = tmp_path / "serve.json"
     old = {"href": str(tmp_path), "metatile": 4, "layout": "plain"}
@@ -84,7 +85,7 @@ def test_configuration(
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"sources": []}', '{"sources": 1}', "\xff"])
 def test_broken_configuration_is_an_error_of_ours(
-    plans: list[running.Plan], tmp_path: Path, text: str
+    plans: list[ProcessSettings], tmp_path: Path, text: str
 ) -> None:
     config = tmp_path / "serve.json"
     config.write_text(text, "latin-1")
@@ -92,7 +93,7 @@ def test_broken_configuration_is_an_error_of_ours(
     assert plans == []
 
 
-def served(plan: running.Plan) -> Any:
+def served(plan: ProcessSettings) -> Any:
     """The application as a worker makes it."""
     options = dict(plan.options)
     limits = RequestLimits(**options.pop("limits"))
@@ -100,7 +101,7 @@ def served(plan: running.Plan) -> Any:
 
 
 def test_folder_with_a_document(
-    archives: dict[str, Path], plans: list[running.Plan], monkeypatch: pytest.MonkeyPatch
+    archives: dict[str, Path], plans: list[ProcessSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = archives["tiles"]
     for place in (folder, folder / "meta.json", folder / "0/0/0.zip"):
@@ -112,7 +113,7 @@ def test_folder_with_a_document(
     assert ask(served(plans[-1]), f"/{folder.name}/1/0/1.png").body == PNG + b"1/0/1"
 
 
-def test_tapalcatl_1_as_the_help_says(plans: list[running.Plan], tmp_path: Path) -> None:
+def test_tapalcatl_1_as_the_help_says(plans: list[ProcessSettings], tmp_path: Path) -> None:
     text = str(command.help)
     example = json.loads(text[text.index('{"sources"') : text.index("}}}") + 3])
     (old,) = example["sources"].values()
@@ -128,11 +129,12 @@ def test_tapalcatl_1_as_the_help_says(plans: list[running.Plan], tmp_path: Path)
     assert ask(served(plans[-1]), "/old/2/1/2.mvt").body == b"a tile"
 
 
-def test_operations(archives: dict[str, Path], plans: list[running.Plan]) -> None:
+def test_operations(archives: dict[str, Path], plans: list[ProcessSettings]) -> None:
     more = ("--idle-timeout", "75", "--max-memory", "500")
     assert serve(str(archives["dem"]), *more).exit_code == 0
     assert (plans[0].idle_seconds, plans[0].max_memory) == (75, 500)
     assert serve(str(archives["dem"]), "--max-memory", "1").exit_code == 2
+    assert "--server has no effect" in serve(str(archives["dem"]), "--server", "granian").stderr
     assert serve(str(archives["dem"]), "--idle-timeout", "0").exit_code == 2
 
 
@@ -145,7 +147,7 @@ def mapped_files() -> set[str]:
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no list of mapped files")
 @pytest.mark.parametrize("words", [(), ("--memory-map",)], ids=" ".join)
 def test_files_are_mapped_when_that_is_asked_for(
-    archives: dict[str, Path], plans: list[running.Plan], words: tuple[str, ...]
+    archives: dict[str, Path], plans: list[ProcessSettings], words: tuple[str, ...]
 ) -> None:
     raster, tiles = archives["dem"].resolve(), archives["tiles"].resolve() / "0/0/0.zip"
     assert serve(str(raster), f"a={archives['tiles']}", *words).exit_code == 0
@@ -156,13 +158,13 @@ def test_files_are_mapped_when_that_is_asked_for(
     assert found & mapped_files() == (found if words else set())
 
 
-def test_equal_names_are_numbered(archives: dict[str, Path], plans: list[running.Plan]) -> None:
+def test_equal_names_are_numbered(archives: dict[str, Path], plans: list[ProcessSettings]) -> None:
     assert serve(str(archives["dem"]), str(archives["dem"])).exit_code == 0
     assert list(plans[0].sources) == ["dem", "dem-2"]
 
 
 def test_what_is_not_there_is_said_at_once(
-    archives: dict[str, Path], plans: list[running.Plan], tmp_path: Path
+    archives: dict[str, Path], plans: list[ProcessSettings], tmp_path: Path
 ) -> None:
     missing = str(tmp_path / "nothing.parquet")
     assert isinstance(serve(missing).exception, ObjectNotFoundError)
@@ -173,9 +175,9 @@ def test_what_is_not_there_is_said_at_once(
 
 
 def test_nothing_is_announced_without_a_server(
-    archives: dict[str, Path], plans: list[running.Plan], monkeypatch: pytest.MonkeyPatch
+    archives: dict[str, Path], plans: list[ProcessSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "find_spec", lambda _: None)
+    monkeypatch.setattr(process, "find_spec", lambda _: None)
     result = serve(str(archives["dem"]))
     assert isinstance(result.exception, MissingExtraError)
     assert "serving" not in result.output

@@ -30,22 +30,6 @@ def test_stored_tile_is_sent_as_it_is(app: Any) -> None:
     assert "content-encoding" not in reply.headers
 
 
-def test_both_ways_give_the_same_answer(app: Any) -> None:
-    paths = ["/tiles/1/0/1.png", "/tiles/1/1/1.mvt", "/tiles/1/1/0.txt", "/tiles/0/0/0@2x.png"]
-    first = [ask(app, path) for path in paths]  # opens the source, so these take the long way
-    quick = [app._quick(_scope(path)) for path in paths]
-    assert [one.body for one in first] == [one.body for one in quick]
-    assert [sorted(one.pairs) for one in first] == [
-        sorted((n.decode(), v.decode()) for n, v in one.headers) for one in quick
-    ]
-
-
-def _scope(path: str) -> dict[str, Any]:
-    from tests.server.asking import scope_of
-
-    return scope_of(path)
-
-
 @pytest.mark.parametrize("accepted", ["gzip", "br, gzip;q=0.5", "*", "x-gzip"])
 def test_gzip_bytes_pass_through(app: Any, accepted: str) -> None:
     reply = ask(app, "/tiles/0/0/0.mvt", headers={"Accept-Encoding": accepted})
@@ -102,7 +86,7 @@ def test_each_coding_has_a_tag_of_its_own(app: Any, path: str, plain: str, squee
         coded = reply.headers.get("content-encoding") == "gzip"
         return reply.status, reply.headers.get("etag", ""), coded
 
-    for _ in range(2):  # the long way, the quick way
+    for _ in range(2):  # twice
         assert status("gzip") == (200, squeezed, True)
         assert status("identity") == (200, plain, False)
         assert status("gzip", If_None_Match=squeezed)[:2] == (304, squeezed)
@@ -315,7 +299,7 @@ def test_other_methods_are_405(app: Any, method: str) -> None:
     ],
 )
 def test_what_is_no_tile(app: Any, path: str, status: int) -> None:
-    ask(app, "/tiles")  # once closed, once open: the quick way must say the same
+    ask(app, "/tiles")  # once closed, once open
     for _ in range(2):
         reply = ask(app, path)
         assert reply.status == status

@@ -130,13 +130,7 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
     metavar="MIB",
     help="A worker above this is replaced; at twice this, work that wants more is refused.",
 )
-@click.option(
-    "--server",
-    type=click.Choice(["granian", "uvicorn"]),
-    default="granian",
-    show_default=True,
-    help="uvicorn sends stored tiles twice as fast; granian replaces workers (--max-memory).",
-)
+@click.option("--server", hidden=True, help="Has no effect: the server is uvicorn.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
@@ -148,9 +142,11 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
 @options.pass_style
 def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> None:
     """Serve until told to stop."""
-    from comal.server import opening, running, slots  # noqa: PLC0415 - brings the formats
+    from comal.server import opening, process, slots  # noqa: PLC0415 - brings the formats
 
-    running.check_server(given["server"])
+    process.check_installed()
+    if given.pop("server") is not None:
+        click.echo("warning: --server has no effect and will go: the server is uvicorn", err=True)
     named = _named(sources, given.pop("config"))
     found = slots.places(named)
     if not given.pop("lazy"):
@@ -166,9 +162,9 @@ def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> 
         name: place.href if place.options is None else {"href": place.href, **place.options}
         for name, place in found.items()
     }
-    plan = _plan(table, given)
-    _announce(plan, style)
-    running.run(plan)
+    settings = _settings(table, given)
+    _announce(settings, style)
+    process.run(settings)
 
 
 def _look_at(hrefs: dict[str, str], look: Callable[[str], str]) -> None:
@@ -225,20 +221,19 @@ def _free(name: str, taken: dict[str, Any]) -> str:
     return free
 
 
-def _plan(table: dict[str, Any], given: dict[str, Any]) -> Any:
-    from comal.server import running  # noqa: PLC0415 - as above
+def _settings(table: dict[str, Any], given: dict[str, Any]) -> Any:
+    from comal.server import process  # noqa: PLC0415 - as above
     from comal.server.settings import normalised_prefix  # noqa: PLC0415
 
     host, port = given["host"], given["port"]
     prefix = normalised_prefix(given["prefix"])
     address = f"[{host}]" if ":" in host else host
     local = None if host in _EVERYWHERE else f"http://{address}:{port}"
-    return running.Plan(
+    return process.ProcessSettings(
         sources=table,
         host=host,
         port=port,
         workers=given["workers"],
-        server=given["server"],
         idle_seconds=given["idle_seconds"],
         max_memory=given["max_memory"],
         options={
@@ -259,15 +254,16 @@ def _plan(table: dict[str, Any], given: dict[str, Any]) -> Any:
     )
 
 
-def _announce(plan: Any, style: options.Style) -> None:
-    url = (plan.options["public_url"] or f"http://{plan.host}:{plan.port}") + plan.options["prefix"]
+def _announce(settings: Any, style: options.Style) -> None:
+    public = settings.options["public_url"] or f"http://{settings.host}:{settings.port}"
+    url = public + settings.options["prefix"]
     if style.json:
-        click.echo(json.dumps({"url": url + "/", "sources": list(plan.sources)}))
+        click.echo(json.dumps({"url": url + "/", "sources": list(settings.sources)}))
     elif not style.quiet:
-        click.echo(f"serving {len(plan.sources)} at {url}/", err=True)
-        if plan.options["public_url"] is None:
+        click.echo(f"serving {len(settings.sources)} at {url}/", err=True)
+        if settings.options["public_url"] is None:
             click.echo("  links are paths: STAC and OGC clients need --public-url", err=True)
-        for name, place in plan.sources.items():
+        for name, place in settings.sources.items():
             where = parse_href(place if isinstance(place, str) else place["href"]).label
             click.echo(f"  {url}/{name}  {where}", err=True)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The ASGI application: one route table, one fast path for tiles, and what every answer has."""
+"""The ASGI application: checks, turns, answers and what every one of them has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
-from weakref import ref
 
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
 from comal.server import journal
@@ -15,18 +14,15 @@ from comal.server.answers import Answer, Pairs
 from comal.server.board import SECONDS, Board
 from comal.server.conditions import Headers, folded
 from comal.server.gate import Client, Clients, Gate
-from comal.server.hottiles import HotTile, HotTiles
 from comal.server.measures import Measures
-from comal.server.plainwire import PlainWire
 from comal.server.problems import Refusal, not_found, problem_answer, refusal_of
+from comal.server.readyresponses import PlainRequests
 from comal.server.requests import Request, check_head, segments_of, split_root
 from comal.server.rootpages import RootPages
-from comal.server.rsgi import answer_rsgi
 from comal.server.settings import Settings
 from comal.server.slots import Slot, places
 from comal.server.sources.base import Served
 from comal.server.squeezing import squeezed
-from comal.server.tilewire import ReadyTiles
 from comal.server.workshop import Workshop
 
 Scope = MutableMapping[str, Any]
@@ -46,12 +42,9 @@ _PREFLIGHT = (
 )
 _EXPOSED = (b"access-control-expose-headers", b"*")
 _BARE = {412: "precondition-failed", 416: "range-not-satisfiable"}
-_SOON = 0.5
 _LISTED = 10.0
 """Seconds that a list waits for sources to be opened."""
 _GONE = Refusal(499, "client-gone", "the client went away")
-_QUICK_BYTES = 8_192
-"""Requests with a longer head are looked at closely."""
 
 
 class Application:
@@ -75,20 +68,13 @@ class Application:
         self.pages = RootPages(self)
         self.draining = False
         self.board: Board | None = None
-        self.on_start: Callable[[], None] | None = None
-        """Called in every worker soon after it has begun to listen."""
         self._posting: asyncio.Task[None] | None = None
-        self.hot = HotTiles(limits.tile_bytes)
-        self.measures.hot = self.hot.counts
-        self._prefix = settings.prefix
-        self._fast_at = len(settings.prefix) + 1
-        self._log_all = settings.log == "all"
         self._every_origin = settings.cors == ("*",)
         self._cors: Pairs = []
         if self._every_origin:
             self._cors = [(b"access-control-allow-origin", b"*"), _EXPOSED]
-        self._ready = ReadyTiles(settings.cache_control, self._cors)
-        self.plain = PlainWire(self)
+        self.plain = PlainRequests(self.slots, settings, self._cors, self.measures)
+        self.measures.ready = self.plain.ready.counts
         self._gauges()
 
     def _gauges(self) -> None:
@@ -111,7 +97,7 @@ class Application:
                     lambda: self.streams.active,
                 ),
                 "comal_cache_bytes": ("Bytes of rendered results kept.", lambda: cache.size),
-                "comal_hot_bytes": ("Bytes of tiles kept ready.", lambda: self.hot.size),
+                "comal_hot_bytes": ("Bytes of tiles kept ready.", lambda: self.plain.ready.size),
                 "comal_sources_failed": (
                     "Sources that cannot be opened.",
                     lambda: sum(slot.error is not None for slot in self.slots.values()),
@@ -124,18 +110,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request, or the lifespan of the process."""
         if scope["type"] == "http":
-            answer = self._quick(scope)
-            if answer is None:
-                await self._http(scope, receive, send)
-                return
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": answer.status,
-                    "headers": answer.headers,
-                }
-            )
-            await send({"type": "http.response.body", "body": answer.body})
+            await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -145,23 +120,21 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self._begin(asyncio.get_running_loop())
+                self._begin()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 self._end()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _begin(self) -> None:
         """The server has started: leave counts for the other workers from now on."""
-        if self.on_start is not None:
-            loop.call_later(_SOON, self.on_start)
         if self.board is not None:
-            self._posting = loop.create_task(self._post(self.board))
+            self._posting = asyncio.get_running_loop().create_task(self._post(self.board))
 
     def _end(self) -> None:
         """The server stops."""
-        self.draining = True
+        self.draining = self.plain.closed = True
         if self._posting is not None and self.board is not None:
             self._posting.cancel()
             self.board.post(self.measures.now())
@@ -172,116 +145,7 @@ class Application:
             await self.workshop.run(board.post, self.measures.now())
             await asyncio.sleep(SECONDS)
 
-    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
-        """Serve one request of granian's own interface, which costs half of what ASGI does."""
-        await answer_rsgi(self, scope, protocol)
-
-    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The same for the start of a worker."""
-        self._begin(loop)
-
-    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """And for its end."""
-        del loop
-        self._end()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether answers are the same for pages of every origin."""
-        return self._every_origin or not self.settings.cors
-
-    def plain_tile(
-        self, parts: list[str], key: str | bytes, headers: Headers, *, gzip: bool
-    ) -> tuple[HotTile, bytes] | None:
-        """The answer 200 for a tile, to a request without conditions, and its body; or None.
-
-        `quick` in fewer steps, and what comes out may be kept for the next who asks.
-
-        Parameters
-        ----------
-        parts
-            From `quick_parts`.
-        key
-            What the next one will ask for.
-        headers
-            Those of the request that the answer depends on.
-        gzip
-            Whether these take gzip.
-        """
-        slot = self.slots[parts[0]]
-        served = slot.served
-        assert served is not None, "the path was looked at"
-        started = time.perf_counter()
-        if time.monotonic() >= slot.next_look:
-            slot.look()
-        stored = served.quick_stored(parts)
-        if stored is None:
-            return None
-        found = self._ready.answer(stored, gzip=gzip)
-        if found is None:
-            answer = self.quick(parts, headers)
-            if answer is None or answer.status != 200:
-                return None
-            pairs, body = _as_texts(answer)
-            tile = HotTile(slot, ref(served), gzip, pairs, body)
-        else:
-            pairs, body, varies = found
-            tile = HotTile(slot, ref(served), gzip if varies else None, pairs, body)
-            seconds = time.perf_counter() - started
-            self.measures.count(slot.name, "tile", 200, len(body), seconds)
-        # What was made for one who takes no gzip may not be right for all who take none.
-        if (found is not None or gzip) and self.hot.wants(key, len(body)):
-            place = served.place_of(parts)
-            if place is not None:
-                tile.archive = ref(place[0])
-                tile.place = None if found is None else place[1]
-                self.hot.put(key, tile)
-        return tile, body
-
-    # -- the quick way: tiles of local archives ----------------------------------------------------
-
-    def _quick(self, scope: Scope) -> Answer | None:
-        """The answer for a tile that can be had without waiting, or None.
-
-        Everything that is not plainly such a request goes the other way, which checks it in full.
-        """
-        if scope["method"] != "GET" or scope.get("root_path"):
-            return None
-        parts = self.quick_parts(scope["path"])
-        if parts is None:
-            return None
-        headers = folded(scope["headers"])
-        size = len(scope["path"]) + len(scope["query_string"])
-        for name, value in headers.items():
-            size += len(name) + len(value)
-        return self.quick(parts, headers) if size <= _QUICK_BYTES else None
-
-    def quick_parts(self, path: str) -> list[str] | None:
-        """Name, z, x and the last segment, when a path looks like a tile of an open source."""
-        if not path.startswith(self._prefix) or self._log_all:
-            return None
-        parts = path[self._fast_at :].split("/")
-        if len(parts) != 4:
-            return None
-        slot = self.slots.get(parts[0])
-        return parts if slot is not None and slot.served is not None else None
-
-    def quick(self, parts: list[str], headers: Headers) -> Answer | None:
-        """The answer for such a path, or None."""
-        slot = self.slots[parts[0]]
-        assert slot.served is not None, "the path was looked at"
-        started = time.perf_counter()
-        if time.monotonic() >= slot.next_look:
-            slot.look()
-        answer = slot.served.quick_tile(parts, headers)
-        if answer is None or answer.status >= 400:
-            return None
-        answer.headers += self._cors_of(headers)
-        seconds = time.perf_counter() - started
-        self.measures.count(slot.name, "tile", answer.status, len(answer.body), seconds)
-        return answer
-
-    # -- every other request -----------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = scope["method"] == "HEAD"
@@ -500,8 +364,3 @@ async def _deliver(answer: Answer, send: Send, stalled: float, *, head: bool) ->
         sent += len(block)
     await send({"type": "http.response.body", "body": b""})
     return sent
-
-
-def _as_texts(answer: Answer) -> tuple[list[tuple[str, str]], bytes]:
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
-    return pairs, answer.body

@@ -58,13 +58,6 @@ class HeaderPlan:
     pairs: tuple[tuple[bytes, bytes], ...]
     """Content-Type, Cache-Control and the archive's own, in lower case."""
 
-    @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        """The same as texts."""
-        return tuple(
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in self.pairs
-        )
-
 
 @lru_cache(maxsize=4096)
 def header_plan(headers: Texts, cache_control: str | None) -> HeaderPlan:

@@ -27,8 +27,8 @@ def app(
 ) -> Application:
     """An ASGI application that serves archives.
 
-    It can be run by granian, uvicorn or any other ASGI server, and mounted in Starlette and
-    FastAPI. Sources are opened when they are first asked for. No address that a client sends is
+    It can be run by any ASGI server, and mounted in Starlette and FastAPI; `comal serve` runs it in
+    uvicorn. Sources are opened when they are first asked for. No address that a client sends is
     ever fetched.
 
     Parameters

@@ -74,7 +74,7 @@ class Measures:
     def __init__(self) -> None:
         self.counts = Counts()
         self.count = self.counts.count
-        self.hot: Callable[[], dict[str, tuple[int, int]]] = dict
+        self.ready: Callable[[], dict[str, tuple[int, int]]] = dict
         """Tiles that were sent without a count of their own, and their bytes, by source."""
         self.counters: dict[str, tuple[str, Callable[[], float]]] = {}
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
@@ -88,11 +88,11 @@ class Measures:
         """A copy of all that was counted, with the gauges of this moment."""
         found = Counts()
         found.add(self.counts)
-        for source, (count, size) in self.hot().items():
+        for source, (count, size) in self.ready().items():
             # These took less than the shortest class.
-            quick = [count, *[0] * (_CLASSES - 1)]
+            short = [count, *[0] * (_CLASSES - 1)]
             key = (source, "tile", 200)
-            found.add(Counts({key: count}, {source: size}, {"tile": quick}))
+            found.add(Counts({key: count}, {source: size}, {"tile": short}))
         found.totals = {name: float(value()) for name, (_, value) in self.counters.items()}
         found.gauges = {name: float(value()) for name, (_, value) in self.gauges.items()}
         return found

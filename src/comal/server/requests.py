@@ -16,8 +16,6 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from comal.server.conditions import Headers
 from comal.server.problems import Refusal, bad_request
 
-HOST_NEEDED = "comal.host_needed"
-"""Set in the scope of a request of HTTP/1.1 whose server does not look for a Host."""
 _MOST_PARAMETERS = 100
 _MOST_SEGMENTS = 64
 
@@ -159,10 +157,10 @@ def segments_of(path: bytes) -> tuple[str, ...]:
 
 
 def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> None:
-    """Refuse an address or headers over the limits, and another number of Hosts than one.
+    """Refuse an address or headers over the limits, and more than one Host.
 
-    None is right where the scope does not say that there must be one (RFC 9112, 3.2): servers look
-    at that themselves, and events of other systems have none.
+    None is right (RFC 9112, 3.2): servers look at that themselves, and events of other systems have
+    none.
 
     Raises
     ------
@@ -178,5 +176,5 @@ def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> N
         hosts += name == b"host"
     if size > header_bytes:
         raise Refusal(431, "headers-too-large", f"headers have at most {header_bytes} bytes")
-    if hosts > 1 or (hosts == 0 and scope.get(HOST_NEEDED, False)):
+    if hosts > 1:
         raise bad_request("there is one Host")

@@ -10,7 +10,7 @@ from typing import Protocol
 from comal.errors import InvalidMetadataError
 from comal.limits import DEFAULT_LIMITS
 from comal.server import coding
-from comal.server.answers import Answer, Content, Pairs, content_answer
+from comal.server.answers import Answer, Content, content_answer
 from comal.server.conditions import (
     Headers,
     crc_etag,
@@ -27,7 +27,6 @@ _GZIP = (b"content-encoding", b"gzip")
 _VARY = (b"vary", b"accept-encoding")
 _RANGES = (b"accept-ranges", b"bytes")
 _STORED, _DEFLATED = 0, 8
-_MOST_KNOWN = 1_024
 _NO_TIME = 315_532_800
 """1980-01-01T00:00:00Z."""
 
@@ -184,50 +183,3 @@ def _check(tile: StoredTile, data: bytes) -> None:
 
 def _damaged() -> InvalidMetadataError:
     return InvalidMetadataError("a tile's bytes do not have its checksum")
-
-
-class ReadyTiles:
-    """The usual answers in few steps: stored tiles, to clients that take them as they are.
-
-    Parameters
-    ----------
-    cache_control
-        Where the archive has none.
-    common
-        Headers that every answer has.
-    """
-
-    def __init__(self, cache_control: str | None, common: Pairs) -> None:
-        self._cache_control = cache_control
-        self._common = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in common]
-        self._known: dict[Texts, tuple[list[tuple[str, str]], str]] = {}
-
-    def answer(
-        self, tile: StoredTile, *, gzip: bool
-    ) -> tuple[list[tuple[str, str]], bytes, bool] | None:
-        """Headers, body and whether these depend on `gzip`; None where the long way is needed."""
-        if tile.method != _STORED:
-            return None
-        known = self._known.get(tile.headers) or self._learnt(tile.headers)
-        headers, inner = known
-        if inner and not (gzip and inner == "gzip"):
-            return None
-        payload = tile.payload
-        crc = tile.crc
-        if len(payload) != tile.size or coding.crc_of(payload) != crc:
-            return None
-        pairs = [("etag", f'"{crc:08x}"'), ("content-length", str(len(payload))), *headers]
-        modified = moment_of(tile)
-        if modified is not None:
-            pairs.append(("last-modified", http_date(modified).decode()))
-        return pairs, payload, inner != ""
-
-    def _learnt(self, headers: Texts) -> tuple[list[tuple[str, str]], str]:
-        plan = header_plan(headers, self._cache_control)
-        pairs = [*plan.texts, ("accept-ranges", "bytes"), *self._common]
-        if plan.coding:
-            pairs += [("content-encoding", plan.coding), ("vary", "accept-encoding")]
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[headers] = pairs, plan.coding
-        return pairs, plan.coding

@@ -69,17 +69,12 @@ class Served(ABC):
         del request, address
         raise not_found("this source has no tiles")
 
-    def quick_tile(self, parts: Sequence[str], headers: Headers) -> Answer | None:
-        """The answer for a tile that can be had at once, or None.
+    def local_answer(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+        """The answer for a tile that can be had without waiting; None where it cannot.
 
         `parts` are the name of the source, z, x and the last segment.
         """
         del parts, headers
-        return None
-
-    def quick_stored(self, parts: Sequence[str]) -> Any:
-        """A tile as it is stored, that can be had at once; None where it cannot."""
-        del parts
         return None
 
     def place_of(self, parts: Sequence[str]) -> tuple[Any, tuple[int, int, int] | None] | None:

@@ -23,7 +23,6 @@ from comal.server.tilewire import tile_answer
 from comal.server.workshop import Workshop
 from comal.storage import parse_href
 from comal.tapalcatl import spec
-from comal.tapalcatl.reading.tile import StoredTile
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.ziparchive.wire import LOCAL_SIZE
 
@@ -271,48 +270,29 @@ class TilesSource(Served):
             return Refusal(204, "no-tile", None, self.cache_control)
         return not_found("there is no such tile", self.cache_control)
 
-    def quick_stored(self, parts: Sequence[str]) -> StoredTile | None:
-        """A tile of a local archive: one short read, without a thread."""
+    def local_answer(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+        """The answer for a tile of a local archive: one short read, without a thread."""
         if not self._is_local:
             return None
         y, dot, ext = parts[3].partition(".")
         if not dot or ext not in self._formats:
             return None
-        scale = None
-        if "@" in y:
-            y, _, text = y.partition("@")
-            if text not in {"2x", "3x", "4x"}:
-                return None
-            scale = int(text[0])
+        y, at, scale = y.partition("@")
+        if at and scale not in {"2x", "3x", "4x"}:
+            return None
+        factor = int(scale[0]) if at else None
         try:
             z, x, row = number(parts[1]), number(parts[2]), number(y)
-            return self.tiles.stored_tile(z, x, row, scale=scale, ext=ext)
-        except Exception:  # noqa: BLE001 - the other way does it again and answers with the error
-            return None
-
-    def quick_tile(self, parts: Sequence[str], headers: Headers) -> Answer | None:
-        """The answer for such a tile."""
-        stored = self.quick_stored(parts)
-        return None if stored is None else self._quick_answer(stored, tuple(parts), headers)
-
-    def _quick_answer(
-        self, stored: StoredTile, place: tuple[Any, ...], headers: Headers
-    ) -> Answer | None:
-        if stored.method == 0:
-            try:
-                return tile_answer(stored, headers, self._cache_control)
-            except Exception:  # noqa: BLE001 - as above
+            stored = self.tiles.stored_tile(z, x, row, scale=factor, ext=ext)
+            if stored is None or (stored.method != 0 and stored.size > _AT_ONCE):
                 return None
-        if stored.size > _AT_ONCE:
-            return None
-        # Deflated bits go out as they are; they were inflated and compared once.
-        key = (*place, stored.crc, len(stored.payload))
-        verified = key in self._verified
-        try:
+            # Deflated bits go out as they are; they were inflated and compared once.
+            key = (*parts, stored.crc, len(stored.payload))
+            verified = stored.method != 0 and key in self._verified
             answer = tile_answer(stored, headers, self._cache_control, verified=verified)
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:  # noqa: BLE001 - the long way does it again and answers with the error
             return None
-        if not verified:
+        if stored.method != 0 and not verified:
             if len(self._verified) >= _MOST_VERIFIED:
                 self._verified.clear()
             self._verified.add(key)

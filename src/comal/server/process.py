@@ -1,0 +1,197 @@
+"""A server process: uvicorn around the application, in one worker or several.
+
+Workers are processes that make the application themselves, from plain data that their parent hands
+to them; so they share nothing, and one that is replaced starts as the first did.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from comal.errors import ConflictError, MissingExtraError
+from comal.server import journal
+from comal.server.application import Application
+from comal.server.board import Board
+from comal.server.making import app
+from comal.server.settings import RequestLimits
+
+_SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
+"""Drivers of GDAL that follow references to other files and hosts: no worker has them."""
+_FILES = 65_536
+"""Files and connections that are asked for."""
+_SPARE = 512
+"""MiB of address space that stacks and buffers of threads take and do not fill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """What a server process does."""
+
+    sources: Mapping[str, Any] = field(repr=False)
+    """Names and hrefs, or objects with an ``href`` and options."""
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    idle_seconds: float = 5.0
+    """How long a client may take to send its headers, and a connection may lie idle."""
+    max_memory: int | None = None
+    """MiB above which a worker is replaced, once it has finished what it does; at twice that, work
+    that wants more is refused. None is never. Linux only."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of `comal.server.app`; ``limits`` as a mapping."""
+
+    @property
+    def limits(self) -> RequestLimits:
+        """The limits of requests among the options."""
+        return RequestLimits(**self.options.get("limits", {}))
+
+
+def worker_application(settings: ProcessSettings, board: str) -> Application:
+    """The application of a worker."""
+    log_to_stderr()
+    if settings.max_memory is not None:
+        limit_memory(2 * settings.max_memory + _SPARE)
+    application = app(settings.sources, **{**settings.options, "limits": settings.limits})
+    application.board = Board(Path(board))
+    # Modules and tables that stay need not be looked at by every collection.
+    gc.collect()
+    gc.freeze()
+    return application
+
+
+def limit_memory(mebibytes: int) -> None:
+    """Let this process have no more memory of its own; what wants more gets a MemoryError."""
+    with suppress(ImportError):  # there is none on Windows
+        import resource  # noqa: PLC0415
+
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (mebibytes * 1024 * 1024, hard))
+
+
+def log_to_stderr() -> None:
+    """Send the log, and what readers warn of, to standard error, a line of JSON each."""
+    logger = logging.getLogger("comal.server")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(journal.JsonFormatter())
+        logger.setLevel(logging.INFO)
+        logging.captureWarnings(True)
+        for one in (logger, logging.getLogger("py.warnings")):
+            one.addHandler(handler)
+            one.propagate = False
+
+
+def run(settings: ProcessSettings) -> None:
+    """Serve until the process is told to stop; requests that are under way are finished.
+
+    Raises
+    ------
+    ConflictError
+        The address is taken.
+    MissingExtraError
+        uvicorn is not installed.
+    """
+    check_installed()
+    check_address(settings.host, settings.port)
+    unhide_modules()
+    allow_files()
+    os.environ.setdefault("GDAL_SKIP", _SKIPPED)
+    from comal.server import uvicornserver  # noqa: PLC0415 - optional
+
+    with tempfile.TemporaryDirectory(prefix="comal-serve-") as board:
+        # What workers are told goes through a pipe: addresses may hold secrets, which everybody
+        # could read in an environment.
+        make = partial(worker_application, settings, board)
+        limits = settings.limits
+        config = uvicornserver.configured(
+            make,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
+            idle_seconds=settings.idle_seconds,
+            head_bytes=limits.url_bytes + limits.header_bytes + 8192,
+        )
+        listening = config.bind_socket()
+        drop_stalled_clients(listening, limits.stalled)
+        uvicornserver.Supervisor(config, [listening], settings.max_memory).run()
+
+
+def drop_stalled_clients(listening: socket.socket, seconds: float) -> None:
+    """Let the system end connections whose client takes nothing of its answer for so long.
+
+    No server has an option for that, but sockets have one, which those that are accepted inherit
+    from the one that listens. Linux only.
+    """
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        milliseconds = round(seconds * 1000)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
+def unhide_modules() -> None:
+    """Let modules be found again that the command line hides, as no short command needs them.
+
+    Compiled modules that look for a hidden one fail instead of seeing that there is none.
+    """
+    modules: dict[str, Any] = sys.modules
+    for name in [name for name, module in modules.items() if module is None]:
+        del modules[name]
+
+
+def allow_files() -> None:
+    """Let this process and its workers hold as many files and connections as the system allows.
+
+    Commonly 1 024 are allowed unless a process asks for more.
+    """
+    with suppress(ImportError, OSError, ValueError):  # there is no such limit on Windows
+        import resource  # noqa: PLC0415
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def check_installed() -> None:
+    """Refuse to serve without the server, before anything is told or opened.
+
+    Raises
+    ------
+    MissingExtraError
+        uvicorn is not installed.
+    """
+    if find_spec("uvicorn") is None:
+        raise MissingExtraError.of("uvicorn", "server", "comal serve")
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuse an address that somebody else listens on, before workers start.
+
+    Raises
+    ------
+    ConflictError
+        It is taken, or no address of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            raise ConflictError(
+                "cannot listen here",
+                where=f"{host}:{port}",
+                found=str(error),
+                hint="choose another --port",
+            ) from error

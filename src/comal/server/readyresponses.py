@@ -1,0 +1,342 @@
+"""Requests for tiles that are answered from the bytes of a connection, before anything parses them.
+
+A request counts as plain when it is a GET for a path of ordinary characters, whole in one piece,
+and no header of it changes what the answer is. Everything else is left to the HTTP server. What
+clients send after the first line is nearly always the same, so it is looked at once.
+
+Responses are kept for the next who asks. One is used only as long as the archive that it came from
+is believed to be the same without asking (`OpenArchive.checked`); after that the next request goes
+the long way once, which looks at the archive and, if it is the same, makes all of its responses
+good again. Bodies that do not fit are left out: where a tile lies uncompressed in its archive, one
+read and its checksum bring it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
+
+from isal import isal_zlib
+
+from comal.errors import ComalError
+from comal.server.answers import Pairs
+from comal.server.conditions import Headers
+from comal.server.measures import Measures
+from comal.server.negotiation import encodings
+from comal.server.settings import Settings
+
+if TYPE_CHECKING:
+    from comal.server.slots import Slot
+    from comal.server.sources.base import Served
+
+LONGEST = 8_192
+"""A request with more bytes is looked at closely."""
+FRESH = 1.0
+"""Seconds for which an archive is believed to be the same."""
+_OVERHEAD = 1_200
+"""About what an entry takes beside its body."""
+_REPLACED = 8
+"""When there is no room, one of so many throws out others: what is asked for once, little."""
+_VARIES = (b"vary", b"accept-encoding")
+_LINE = re.compile(rb"GET (/[A-Za-z0-9._@/-]+) HTTP/1\.1")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\x20-\x7e\t]*)")
+_DECIDING = frozenset(
+    {
+        # the answer would be another one (RFC 9110, 13 and 14)
+        *(b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since"),
+        *(b"if-range", b"range"),
+        # more than a head, or another protocol
+        *(b"content-length", b"transfer-encoding", b"te", b"trailer", b"expect", b"upgrade"),
+        *(b"http2-settings", b"connection", b"proxy-connection", b"keep-alive"),
+    }
+)
+_MOST_KNOWN = 256
+
+
+@dataclass(slots=True)
+class ReadyResponse:
+    """The response 200 for a path, to requests without conditions and ranges."""
+
+    slot: Slot
+    served: ReferenceType[Served]
+    """The version of the source; a response must not hold it open once another took its place."""
+    gzip: bool | None
+    """For whom it is: those who take gzip, those who do not, or (None) both."""
+    head: bytes
+    """The headers as they are sent, with the empty line behind them."""
+    body: bytes | None
+    archive: ReferenceType[Any] | None = None
+    """The open archive; it may close while the response is kept, which ends its use."""
+    place: tuple[int, int, int] | None = None
+    """Offset, size and CRC-32 of the body in the file of the archive."""
+    count: int = 0
+    """How often it was sent since the last `ReadyResponses.counts`."""
+    size: int = 0
+    """Bytes of the body."""
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the archive is believed to be the one that this came from."""
+        slot = self.slot
+        archive = None if self.archive is None else self.archive()
+        return (
+            archive is not None
+            and now - archive.checked < FRESH
+            and now < slot.next_look
+            and slot.served is self.served()
+        )
+
+    def content(self) -> bytes | None:
+        """The body, read where it is not kept; None where it can no longer be had."""
+        if self.body is not None:
+            return self.body
+        archive = None if self.archive is None else self.archive()
+        if archive is None or self.place is None:
+            return None
+        offset, size, crc = self.place
+        try:
+            body: bytes = archive.file.read(offset, size)
+        except ComalError:
+            return None
+        return body if isal_zlib.crc32(body) == crc else None
+
+
+class ReadyResponses:
+    """Responses by the first line of a request; the oldest thrown out first.
+
+    Parameters
+    ----------
+    budget
+        Bytes of all of them together, a quarter of these for all that is not a body; 0 keeps none.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.entries: dict[bytes, ReadyResponse] = {}
+        self._most = budget // 4 // _OVERHEAD
+        self._room = budget - budget // 4
+        self._bodies: dict[bytes, int] = {}
+        self._filled = 0
+        self._turn = 0
+        self._left: dict[str, list[int]] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all responses, about."""
+        return self._filled + _OVERHEAD * len(self.entries)
+
+    def wants(self, key: bytes, size: int) -> bool:
+        """Whether a response with so long a body should be kept now."""
+        if self._most == 0 or size > self._room // 16:
+            return False
+        has_room = len(self.entries) < self._most and self._filled + size <= self._room
+        if has_room or key in self.entries:
+            return True
+        self._turn = (self._turn + 1) % _REPLACED
+        return self._turn == 0 or len(self.entries) < self._most
+
+    def put(self, key: bytes, response: ReadyResponse) -> None:
+        """Keep a response, in place of the one that was there."""
+        body = response.body
+        assert body is not None, "a response comes with its body"
+        response.size = len(body)
+        self.drop(key)
+        if self._filled + response.size > self._room and response.place is not None and self._turn:
+            response.body = None
+        else:
+            while self._bodies and self._filled + response.size > self._room:
+                self._empty(next(iter(self._bodies)))
+            self._bodies[key] = response.size
+            self._filled += response.size
+        while len(self.entries) >= self._most:
+            self.drop(next(iter(self.entries)))
+        self.entries[key] = response
+
+    def drop(self, key: bytes) -> None:
+        """Forget a response."""
+        self._filled -= self._bodies.pop(key, 0)
+        old = self.entries.pop(key, None)
+        if old is not None:
+            self._add(old)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """For each source how many kept responses were sent, and their bytes."""
+        for response in self.entries.values():
+            self._add(response)
+        return {name: (count, size) for name, (count, size) in self._left.items()}
+
+    def _empty(self, key: bytes) -> None:
+        """Forget a body, and all of a response whose body cannot be read again."""
+        response = self.entries[key]
+        if response.place is None:
+            self.drop(key)
+        else:
+            response.body = None
+            self._filled -= self._bodies.pop(key)
+
+    def _add(self, response: ReadyResponse) -> None:
+        if response.count:
+            total = self._left.setdefault(response.slot.name, [0, 0])
+            total[0] += response.count
+            total[1] += response.count * response.size
+            response.count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A request behind its first line, where that is plain."""
+
+    headers: Headers
+    """Of these only what the answer depends on."""
+    gzip: bool
+
+
+class PlainRequests:
+    """Answers plain requests of every connection of a worker.
+
+    Parameters
+    ----------
+    slots
+        The sources.
+    settings
+        Those of the server. Nothing is plain where answers differ by origin, or all are logged.
+    common
+        Headers that every answer has.
+    measures
+        Where answers are counted.
+    """
+
+    def __init__(
+        self, slots: Mapping[str, Slot], settings: Settings, common: Pairs, measures: Measures
+    ) -> None:
+        self.ready = ReadyResponses(settings.limits.tile_bytes)
+        self.closed = settings.log == "all" or settings.cors not in {(), ("*",)}
+        """Whether every request is left to the HTTP server."""
+        self._slots = slots
+        self._prefix = settings.prefix
+        self._common = common
+        self._measures = measures
+        self._known: dict[bytes, _Rest | None] = {}
+        self._start = b""
+        self._start_until = 0.0
+
+    def answer(self, data: bytes) -> tuple[bytes, bytes, bytes] | None:
+        """The parts of a whole answer to what a client has sent; None where it is not plain."""
+        if self.closed:
+            return None
+        end = data.find(b"\r\n")
+        behind = data[end:]
+        try:
+            rest = self._known[behind]
+        except KeyError:
+            rest = self._learnt(behind)
+        if rest is None:
+            return None
+        line = data[:end]
+        now = monotonic()
+        body = None
+        ready = self.ready.entries.get(line)
+        if ready is not None and ready.is_fresh(now) and ready.gzip in {None, rest.gzip}:
+            body = ready.content()
+        if ready is not None and body is not None:
+            ready.count += 1
+        else:
+            made = self._made(line, rest)
+            if made is None:
+                return None
+            ready, body = made
+        if now >= self._start_until:
+            self._start_until = now + 0.5
+            self._start = b"HTTP/1.1 200 OK\r\ndate: %b\r\n" % formatdate(usegmt=True).encode()
+        return self._start, ready.head, body
+
+    def _made(self, line: bytes, rest: _Rest) -> tuple[ReadyResponse, bytes] | None:
+        match = _LINE.fullmatch(line)
+        parts = None if match is None else self._parts(match[1].decode("ascii"))
+        if parts is None:
+            return None
+        slot = self._slots[parts[0]]
+        served = slot.served
+        assert served is not None, "the path was looked at"
+        started = perf_counter()
+        if monotonic() >= slot.next_look:
+            slot.look()
+        answer = served.local_answer(parts, rest.headers)
+        if answer is None or answer.status != 200:
+            return None
+        body = answer.body
+        lines = [b"%b: %b\r\n" % pair for pair in (*answer.headers, *self._common)]
+        varies = _VARIES in answer.headers
+        ready = ReadyResponse(
+            slot,
+            ref(served),
+            rest.gzip if varies else None,
+            b"".join((*lines, b"\r\n")),
+            body,
+        )
+        # What was made for one who takes no gzip may not be right for all who take none.
+        if (rest.gzip or not varies) and self.ready.wants(line, len(body)):
+            place = served.place_of(parts)
+            if place is not None:
+                ready.archive, ready.place = ref(place[0]), place[1]
+                self.ready.put(line, ready)
+        self._measures.count(slot.name, "tile", 200, len(body), perf_counter() - started)
+        return ready, body
+
+    def _parts(self, path: str) -> list[str] | None:
+        """Name, z, x and the last segment, when a path looks like a tile of an open source."""
+        if not path.startswith(self._prefix):
+            return None
+        parts = path[len(self._prefix) + 1 :].split("/")
+        if len(parts) != 4:
+            return None
+        slot = self._slots.get(parts[0])
+        return parts if slot is not None and slot.served is not None else None
+
+    def _learnt(self, behind: bytes) -> _Rest | None:
+        rest = _rest_of(behind) if len(behind) <= LONGEST else None
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        if len(behind) <= LONGEST:
+            self._known[behind] = rest
+        return rest
+
+
+def _rest_of(behind: bytes) -> _Rest | None:
+    """The headers between two line ends and the empty line, if all are plain."""
+    if not behind.startswith(b"\r\n") or behind.find(b"\r\n\r\n") != len(behind) - 4:
+        return None
+    found: Headers = {}
+    for line in behind[2:-4].split(b"\r\n"):
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            return None
+        name = match[1].lower()
+        if name in found or (name in _DECIDING and not _is_usual(name, match[2])):
+            return None
+        found[name] = match[2].rstrip()
+    if b"host" not in found:  # RFC 9112, 3.2: 400
+        return None
+    accepted = found.get(b"accept-encoding")
+    headers: Headers = {} if accepted is None else {b"accept-encoding": accepted}
+    return _Rest(headers, encodings(accepted).gzip)
+
+
+def _is_usual(name: bytes, value: bytes) -> bool:
+    return name == b"connection" and value.strip().lower() == b"keep-alive"
+
+
+def is_whole_head(data: bytes) -> bool:
+    """Whether bytes are one request without a body, from its first byte to its last."""
+    if not data.startswith((b"GET ", b"HEAD ", b"OPTIONS ")):
+        return False
+    if len(data) > LONGEST or data.find(b"\r\n\r\n") != len(data) - 4:
+        return False
+    lower = data.lower()
+    return not any(
+        name in lower for name in (b"content-length", b"transfer-encoding", b"\nupgrade")
+    )

@@ -1,0 +1,196 @@
+"""uvicorn with what it lacks: a protocol that answers plain requests for tiles, and a supervisor.
+
+Imported only where uvicorn runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
+
+from comal.limits import MIB
+from comal.server.application import Application
+from comal.server.readyresponses import LONGEST, PlainRequests, is_whole_head
+
+_STOP_SECONDS = 30
+_LOG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "comal.server.journal.JsonFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
+}
+"""What uvicorn says has the form of our own log."""
+
+
+def configured(
+    make: Callable[[], Application],
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    idle_seconds: float,
+    head_bytes: int,
+) -> uvicorn.Config:
+    """How uvicorn serves the application that `make` gives in each worker."""
+    return uvicorn.Config(
+        make,
+        factory=True,
+        http=TileProtocol,
+        host=host,
+        port=port,
+        workers=workers,
+        # Its warnings are about bytes that are no requests, one for each.
+        log_level="error",
+        log_config=_LOG,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=max(1, round(idle_seconds)),
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=head_bytes,
+        ws="none",
+    )
+
+
+class Supervisor(Multiprocess):
+    """Starts workers, and others in place of those that end or take too much memory.
+
+    Parameters
+    ----------
+    config
+        From `configured`.
+    sockets
+        Where workers listen.
+    max_memory
+        MiB above which a worker is replaced; None for never. Its successor serves before it is
+        told to stop.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], max_memory: int | None
+    ) -> None:
+        super().__init__(config, sockets)
+        self._max_memory = max_memory
+        self._retired: list[Process] = []
+
+    def keep_subprocess_alive(self) -> None:
+        """Called every half second."""
+        super().keep_subprocess_alive()
+        self._retired = [old for old in self._retired if old.process.is_alive()]
+        if self._max_memory is None:
+            return
+        for index, old in enumerate(self.processes):
+            if old.pid is not None and resident_memory(old.pid) > self._max_memory:
+                self._replace(index, old)
+
+    def _replace(self, index: int, old: Process) -> None:
+        new = Process(self.config, self.sockets)
+        new.start()
+        if new.wait_until_ready(self.config.timeout_worker_healthcheck, self.should_exit):
+            self.processes[index] = new
+            old.terminate()
+            self._retired.append(old)
+        else:
+            new.kill()
+            new.join()
+
+    def terminate_all(self) -> None:
+        """Tell all workers to stop; nobody is let in any more."""
+        for one in self.sockets:
+            one.close()
+        super().terminate_all()
+
+    def join_all(self) -> None:
+        """Wait for all workers, those that were replaced too."""
+        super().join_all()
+        for old in self._retired:
+            old.join()
+
+
+def resident_memory(pid: int) -> float:
+    """MiB of memory that a process holds, 0 where the system does not tell."""
+    try:
+        words = Path(f"/proc/{pid}/statm").read_text("ascii").split()
+    except OSError:
+        return 0.0
+    return int(words[1]) * mmap.PAGESIZE / MIB
+
+
+class TileProtocol(H11Protocol):
+    """A connection. Its parameters are those of uvicorn.
+
+    Plain requests for tiles are answered where their bytes arrive; and headers must come in time,
+    not only the first byte of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._plain: PlainRequests | None = None
+        app: Any = self.app
+        if isinstance(app, Application):
+            self._plain = app.plain
+        # Whether all that uvicorn was given are whole requests, so that the next byte begins one.
+        self._at_border = True
+        # When the last answer was complete, or the connection was made.
+        self._done = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come; its first request must be here in time."""
+        super().connection_made(transport)
+        self._done = monotonic()
+        self._wait(self.timeout_keep_alive)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a plain request; leave anything else to uvicorn."""
+        if self._at_border and self._plain is not None and len(data) <= LONGEST and self._is_idle():
+            answer = self._plain.answer(data)
+            if answer is not None:
+                self._done = monotonic()
+                self.transport.writelines(answer)
+                return
+        self._at_border = self._at_border and is_whole_head(data)
+        super().data_received(data)  # cancels the timer
+        if self.timeout_keep_alive_task is None and self._is_answered():
+            self._wait(self._left())
+
+    def on_response_complete(self) -> None:
+        """The answer that uvicorn has sent is whole."""
+        self._done = monotonic()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Send the client away, unless something was answered since the timer was set."""
+        left = self._left()
+        if self.transport.get_write_buffer_size():
+            # It takes its answer slowly; how slowly it may is looked after by the socket.
+            left = self.timeout_keep_alive
+        if left > 0:
+            self._wait(left)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _is_answered(self) -> bool:
+        # None until the first request, whatever uvicorn's annotation says.
+        cycle: Any = self.cycle
+        return cycle is None or bool(cycle.response_complete)
+
+    def _is_idle(self) -> bool:
+        return self._is_answered() and not self.flow.write_paused
+
+    def _left(self) -> float:
+        return self.timeout_keep_alive - (monotonic() - self._done)
+
+    def _wait(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            max(0.0, seconds), self.timeout_keep_alive_handler
+        )
