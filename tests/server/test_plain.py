@@ -28,11 +28,11 @@ def request(path: str, *headers: bytes, method: str = "GET", version: str = "1.1
     return f"{method} {path} HTTP/{version}\r\n".encode() + _HOST + lines + b"\r\n"
 
 
-def answered(app: Any, data: bytes) -> bytes | None:
+def answered(app: Any, data: bytes, source: str = "tiles") -> bytes | None:
     """What the bytes are answered with at once, the source being open."""
 
     async def run() -> bytes | None:
-        await app.slots["tiles"].get()
+        await app.slots[source].get()
         parts = app.plain.answer(data)
         return None if parts is None else b"".join(parts)
 
@@ -68,6 +68,34 @@ def test_the_same_answer_as_the_long_way(app: Any, path: str, accepted: str | No
         assert (found, body) == (reply.headers, reply.body)
 
 
+@pytest.mark.parametrize("tag", ["{}", "W/{}", '"other", {}', "*", '"other"', "no tag"])
+@pytest.mark.parametrize("path", ["tiles/0/0/0.png", "tiles/0/0/0.mvt", "dem/0/0/0.png"])
+def test_who_has_the_tile_is_told_so(app: Any, path: str, tag: str) -> None:
+    source, accept = path.partition("/")[0], {"Accept-Encoding": "gzip"}
+    etag = ask(app, f"/{path}", headers=accept).headers["etag"]
+    for value in (tag.format(etag), tag.format(etag.replace('"', ""))):
+        headers = {**accept, "If-None-Match": value}
+        reply = ask(app, f"/{path}", headers={"X-Long": "x" * 9_000, **headers})
+        lines = [f"{name}: {text}".encode() for name, text in headers.items()]
+        answer = answered(app, request(f"/{path}", *lines), source)
+        assert answer is not None
+        first, found, body = split(answer)
+        assert first.split()[1] == str(reply.status)
+        del found["date"]
+        assert (found, body) == (reply.headers, reply.body)
+
+
+def test_drawn_tiles_are_answered_at_once_when_they_are_kept(app: Any) -> None:
+    wanted = request("/dem/0/0/0.png")
+    assert answered(app, wanted, "dem") is None
+    reply = ask(app, "/dem/0/0/0.png")
+    answer = answered(app, wanted, "dem")
+    assert answer is not None
+    assert split(answer)[2] == reply.body
+    for other in ("/dem/0/0/0.webp", "/dem/0/0/0@2x.png", "/dem/0/0/0", "/dem/0/0/00.png"):
+        assert answered(app, request(other), "dem") is None
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -89,7 +117,6 @@ def test_the_same_answer_as_the_long_way(app: Any, path: str, accepted: str | No
         request("/tiles/0/0/0.png", b"Expect: 100-continue"),
         request("/tiles/0/0/0.png", b"Connection: close"),
         request("/tiles/0/0/0.png", b"Connection: Upgrade", b"Upgrade: websocket"),
-        request("/tiles/0/0/0.png", b"If-None-Match: *"),
         request("/tiles/0/0/0.png", b"iF-mODIFIED-sINCE: x"),
         request("/tiles/0/0/0.png", b"Range: bytes=0-1"),
         request("/tiles/0/0/0.png", b"If-Range: x"),

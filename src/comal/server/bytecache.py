@@ -54,5 +54,8 @@ class ByteCache:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries
+
     def __len__(self) -> int:
         return len(self._entries)

@@ -43,19 +43,22 @@ _OVERHEAD = 1_200
 _REPLACED = 8
 """When there is no room, one of so many throws out others: what is asked for once, little."""
 _VARIES = (b"vary", b"accept-encoding")
+_ASKING = (b"accept-encoding", b"if-none-match")
+"""Headers of plain requests that the answer depends on."""
 _LINE = re.compile(rb"GET (/[A-Za-z0-9._@/-]+) HTTP/1\.1")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\x20-\x7e\t]*)")
 _DECIDING = frozenset(
     {
         # the answer would be another one (RFC 9110, 13 and 14)
-        *(b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since"),
-        *(b"if-range", b"range"),
+        *(b"if-match", b"if-modified-since", b"if-unmodified-since", b"if-range", b"range"),
         # more than a head, or another protocol
         *(b"content-length", b"transfer-encoding", b"te", b"trailer", b"expect", b"upgrade"),
         *(b"http2-settings", b"connection", b"proxy-connection", b"keep-alive"),
     }
 )
 _MOST_KNOWN = 256
+_STATUS = {200: b"200 OK", 304: b"304 Not Modified"}
+"""Answers that are sent from here."""
 
 
 @dataclass(slots=True)
@@ -193,6 +196,8 @@ class _Rest:
     headers: Headers
     """Of these only what the answer depends on."""
     gzip: bool
+    conditional: bool
+    """Whether there is an If-None-Match; such requests differ, and nothing of them is kept."""
 
 
 class PlainRequests:
@@ -221,8 +226,8 @@ class PlainRequests:
         self._common = common
         self._measures = measures
         self._known: dict[bytes, _Rest | None] = {}
-        self._start = b""
-        self._start_until = 0.0
+        self._date = b""
+        self._date_until = 0.0
 
     def answer(self, data: bytes) -> tuple[bytes, bytes, bytes] | None:
         """The parts of a whole answer to what a client has sent; None where it is not plain."""
@@ -238,23 +243,18 @@ class PlainRequests:
             return None
         line = data[:end]
         now = monotonic()
-        body = None
-        ready = self.ready.entries.get(line)
+        if now >= self._date_until:
+            self._date_until = now + 0.5
+            self._date = b"\r\ndate: %b\r\n" % formatdate(usegmt=True).encode()
+        ready = None if rest.conditional else self.ready.entries.get(line)
         if ready is not None and ready.is_fresh(now) and ready.gzip in {None, rest.gzip}:
             body = ready.content()
-        if ready is not None and body is not None:
-            ready.count += 1
-        else:
-            made = self._made(line, rest)
-            if made is None:
-                return None
-            ready, body = made
-        if now >= self._start_until:
-            self._start_until = now + 0.5
-            self._start = b"HTTP/1.1 200 OK\r\ndate: %b\r\n" % formatdate(usegmt=True).encode()
-        return self._start, ready.head, body
+            if body is not None:
+                ready.count += 1
+                return b"HTTP/1.1 200 OK" + self._date, ready.head, body
+        return self._made(line, rest)
 
-    def _made(self, line: bytes, rest: _Rest) -> tuple[ReadyResponse, bytes] | None:
+    def _made(self, line: bytes, rest: _Rest) -> tuple[bytes, bytes, bytes] | None:
         match = _LINE.fullmatch(line)
         parts = None if match is None else self._parts(match[1].decode("ascii"))
         if parts is None:
@@ -266,26 +266,22 @@ class PlainRequests:
         if monotonic() >= slot.next_look:
             slot.look()
         answer = served.local_answer(parts, rest.headers)
-        if answer is None or answer.status != 200:
+        if answer is None or answer.status not in _STATUS:
             return None
-        body = answer.body
+        status, body = answer.status, answer.body
         lines = [b"%b: %b\r\n" % pair for pair in (*answer.headers, *self._common)]
+        head = b"".join((*lines, b"\r\n"))
         varies = _VARIES in answer.headers
-        ready = ReadyResponse(
-            slot,
-            ref(served),
-            rest.gzip if varies else None,
-            b"".join((*lines, b"\r\n")),
-            body,
-        )
         # What was made for one who takes no gzip may not be right for all who take none.
-        if (rest.gzip or not varies) and self.ready.wants(line, len(body)):
+        is_kept = not rest.conditional and (rest.gzip or not varies)
+        if is_kept and self.ready.wants(line, len(body)):
             place = served.place_of(parts)
             if place is not None:
-                ready.archive, ready.place = ref(place[0]), place[1]
+                gzip = rest.gzip if varies else None
+                ready = ReadyResponse(slot, ref(served), gzip, head, body, ref(place[0]), place[1])
                 self.ready.put(line, ready)
-        self._measures.count(slot.name, "tile", 200, len(body), perf_counter() - started)
-        return ready, body
+        self._measures.count(slot.name, "tile", status, len(body), perf_counter() - started)
+        return b"HTTP/1.1 " + _STATUS[status] + self._date, head, body
 
     def _parts(self, path: str) -> list[str] | None:
         """Name, z, x and the last segment, when a path looks like a tile of an open source."""
@@ -298,10 +294,12 @@ class PlainRequests:
         return parts if slot is not None and slot.served is not None else None
 
     def _learnt(self, behind: bytes) -> _Rest | None:
-        rest = _rest_of(behind) if len(behind) <= LONGEST else None
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        if len(behind) <= LONGEST:
+        if len(behind) > LONGEST:
+            return None
+        rest = _rest_of(behind)
+        if rest is None or not rest.conditional:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             self._known[behind] = rest
         return rest
 
@@ -321,9 +319,9 @@ def _rest_of(behind: bytes) -> _Rest | None:
         found[name] = match[2].rstrip()
     if b"host" not in found:  # RFC 9112, 3.2: 400
         return None
-    accepted = found.get(b"accept-encoding")
-    headers: Headers = {} if accepted is None else {b"accept-encoding": accepted}
-    return _Rest(headers, encodings(accepted).gzip)
+    headers = {name: found[name] for name in _ASKING if name in found}
+    gzip = encodings(headers.get(b"accept-encoding")).gzip
+    return _Rest(headers, gzip, b"if-none-match" in headers)
 
 
 def _is_usual(name: bytes, value: bytes) -> bool:

@@ -17,10 +17,10 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
 from comal.server import ogc
-from comal.server.addresses import Address
+from comal.server.addresses import Address, parse_address
 from comal.server.answers import LOOKED_AT, Answer, Content, content_answer, json_answer
 from comal.server.coding import crc_of
-from comal.server.conditions import crc_etag
+from comal.server.conditions import Headers, crc_etag
 from comal.server.geometry import tile_meets
 from comal.server.negotiation import best_type
 from comal.server.problems import Refusal, bad_request, not_found
@@ -34,7 +34,7 @@ from comal.server.rasterstats import (
 from comal.server.render.expressions import evaluated
 from comal.server.render.params import MEDIA_TYPES, PARAMETERS, Params, bidx_of
 from comal.server.render.rendering import Look, bands_of, render
-from comal.server.requests import Request
+from comal.server.requests import Query, Request
 from comal.server.samples.selecting import bbox_of
 from comal.server.samples.values import plain
 from comal.server.sources.base import Handler, Served, only
@@ -232,22 +232,46 @@ class RasterSource(Served):
         if address.scale > 2:
             raise not_found("there is no such scale")
         self._check_there(address, params)
-        key = (self.name, self.version, address.z, address.x, address.y, address.scale, ext, params)
 
         async def made() -> bytes:
             return await self.workshop.run(self._rendered, address, ext, params)
 
-        body = await self.workshop.once(key, made)
-        headers = (*self.cache_control, *((_VARY_ACCEPT,) if chosen else ()))
+        body = await self.workshop.once(self._key(address, ext, params), made)
+        answer = self._drawn(body, ext, request.headers)
+        if chosen:
+            answer.headers.append(_VARY_ACCEPT)
+        return answer
+
+    def local_answer(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+        """The answer for a tile that is kept, drawn as it is when a request says nothing."""
+        try:
+            address = parse_address(*parts[1:])
+        except Refusal:
+            return None
+        key = self._key(address, address.ext, self._usual)
+        # Only hits are counted here: who misses asks again on the long way.
+        body = self.workshop.cache.get(key) if key in self.workshop.cache else None
+        return None if body is None else self._drawn(body, address.ext, headers)
+
+    def _key(self, address: Address, ext: str, params: Params) -> tuple[Any, ...]:
+        return self.name, self.version, address, ext, params
+
+    @cached_property
+    def _usual(self) -> Params:
+        """What a request without a query says."""
+        return Params.of(Query(()), len(self.file.bands))
+
+    def _drawn(self, body: bytes, ext: str, headers: Headers) -> Answer:
+        crc = crc_of(body)
         content = Content(
             MEDIA_TYPES[ext].encode(),
-            crc_etag(crc_of(body)),
+            crc_etag(crc),
             len(body),
             body=body,
-            headers=headers,
-            crc=crc_of(body),
+            headers=self.cache_control,
+            crc=crc,
         )
-        return content_answer(content, request.headers)
+        return content_answer(content, headers)
 
     def _check_there(self, address: Address, params: Params) -> None:
         file = self.file
