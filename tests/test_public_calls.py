@@ -9,11 +9,13 @@ here, unless it needs an argument whose name no other has.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
 from types import ModuleType
@@ -24,14 +26,13 @@ import pyarrow as pa
 import pytest
 from shapely import box
 
-import comal
 from comal import convert, formats, public, raquet, raster, server, site, taco, tapalcatl, tortilla
 from comal.errors import ComalError, InvalidInputError
 from comal.public import fits, guarded
+from tests.archives import WHAT_A_TORTILLA_LACKS, Files, files, fresh, made, samples
 from tests.server.making import PNG
-from tests.test_wrong_kinds import WHAT_A_TORTILLA_LACKS, Files, made, samples
 
-__all__ = ["made"]
+__all__ = ["files", "made"]
 
 Arguments = Callable[[Files], dict[str, Any]]
 _NUMBERS = count()
@@ -55,6 +56,8 @@ def new(files: Files, ending: str = "") -> str:
 
 FUNCTIONS: dict[str, Arguments] = {
     "comal.open": lambda f: {"href": f.dem},
+    "demo.run": lambda f: {"sources": [f.tif], "out": new(f)},
+    "storage.open_source": lambda f: {"href": f.dem},
     "convert.draw": lambda f: {"source": f.dem, "out": new(f), "stretch": (0, 1)},
     "formats.open_any": lambda f: {"href": f.dem},
     "formats.sniff": lambda f: {"href": f.dem},
@@ -91,7 +94,7 @@ FUNCTIONS: dict[str, Arguments] = {
     "raster.sniff_driver": lambda _: {"head": b"II*\0"},
     "server.app": lambda f: {"sources": {"a": f.dem}},
     "site.write": lambda f: {"out": new(f)},
-    "taco.Sample": lambda f: {"id": "a", "path": f.tif},
+    "taco.Sample": lambda f: {"id": "a", "path": b"a", "temp_dir": str(f.out)},
     "taco.Taco": lambda f: {
         "tortilla": taco.Tortilla([taco.Sample(id="a", path=f.tif)]),
         **WHAT_A_TORTILLA_LACKS,
@@ -105,6 +108,17 @@ FUNCTIONS: dict[str, Arguments] = {
         "inputs": [f.scenes],
         "output": str(Path(new(f)).parent),
     },
+    "taco.export_async": lambda f: {
+        "dataset": taco.load(f.scenes),
+        "output": new(f, ".tacozip"),
+        "quiet": True,
+    },
+    "taco.folder2zip_async": lambda f: {
+        "input": f.tacodir,
+        "output": new(f, ".tacozip"),
+        "quiet": True,
+    },
+    "taco.zip2folder_async": lambda f: {"input": f.scenes, "output": new(f), "quiet": True},
     "taco.export": lambda f: {
         "dataset": taco.load(f.scenes),
         "output": new(f, ".tacozip"),
@@ -270,33 +284,6 @@ FEW = 3
 """How many of them each parameter gets in an ordinary run, beside an object."""
 
 
-@pytest.fixture
-def files(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.chdir(tmp_path)
-    return fresh(made, tmp_path)
-
-
-def fresh(made: Path, folder: Path) -> Files:
-    """The archives, those that may be changed in place as they were made."""
-    for name in ("tiles", "a.tortilla"):
-        source, target = made / name, folder / name
-        if source.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target)
-        else:
-            shutil.copy(source, target)
-    return Files(
-        dem=str(made / "dem.parquet"),
-        tif=str(made / "dem.tif"),
-        scenes=str(made / "scenes.tacozip"),
-        tacodir=str(made / "scenes"),
-        tortilla=str(folder / "a.tortilla"),
-        tiles=str(folder / "tiles"),
-        folder=str(made / "files"),
-        out=folder,
-    )
-
-
 def called(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Call, wait for what is awaited, and take the first of what is iterated."""
     result = function(**arguments)
@@ -330,6 +317,8 @@ def foreign(
         if parameter.name == "self":
             continue
         for kind in kinds_for(f"{label} {parameter.name}"):
+            if (parameter.name, kind) == ("tell", "a class"):
+                continue  # what a callback raises is the caller's own
             try:
                 called(function, {**arguments(), parameter.name: WRONG[kind]})
             except ComalError:
@@ -337,6 +326,13 @@ def foreign(
             except Exception as error:  # noqa: BLE001 - any of these is what is looked for
                 found[f"{parameter.name}={kind}"] = f"{type(error).__name__}: {error}"[:200]
     return found
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    room, _, short = name.rpartition(".")
+    thing: Any = importlib.import_module(f"comal.{room}" if room != "comal" else room)
+    function: Callable[..., Any] = getattr(thing, short)
+    return function
 
 
 quiet = pytest.mark.filterwarnings(
@@ -352,8 +348,7 @@ quiet = pytest.mark.filterwarnings(
 def test_functions_let_no_foreign_exception_out(
     name: str, made: Path, files: Files, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    room, _, short = name.partition(".")
-    function = getattr({"comal": comal}.get(room) or getattr(comal, room, convert), short)
+    function = function_of(name)
     arguments = FUNCTIONS[name](files)
     called(function, arguments)
     made_by: Any = vars(function).get("__init__", function)
@@ -406,10 +401,7 @@ def test_every_public_function_is_tried() -> None:
         "server.lambda_handler",
         "site.site_files",
         "site.viewer_files",
-        "taco.export_async",
-        "taco.folder2zip_async",
         "taco.verbose",
-        "taco.zip2folder_async",
     }
     rooms: tuple[ModuleType, ...]
     rooms = (convert, formats, raquet, raster, server, site, taco, tapalcatl, tortilla)
@@ -421,6 +413,171 @@ def test_every_public_function_is_tried() -> None:
     } - {"convert.migrate"}  # taco.migrate
     assert public - other <= set(FUNCTIONS)
     assert other <= public
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+SOURCES = {"href", "source", "sources", "input", "inputs", "parts", "other", "directory"}
+SOURCES |= {"datasets", "dataset", "target", "path"}
+TARGETS = {"output", "out", "folder"}
+"""What parameters are called that take a path, a URL or several."""
+OPTIONAL = {"base_path", "manifest", "output"}
+"""Those that may be left out, and whose name means nothing else elsewhere."""
+
+
+def is_target(name: str, parameter: str) -> bool:
+    """Whether a parameter names what is written; ``path`` does beside what is read."""
+    beside = {"source", "parts"} & set(inspect.signature(function_of(name)).parameters)
+    return parameter in TARGETS or (parameter == "path" and bool(beside))
+
+
+def places() -> Iterator[tuple[str, str]]:
+    """Every parameter of a public function that takes a path."""
+    for name in FUNCTIONS:
+        for parameter in inspect.signature(function_of(name)).parameters.values():
+            if parameter.name in OPTIONAL or (
+                parameter.name in SOURCES | TARGETS and parameter.default is parameter.empty
+            ):
+                yield name, parameter.name
+    yield "taco.Sample", "temp_dir"  # others take it for the sake of the specification alone
+
+
+PLACES = list(places())
+TARGETS_OF = {name: parameter for name, parameter in PLACES if is_target(name, parameter)}
+
+
+def called_with(name: str, parameter: str, value: Any, files: Files) -> Any:
+    """The valid call with something else as one of its paths; lazy ones are written."""
+    result = function_of(name)(**{**FUNCTIONS[name](files), parameter: value})
+    if isinstance(result, tortilla.Sample | tortilla.Slice):
+        sample = (
+            result if isinstance(result, tortilla.Sample) else tortilla.Sample("a", path=result)
+        )
+        return tortilla.create([sample], new(files, ".tortilla"))
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def within(name: str, parameter: str, files: Files) -> Iterator[Callable[[Any], Any]]:
+    """How a value becomes the argument: as it is, and in the list or mapping that is expected."""
+    valid = FUNCTIONS[name](files).get(parameter)
+    yield lambda value: value
+    if isinstance(valid, list):
+        yield lambda value: [value]
+    elif isinstance(valid, dict):
+        yield lambda value: dict.fromkeys(valid, value)
+
+
+NO_PATHS: dict[str, Callable[[], Any]] = {
+    "bytes": lambda: b"a",
+    "int": lambda: 1,
+    "object": object,
+    "class": lambda: Path,
+    "open file": lambda: BytesIO(b"a"),
+    "none": lambda: None,
+    "dict": dict,
+    "list of none": lambda: [None],
+    "list of bytes": lambda: [b"a"],
+    "empty list": list,
+    "empty": lambda: "",
+    "nul": lambda: "a\0b",
+}
+"""What is no path, nor several; made anew for each call."""
+
+MEMORY = {"bytes"}
+FINE = {
+    ("raquet.connect", "href", 0): {"dict"},  # no table at all
+    ("raquet.sql", "href", 0): {"dict"},
+    # Rasters in memory.
+    ("raster.band_stats", "source", 0): MEMORY,
+    ("raster.class_shares", "source", 0): MEMORY,
+    ("raster.header", "source", 0): MEMORY,
+    ("raster.headers", "sources", 0): {"empty list", "open file", "list of bytes"},
+    ("raster.headers", "sources", 1): MEMORY,
+    ("raster.preview", "source", 0): MEMORY,
+    ("site.write", "sources", 0): {"empty list"},
+    ("taco.Sample", "path", 0): MEMORY,
+    ("tortilla.Sample", "path", 0): {"bytes", "open file", "list of bytes"},
+}
+"""What means something there, or is another kind of fault; 0 is the value itself, 1 within."""
+
+
+def answer(name: str, parameter: str, value: Any, files: Files) -> str | None:
+    """What is wrong with how a call refuses a value; None when nothing is."""
+    try:
+        result = called_with(name, parameter, value, files)
+    except InvalidInputError as error:
+        said = error.found is not None or error.expected is not None
+        return None if said else f"does not say what it found: {error}"
+    except ComalError as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - any of these is what is looked for
+        return f"foreign {type(error).__name__}: {error}"
+    return f"accepted: {type(result).__name__}"
+
+
+@pytest.mark.parametrize(("name", "parameter"), PLACES)
+def test_what_is_no_path_is_refused(name: str, parameter: str, files: Files) -> None:
+    found = {}
+    default = inspect.signature(function_of(name)).parameters[parameter].default
+    for number, put in enumerate(within(name, parameter, files)):
+        fine = FINE.get((name, parameter, number), set())
+        for kind, make in NO_PATHS.items():
+            value = put(make())
+            if kind not in fine and (value is not None or default is not None):
+                fault = answer(name, parameter, value, files)
+                if fault is not None:
+                    found[number, kind] = fault
+    assert found == {}
+    left = [path.name for path in files.out.rglob("*") if path.name.startswith(("o", ".o"))]
+    assert left == []
+
+
+@pytest.mark.filterwarnings("ignore::comal.tortilla.TortillaWarning")  # names without an ending
+@pytest.mark.parametrize("kind", ["folder", "file", "missing", "missing/a", "file/a"])
+@pytest.mark.parametrize(("name", "parameter"), PLACES)
+def test_a_file_for_a_folder_and_the_other_way_round(
+    name: str, parameter: str, kind: str, files: Files
+) -> None:
+    (files.out / "folder").mkdir()
+    (files.out / "file").write_bytes(b"no archive")
+    for put in within(name, parameter, files):
+        with suppress(ComalError):  # what may be written is written
+            called_with(name, parameter, put(str(files.out / kind)), files)
+    assert (files.out / "file").read_bytes() == b"no archive"
+
+
+OWN = {
+    "taco": {".tacozip", ".zip"},
+    "taco.zip2folder": set(),
+    "tortilla": {".tortilla", ".taco"},
+    "raquet": {".parquet"},
+    "raquet.to_cog": {".tif", ".tiff"},
+    "raquet.to_geotiff": {".tif", ".tiff"},
+    "tapalcatl": {".zip"},
+    "tapalcatl.split": set(),
+    "tapalcatl.to_directory": set(),
+    "tapalcatl.to_mbtiles": {".mbtiles"},
+    "tapalcatl.to_pmtiles": {".pmtiles"},
+    "convert": {".zip"},
+}
+"""Endings of what each writes; all else has the ones of its package, or none."""
+
+ENDINGS = [".tacozip", ".zip", ".taco", ".tortilla", ".parquet", ".TIF", ".tiff", ".png", ".jpg"]
+ENDINGS += [".mbtiles", ".pmtiles", ".json", ".geojson", ".csv", ".nc", ".vrt"]
+FREE = {"taco.create_tacocat", "taco.create_tacollection"}
+"""They write names of their own into a folder."""
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS_OF.keys() - FREE))
+def test_a_target_that_is_called_like_another_format_is_refused(name: str, files: Files) -> None:
+    own: set[str] = OWN.get(name, OWN.get(name.partition(".")[0], set()))
+    for ending in ENDINGS:
+        if ending.lower() not in own:
+            with pytest.raises(InvalidInputError, match="another format") as caught:
+                called_with(name, TARGETS_OF[name], files.new(f"o{ending}"), files)
+            assert ending.lower() in str(caught.value.found)
+            assert caught.value.hint is not None
+    assert not list(files.out.glob("o.*"))
 
 
 class TestGuarded:

@@ -1,7 +1,8 @@
-"""What a message says to do can be done: its commands, options, arguments and extras are there.
+"""What a message says to do can be done, and works.
 
-Mends are collected from the source, each ``hint=`` of an error, and from the documents; what stands
-in them is looked up in the command line and in the public functions.
+Mends are collected from the source, each ``hint=`` of an error, and from the documents. What stands
+in them is looked up in the command line and in the public functions; what a hint says is done, too,
+after the error that has it (`tests.docs.mends`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ import pytest
 
 from comal import convert, limits, raquet, raster, server, site, taco, tapalcatl, tortilla
 from comal.cli import root
+from comal.errors import ComalError
 from comal.storage import StorageConfig
 from comal.taco import extensions
+from tests.archives import Files, files, made
+from tests.docs.mends import ELSEWHERE, MENDS, FailedError
 from tests.support import REPOSITORY
+
+__all__ = ["files", "made"]
 
 SOURCES = sorted((REPOSITORY / "src" / "comal").rglob("*.py"))
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -178,3 +184,31 @@ def test_commands_in_documents_are_there(path: Path) -> None:
     blocks = re.findall(r"^(?:\$ )?(comal [^\n\\|>]*)", fenced, re.MULTILINE)
     faults = {line: unknown_command(line) for line in [*inline, *blocks]}
     assert {line: fault for line, fault in faults.items() if fault is not None} == {}
+
+
+PROPOSED = re.compile(
+    r"'comal |--[a-z]|(?<![\w$:])[a-z]\w*=|\w\(|\bST_|\b[a-z]+_[a-z]+\b|SELECT|LIMIT|\bexport\b"
+)
+"""What of a mend can be typed: a command, an option, an argument, a function, SQL."""
+
+
+def test_every_mend_that_can_be_typed_is_tried() -> None:
+    known = [*MENDS, *ELSEWHERE]
+    lost = {
+        place: text
+        for place, text in mends()
+        if PROPOSED.search(text) and not any(part in text.replace(GONE, "") for part in known)
+    }
+    assert lost == {}
+    texts = [text.replace(GONE, "") for _, text in mends()]
+    assert [part for part in known if not any(part in text for text in texts)] == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", MENDS)
+def test_mends_work(part: str, files: Files) -> None:
+    provoke, mend = MENDS[part]
+    with pytest.raises((ComalError, FailedError)) as caught:
+        provoke(files)
+    assert part in " ".join(str(caught.value).split())
+    mend(files)

@@ -92,6 +92,12 @@ overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace an older target of the same kind, and nothing else."
 )
 
+rename = click.option(
+    "--rename",
+    is_flag=True,
+    help="Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
+)
+
 any_schema = click.option(
     "--any-schema", is_flag=True, help="Join archives that differ in columns, where that works."
 )
@@ -113,6 +119,12 @@ def is_isolated(source: str, *, untrusted: bool | None = None) -> bool:
     from comal.storage.location import parse_href  # noqa: PLC0415 - when it is used
 
     return parse_href(source).scheme != "file" if untrusted is None else untrusted
+
+
+def query_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What every ``sql`` takes: an archive, one SELECT, how to run it and what to print."""
+    query = click.argument("query")
+    return source(query(as_csv(untrusted(pass_style(function)))))
 
 
 _BBOX = click.option(

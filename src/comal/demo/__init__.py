@@ -6,18 +6,18 @@ range, checks the archive and draws pictures.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.demo.pipeline import Result as Result
     from comal.demo.pipeline import Step as Step
     from comal.demo.pipeline import run as run
 
-__all__ = ["Result", "Step", "run"]
+_HOMES = dict.fromkeys(("Result", "Step", "run"), "pipeline")
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'comal.demo' has no attribute {name!r}")
-    return getattr(import_module("comal.demo.pipeline"), name)
+__getattr__ = exports(__name__, _HOMES)

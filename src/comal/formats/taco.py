@@ -260,7 +260,8 @@ class CollectionArchive:
 
 
 def _of_collection(collection: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    extent = collection.get("extent") or {}
+    given = collection.get("extent")
+    extent = given if isinstance(given, Mapping) else {}  # 'comal check' tells what else it is
     return {
         "version": collection.get("taco_version"),
         "container": kind,

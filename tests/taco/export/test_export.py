@@ -184,6 +184,9 @@ def test_a_query_that_kept_the_ids_only(tmp_path: Path) -> None:
     [
         ("SELECT value FROM data", QueryError),
         ('SELECT 99 AS "internal:current_id" FROM data', QueryError),
+        ("SELECT 1 AS id FROM data", QueryError),
+        ("SELECT [id] AS id FROM data", QueryError),
+        ("SELECT NULL AS id FROM data", QueryError),
         ('SELECT *, value AS "no good" FROM data', InvalidInputError),
         ("SELECT * FROM data WHERE value < 0", InvalidInputError),
         ("SELECT * FROM data UNION ALL SELECT * FROM data", InvalidInputError),

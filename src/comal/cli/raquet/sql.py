@@ -25,11 +25,7 @@ from comal.cli.results import print_result
         ),
     ),
 )
-@options.source
-@click.argument("query")
-@options.as_csv
-@options.untrusted
-@options.pass_style
+@options.query_options
 def command(
     style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None
 ) -> None:

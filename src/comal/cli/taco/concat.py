@@ -32,6 +32,7 @@ from comal.taco.reading.stages import ColumnMode
     show_default=True,
     help="What to do with columns that not all have.",
 )
+@options.rename
 @options.overwrite
 @options.pass_style
 def command(
@@ -40,6 +41,7 @@ def command(
     output: str,
     columns: ColumnMode,
     *,
+    rename: bool,
     overwrite: bool,
 ) -> None:
     """Join several TACO data sets and write them as one, samples included.
@@ -50,7 +52,7 @@ def command(
     try:
         joined = taco.concat(datasets, column_mode=columns)
         with working(f"writing {output}", style) as progress:
-            taco.export(joined, output, overwrite=overwrite, progress=progress)
+            taco.export(joined, output, rename=rename, overwrite=overwrite, progress=progress)
         count = len(joined.data)
     finally:
         for dataset in datasets:

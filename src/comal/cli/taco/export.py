@@ -39,11 +39,7 @@ from comal.errors import counted
 @options.source
 @click.argument("output")
 @options.where_options
-@click.option(
-    "--rename",
-    is_flag=True,
-    help="Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
-)
+@options.rename
 @options.overwrite
 @options.pass_style
 def command(

@@ -22,11 +22,7 @@ from comal.cli.results import print_result
         ("comal taco sql scenes.tacozip 'SELECT * FROM level1' --csv", "the children, as CSV"),
     ),
 )
-@options.source
-@click.argument("query")
-@options.as_csv
-@options.untrusted
-@options.pass_style
+@options.query_options
 def command(
     style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None
 ) -> None:

@@ -59,6 +59,11 @@ from comal.tortilla import Enrichment, pack_folder
     default=0,
     help="Items that get these columns: 0 the outermost, 1 those nested in them, ...",
 )
+@click.option(
+    "--allow-ids",
+    is_flag=True,
+    help="Keep ids that are not portable: a?b, CON, two that differ in case.",
+)
 @cutting.peer_names
 @cut_options
 @options.overwrite
@@ -75,6 +80,7 @@ def command(
     *,
     no_stac: bool,
     rai_level: int,
+    allow_ids: bool,
     peer_names: bool,
     overwrite: bool,
     **cut: Any,
@@ -95,6 +101,7 @@ def command(
             pattern=list(pattern) or "*",
             stac=not no_stac,
             rai=rai,
+            allow_ids=allow_ids,
             peer_names=peer_names,
             overwrite=overwrite,
             progress=progress,

@@ -24,11 +24,7 @@ from comal.tortilla import open as open_frame
         ),
     ),
 )
-@options.source
-@click.argument("query")
-@options.as_csv
-@options.untrusted
-@options.pass_style
+@options.query_options
 def command(
     style: options.Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None
 ) -> None:

@@ -97,6 +97,8 @@ def _places_by_id(home: Home, table: Any) -> tuple[Rows, Rows]:
     """As `_places`, for a view that kept the ids only."""
     if home.is_labelled or spec.ID not in table.column_names:
         raise _lost(spec.CURRENT_ID)
+    if not spec.is_text(table.column(spec.ID).type):
+        raise _lost(spec.ID)
     known = home.containers[0].levels[0].column(spec.ID)
     found = pc.index_in(table.column(spec.ID), value_set=known)
     row = np.asarray(pc.fill_null(found, -1), np.int64)

@@ -191,7 +191,7 @@ def _check_relative(base: Source, relative: str, where: str) -> None:
             where=f"{where}, source",
             found=shown(relative),
             expected=f"archives below {base.href}",
-            hint="pass source= if that is meant",
+            hint="pass source= with an absolute place if that is meant",
         )
 
 

@@ -178,7 +178,9 @@ def _refuse(table: Any, name: str, wrong: Mask, expected: str, where: str) -> No
     )
 
 
-def check_ids(ids: Any, where: str, parents: Any = None, *, tier: int = 2) -> None:
+def check_ids(
+    ids: Any, where: str, parents: Any = None, *, tier: int = 2, keeps: bool = False
+) -> None:
     """Refuse ids that no file system could hold, or that stand twice among siblings.
 
     Parameters
@@ -192,6 +194,8 @@ def check_ids(ids: Any, where: str, parents: Any = None, *, tier: int = 2) -> No
     tier
         2 for new rows. 1 for rows of a file that somebody else made: ids that are merely not
         portable are kept. 0 refuses nothing but what stands twice.
+    keeps
+        The caller has an ``allow_ids`` that was not given, and that lowers the tier by one.
     """
     flat = one_array(ids)
     if flat.null_count:
@@ -200,7 +204,8 @@ def check_ids(ids: Any, where: str, parents: Any = None, *, tier: int = 2) -> No
         raise InvalidInputError(
             f"id {shown(bad.name)} {bad.reason}",
             where=f"{where}, row {bad.row}",
-            hint="rename it, or pass allow_ids=True to keep it",
+            hint="rename it"
+            + (", or pass allow_ids=True to keep it" if keeps and bad.tier == tier else ""),
         )
     for first, second in name_rules.twins(flat, parents, fold=tier == 2)[:1]:
         one, other = flat[first].as_py(), flat[second].as_py()

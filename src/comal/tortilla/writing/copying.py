@@ -95,7 +95,7 @@ def compile(  # noqa: A001 - the name that users of published readers know
         collection=common_collection(frame),
     )
     tier = 0 if allow_ids else 1
-    check_ids(items.table[spec.ID], "rows", tier=tier)
+    check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not allow_ids)
     return write_set([items], targets.local_path(output), cut, how, tier=tier, progress=progress)
 
 

@@ -161,11 +161,11 @@ def create(
     check_ending(output, *spec.ENDINGS)
     cut = Cut.of(chunk_size, chunk_rows, chunk_by)
 
-    tier = 1 if allow_ids else 2
     batches = (
-        described(items, stac=stac, rai=rai, tier=tier, executor=executor)
+        described(items, stac=stac, rai=rai, allow_ids=allow_ids, executor=executor)
         for items in batches_of(samples, names)
     )
+    tier = 1 if allow_ids else 2
     return write_set(batches, targets.local_path(output), cut, how, tier=tier, progress=progress)
 
 
@@ -174,14 +174,14 @@ def described(
     *,
     stac: bool | None = None,
     rai: Enrichment | None = None,
-    tier: int = 2,
+    allow_ids: bool | None = None,
     executor: Executor | None = None,
 ) -> Prepared:
     """Items that are checked, and whose formats, places and RAI columns are filled in.
 
-    Parameters are those of `create`; `tier` that of `check_ids`.
+    Parameters are those of `create`; None stands for callers that have no `allow_ids`.
     """
-    preparing.check(items, "samples", tier=tier)
+    preparing.check(items, "samples", tier=1 if allow_ids else 2, keeps=allow_ids is False)
     items = mapped(items, with_formats)
     if stac or (stac is None and wants_place(items)):
         items = mapped(items, lambda level: with_place(level, executor))

@@ -341,12 +341,12 @@ def _held(sample: Sample) -> int:
     return len(sample.path) if isinstance(sample.path, bytes) else 0
 
 
-def check(prepared: Prepared, where: str, *, tier: int = 2) -> None:
+def check(prepared: Prepared, where: str, *, tier: int = 2, keeps: bool = False) -> None:
     """Refuse ids and values that may not be, at every level."""
     parents: Ints | None = None
     for depth, level in enumerate(prepared.levels()):
         place = where if depth == 0 else f"{where}, nested {depth} deep"
-        check_ids(level.table[spec.ID], place, parents, tier=tier)
+        check_ids(level.table[spec.ID], place, parents, tier=tier, keeps=keeps)
         check_values(level.table, place)
         if level.below is not None:
             assert level.starts is not None

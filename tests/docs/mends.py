@@ -1,0 +1,1078 @@
+"""What errors tell to do, done: for each mend a call that fails, and the same as the mend has it.
+
+`MENDS` has part of the text of a hint, what provokes it, and what it says. `ELSEWHERE` has those
+that need what an ordinary machine does not have.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import rasterio
+from click.testing import CliRunner
+from rasterio.control import GroundControlPoint
+from rasterio.shutil import copy
+from rasterio.transform import Affine
+from rasterio.vrt import WarpedVRT
+from shapely import Polygon, make_valid
+
+from comal import convert, raquet, raster, taco, tapalcatl, tortilla
+from comal.cli import root
+from comal.grid import quadbin
+from comal.limits import Limits
+from comal.server.running import check_address
+from comal.storage import StorageConfig
+from comal.taco import extensions
+from comal.taco.model.levels import flat
+from tests.archives import WHAT_A_TORTILLA_LACKS, Files, samples
+from tests.attacks import build as tacos
+from tests.server.making import PNG, point, raquet_file, taco_file, tileset
+from tests.servers.http import HttpServer
+from tests.tortilla import build as tortillas
+
+Do = Callable[[Files], Any]
+
+
+class FailedError(Exception):
+    """A command that did not end well, with what it printed."""
+
+
+def cli(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(root, [str(word) for word in words])
+    if result.exit_code != code:
+        raise FailedError(result.output)
+    return result.output
+
+
+def told(path: object) -> str:
+    """What ``comal check`` tells is wrong."""
+    text = cli("check", path, code=1)
+    assert "error" in text
+    return text
+
+
+def raster_file(
+    f: Files, name: str, bands: Any, nodata: Any = None, crs: Any = "EPSG:3857", **more: Any
+) -> str:
+    bands = np.asarray(bands)
+    profile = {"count": len(bands), "height": bands.shape[1], "width": bands.shape[2]}
+    place = {"transform": Affine(10, 0, 0, 0, -10, 0), "crs": crs, "nodata": nodata, **more}
+    with rasterio.open(f.new(name), "w", "GTiff", dtype=bands.dtype, **profile, **place) as file:
+        file.write(bands)
+    return f.new(name)
+
+
+def bands_file(f: Files, *dtypes: str, name: str = "bands.parquet", **more: Any) -> str:
+    """A RaQuet file of bands a, b, ... of these types."""
+    pixels = np.arange(128 * 128).reshape(128, 128) % 100 + 1
+    bands = {"abc"[n]: pixels.astype(dtype) for n, dtype in enumerate(dtypes)}
+    return str(raquet_file(f.out / name, bands, **more))
+
+
+def values_of_all(f: Files, nodata: int) -> str:
+    """A raster of bytes that has all values; the next lies to the east."""
+    bands = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
+    return raster_file(
+        f, f"all{nodata}.tif", bands, nodata, transform=Affine(10, 0, 160 * nodata, 0, -10, 0)
+    )
+
+
+def taco_of(f: Files, *made: taco.Sample, name: str = "made.tacozip", **more: Any) -> str:
+    tree = taco.Tortilla(list(made), **more)
+    taco.create(taco.Taco(tree, **WHAT_A_TORTILLA_LACKS), f.new(name), overwrite=True)
+    return f.new(name)
+
+
+def bytes_of(f: Files, name: str, data: bytes) -> str:
+    (f.out / name).write_bytes(data)
+    return f.new(name)
+
+
+def attacked(f: Files, **recipe: Any) -> str:
+    return bytes_of(f, "attacked.tacozip", tacos.Recipe(**recipe).build())
+
+
+def tortilla_of(f: Files, *items: tortillas.Item, name: str = "of.tortilla", **more: Any) -> str:
+    return bytes_of(f, name, tortillas.built(items, **more))
+
+
+def lowered(name: str, value: Any, call: Callable[[], Any]) -> Any:
+    """The call where a bound of comal is lower, which no test could reach."""
+    with mock.patch(f"comal.{name}", value):
+        return call()
+
+
+def with_set(f: Files) -> str:
+    """The first part of a set whose other part is lost."""
+    made = tortilla.split(f.tortilla, f.new("set.tortilla"), chunk_rows=1)
+    first, *rest = made.paths
+    for path in rest:
+        path.unlink()
+    return str(first)
+
+
+def busy() -> int:
+    place = socket.socket()
+    place.bind(("127.0.0.1", 0))
+    place.listen()
+    _KEPT.append(place)
+    return int(place.getsockname()[1])
+
+
+_KEPT: list[Any] = []
+
+
+def free() -> int:
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return int(place.getsockname()[1])
+
+
+_SMALL = Limits(raster_bytes=1 << 20)
+_FLAT = np.ones((1, 16, 16), np.uint8)
+_TIME = 1_600_000_000_000_000
+_FIRST = "s2/imagery/before.bin"
+_NEWER: list[Any] = [{"tile_statistics": True}, {"layout": "interleaved"}]
+_CORNERS = [(0, 0), (0, 16), (16, 0), (16, 16)]
+_FIRST_SETTINGS = tapalcatl.Generation1(metatile=1, max_detail_zoom=2)
+_MORE = tortillas.Item("b", b"y")
+_BOWTIE = "(SELECT ST_GeomFromText('POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))') AS g)"
+_TWICE = "SELECT * FROM (SELECT * FROM data UNION ALL SELECT * FROM data)"
+
+
+def _crossed(geometry: str) -> str:
+    return f"ST_Area(ST_Intersection({geometry}, ST_MakeEnvelope(0, 0, 1, 2)))"
+
+
+def mixed(f: Files) -> str:
+    inner = tortillas.built([LEAF])
+    return tortilla_of(f, LEAF, tortillas.Item("n", inner, "TORTILLA"))
+
+
+def two_nodata(f: Files) -> str:
+    return bands_file(f, "uint8", "uint8", extra={"a": {"nodata": "0"}, "b": {"nodata": "255"}})
+
+
+def one_lost(f: Files) -> str:
+    """Of two bands without nodata value one lacks a tile."""
+    path = bands_file(f, "uint8", "uint8")
+    table = pq.read_table(path)
+    lost = [*table["b"].to_pylist()[:-1], None]
+    pq.write_table(table.set_column(3, "b", pa.array(lost, pa.binary())), path)
+    return path
+
+
+def few_parts(call: Callable[[], Any]) -> Any:
+    return lowered("raquet.partitioning.MOST", 1, call)
+
+
+def merged(f: Files, other: str) -> Any:
+    return raquet.sql(
+        {"a": f.dem, "b": other}, "SELECT count(*) FROM raquet_merge_bands(['a', 'b'])"
+    )
+
+
+def empty(f: Files) -> str:
+    return raster_file(f, "empty.tif", np.zeros((1, 16, 16), np.uint8), 0)
+
+
+def colours(f: Files) -> str:
+    return raster_file(f, "rgb.tif", np.full((3, 16, 16), 9, np.uint8), photometric="RGB")
+
+
+def huge(f: Files) -> str:
+    path = f.out / "huge.tif"
+    if not path.exists():
+        bands = np.ones((1, 2048, 2048), np.uint8)
+        raster_file(f, "huge.tif", bands, tiled=True, compress="deflate")
+    return str(path)
+
+
+def overviews(path: str) -> Any:
+    with rasterio.open(path, "r+") as file:
+        return file.build_overviews([8, 32])
+
+
+def nowhere(f: Files) -> str:
+    return raster_file(f, "nowhere.tif", _FLAT, crs=None)
+
+
+def linked(f: Files) -> str:
+    folder = tacos.folder(f.out / "linked", tacos.FLAT) if not (f.out / "linked").exists() else None
+    if folder is not None:
+        leaf = folder / "DATA" / "img_0.bin"
+        leaf.rename(f.out / "outside.bin")
+        leaf.symlink_to(f.out / "outside.bin")
+    return f.new("linked")
+
+
+def tacocat(f: Files, *others: str, **more: Any) -> Any:
+    return taco.create_tacocat([f.scenes, *others], f.out, **more)
+
+
+def tacocats(f: Files, **more: Any) -> Any:
+    both = [scenes(f, "one.tacozip", q=1), scenes(f, "two.tacozip", r=1)]
+    return taco.create_tacocat(both, f.out, **more)
+
+
+def irregular(f: Files) -> str:
+    tree = {**tacos.NESTED, "s2": {"label.txt": b"alone"}}
+    return attacked(f, tree=tree)
+
+
+def twins(f: Files) -> taco.TacoDataset:
+    one, two = scenes(f, "one.tacozip"), scenes(f, "two.tacozip")
+    return taco.load([one, two])
+
+
+def unsafe(f: Files) -> taco.TacoDataset:
+    return taco.load(attacked(f, tree={"a?b.bin": b"one"}))
+
+
+def undeclared(f: Files) -> str:
+    def more(archive: Any, name: str) -> None:
+        if name == "COLLECTION.json":
+            archive.add("DATA/stranger.bin", b"x")
+
+    return attacked(f, before=more)
+
+
+def swapped(f: Files) -> str:
+    """The local header of the first leaf is none any more."""
+    return attacked(f, after=lambda data: data[:4] + data[4:].replace(b"PK\3\4", b"PK\7\4", 1))
+
+
+def extended(f: Files, extension: Any, *, placed: bool = False) -> Any:
+    sample = taco.Sample("a", f.tif)
+    if placed:
+        sample.extend_with(
+            extensions.STAC(
+                crs="EPSG:4326",
+                tensor_shape=(1, 16, 16),
+                geotransform=(0, 1, 0, 10, 0, -1),
+                time_start=0,
+            )
+        )
+    return taco.Tortilla([sample]).extend_with(extension)
+
+
+def grouped(f: Files, **how: Any) -> Any:
+    centroid: Any = {"stac:centroid": point(1, 2)}
+    sample = taco.Sample("a", b"x", **centroid)
+    return taco.Tortilla([sample]).extend_with(extensions.SpatialGrouping(**how))
+
+
+def two_samples(f: Files, one: dict[str, Any], two: dict[str, Any], **more: Any) -> taco.Tortilla:
+    return taco.Tortilla([taco.Sample("a", f.tif, **one), taco.Sample("b", f.tif, **two)], **more)
+
+
+def long_column() -> Any:
+    """A column whose chunks no array holds, without the 2 GiB."""
+    with mock.patch("comal.taco.model.levels.one_array", side_effect=pa.ArrowInvalid("too long")):
+        return flat(pa.chunked_array([["a"]]))
+
+
+def uneven(f: Files, pad_to: int | None) -> str:
+    made = [
+        taco.Sample(
+            str(count),
+            taco.Tortilla([taco.Sample(str(n), f.tif) for n in range(count)], pad_to=pad_to),
+        )
+        for count in (1, 2)
+    ]
+    return taco_of(f, *made)
+
+
+def popped(thing: Any, key: str) -> Any:
+    thing.pop(key)
+    return thing
+
+
+def _table(f: Files, ids: str) -> Any:
+    return pa.table({ids: ["a", "b"], "path": [f.tif, f.tif]})
+
+
+def _levels(f: Files) -> list[Any]:
+    return [
+        pa.table({"id": ["a"], "path": pa.nulls(1, pa.string())}),
+        pa.table({"id": ["b"], "path": [f.tif], "up": [0]}),
+    ]
+
+
+def bad_place(f: Files) -> str:
+    def placed(_depth: int, table: Any) -> Any:
+        more = {
+            "stac:crs": ["no CRS"],
+            "stac:geotransform": [[0.0, 1.0, 0.0, 10.0, 0.0, -1.0]],
+            "stac:tensor_shape": [[1, 4, 4]],
+            "stac:centroid": [point(1, 9)],
+        }
+        for name, values in more.items():
+            table = table.append_column(name, pa.array(values))
+        return table
+
+    return attacked(f, tree={"a.bin": b"x"}, table=placed)
+
+
+def scenes_again(f: Files) -> str:
+    return str(taco_file(f.out / "again.tacozip", 2))
+
+
+def differing(f: Files, mode: Any) -> Any:
+    one, two = scenes(f, "one.tacozip", q=1), scenes(f, "two.tacozip", r=1)
+    return taco.concat([taco.load(one), taco.load(two)], column_mode=mode).data
+
+
+def apart(f: Files, **how: Any) -> Any:
+    made = samples_of(f)
+    return taco.create(made, f.new("parts.tacozip"), overwrite=True, **how)
+
+
+def samples_of(f: Files) -> taco.Taco:
+    tree = two_samples(f, {"one": "x", "q": "a"}, {"one": "x", "q": "b"})
+    return taco.Taco(tree, **WHAT_A_TORTILLA_LACKS)
+
+
+def streamed(f: Files) -> Any:
+    table = pa.table({"id": ["a", "b"], "path": [f.tif, f.tif], "q": ["a", "b"]})
+    tree = taco.Tortilla.from_batches(table.to_batches(), schema=table.schema)
+    made = taco.Taco(tree, **WHAT_A_TORTILLA_LACKS)
+    return taco.create(made, f.new("parts.tacozip"), group_by="q", overwrite=True)
+
+
+def first_generation(f: Files) -> str:
+    sources = [(2, x, y, PNG) for x in range(4) for y in range(4)]
+    return built(f, "first", sources, version=1, generation1=_FIRST_SETTINGS)
+
+
+def one_of_first(f: Files) -> str:
+    return str(next(Path(first_generation(f)).rglob("*.zip")))
+
+
+def sound(f: Files) -> str:
+    return built(f, "sound", [(0, 0, 0, PNG)])
+
+
+def kinds(f: Files) -> str:
+    place = sound(f)
+    tapalcatl.put(place, [(0, 0, 0, gzip.compress(b"a vector tile"))], ext="mvt")
+    return place
+
+
+def deep(f: Files) -> str:
+    return built(f, "deep", [(1, 0, 0, PNG)], metatile=1, materialized_zooms=[1])
+
+
+def built(f: Files, name: str, tiles: Any, **how: Any) -> str:
+    tapalcatl.build(tiles, f.out / name, ext="png", overwrite=True, **how)
+    return f.new(name)
+
+
+def damaged(f: Files) -> str:
+    """A tileset of one tile whose bytes are not those of its checksum."""
+    path = Path(sound(f)) / "0" / "0" / "0.zip"
+    path.write_bytes(path.read_bytes().replace(PNG, PNG[::-1]))
+    return f.new("sound")
+
+
+def wrong_span(f: Files) -> str:
+    """A tile that begins behind the end of its archive."""
+    path = Path(sound(f)) / "0" / "0" / "0.zip"
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, data.rfind(b"PK\x01\x02") + 42, 1 << 20)
+    path.write_bytes(bytes(data))
+    return f.new("sound")
+
+
+def bad_outline(f: Files) -> str:
+    more = {**PLACED, "stac:crs": "no CRS"}
+    return tortilla_of(f, tortillas.Item("a", b"x", more=more))
+
+
+def timed(f: Files) -> str:
+    return tortilla_of(f, tortillas.Item("a", b"x", more={"when": 1.6e9}))
+
+
+def outside(f: Files) -> str:
+    table = tortillas.column("tortilla:offset", pa.array([1 << 40], pa.int64()))
+    return tortilla_of(f, LEAF, table=table)
+
+
+def without_entry(f: Files) -> str:
+    """The directory of the archive has another name for a leaf."""
+    head, name, tail = tacos.Recipe().build().rpartition(b"DATA/s2/label.txt")
+    return bytes_of(f, "lost.tacozip", head + name.swapcase() + tail)
+
+
+def with_points(f: Files) -> str:
+    """A raster whose place is told by ground control points."""
+    corners = [GroundControlPoint(row, col, 10 * col, -10 * row) for row, col in _CORNERS]
+    return raster_file(f, "gcps.tif", _FLAT, transform=None, gcps=corners)
+
+
+def warped(path: str) -> str:
+    """As ``gdalwarp -t_srs EPSG:3857 IN OUT.tif``."""
+    with rasterio.open(path) as source, WarpedVRT(source, crs="EPSG:3857") as vrt:
+        copy(vrt, f"{path}.warped.tif", driver="GTiff")
+    return f"{path}.warped.tif"
+
+
+def unplaced(f: Files) -> str:
+    return raster_file(f, "unplaced.tif", _FLAT, transform=None)
+
+
+def placed(path: str) -> str:
+    """As ``gdal_translate -a_ullr``."""
+    with rasterio.open(path, "r+") as file:
+        file.transform = Affine(10, 0, 0, 0, -10, 0)
+    return path
+
+
+def variables(f: Files) -> str:
+    path = raster_file(f, "two.tif", np.ones((2, 16, 16), np.int16), crs="EPSG:4326")
+    copy(path, f.new("two.nc"), driver="netCDF")
+    return f.new("two.nc")
+
+
+def refer(f: Files) -> Callable[..., Any]:
+    """Open what names a place at another server, by configuration or by the environment."""
+    server, other = HttpServer(), HttpServer()
+    _KEPT.extend([server, other])
+    document = json.loads((Path(f.tiles) / "meta.json").read_text())
+    document["source"] = other.url_for("{z}/{x}/{y}.zip").replace("%7B", "{").replace("%7D", "}")
+    href = server.put("meta.json", json.dumps(document).encode())
+    other.put("0/0/0.zip", (Path(f.tiles) / "0" / "0" / "0.zip").read_bytes())
+
+    def opened(named: bool | None = None) -> Any:
+        config = StorageConfig(linked_origins={other.origin: StorageConfig()}) if named else None
+        said = other.origin if named is False else ""
+        with mock.patch.dict("os.environ", {"COMAL_LINKED_ORIGINS": said}):
+            return tapalcatl.open(href, config=config).tile(0, 0, 0, ext="png")
+
+    return opened
+
+
+def elevation(f: Files) -> tortilla.Enrichment:
+    return tortilla.Enrichment(rasters={"elevation": f.tif})
+
+
+def two_types(f: Files) -> list[str]:
+    more: tuple[dict[str, Any], ...] = ({"q": "text"}, {"q": [1]})
+    return [
+        tortilla_of(f, tortillas.Item(str(n), b"x", more=one), name=f"{n}.tortilla")
+        for n, one in enumerate(more)
+    ]
+
+
+BOWTIE = Polygon([(0, 0), (40, 40), (40, 0), (0, 40)])
+SPIKE = Polygon([(0, 0), (40, 0), (40, 40), (80, 80), (40, 40), (0, 40)])
+
+LEAF = tortillas.Item("a", b"x")
+PLACED = {"stac:crs": "EPSG:4326", "stac:geotransform": [0.0, 1, 0, 10, 0, -1.0]}
+PLACED |= {"stac:raster_shape": [16, 16], "stac:centroid": "POINT (1 2)"}
+
+
+def view(f: Files, what: str) -> taco.TacoDataset:
+    return taco.load(f.scenes).sql(f"SELECT {what} FROM data")
+
+
+def scenes(f: Files, name: str, **fields: Any) -> str:
+    return taco_of(f, taco.Sample("a", f.tif, **fields), name=name)
+
+
+def copied(f: Files, source: Any, **more: Any) -> Any:
+    return taco.export(source, f.new("copy.tacozip"), quiet=True, overwrite=True, **more)
+
+
+MENDS: dict[str, tuple[Do, Do]] = {
+    # The command line
+    "'comal taco concat' joins": (
+        lambda f: cli("convert", f.scenes, f.scenes, f.new("o.tacozip")),
+        lambda f: cli(
+            "taco", "concat", f.scenes, scenes_again(f), "-o", f.new("o.tacozip"), "--rename"
+        ),
+    ),
+    "'comal raquet export' writes PNG": (
+        lambda f: cli("convert", f.dem, f.new("o.tacozip")),
+        lambda f: cli("raquet", "export", f.dem, f.new("o.png")),
+    ),
+    "or --dry-run": (
+        lambda f: cli("tapalcatl", "extract", f.tiles, "--max-zoom", 1),
+        lambda f: cli("tapalcatl", "extract", f.tiles, "--max-zoom", 1, "--dry-run"),
+    ),
+    "--band NAME": (
+        lambda f: cli("get", bands_file(f, "uint8", "uint8"), "0/0/0"),
+        lambda f: cli("get", f.new("bands.parquet"), "0/0/0", "--band", "a"),
+    ),
+    "with 'comal taco tacollection'": (
+        lambda f: cli(
+            "check",
+            taco.create_tacollection([f.scenes], f.out),
+            "--repair",
+            f.new("o"),
+        ),
+        lambda f: cli("taco", "tacollection", f.scenes, "-o", f.out, "--overwrite"),
+    ),
+    "'comal ls' lists the keys": (
+        lambda f: cli("get", f.scenes, "no such"),
+        lambda f: cli("get", f.scenes, "--", cli("ls", f.scenes).split("\t")[0]),
+    ),
+    "'comal ls' lists the tiles": (
+        lambda f: cli("get", f.tiles, "9/0/0.png"),
+        lambda f: cli("get", f.tiles, cli("ls", f.tiles).split("\t")[0]),
+    ),
+    "choose another --port": (
+        lambda _: check_address("127.0.0.1", busy()),
+        lambda _: check_address("127.0.0.1", free()),
+    ),
+    "'comal check' lists what is missing": (
+        lambda f: cli("get", without_entry(f), "s2/label.txt"),
+        lambda f: told(without_entry(f)),
+    ),
+    # From one format to another
+    "give stretch=(low, high)": (
+        lambda f: convert.draw(f.dem, f.new("o")),
+        lambda f: convert.draw(f.dem, f.new("o"), stretch=(0, 9)),
+    ),
+    "migrate them apart: frame.filter(...)": (
+        lambda f: taco.migrate(mixed(f), f.new("o.tacozip"), **WHAT_A_TORTILLA_LACKS),
+        lambda f: [
+            taco.migrate(
+                tortilla.open(mixed(f)).filter([one, not one]),
+                f.new(f"o{one}.tacozip"),
+                **WHAT_A_TORTILLA_LACKS,
+            )
+            for one in (True, False)
+        ],
+    ),
+    "pass overwrite=True to replace it": (
+        lambda f: [taco.create(samples(f), f.new("o.tacozip")) for _ in range(2)],
+        lambda f: taco.create(samples(f), f.new("o.tacozip"), overwrite=True),
+    ),
+    # Zones, geometry, SQL
+    "shapely.make_valid": (
+        lambda f: raquet.zonal(f.dem, [BOWTIE, SPIKE]),
+        lambda f: raquet.zonal(
+            f.dem,
+            [make_valid(one, method="structure", keep_collapsed=False) for one in (BOWTIE, SPIKE)],
+        ),
+    ),
+    "descendants() gives them as ranges": (
+        lambda _: quadbin.children(quadbin.cells(0, 0, 0), 13),
+        lambda _: quadbin.descendants(quadbin.cells(0, 0, 0), 13),
+    ),
+    "ST_FlipCoordinates(geometry)": (
+        lambda f: raquet.sql(
+            f.dem,
+            "SELECT ST_Transform(ST_Point(1, 2), 'EPSG:4326', 'EPSG:3857', always_xy := false)",
+        ),
+        lambda f: raquet.sql(
+            f.dem,
+            "SELECT ST_Transform(ST_FlipCoordinates(ST_Point(1, 2)), 'EPSG:4326', 'EPSG:3857')",
+        ),
+    ),
+    "ST_IsValid finds those": (
+        lambda f: raquet.sql(f.dem, f"SELECT {_crossed('g')} FROM {_BOWTIE}"),
+        lambda f: raquet.sql(
+            f.dem,
+            f"SELECT {_crossed('ST_MakeValid(g)')} FROM {_BOWTIE} WHERE NOT ST_IsValid(g)",
+        ),
+    ),
+    "add LIMIT to the query or raise max_rows": (
+        lambda f: raquet.sql(f.dem, "SELECT block FROM raster", max_rows=1),
+        lambda f: [
+            raquet.sql(f.dem, "SELECT block FROM raster LIMIT 1", max_rows=1),
+            raquet.sql(f.dem, "SELECT block FROM raster", max_rows=99),
+        ],
+    ),
+    # RaQuet
+    "give one for all (nodata=...)": (
+        lambda f: raquet.to_geotiff(two_nodata(f), f.new("o.tif")),
+        lambda f: [
+            raquet.to_geotiff(two_nodata(f), f.new("o.tif"), nodata=0),
+            raquet.to_geotiff(two_nodata(f), f.new("o2.tif"), bands=["a"]),
+        ],
+    ),
+    "export them one by one: bands=[...]": (
+        lambda f: raquet.to_geotiff(bands_file(f, "int64", "float64"), f.new("o.tif")),
+        lambda f: [
+            raquet.to_geotiff(bands_file(f, "int64", "float64"), f.new(f"{band}.tif"), bands=[band])
+            for band in "ab"
+        ],
+    ),
+    "give a nodata value (nodata=...)": (
+        lambda f: raquet.to_geotiff(one_lost(f), f.new("o.tif")),
+        lambda f: [
+            raquet.to_geotiff(one_lost(f), f.new("o.tif"), nodata=0),
+            raquet.to_geotiff(one_lost(f), f.new("a.tif"), bands=["a"]),
+        ],
+    ),
+    "give new names: names=": (
+        lambda f: raquet.append_bands(f.dem, f.dem, f.new("o.parquet")),
+        lambda f: raquet.append_bands(f.dem, f.dem, f.new("o.parquet"), names={"height": "b"}),
+    ),
+    "a coarser zoom, or a larger target_size": (
+        lambda f: few_parts(lambda: raquet.partition(f.dem, f.new("o"), zoom=1)),
+        lambda f: [
+            few_parts(lambda: raquet.partition(f.dem, f.new("o"), zoom=0)),
+            few_parts(lambda: raquet.partition(f.dem, f.new("o2"), target_size=1 << 30)),
+        ],
+    ),
+    "comal.raquet.append_bands joins any": (
+        lambda f: merged(f, bands_file(f, "uint8", "uint8")),
+        lambda f: [
+            raquet.append_bands(f.dem, bands_file(f, "uint8", "uint8"), f.new("o.parquet")),
+            raquet.sql(
+                {"a": f.dem, "b": f.new("bands.parquet")},
+                "SELECT count(height), count(b.a) FROM a JOIN b USING (block)",
+            ),
+        ],
+    ),
+    "comal.raquet.write(raster, 'a.parquet')": (
+        lambda f: raquet.sql(f.dem, f"SELECT * FROM read_raster('{f.tif}')"),
+        lambda f: [
+            raquet.write(f.tif, f.new("a.parquet")),
+            raquet.sql(f.new("a.parquet"), "SELECT count(*) FROM raster"),
+        ],
+    ),
+    "read bands= one by one": (
+        lambda f: raquet.open(bands_file(f, "int64", "float64")).read(),
+        lambda f: [
+            raquet.open(bands_file(f, "int64", "float64")).read(bands=[band]) for band in "ab"
+        ],
+    ),
+    "layout='sequential' (--layout sequential)": (
+        lambda f: raquet.append_bands(
+            bands_file(f, "uint8"),
+            bands_file(f, "float32", name="other.parquet"),
+            f.new("o.parquet"),
+            names={"a": "b"},
+            layout="interleaved",
+        ),
+        lambda f: raquet.append_bands(
+            f.new("bands.parquet"),
+            f.new("other.parquet"),
+            f.new("o.parquet"),
+            names={"a": "b"},
+            layout="sequential",
+        ),
+    ),
+    "keep_empty=True writes empty tiles": (
+        lambda f: raquet.write(empty(f), f.new("o.parquet")),
+        lambda f: raquet.write(empty(f), f.new("o.parquet"), keep_empty=True),
+    ),
+    "layout='interleaved'": (
+        lambda f: raquet.write(colours(f), f.new("o.parquet"), compression="webp"),
+        lambda f: raquet.write(
+            colours(f),
+            f.new("o.parquet"),
+            compression="webp",
+            layout="interleaved",
+            spec_version="0.5.0",
+        ),
+    ),
+    "spec_version=": (
+        lambda f: raquet.write(f.tif, f.new("o.parquet"), tile_statistics=True),
+        lambda f: [
+            raquet.write(f.tif, f.new(f"{n}.parquet"), spec_version="0.5.0", **option)
+            for n, option in enumerate(_NEWER)
+        ],
+    ),
+    "say which value is to be none: nodata=": (
+        lambda f: raquet.write([values_of_all(f, 0), values_of_all(f, 1)], f.new("o.parquet")),
+        lambda f: raquet.write(
+            [values_of_all(f, 0), values_of_all(f, 1)], f.new("o.parquet"), nodata=0
+        ),
+    ),
+    # Rasters
+    "say which one it is: crs='EPSG:...'": (
+        lambda f: raquet.write(raster_file(f, "r.tif", _FLAT, crs=None), f.new("o.parquet")),
+        lambda f: [
+            raquet.write(f.new("r.tif"), f.new("o.parquet"), crs="EPSG:3857"),
+            cli("raquet", "create", f.new("r.tif"), f.new("o2.parquet"), "--crs", "EPSG:3857"),
+        ],
+    ),
+    "rectify it first: gdalwarp": (
+        lambda f: raquet.write(with_points(f), f.new("o.parquet")),
+        lambda f: raquet.write(warped(with_points(f)), f.new("o.parquet")),
+    ),
+    "georeference it first, as gdal_translate -a_ullr does": (
+        lambda f: raquet.write(unplaced(f), f.new("o.parquet")),
+        lambda f: raquet.write(placed(unplaced(f)), f.new("o.parquet")),
+    ),
+    "say which one: variable=": (
+        lambda f: raquet.write(variables(f), f.new("o.parquet")),
+        lambda f: [
+            raquet.write(variables(f), f.new("o.parquet"), variable="Band2"),
+            cli("raquet", "create", variables(f), f.new("o2.parquet"), "--variable", "Band2"),
+        ],
+    ),
+    "give it overviews (gdaladdo)": (
+        lambda f: raster.preview(huge(f), size=64, limits=_SMALL),
+        lambda f: [
+            raster.preview(huge(f), size=64, limits=Limits(raster_bytes=1 << 30)),
+            overviews(huge(f)),
+            raster.preview(huge(f), size=64, limits=_SMALL),
+        ],
+    ),
+    # Storage
+    "in linked_origins": (
+        lambda f: [refer(f)()],
+        lambda f: [refer(f)(named) for named in (True, False)],
+    ),
+    "pass StorageConfig(follow_symlinks=True)": (
+        lambda f: taco.load(linked(f)).data.read_bytes(0),
+        lambda f: taco.load(linked(f), config=StorageConfig(follow_symlinks=True)).data.read_bytes(
+            0
+        ),
+    ),
+    "limits=Limits(": (
+        lambda f: taco.load(f.scenes, limits=Limits(table_columns=3)).data,
+        lambda f: taco.load(f.scenes, limits=Limits(table_columns=99)).data,
+    ),
+    "limits=Limits(tile_bytes=...)": (
+        lambda f: tapalcatl.open(f.tiles, limits=Limits(tile_bytes=3)).tile(0, 0, 0, ext="png"),
+        lambda f: tapalcatl.open(f.tiles, limits=Limits(tile_bytes=999)).tile(0, 0, 0, ext="png"),
+    ),
+    # TACO
+    "create_tacocat makes it anew": (
+        lambda f: taco.repair(f.new(".tacocat"), f.new("o")) if tacocat(f) else None,
+        lambda f: tacocat(f, overwrite=True),
+    ),
+    "export the samples that are alike": (
+        lambda f: taco.repair(irregular(f), f.new("o.tacozip")),
+        lambda f: copied(f, taco.load(irregular(f)).sql("SELECT * FROM data WHERE id != 's2'")),
+    ),
+    "load it and use export": (
+        lambda f: taco.zip2folder(f.tacodir, f.new("o"), quiet=True),
+        lambda f: copied(f, taco.load(f.tacodir)),
+    ),
+    "export with rename=True numbers them": (
+        lambda f: copied(f, twins(f)),
+        lambda f: [
+            copied(f, twins(f), rename=True),
+            copied(f, twins(f).sql("SELECT DISTINCT ON (id) * FROM data")),
+        ],
+    ),
+    "pass rename=True to give them safe names": (
+        lambda f: taco.export(unsafe(f), f.new("o"), quiet=True),
+        lambda f: [
+            taco.export(unsafe(f), f.new("o"), quiet=True, rename=True),
+            copied(f, unsafe(f)),
+        ],
+    ),
+    "keep the internal: columns in the query (SELECT *)": (
+        lambda f: copied(f, view(f, "* REPLACE ('x' AS \"internal:current_id\")")),
+        lambda f: copied(f, view(f, "*")),
+    ),
+    "keep the internal: columns in the query as they are": (
+        lambda f: copied(f, view(f, '* REPLACE (99::BIGINT AS "internal:current_id")')),
+        lambda f: copied(f, view(f, "*")),
+    ),
+    "leave out joins and unions that repeat rows, or use SELECT DISTINCT": (
+        lambda f: copied(f, taco.load(f.scenes).sql(_TWICE)),
+        lambda f: copied(
+            f, taco.load(f.scenes).sql(_TWICE.replace("SELECT", "SELECT DISTINCT", 1))
+        ),
+    ),
+    'name it: SELECT ... AS "cloud_cover"': (
+        lambda f: copied(f, view(f, "*, cloud_cover + 1")),
+        lambda f: copied(f, view(f, '* EXCLUDE (cloud_cover), cloud_cover + 1 AS "cloud_cover"')),
+    ),
+    "'comal check' lists all of them; export copies the samples alone": (
+        lambda f: taco.zip2folder(undeclared(f), f.new("o"), quiet=True),
+        lambda f: [told(undeclared(f)), copied(f, taco.load(undeclared(f)))],
+    ),
+    "extend the samples with STAC or ISTAC first": (
+        lambda f: extended(f, extensions.MajorTOM()),
+        lambda f: extended(f, extensions.MajorTOM(), placed=True),
+    ),
+    "give the bands of another sensor with bands=[...]": (
+        lambda _: extensions.OpticalData(sensor="no such"),
+        lambda _: extensions.OpticalData(
+            sensor="no such",
+            bands=[
+                extensions.SpectralBand(
+                    name="red", common_name="red", center_wavelength=650.0, full_width_half_max=30.0
+                )
+            ],
+        ),
+    ),
+    "or schema_only=True": (
+        lambda _: extensions.Split(),
+        lambda _: extensions.Split(schema_only=True),
+    ),
+    "or use target_count": (
+        lambda f: grouped(f, target_size="1MB"),
+        lambda f: grouped(f, target_count=1),
+    ),
+    "give them to STAC(...) or use ISTAC": (
+        lambda f: extensions.STAC.from_raster(nowhere(f), time_start=0),
+        lambda f: extensions.STAC(
+            crs="EPSG:4326",
+            tensor_shape=(1, 16, 16),
+            geotransform=(0, 1, 0, 10, 0, -1),
+            time_start=0,
+        ),
+    ),
+    "strict_schema=False widens int to float": (
+        lambda f: two_samples(f, {"q": 1}, {"q": 1.5}),
+        lambda f: two_samples(f, {"q": 1}, {"q": 1.5}, strict_schema=False),
+    ),
+    "use strict_schema=False to fill it with null": (
+        lambda f: two_samples(f, {"q": 1}, {}),
+        lambda f: two_samples(f, {"q": 1}, {}, strict_schema=False),
+    ),
+    "write several archives and join them with an index (create_tacocat)": (
+        lambda f: long_column(),
+        tacocat,
+    ),
+    "pad_to=N fills each tortilla": (
+        lambda f: uneven(f, None),
+        lambda f: uneven(f, 2),
+    ),
+    "pass what it makes: ": (
+        lambda f: taco.Sample("a", f.tif).extend_with(extensions.Split),
+        lambda f: taco.Sample("a", f.tif).extend_with(extensions.Split(schema_only=True)),
+    ),
+    "first to replace it": (
+        lambda f: taco.Sample("a", f.tif, q=1).extend_with({"q": 2}),
+        lambda f: popped(taco.Sample("a", f.tif, q=1), "q").extend_with({"q": 2}),
+    ),
+    "name it by id=": (
+        lambda f: taco.Tortilla.from_table(_table(f, "key")),
+        lambda f: [
+            taco.Tortilla.from_table(_table(f, "key"), id="key"),
+            tortilla.create(_table(f, "key"), f.new("o.tortilla"), id="key"),
+        ],
+    ),
+    "name it by parent=": (
+        lambda f: taco.Tortilla.from_tables(_levels(f)),
+        lambda f: [
+            taco.Tortilla.from_tables(_levels(f), parent="up"),
+            tortilla.create_nested(_levels(f), f.new("o.tortilla"), parent="up"),
+        ],
+    ),
+    "name it by path=": (
+        lambda f: taco.Tortilla.from_batches([], schema=pa.schema({"id": pa.string()})),
+        lambda f: taco.Tortilla.from_batches(
+            [],
+            schema=pa.schema({"id": pa.string(), "where": pa.string()}),
+            path="where",
+        ),
+    ),
+    "from_table takes a table": (
+        lambda f: taco.Tortilla(5),  # type: ignore[arg-type]
+        lambda f: taco.Tortilla.from_table(_table(f, "id")),
+    ),
+    "to_arrow() has its rows": (
+        lambda f: taco.Tortilla.from_table(_table(f, "id")).samples,
+        lambda f: taco.Tortilla.from_table(_table(f, "id")).to_arrow(),
+    ),
+    "= one of these, or another level=": (
+        lambda f: taco.load(f.scenes).filter_bbox(0, 0, 1, 1, geometry_col="no such"),
+        lambda f: taco.load(f.scenes).filter_bbox(0, 0, 1, 1, geometry_col="stac:centroid"),
+    ),
+    "= the right column, or another level=": (
+        lambda f: taco.load(scenes(f, "o.tacozip", when=_TIME)).filter_datetime(
+            "2020-01-01/2021-01-01"
+        ),
+        lambda f: taco.load(f.new("o.tacozip")).filter_datetime(
+            "2020-01-01/2021-01-01", time_col="when"
+        ),
+    ),
+    "pass geometry_col= a column of centroids": (
+        lambda f: taco.load(bad_place(f)).filter_bbox(0, 0, 1, 1).data,
+        lambda f: (
+            taco.load(bad_place(f)).filter_bbox(0, 0, 1, 1, geometry_col="stac:centroid").data
+        ),
+    ),
+    "keep id, type and the internal: columns": (
+        lambda f: view(f, "1 AS x").data.read(0),
+        lambda f: view(f, "*").data.read(0),
+    ),
+    "keep the internal: columns in its query": (
+        lambda f: taco.concat([view(f, "id"), taco.load(f.scenes)]),
+        lambda f: taco.concat([view(f, "*"), taco.load(f.scenes)]),
+    ),
+    "concat([one, other])": (
+        lambda f: taco.concat(taco.load(f.scenes)),  # type: ignore[arg-type]
+        lambda f: taco.concat([taco.load(f.scenes), taco.load(f.tacodir)]),
+    ),
+    "load([path, path]) opens several": (
+        lambda f: taco.concat([f.scenes]),  # type: ignore[list-item]
+        lambda f: taco.load([f.scenes, scenes_again(f)]),
+    ),
+    "pass column_mode='intersection' or 'fill_missing'": (
+        lambda f: differing(f, "strict"),
+        lambda f: [differing(f, mode) for mode in ("intersection", "fill_missing")],
+    ),
+    "pass params={name: value}": (
+        lambda f: taco.load(f.scenes).sql("SELECT * FROM data WHERE id = $a").data,
+        lambda f: [
+            taco.load(f.scenes).sql("SELECT * FROM data WHERE id = $a", params={"a": "b"}).data,
+            taco.load(f.scenes).sql("SELECT * FROM data WHERE id = ?", params=["b"]).data,
+            taco.load(f.scenes).sql("SELECT * FROM data WHERE id = $1", params=["b"]).data,
+        ],
+    ),
+    "Taco(tortilla, id=..., ...)": (
+        lambda f: taco.create(samples(f).tortilla, f.new("o.tacozip")),  # type: ignore[arg-type]
+        lambda f: taco.create(
+            taco.Taco(samples(f).tortilla, **WHAT_A_TORTILLA_LACKS), f.new("o.tacozip")
+        ),
+    ),
+    "validate_schema=False joins them": (
+        tacocats,
+        lambda f: tacocats(f, validate_schema=False),
+    ),
+    "a larger split_size, or group_by a field of fewer values": (
+        lambda f: lowered("taco.writing.parts.MOST", 1, lambda: apart(f, split_size=1)),
+        lambda f: [
+            lowered("taco.writing.parts.MOST", 1, lambda: apart(f, split_size="1GB")),
+            lowered("taco.writing.parts.MOST", 1, lambda: apart(f, group_by="one")),
+        ],
+    ),
+    "make a table of them: Tortilla.from_table": (
+        lambda f: lowered("taco.writing.streamwrite.GROUPS", 1, lambda: streamed(f)),
+        lambda f: lowered("taco.writing.streamwrite.GROUPS", 1, lambda: apart(f, group_by="q")),
+    ),
+    "'comal check' lists what is wrong": (
+        lambda f: tapalcatl.open(wrong_span(f)).tile(0, 0, 0),
+        lambda f: told(wrong_span(f)),
+    ),
+    "'comal check' lists what else is wrong": (
+        lambda f: taco.load(swapped(f)).data.read_bytes(_FIRST),
+        lambda f: told(swapped(f)),
+    ),
+    # Tapalcatl
+    "pass version=1 and how its keys are built": (
+        lambda f: tapalcatl.open(first_generation(f)),
+        lambda f: tapalcatl.open(
+            first_generation(f),
+            version=1,
+            metatile=1,
+            max_detail_zoom=2,
+        ).tile(2, 0, 0),
+    ),
+    "pass source='{z}/{x}/{y}.zip'": (
+        lambda f: tapalcatl.open(tileset(f.out / "t", source=None)),
+        lambda f: tapalcatl.open(f.out / "t", source="{z}/{x}/{y}.zip").tile(0, 0, 0, ext="png"),
+    ),
+    "pass source= with an absolute place": (
+        lambda f: tapalcatl.open(tileset(f.out / "t", source="../t/{z}/{x}/{y}.zip")),
+        lambda f: tapalcatl.open(f.out / "t", source=f"{f.out}/t/{{z}}/{{x}}/{{y}}.zip").tile(
+            0, 0, 0, ext="png"
+        ),
+    ),
+    "say which: ext= and scale=": (
+        lambda f: tapalcatl.to_mbtiles(kinds(f), f.new("o.mbtiles")),
+        lambda f: tapalcatl.to_mbtiles(kinds(f), f.new("o.mbtiles"), ext="mvt", scale=1),
+    ),
+    "'comal check' tells which tiles": (
+        lambda f: tapalcatl.to_mbtiles(damaged(f), f.new("o.mbtiles"), ext="png", scale=1),
+        lambda f: told(damaged(f)),
+    ),
+    "with remetatile(), materialized zooms from there on": (
+        lambda f: tapalcatl.put(deep(f), [(0, 0, 0, PNG)], ext="png"),
+        lambda f: [
+            tapalcatl.remetatile(deep(f), f.new("o"), metatile=1, materialized_zooms=[0, 1]),
+            tapalcatl.put(f.new("o"), [(0, 0, 0, PNG)], ext="png"),
+        ],
+    ),
+    "write another tileset with remetatile()": (
+        lambda f: tapalcatl.edit_metadata(f.tiles, {"metatile": 2}),
+        lambda f: tapalcatl.remetatile(sound(f), f.new("o"), metatile=2),
+    ),
+    "pass generation1=Generation1(...), or --t1": (
+        lambda f: tapalcatl.delete(one_of_first(f), [(1, 0, 0)]),
+        lambda f: [
+            tapalcatl.delete(one_of_first(f), [(2, 0, 0)], generation1=_FIRST_SETTINGS),
+            cli("tapalcatl", "delete", one_of_first(f), "2/0/0", *["--t1", "--t1-metatile", "1"]),
+        ],
+    ),
+    # Tortilla
+    '" to go by the centres': (
+        lambda f: tortilla.open(bad_outline(f)).filter_bbox(0, 0, 9, 9),
+        lambda f: tortilla.open(bad_outline(f)).filter_bbox(
+            0, 0, 9, 9, geometry_col="stac:centroid"
+        ),
+    ),
+    "pass geometry_col= the right column": (
+        lambda f: tortilla.open(tortilla_of(f, LEAF)).filter_bbox(0, 0, 9, 9),
+        lambda f: tortilla.open(
+            tortilla_of(f, tortillas.Item("a", b"x", more={"where": "POINT (1 2)"}))
+        ).filter_bbox(0, 0, 9, 9, geometry_col="where"),
+    ),
+    "pass time_col= the right column": (
+        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01"),
+        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="when"),
+    ),
+    "= one of these": (
+        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="no"),
+        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="when"),
+    ),
+    "'comal check' lists every such row": (
+        lambda f: tortilla.open(outside(f)).read(0),
+        lambda f: told(outside(f)),
+    ),
+    "name the columns that are wanted by columns=[...]": (
+        lambda f: tortilla.open(two_types(f)),
+        lambda f: tortilla.open(two_types(f), columns=["tortilla:id"]),
+    ),
+    "pass allow_partial=True": (
+        lambda f: tortilla.open(with_set(f), siblings=True),
+        lambda f: tortilla.open(min(f.out.glob("set*")), siblings=True, allow_partial=True),
+    ),
+    "leave columns= out and look at frame.columns": (
+        lambda f: tortilla.open(f.tortilla, columns=["no such"]),
+        lambda f: tortilla.open(f.tortilla, columns=tortilla.open(f.tortilla).columns),
+    ),
+    "pass allow_ids=True to keep it": (
+        lambda f: tortilla.create([tortilla.Sample("CON", path=f.tif)], f.new("o.tortilla")),
+        lambda f: tortilla.create(
+            [tortilla.Sample("CON", path=f.tif)], f.new("o.tortilla"), allow_ids=True
+        ),
+    ),
+    "pass replace=True": (
+        lambda f: tortilla.set_columns(f.tortilla, {"stac:crs": ["EPSG:4326"] * 2}),
+        lambda f: tortilla.set_columns(f.tortilla, {"stac:crs": ["EPSG:4326"] * 2}, replace=True),
+    ),
+    "pass stac=True to read them from the rasters": (
+        lambda f: tortilla.create(
+            [tortilla.Sample("a", path=f.tif)], f.new("o.tortilla"), stac=False, rai=elevation(f)
+        ),
+        lambda f: tortilla.create(
+            [tortilla.Sample("a", path=f.tif)], f.new("o.tortilla"), stac=True, rai=elevation(f)
+        ),
+    ),
+    "fetch it, or write a changed copy with compile()": (
+        lambda f: tortilla.delete("https://example.org/a.tortilla", rows=[0]),
+        lambda f: tortilla.compile(f.tortilla, f.new("o.tortilla"), rows=[1]),
+    ),
+    "write a new file with compile() and change that": (
+        lambda f: tortilla.delete(tortilla_of(f, LEAF, _MORE, layout="v0.1"), rows=[0]),
+        lambda f: [
+            tortilla.compile(tortilla_of(f, LEAF, _MORE, layout="v0.1"), f.new("o.tortilla")),
+            tortilla.delete(f.new("o.tortilla"), rows=[0]),
+        ],
+    ),
+    "'comal check' tells which": (
+        lambda f: copied(f, taco.load(swapped(f))),
+        lambda f: told(swapped(f)),
+    ),
+}
+
+ELSEWHERE = {
+    "run 'comal clean ": "needs a disk that fails twice; clean itself: tests/cli/test_generic.py",
+    "allow_http": "needs a key of Google's; with and without: tests/storage/test_signing.py",
+}
