@@ -37,6 +37,21 @@ from tests.tortilla import build as footers
 EVERY = 1 if os.environ.get("COMAL_FULL_SWEEP") else 60
 """Of so many mutants an ordinary run tries one."""
 
+KNOWN = {
+    "COLLECTION.json ('extent',) text",
+    "COLLECTION.json ('taco:field_schema', 'level0', 0, 0) list",
+    "level0.parquet stac:time_start timestamp",
+    "level0.parquet internal:current_id uint64",
+    "level1.parquet internal:current_id timestamp",
+    "level1.parquet internal:parent_id uint64",
+    "level 0 id missing",
+    "level 1 type missing",
+    "level 0 internal:current_id uint64",
+    "level 1 internal:offset uint64",
+    "level 1 internal:size uint64",
+}
+"""Mutants that once ended in a bug; every run tries them."""
+
 Mutant = tuple[str, Callable[[Any], Any]]
 
 VALUES: dict[str, Any] = {
@@ -326,7 +341,7 @@ def test_fields_of_any_kind(name: str, tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     tried, found = 0, []
     for label, write in mutants(tmp_path / "from"):
-        if zlib.crc32(f"{name} {label}".encode()) % EVERY:
+        if zlib.crc32(f"{name} {label}".encode()) % EVERY and label not in KNOWN:
             continue
         out = tmp_path / f"out{tried}"
         out.mkdir()

@@ -30,7 +30,7 @@ from comal import convert, raquet, raster, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.grid import quadbin
 from comal.limits import Limits
-from comal.server.running import check_address
+from comal.server.process import check_address
 from comal.storage import StorageConfig
 from comal.taco import extensions
 from comal.taco.model.levels import flat

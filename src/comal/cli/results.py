@@ -63,8 +63,15 @@ def _fitting(names: list[str], rows: list[list[str]], width: int) -> int:
 
 def _rows(table: Any) -> Iterator[tuple[Any, ...]]:
     for batch in table.to_batches(max_chunksize=_BATCH):
-        columns = [column.to_pylist() for column in batch.columns]
-        yield from zip(*columns, strict=True)
+        yield from zip(*map(_values, batch.columns), strict=True)
+
+
+def _values(column: Any) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except OverflowError:  # instants that Python's calendar does not hold, as numbers
+        found = [getattr(one, "value", None) for one in column]
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -119,6 +119,10 @@ def _arrow_timestamps(values: Any, where: str) -> Any:
     return timestamps(values.to_pylist(), where)
 
 
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last instant of the years 1 to 9999, in microseconds since 1970 UTC."""
+
+
 def isoformat(microseconds: int) -> str:
     """An instant as ISO 8601 text in UTC: ``2023-01-01T00:30:00Z``, fractions only when needed."""
     text = (_EPOCH + microseconds * _MICROSECOND).isoformat()

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, Problem, shown
 
@@ -363,6 +366,11 @@ def _count(value: Any) -> int:
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def int64s(column: Any) -> npt.NDArray[np.int64]:
+    """An Arrow column of integers (n,), below 0 for null and for what int64 cannot hold."""
+    return np.asarray(pc.fill_null(column.cast(pa.int64(), safe=False), -1), np.int64)
 
 
 def type_name(kind: Any) -> str:

@@ -237,7 +237,9 @@ def _described(fresh: dict[str, list[list[str]]], stated: Any) -> dict[str, list
         texts = {
             entry[0]: entry[2]
             for entry in (old if isinstance(old, list) else [])
-            if isinstance(entry, list) and len(entry) == 3 and isinstance(entry[2], str)
+            if isinstance(entry, list)
+            and len(entry) == 3
+            and all(isinstance(text, str) for text in entry)
         }
         for entry in fields:
             entry[2] = texts.get(entry[0]) or entry[2]

@@ -25,7 +25,10 @@ def differing(first: Any, second: Any) -> list[int]:
             return list(range(len(first)))
     if first.equals(second):
         return []
-    pairs = zip(first.to_pylist(), second.to_pylist(), strict=True)
+    try:
+        pairs = list(zip(first.to_pylist(), second.to_pylist(), strict=True))
+    except OverflowError:  # instants that Python's calendar does not hold
+        pairs = list(zip(first, second, strict=True))
     return [row for row, (one, other) in enumerate(pairs) if not _same(one, other)]
 
 

@@ -109,7 +109,7 @@ def _places_by_id(home: Home, table: Any) -> tuple[Rows, Rows]:
 def _integers(column: Any) -> Rows:
     if not pa.types.is_integer(column.type):
         raise _lost(spec.CURRENT_ID)
-    return np.asarray(pc.fill_null(column, -1), np.int64)
+    return spec.int64s(column)
 
 
 def _check_found(row: Rows) -> None:

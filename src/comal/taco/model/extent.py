@@ -141,7 +141,10 @@ def merged(parts: Sequence[Boxes]) -> Boxes:
 
 
 def time_range(table: Any) -> tuple[int, int] | None:
-    """First start and last end of the rows in microseconds since 1970 UTC, or None."""
+    """First start and last end of the rows in microseconds since 1970 UTC, or None.
+
+    None, too, where one is beyond the years 1 to 9999, which no document can say.
+    """
     names = table.column_names
     for namespace in _NAMESPACES:
         start = f"{namespace}:time_start"
@@ -153,7 +156,8 @@ def time_range(table: Any) -> tuple[int, int] | None:
         lasts = pc.coalesce(table[end], firsts) if usable else firsts
         low, high = pc.min(firsts), pc.max(lasts)
         if low.is_valid:
-            return _micros(low), _micros(high)
+            span = _micros(low), _micros(high)
+            return span if min(span) >= times.FIRST and max(span) <= times.LAST else None
     return None
 
 

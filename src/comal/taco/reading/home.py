@@ -243,7 +243,7 @@ class Home:
             ``internal:source_file`` (None for a dataset without) and ``internal:current_id``.
         """
         result = np.ones(len(ids), np.bool_)
-        numbers = np.asarray(pc.fill_null(ids, -1), np.int64)
+        numbers = spec.int64s(ids)
         for name, rows in _by_source(sources, len(ids)):
             result[rows] = self._kept(rules, level, name, numbers[rows])
         return pa.array(result)

@@ -54,7 +54,7 @@ def ids_of(level: Level) -> Int64s | None:
         column = level.column(spec.CURRENT_ID)
         if column.null_count:
             raise broken(level, f"{spec.CURRENT_ID} is null", first_null(column))
-        ids = np.asarray(column, np.int64)
+        ids = spec.int64s(column)
         bad = (ids < 0) | (ids >= _MOST_IDS)
         if bad.any():
             raise broken(level, f"{spec.CURRENT_ID} is no row number", int(np.argmax(bad)))
@@ -120,8 +120,8 @@ def parents_by_id(level: Level) -> Int64s | None:
     """Rows of the parents as ``internal:parent_id`` says; -1 where that is no FOLDER."""
     if spec.PARENT_ID not in level.stored:
         return None
-    column = pc.fill_null(level.column(spec.PARENT_ID), -1)
-    found = level.above.index_of_rows.find(np.asarray(column, np.int64), level.codes)
+    ids = spec.int64s(level.column(spec.PARENT_ID))
+    found = level.above.index_of_rows.find(ids, level.codes)
     if not level.above.num_rows:
         return found
     return np.where((found >= 0) & level.above.folders[np.maximum(found, 0)], found, -1)

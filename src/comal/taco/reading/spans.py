@@ -65,8 +65,8 @@ def stored_spans(level: Level) -> tuple[Int64s, Int64s]:
 
 def checked_spans(offsets: Any, sizes: Any, total: int | None, where: str) -> tuple[Int64s, Int64s]:
     """Two Arrow columns as arrays, after one pass that compares them with `total` bytes."""
-    starts = np.asarray(pc.fill_null(offsets, -1), np.int64)
-    lengths = np.asarray(pc.fill_null(sizes, -1), np.int64)
+    starts = spec.int64s(offsets)
+    lengths = spec.int64s(sizes)
     limit = np.iinfo(np.int64).max if total is None else total
     bad = (
         (starts < 0) | (lengths < 0) | (starts > limit) | (lengths > limit - np.maximum(starts, 0))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.errors import InvalidInputError, InvalidMetadataError, shown, translated
 from comal.plan import run
 from comal.table import ParquetTable
 from comal.taco import spec
@@ -71,6 +71,8 @@ def cat_columns(members: Sequence[Member], level: int, *, validate: bool) -> Col
 
 def _check_core(schema: Any, where: str) -> None:
     """Refuse columns of the format's own that hold something else (TACO 2.0, 5.5)."""
+    for name in {spec.ID, spec.TYPE} - set(schema.names):
+        raise InvalidMetadataError("a level lacks a column", where=where, expected=f"column {name}")
     for name, kind in [(spec.ID, pa.string()), (spec.TYPE, pa.string()), *_INTERNAL.items()]:
         found = schema.field(name).type if name in schema.names else kind
         fits = (
@@ -107,10 +109,13 @@ def cat_rows(member: Member, level: int, columns: Columns) -> Iterator[Any]:
             rows.setdefault(spec.RELATIVE_PATH, _root_paths(rows))
         rows[spec.SOURCE_FILE] = pa.array([member.name] * count, pa.string())
         _mend_spans(rows, directory, member, level)
-        yield pa.record_batch(
-            [_as(rows.get(field.name), field.type, count) for field in columns.schema],
-            schema=columns.schema,
-        )
+        with translated(
+            {pa.ArrowInvalid: InvalidMetadataError},
+            "a value that its column cannot hold",
+            where=f"level {level} of {shown(member.name)}",
+        ):
+            cast = [_as(rows.get(field.name), field.type, count) for field in columns.schema]
+        yield pa.record_batch(cast, schema=columns.schema)
         first += count
 
 
@@ -138,8 +143,8 @@ def _mend_spans(rows: dict[str, Any], directory: Directory, member: Member, leve
     folder = pc.equal(rows[spec.TYPE], spec.FOLDER)
     path = pc.if_else(folder, pc.binary_join_element_wise(path, spec.META, "/"), path)
     entry = directory.find_many(pc.binary_join_element_wise(spec.DATA, path, ""))
-    offset = np.asarray(rows[spec.OFFSET], np.int64)
-    size = np.asarray(rows[spec.SIZE], np.int64)
+    offset = spec.int64s(rows[spec.OFFSET])
+    size = spec.int64s(rows[spec.SIZE])
     # A payload lies behind its own header and before the next one; only the extra field between
     # header and payload is not known from the directory.
     order = np.argsort(directory.header_offset)
