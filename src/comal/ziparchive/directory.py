@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidMetadataError, Problem, counted
+from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Piece, Plan, read_span
+from comal.public import warn
 from comal.ziparchive import parse, wire
 from comal.ziparchive.end import End, find_end
 
@@ -69,6 +70,8 @@ class Directory:
     """What was odd, without doubt about the answer."""
     bad: npt.NDArray[np.bool_] | None = None
     """Entries that cannot be where they are said to be; only of a lenient reader, else None."""
+    where: str = "archive"
+    """What errors and warnings call the archive."""
 
     def __len__(self) -> int:
         return len(self.method)
@@ -105,6 +108,24 @@ class Directory:
         if not self.unique:
             rows[rows >= 0] = len(self) - 1 - rows[rows >= 0]
         return rows
+
+    def warn_of_twins(self, rows: wire.Int64s, category: type[Warning]) -> None:
+        """Warn where the name of one of these entries stands more than once.
+
+        Readers differ about which entry counts: most take the last, as `find` does, streaming ones
+        the first.
+        """
+        if self.unique:
+            return
+        counts = pc.value_counts(self.names)
+        names = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+        given = self.names.take(rows[rows >= 0])
+        twins = pc.unique(given.filter(pc.is_in(given, value_set=names))).to_pylist()
+        if twins:
+            more = f" and {len(twins) - 1} more" if len(twins) > 1 else ""
+            verb = "stand" if more else "stands"
+            message = f"{shown(twins[0])}{more} {verb} more than once; the last entry counts"
+            warn(f"{self.where}: {message} ('comal check' lists them)", category)
 
     @cached_property
     def payload_offsets(self) -> wire.Int64s:
@@ -229,6 +250,7 @@ def parse_directory(
         total=end.total,
         shift=end.shift,
         problems=(*end.problems, *problems, *(doubts or ())),
+        where=where,
     )
     if lenient:
         return _with_bad_marked(directory)

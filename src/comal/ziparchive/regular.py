@@ -66,24 +66,27 @@ class RegularDirectory:
     """Where each header begins in `data`; None of few, whose beginnings are found at once."""
 
     def find(self, name: bytes) -> Found | None:
-        """The last entry of this name, or None.
+        """The entry of this name, or None.
 
         Raises
         ------
         LookupError
-            The directory does not tell it so simply: the long way has to be gone.
+            The directory does not tell it so simply, or holds the name twice: the long way has to
+            be gone.
         """
-        data = self.data
-        at = data.rfind(name)
+        data, entry = self.data, None
+        at = data.find(name)
         for _ in range(_MOST_TRIES):
             if at < 0:
-                return None
+                return entry
             header = at - wire.CENTRAL_SIZE
             if header >= 0 and data.startswith(_MARK, header):
                 found = _HEADER(data, header)
                 if found[7] == len(name):
-                    return self._found(found, at + len(name))
-            at = data.rfind(name, 0, at + len(name) - 1)
+                    if entry is not None:
+                        raise LookupError
+                    entry = self._found(found, at + len(name))
+            at = data.find(name, at + 1)
         raise LookupError
 
     @property

@@ -26,6 +26,8 @@ from tests.support import SHARED
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
 from tests.tapalcatl.reading.test_odd import BOMB, BROKEN, READ
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*more than once:comal.tapalcatl.TapalcatlWarning")
+
 NAMES = [b"0/0/0.png", b"1/0/0.png", b"1/1/0.png", b"1/0/1.png", b"1/1/1.png"]
 
 

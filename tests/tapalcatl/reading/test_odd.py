@@ -7,6 +7,7 @@ import tempfile
 import tracemalloc
 import zipfile
 import zlib
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from comal.errors import (
     NotThisFormatError,
 )
 from comal.limits import Limits
-from comal.tapalcatl import TileSet
+from comal.tapalcatl import TapalcatlWarning, TileSet
 from comal.ziparchive import wire
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles
 
@@ -176,11 +177,29 @@ def test_variants(tmp_path: Path) -> None:
     assert dark.tile(0, 0, 0).data == b"dark"  # type: ignore[union-attr]
 
 
-def test_the_last_of_two_names_wins(tmp_path: Path) -> None:
-    entries = [Entry(b"0/0/0.png", b"old"), *tiles()[1:], Entry(b"0/0/0.png", b"new")]
-    tileset = opened(tmp_path, archive(entries))
-    assert tileset.tile(0, 0, 0).data == b"new"  # type: ignore[union-attr]
-    assert len(tileset.keys()) == 5
+@pytest.mark.parametrize("count", [0, 2_000], ids=["few", "many"])
+@pytest.mark.parametrize("deflate", [False, True])
+def test_the_last_of_two_names_counts_and_is_told(
+    tmp_path: Path, count: int, deflate: bool
+) -> None:
+    old, new = (Entry(b"0/0/0.png", text, deflate=deflate) for text in (b"old", b"new"))
+    more = [Entry(b"11/%d/7.png" % x, b"x") for x in range(count)]
+    entries = [old, *tiles()[1:], *more, new]
+    reads: list[Callable[[TileSet], object]] = [
+        lambda tileset: tileset.tile(0, 0, 0),
+        lambda tileset: tileset.stored_tile(0, 0, 0),
+        lambda tileset: tileset.tiles([(0, 0, 0)]),
+        lambda tileset: len(tileset.keys()),
+    ]
+    for read in reads:
+        tileset = opened(tmp_path, archive(entries))
+        with pytest.warns(TapalcatlWarning, match="'0/0/0.png' stands more than once") as told:
+            read(tileset)
+        assert len(told) == 1, "once for an archive"
+        assert tileset.tile(0, 0, 0).data == b"new"  # type: ignore[union-attr]
+        assert len(tileset.keys()) == 5 + count
+    with zipfile.ZipFile(tmp_path / "a.zip") as oracle:
+        assert oracle.read("0/0/0.png") == b"new"
 
 
 def test_names_may_share_a_local_record(tmp_path: Path) -> None:
@@ -302,6 +321,7 @@ def test_any_changed_byte_gives_the_right_bytes_or_our_error(at: int, change: in
             assert tile is None or tile.data in entries.values()
 
 
+@pytest.mark.filterwarnings("ignore:.*more than once:comal.tapalcatl.TapalcatlWarning")
 @pytest.mark.parametrize("deflate", [False, True])
 def test_a_name_that_was_changed_leads_to_no_other_tile(tmp_path: Path, deflate: bool) -> None:
     data = archive(tiles(deflate=deflate))

@@ -173,6 +173,7 @@ def _relocated(leaves: Sequence[Leaf]) -> Plan[list[Leaf]]:
         place = directory.find(leaf.entry)
         if place < 0:
             raise _not_there(leaf)
+        directory.warn_of_twins(np.array([place]), TacoWarning)
         offset = int(starts[place])
         if slack[place]:
             (lengths,) = yield [ByteRange(int(directory.header_offset[place]) + 26, 4)]

@@ -149,6 +149,7 @@ def _mended(
     directory = level.container.directory(source_file)
     names = entry_names(level.paths(), level.folders).take(pa.array(rows))
     places = directory.find_many(names)
+    directory.warn_of_twins(places, TacoWarning)
     starts, slack = entry_spans(directory)
     if not len(starts):
         raise InvalidMetadataError(

@@ -17,6 +17,7 @@ from comal.taco import spec
 from comal.taco.model.columns import normal, normal_type
 from comal.taco.model.levels import flat
 from comal.taco.verbosity import LOGGER
+from comal.taco.warning import TacoWarning
 from comal.taco.writing.merge import Member, fields_of
 from comal.ziparchive import Directory, directory_plan
 
@@ -143,6 +144,7 @@ def _mend_spans(rows: dict[str, Any], directory: Directory, member: Member, leve
     folder = pc.equal(rows[spec.TYPE], spec.FOLDER)
     path = pc.if_else(folder, pc.binary_join_element_wise(path, spec.META, "/"), path)
     entry = directory.find_many(pc.binary_join_element_wise(spec.DATA, path, ""))
+    directory.warn_of_twins(entry, TacoWarning)
     offset = spec.int64s(rows[spec.OFFSET])
     size = spec.int64s(rows[spec.SIZE])
     # A payload lies behind its own header and before the next one; only the extra field between

@@ -24,6 +24,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
 from comal.tapalcatl.spec import ArchiveMetadata, read_comment
 from comal.tapalcatl.times import dos_moment, modified_times, ut_seconds
+from comal.tapalcatl.warning import TapalcatlWarning
 from comal.tapalcatl.wire import Int64s, TileNames, is_suffix, key_tile, parse_name, parse_names
 from comal.ziparchive import Directory, directory_bytes_plan, parse_directory
 from comal.ziparchive import wire as zip_wire
@@ -361,6 +362,8 @@ def _columns(directory: Directory, prefix: bytes) -> _Columns:
     """The tiles of a parsed directory."""
     names = parse_names(directory.raw_names, prefix)
     order, counts = _order(names)
+    if sum(counts) < len(names):
+        directory.warn_of_twins(names.rows, TapalcatlWarning)
     rows = names.rows if order is None else names.rows[order]
     keys = names.keys if order is None else names.keys[order]
     large = directory.total > _MOST
