@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import rasterio
@@ -142,6 +143,7 @@ _SMALL = Limits(raster_bytes=1 << 20)
 _FLAT = np.ones((1, 16, 16), np.uint8)
 _TIME = 1_600_000_000_000_000
 _FIRST = "s2/imagery/before.bin"
+_MASK: Any = pd.Series([True, False])
 _NEWER: list[Any] = [{"tile_statistics": True}, {"layout": "interleaved"}]
 _CORNERS = [(0, 0), (0, 16), (16, 0), (16, 16)]
 _FIRST_SETTINGS = tapalcatl.Generation1(metatile=1, max_detail_zoom=2)
@@ -953,6 +955,13 @@ MENDS: dict[str, tuple[Do, Do]] = {
     "'comal check' lists what else is wrong": (
         lambda f: taco.load(swapped(f)).data.read_bytes(_FIRST),
         lambda f: told(swapped(f)),
+    ),
+    "filter(mask) selects rows by a mask": (
+        lambda f: taco.load(f.scenes).data[_MASK],
+        lambda f: [
+            taco.load(f.scenes).data.filter(_MASK),
+            tortilla.open(f.tortilla).filter(_MASK.to_list()),
+        ],
     ),
     # Tapalcatl
     "pass version=1 and how its keys are built": (

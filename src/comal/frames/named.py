@@ -47,7 +47,11 @@ class NamedRows(Rows):
             return self._row_of_id(key)
         # Whether any object is a position costs several times what reading a row does.
         if type(key) is not int and not is_position(key):
-            raise InvalidInputError("a row is named by position or id", found=type(key).__name__)
+            raise InvalidInputError(
+                "a row is named by position or id",
+                found=type(key).__name__,
+                hint="filter(mask) selects rows by a mask",
+            )
         row = operator.index(key)
         count = self._count
         if not -count <= row < count:

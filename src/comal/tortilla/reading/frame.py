@@ -131,9 +131,9 @@ class TortillaFrame(NamedRows):
             return self._with(self._table.take(numbers_column(np.arange(start, stop, step))))
         if isinstance(key, list):
             return self.select(key)
-        if key == spec.SUBFILE:
-            return self._subfiles
         if isinstance(key, str):
+            if key == spec.SUBFILE:
+                return self._subfiles
             name = key if key in self._table.column_names else spec.ALIASES.get(key, key)
             if name in self._table.column_names:
                 return self._table.column(name)
