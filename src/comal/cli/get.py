@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import click
 
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import write_bytes
-from comal.errors import ConflictError, shown
 from comal.formats import adapter_of, of_band, sniff
-from comal.storage import parse_href, targets
-from comal.storage.kinds import like
+from comal.storage import targets
+from comal.storage.kinds import like, refuse_sources
 
 
 @click.command(
@@ -44,7 +40,7 @@ def command(
     archive = of_band(adapter_of(sniff(source).format).archive(source), band)
     try:
         if output is not None:
-            _refuse_source(source, output)
+            refuse_sources(targets.local_path(output), source)
         if output is None:
             for block in archive.blocks(key):
                 write_bytes(block)
@@ -57,18 +53,3 @@ def command(
                 file.write(block)
     finally:
         archive.close()
-
-
-def _refuse_source(source: str, output: str) -> None:
-    """Refuse to replace the archive, or a file of a folder that is one, by a leaf of it."""
-    read = parse_href(source)
-    if read.scheme != "file":
-        return
-    held = Path(os.path.realpath(read.path))
-    target = Path(os.path.realpath(targets.local_path(output)))
-    if target == held or held in target.parents:
-        raise ConflictError(
-            "the target is part of the source",
-            where=shown(target, 200),
-            hint="choose another place",
-        )

@@ -16,6 +16,7 @@ from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
 from comal.storage import StorageConfig, targets
+from comal.storage.kinds import refuse_sources
 from comal.taco import spec as taco_spec
 from comal.taco.model.extent import extent_of_tables
 from comal.taco.model.levels import Levels
@@ -188,13 +189,7 @@ def _opened(source: Any, limits: Limits, config: StorageConfig | None) -> Iterat
 def _refuse_target(files: Sequence[str], target: Path | None, *, overwrite: bool) -> None:
     if target is None:
         return
-    place = Path(os.path.realpath(target))
-    for file in files:
-        path = Path(os.path.realpath(file))
-        if "://" not in file and (path == place or place in path.parents):
-            raise ConflictError(
-                "the target is part of the source", where=shown(target, 200), found=shown(file, 200)
-            )
+    refuse_sources(target, list(files))
     if target.exists() and not overwrite:
         # Told again, and without a race, where the target is made.
         raise ConflictError(

@@ -119,19 +119,19 @@ def check_target(
     AccessDeniedError
         It is read-only.
     """
+    refuse_sources(target, sources)
     try:
         status = target.lstat()
     except FileNotFoundError:
         return _everything
     _refuse_form(target, status.st_mode, folder=folder)
-    refuse_sources(target, sources)
     if not overwrite:
         raise existing(target)
     if not status.st_mode & 0o222:
         raise _read_only(target)
     if _is_empty(target, status):
         return _everything
-    owns, found = None, "something else"
+    owns, found = None, ""
     try:
         owns = kind.claim(target)
     except PermissionError as error:
@@ -141,10 +141,12 @@ def check_target(
     except (ComalError, OSError, ValueError) as error:
         found = error.what if isinstance(error, ComalError) else str(error)
     if owns is None:
+        if folder:
+            found = f"{found}; it holds " * bool(found) + _named(target, lambda _: False)
         raise ConflictError(
             "the target is not what would be written there",
             where=shown_path(target),
-            found=found,
+            found=found or "something else",
             expected=kind.name,
             hint="remove it yourself, or choose another name",
         )
@@ -164,26 +166,33 @@ def existing(target: Path) -> ConflictError:
 
 
 def refuse_sources(target: Path, sources: Any) -> None:
-    """Refuse to write over what is read, or over a folder that holds it.
+    """Refuse to write over what is read, over a folder that holds it, or into it.
 
     Parameters
     ----------
     target
-        What is there and would be replaced.
+        What would be written.
     sources
         A path or URL, what has one as its `href`, or a list of such; anything else passes.
 
     Raises
     ------
     ConflictError
-        One of the sources is the target, or lies below it.
+        One of the sources is the target, lies below it, or is a folder that it lies in.
     """
     real = os.path.realpath(target)
     for text in _local(sources):
         path = os.path.realpath(text)
-        if path == real or path.startswith(real + os.sep) or _is_same(path, real):
+        what = ""
+        if path == real or _is_same(path, real):
+            what = "the target is the source"
+        elif path.startswith(real + os.sep):
+            what = "the target holds the source"
+        elif real.startswith(path + os.sep) and os.path.isdir(path):  # noqa: PTH112 - a string
+            what = "the target lies in the source"
+        if what:
             raise ConflictError(
-                "the target is the source" if path == real else "the target holds the source",
+                what,
                 where=shown_path(target),
                 found=shown(text, 200),
                 hint="what is read is never replaced; choose another name",
@@ -255,16 +264,22 @@ def _refuse_changing(target: Path) -> None:
 
 
 def _refuse_strangers(target: Path, owns: Owns) -> None:
-    found = list(islice(strangers(target, owns), _COUNTED))
+    found = _named(target, owns)
     if found:
-        names = ", ".join(shown(name, 200) for name in sorted(found)[:_SHOWN])
-        more = len(found) - _SHOWN
         raise ConflictError(
             "the folder holds files that do not belong to the archive",
             where=shown_path(target),
-            found=f"{names} and {counted(more, 'other')}" if more > 0 else names,
+            found=found,
             hint="move them away, or choose another name",
         )
+
+
+def _named(folder: Path, owns: Owns) -> str:
+    """A few of the files below a folder that are not the archive's own, by their names."""
+    found = list(islice(strangers(folder, owns), _COUNTED))
+    names = ", ".join(shown(name, 200) for name in sorted(found)[:_SHOWN])
+    more = len(found) - _SHOWN
+    return f"{names} and {counted(more, 'other')}" if more > 0 else names
 
 
 def strangers(folder: Path, owns: Owns) -> Iterator[str]:

@@ -30,12 +30,12 @@ from comal.errors import (
 from comal.progress import Progress
 from comal.public import warn
 from comal.storage import StorageConfig, open_source, targets
+from comal.storage.kinds import refuse_sources
 from comal.storage.local import ERRORS
 from comal.taco import spec
 from comal.taco.copying.exporting import check_limit, computed_schemas
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick
-from comal.taco.copying.targetcheck import refuse_source
 from comal.taco.copying.telling import telling
 from comal.taco.copying.wholezip import check_whole
 from comal.taco.model.levels import Level, Levels, relative_paths
@@ -111,7 +111,7 @@ def folder2zip(
     target = _target(output, "zip")
     how = settings(parquet, "zip")
     with _opened(input, "folder", "a dataset in FOLDER form", config) as container:
-        refuse_source([container], target)
+        refuse_sources(target, container.read_hrefs())
         levels = _all_levels(container, 100)
         levels = check_foreign(levels, as_files=False)
         levels = _checked_folder(container, levels)
@@ -177,7 +177,7 @@ def zip2folder(
     check_limit(limit)
     how = settings(parquet, "folder")
     with _opened(input, "zip", "a dataset in ZIP form", config) as container:
-        refuse_source([container], target)
+        refuse_sources(target, container.read_hrefs())
         levels = _all_levels(container, limit)
         check_whole(container)
         levels = check_foreign(levels, as_files=True, rename=rename)

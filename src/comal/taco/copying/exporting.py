@@ -17,9 +17,9 @@ from comal.errors import InvalidInputError, shown
 from comal.geo.times import parse_instant
 from comal.progress import Progress
 from comal.storage import targets
+from comal.storage.kinds import refuse_sources
 from comal.taco import spec
 from comal.taco.copying.foreign import check_foreign
-from comal.taco.copying.targetcheck import refuse_source
 from comal.taco.copying.telling import telling
 from comal.taco.copying.viewlevels import view_levels
 from comal.taco.model.extent import Coverage, finished
@@ -128,7 +128,7 @@ def export(
     how = settings(parquet, kind)
     stamp = _date(subset_date)
     containers = dataset.home.containers
-    refuse_source(containers, target)
+    refuse_sources(target, [href for one in containers for href in one.read_hrefs()])
     levels = view_levels(dataset, limit)
     levels = check_foreign(levels, as_files=kind == "folder", rename=rename)
     document = _document(dataset.collection, levels, kind, stamp)

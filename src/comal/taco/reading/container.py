@@ -114,6 +114,11 @@ class Container:
         """A number for each ZIP of an index, in the order in which level 0 names them."""
         return self.levels[0].source_codes
 
+    def read_hrefs(self) -> list[str]:
+        """What is read: the container, and of an index the ZIPs that its rows name."""
+        parts = self.source_codes if self.is_index else ()
+        return [self.source.href, *(self.part(name).href for name in parts)]
+
     def close(self) -> None:
         """Let go of what the sources hold."""
         self.origin.close()

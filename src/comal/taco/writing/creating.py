@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from comal.errors import ConflictError, InvalidInputError, shown
+from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.storage import targets
 from comal.storage.endings import check_ending
+from comal.storage.kinds import refuse_sources
 from comal.table import ParquetSettings
 from comal.taco import spec
 from comal.taco.model.collection import Taco
@@ -220,7 +221,7 @@ def refuse_source_as_target(levels: Levels, target: Path) -> None:
             if folder not in folders:
                 folders[folder] = (os.path.realpath(folder) + os.sep).startswith(below)
             if folders[folder] or _identity(path) == wanted:
-                raise ConflictError("target is a source of the dataset", where=shown(path, 200))
+                refuse_sources(target, os.path.realpath(path))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from comal.intake.nesting import levels_of
 from comal.intake.trees import files_below
 from comal.progress import Progress, silent
 from comal.storage import local_path, targets
+from comal.storage.kinds import refuse_sources
 from comal.table.columns import numbers_column, one_array, rows_where
 from comal.taco import spec
 from comal.taco.model.collection import Taco, Tortilla
@@ -123,6 +124,8 @@ def pack_folder(
         No file at all, what is no regular file, names that cannot be ids, subfolders that differ.
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
+    ConflictError
+        The target is the folder, holds it or lies in it.
     """
     root = local_path(directory, "the folder")
     if root.is_file():
@@ -131,11 +134,12 @@ def pack_folder(
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     target = targets.local_path(output)
     container_of(target, output_format)
+    refuse_sources(target, root)
     tell = progress or silent
     fields, where = None, manifests.label(manifest)
     if manifest is None:
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        ids, paths = files_below(root, patterns, target=target, warning=TacoWarning)
+        ids, paths = files_below(root, patterns, warning=TacoWarning)
     else:
         ids, paths, fields = _listed(manifest, root, where)
     if paths.null_count == len(paths):

@@ -125,7 +125,7 @@ class PartSet:
     def _refuse_sources(self) -> None:
         for path in self._old:
             if os.path.realpath(path) in self._sources:
-                raise ConflictError("target is a source of the dataset", where=shown(path, 200))
+                raise ConflictError("the target is the source", where=shown(path, 200))
 
     def publish(self) -> list[Path]:
         """Give everything its name, and let go what is left of the old set."""

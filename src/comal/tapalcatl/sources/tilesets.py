@@ -82,7 +82,7 @@ class OfTileSet:
     @property
     def href(self) -> str:
         """Where it is."""
-        return self._tileset.href
+        return self._tileset.href.removesuffix("/meta.json")
 
     @property
     def label(self) -> str:

@@ -301,7 +301,7 @@ def refuse_source_as_target(items: Prepared, existing: Iterable[Path]) -> None:
     for level in items.levels():
         for path in level.payloads.local_paths():
             if _identity(path) in wanted:
-                raise ConflictError("target is a source of the samples", where=shown(path, 200))
+                raise ConflictError("the target is the source", where=shown(path, 200))
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
