@@ -320,7 +320,7 @@ def test_commands_that_write(
 def test_the_server(served: HttpServer, shown: Shown) -> None:
     urls = {f"s{n}": secret(served.url_for(name)) for n, name in enumerate(FORMATS)}
     app = server.app(urls | {"gone": secret("http://127.0.0.1:9/a.tacozip")}, log="all")
-    check(*(repr(slot) + repr(slot.place) for slot in app.slots.values()))
+    check(*(repr(mount) + repr(mount.place) for mount in app.mounts.values()))
     pages = ("", "sources.json", "collections", "metrics", "readyz", "api")
     paths = [f"/{page}" for page in pages]
     paths += [f"/{name}{more}" for name in (*urls, "gone") for more in ("", ".json", "/items")]

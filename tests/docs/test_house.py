@@ -82,7 +82,7 @@ ALLOWED = {
         "comal.raquet.querying.vectorfiles",
     ),
     "uvicorn": ("comal.server.process", "comal.server.uvicornserver"),
-    "prometheus_client": ("comal.server.measures",),
+    "prometheus_client": ("comal.server.metrics",),
     "rio_tiler": ("comal.server.render",),
     "PIL": ("comal.server.render",),
     "google": ("comal.storage.identities",),

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from comal import server
 from comal.errors import ComalError
-from comal.server import conditions, negotiation
-from comal.server.cql2.masks import matching
-from comal.server.cql2.reading import parse
-from comal.server.cql2.texts import as_sql
-from comal.server.problems import Refusal
-from comal.server.render.expressions import parse_expression
+from comal.server import http as conditions
+from comal.server import http as negotiation
+from comal.server.cql2 import matching, parse
+from comal.server.expressions import parse_expression
+from comal.server.pythonlines import as_sql
+from comal.server.responses import Refusal
 from tests.fuzz.base import Target, folder
 from tests.server.asking import reply_of
 from tests.server.making import raquet_file, taco_file, tileset

@@ -21,10 +21,10 @@ from starlette.testclient import TestClient
 import comal
 from comal import server, taco
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
-from comal.server import opening, slots
-from comal.server.gate import Flights, Gate
-from comal.server.problems import Refusal
-from comal.server.slots import suggested_name
+from comal.server import mounts
+from comal.server.mounts import suggested_name
+from comal.server.responses import Refusal
+from comal.server.runtime import ConcurrencyLimit, SingleFlight
 from tests.server.asking import ask, ask_all, reply_of, scope_of
 from tests.server.making import PNG
 
@@ -127,11 +127,11 @@ def test_sources_that_fail_are_tried_again_ever_more_rarely(
     kind: type[Exception],
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(slots, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(mounts, "time", SimpleNamespace(monotonic=lambda: now))
     app = server.app({"far": str(archives["dem"]), "near": str(archives["rgb"])}, log="none")
     served = ask(app, "/near").json()
-    opener = _Unsteady(app.slots["near"].served, [kind("no route to host") for _ in range(7)])
-    monkeypatch.setattr(opening, "open_place", opener)
+    opener = _Unsteady(app.mounts["near"].served, [kind("no route to host") for _ in range(7)])
+    monkeypatch.setattr(mounts, "open_place", opener)
     waits = []
     for tries in range(1, 8):
         first = ask(app, "/far/0/0/0.png").status
@@ -169,7 +169,7 @@ def test_a_source_that_does_not_answer_keeps_nobody(
     sources = {name: f"https://{name}.example/x.parquet" for name in names}
     app = server.app({**sources, "near": str(archives["rgb"])}, log="none")
     opener = _Unsteady(None, [])
-    monkeypatch.setattr(slots, "fingerprint", lambda href, *_: opener() if "://" in href else "1")
+    monkeypatch.setattr(mounts, "fingerprint", lambda href, *_: opener() if "://" in href else "1")
 
     assert ask(app, "/near").status == 200
 
@@ -195,9 +195,9 @@ def test_names() -> None:
     ):
         assert suggested_name(href) == name
     app = server.app(["/a/dem.parquet", "/b/dem.parquet"])
-    assert list(app.slots) == ["dem", "dem-2"]
-    assert list(server.app("/a/dem.parquet").slots) == ["dem"]
-    assert list(server.app(Path("/a/dem.parquet")).slots) == ["dem"]
+    assert list(app.mounts) == ["dem", "dem-2"]
+    assert list(server.app("/a/dem.parquet").mounts) == ["dem"]
+    assert list(server.app(Path("/a/dem.parquet")).mounts) == ["dem"]
     unusable: list[Any] = [
         {"a/b": "x"},
         {"": "x"},
@@ -379,7 +379,7 @@ def test_hosts_of_requests_are_never_believed(app: Any) -> None:
 def test_bugs_tell_nothing(
     app: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from comal.server.sources.raster import RasterSource
+    from comal.server.rasters import RasterSource
 
     async def bug(*_: Any) -> Any:
         raise RuntimeError("secret /path/of/server")
@@ -405,7 +405,7 @@ def test_bugs_tell_nothing(
 def test_failures_have_their_status(
     app: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
 ) -> None:
-    from comal.server.sources.raster import RasterSource
+    from comal.server.rasters import RasterSource
 
     async def fails(*_: Any) -> Any:
         raise error
@@ -423,12 +423,12 @@ def test_failures_have_their_status(
 def test_too_many_at_once_are_503(
     archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from comal.server.answers import json_answer
-    from comal.server.sources.raster import RasterSource
+    from comal.server.rasters import RasterSource
+    from comal.server.responses import json_response
 
     async def slow(*_: Any) -> Any:
         await asyncio.sleep(0.05)
-        return json_answer({})
+        return json_response({})
 
     monkeypatch.setattr(RasterSource, "tile", slow)
     limits = server.RequestLimits(in_flight=2, queue=3)
@@ -444,7 +444,7 @@ def test_too_many_at_once_are_503(
 
 
 def test_slow_work_is_504(archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from comal.server.sources.raster import RasterSource
+    from comal.server.rasters import RasterSource
 
     async def hangs(*_: Any) -> Any:
         await asyncio.sleep(60)
@@ -452,14 +452,14 @@ def test_slow_work_is_504(archives: dict[str, Path], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(RasterSource, "tile", hangs)
     limits = server.RequestLimits(seconds=0.05)
     app = server.app({"dem": str(archives["dem"])}, limits=limits, log="none")
-    asyncio.run(app.slots["dem"].get())
+    asyncio.run(app.mounts["dem"].get())
     reply = ask(app, "/dem/0/0/0.png")
     assert (reply.status, reply.json()["code"]) == (504, "timeout")
 
 
 def test_gate_lets_those_in_who_wait() -> None:
     async def main() -> None:
-        gate = Gate(1, 2)
+        gate = ConcurrencyLimit(1, 2)
         order: list[int] = []
 
         async def work(number: int) -> None:
@@ -480,27 +480,27 @@ def test_gate_lets_those_in_who_wait() -> None:
 
 def test_flights_survive_those_who_leave() -> None:
     async def main() -> None:
-        flights, done = Flights(), []
+        single_flight, done = SingleFlight(), []
 
         async def work() -> str:
             await asyncio.sleep(0.01)
             done.append(1)
             return "result"
 
-        leaves = asyncio.create_task(flights.run("key", work))
-        stays = asyncio.create_task(flights.run("key", work))
+        leaves = asyncio.create_task(single_flight.run("key", work))
+        stays = asyncio.create_task(single_flight.run("key", work))
         await asyncio.sleep(0)
         leaves.cancel()
         assert await stays == "result"
         assert len(done) == 1
-        assert not flights._tasks
+        assert not single_flight._tasks
 
     asyncio.run(main())
 
 
 def test_flights_end_when_all_have_left() -> None:
     async def main() -> None:
-        flights, done = Flights(), []
+        single_flight, done = SingleFlight(), []
 
         async def work() -> str:
             await asyncio.sleep(0.01)
@@ -508,18 +508,20 @@ def test_flights_end_when_all_have_left() -> None:
             return "result"
 
         for keep in (False, True):
-            leave = [asyncio.create_task(flights.run("key", work, keep=keep)) for _ in range(2)]
+            leave = [
+                asyncio.create_task(single_flight.run("key", work, keep=keep)) for _ in range(2)
+            ]
             await asyncio.sleep(0)
             for task in leave:
                 task.cancel()
             await asyncio.gather(*leave, return_exceptions=True)
             # Who comes now has nothing of what was cancelled.
-            comes = flights.run("key", work)
+            comes = single_flight.run("key", work)
             assert await comes == "result"
             assert len(done) == 1
             done.clear()
-        assert not flights._tasks
-        assert not flights._waiting
+        assert not single_flight._tasks
+        assert not single_flight._waiting
 
     asyncio.run(main())
 
@@ -576,7 +578,7 @@ def test_log_is_json_that_nobody_can_forge(
 
 
 def test_cache_is_bounded() -> None:
-    from comal.server.bytecache import ByteCache
+    from comal.server.runtime import ByteCache
 
     cache = ByteCache(100_000)
     for number in range(1000):

@@ -27,7 +27,8 @@ from comal.grid import quadbin
 from comal.limits import Limits
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
-from comal.server import gate, rasterstats
+from comal.server import rasterstats
+from comal.server import runtime as gate
 from tests.server.asking import ask, scope_of
 from tests.server.making import COLLECTION, tiff
 
@@ -343,5 +344,5 @@ def test_work_that_nobody_waits_for_ends(
         return before
 
     assert asyncio.run(main()) < 40
-    assert app.measures.counts.requests["wide", "statistics", 499] == 1
+    assert app.metrics.counts.requests["wide", "statistics", 499] == 1
     assert (app.gate.active, app.gate.waiting) == (0, 0)

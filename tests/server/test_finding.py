@@ -14,7 +14,7 @@ import pytest
 from comal import server, taco, tortilla
 from comal.errors import InvalidMetadataError
 from comal.geo.places import Places
-from comal.server.samples.finding import Finder
+from comal.server.holdings import Finder
 from tests.server.asking import ask
 from tests.server.making import COLLECTION
 from tests.tortilla.build import Item, built

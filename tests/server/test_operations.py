@@ -19,9 +19,8 @@ import pyarrow as pa
 import pytest
 
 from comal import server, tortilla
-from comal.server.board import Board
-from comal.server.measures import Counts
-from comal.server.problems import refusal_of
+from comal.server.metrics import Counts, WorkerCounts
+from comal.server.responses import refusal_of
 from tests.server.asking import reply_of, scope_of
 from tests.server.making import PNG, entry, raquet_file, tileset
 from tests.server.test_extremes import raster_file
@@ -125,12 +124,12 @@ def test_who_takes_nothing_is_sent_away_and_makes_room(impatient: int) -> None:
 
 
 def test_the_64_and_the_256(archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from comal.server.answers import json_answer
-    from comal.server.sources.raster import RasterSource
+    from comal.server.rasters import RasterSource
+    from comal.server.responses import json_response
 
     async def slow(*_: Any) -> Any:
         await asyncio.sleep(0.2)
-        return json_answer({})
+        return json_response({})
 
     monkeypatch.setattr(RasterSource, "tile", slow)
     app = server.app({"dem": str(archives["dem"])}, log="none")
@@ -138,7 +137,7 @@ def test_the_64_and_the_256(archives: dict[str, Path], monkeypatch: pytest.Monke
     assert (limits.in_flight, limits.queue, limits.streams) == (64, 256, 64)
 
     async def overload() -> tuple[list[Any], float, Any]:
-        await app.slots["dem"].get()
+        await app.mounts["dem"].get()
         scope = scope_of("/dem/0/0/0.png")
         started = time.monotonic()
         refused: list[float] = []
@@ -165,11 +164,11 @@ def test_the_64_and_the_256(archives: dict[str, Path], monkeypatch: pytest.Monke
 
 
 def test_a_queue_that_does_not_move_is_left() -> None:
-    from comal.server.gate import Gate
-    from comal.server.problems import Refusal
+    from comal.server.responses import Refusal
+    from comal.server.runtime import ConcurrencyLimit
 
     async def wait() -> int:
-        gate = Gate(1, 5, patience=0.05)
+        gate = ConcurrencyLimit(1, 5, patience=0.05)
         async with gate:
             with pytest.raises(Refusal) as caught:
                 async with gate:
@@ -237,7 +236,7 @@ def test_counts_of_all_workers_are_one(tmp_path: Path) -> None:
 
 def test_counts_of_those_who_ended_stay(tmp_path: Path) -> None:
     ended = tmp_path / "99999999-x.json"
-    own, other = Board(tmp_path), Board(tmp_path)
+    own, other = WorkerCounts(tmp_path), WorkerCounts(tmp_path)
     counts = Counts({("a", "tile", 200): 3}, {"a": 30}, {"tile": [3, *[0] * 14]}, {"tile": 0.1})
     counts.reloads["a", "ok"] = 1
     counts.gauges["comal_cache_bytes"] = 5.0

@@ -15,17 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, QueryError
-from comal.server.addresses import parse_address
-from comal.server.conditions import is_not_modified, wanted_range
-from comal.server.cql2.masks import matching
-from comal.server.cql2.reading import parse
-from comal.server.geometry import tile_meets, tile_ranges
-from comal.server.headerplan import header_plan
-from comal.server.negotiation import best_type, encodings
-from comal.server.problems import Refusal
-from comal.server.render.expressions import parse_expression
-from comal.server.render.pictures import rescaled, terrain
-from comal.server.requests import Query, segments_of
+from comal.server.cql2 import matching, parse
+from comal.server.expressions import parse_expression
+from comal.server.http import best_type, encodings, is_not_modified, wanted_range
+from comal.server.render import rescaled, terrain
+from comal.server.requests import Query, parse_address, segments_of
+from comal.server.responses import Refusal
+from comal.server.sources import tile_meets, tile_ranges
+from comal.server.storedtiles import archive_headers
 
 FEW = settings(max_examples=60, deadline=None)
 
@@ -198,7 +195,7 @@ def test_ranges_hold_the_tiles_of_their_points(z: int, lon: float, lat: float) -
 
 
 def test_headers_of_strangers() -> None:
-    plan = header_plan(
+    plan = archive_headers(
         (
             ("Content-Type", "image/png"),
             ("content-type", "image/webp"),
@@ -217,7 +214,7 @@ def test_headers_of_strangers() -> None:
         b"x-content-type-options": b"nosniff",
         b"x-fine": b"a",
     }
-    assert header_plan((("Content-Type", "a\nb"),), None).type == b"application/octet-stream"
+    assert archive_headers((("Content-Type", "a\nb"),), None).type == b"application/octet-stream"
 
 
 # -- filters against SQL ---------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def answered(app: Any, data: bytes, source: str = "tiles") -> bytes | None:
     """What the bytes are answered with at once, the source being open."""
 
     async def run() -> bytes | None:
-        await app.slots[source].get()
+        await app.mounts[source].get()
         parts = app.plain.answer(data)
         return None if parts is None else b"".join(parts)
 
@@ -346,8 +346,8 @@ def _tile(archive: Any, size: int, *, placed: bool = True) -> ReadyResponse:
     from zlib import crc32
 
     body = archive.file.read(5, size)
-    slot: Any = None
-    tile = ReadyResponse(slot, slot, None, b"", body, ref(archive))
+    mount: Any = None
+    tile = ReadyResponse(mount, mount, None, b"", body, ref(archive))
     tile.place = (5, size, crc32(body)) if placed else None
     return tile
 
@@ -413,7 +413,7 @@ def test_kept_answers_keep_no_file_open(tmp_path: Path) -> None:
     before = _open_files()
 
     async def run() -> None:
-        await app.slots["tiles"].get()
+        await app.mounts["tiles"].get()
         for number in range(count):
             x, y = divmod(number, 32)
             assert app.plain.answer(request(f"/tiles/5/{x}/{y}.png")) is not None

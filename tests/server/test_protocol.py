@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from comal import server
-from comal.server.conditions import wanted_range
-from comal.server.negotiation import encodings
+from comal.server.http import encodings, wanted_range
 from tests.server.asking import Reply, ask, reply_of, scope_of
 
 DOCUMENT = "/scenes/items"

@@ -222,15 +222,15 @@ def test_conditions_and_cache(app: Any) -> None:
     first = ask(app, "/dem/1/0/0.png")
     again = ask(app, "/dem/1/0/0.png", headers={"If-None-Match": first.headers["etag"]})
     assert again.status == 304
-    hits = app.workshop.cache.hits
+    hits = app.runtime.cache.hits
     assert ask(app, "/dem/1/0/0.png").body == first.body
-    assert app.workshop.cache.hits == hits + 1
+    assert app.runtime.cache.hits == hits + 1
     part = ask(app, "/dem/1/0/0.png", headers={"Range": "bytes=0-7"})
     assert (part.status, part.body) == (206, first.body[:8])
 
 
 def test_equal_work_is_done_once(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from comal.server.render import rendering
+    from comal.server import render as rendering
 
     calls = []
     real = rendering.render
@@ -239,7 +239,7 @@ def test_equal_work_is_done_once(app: Any, monkeypatch: pytest.MonkeyPatch) -> N
         calls.append(args)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("comal.server.sources.raster.render", counted)
+    monkeypatch.setattr("comal.server.rasters.render", counted)
     replies = ask_all(app, ["/dem/1/1/1.png?rescale=0,1234"] * 20)
     assert {reply.status for reply in replies} == {200}
     assert len(calls) == 1
@@ -338,10 +338,10 @@ def test_replaced_file_is_opened_again(tmp_path: Path) -> None:
     new.replace(path)
 
     async def looked() -> None:
-        slot = app.slots["a"]
-        slot.look()
-        assert slot._looking is not None
-        await slot._looking
+        mount = app.mounts["a"]
+        mount.look()
+        assert mount._looking is not None
+        await mount._looking
 
     asyncio.run(looked())
     for tile in ("1/0/1", "1/0/0"):  # one that was never drawn, and one that was kept
@@ -350,11 +350,11 @@ def test_replaced_file_is_opened_again(tmp_path: Path) -> None:
 
 def test_change_that_reading_shows(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(app, "/dem")
-    old = app.slots["dem"].served
+    old = app.mounts["dem"].served
 
     async def changed(*_: Any) -> Any:
         raise ObjectChangedError("changed")
 
     monkeypatch.setattr(old, "tile", changed)
     assert ask(app, "/dem/1/0/0.png").status == 200
-    assert app.slots["dem"].served is not old
+    assert app.mounts["dem"].served is not old

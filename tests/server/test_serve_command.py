@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from comal.cli.serve import command
 from comal.errors import ComalError, MissingExtraError, ObjectNotFoundError
 from comal.server import process
-from comal.server.making import app
+from comal.server.application import app
 from comal.server.process import ProcessSettings
 from comal.server.settings import RequestLimits
 from tests.server.asking import ask

@@ -82,7 +82,7 @@ def test_replaced_sources_are_closed_without_the_collector(tmp_path: Path) -> No
     app = server.app(sources, log="none", reload_seconds=0.001)
     most = asyncio.run(_load(app, swap))
     for name in sources:
-        assert app.measures.counts.reloads[name, "ok"] >= SWAPS // 2, "they were opened again"
+        assert app.metrics.counts.reloads[name, "ok"] >= SWAPS // 2, "they were opened again"
     assert most <= 6, "two of each at most: one in use, one that takes its place"
 
 

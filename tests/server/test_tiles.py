@@ -71,13 +71,13 @@ def tag(data: bytes, coding: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("path", "plain", "squeezed"),
+    ("path", "plain", "compressed"),
     [
         ("/tiles/1/0/0.txt", crc(VECTOR + b"1/0/0"), tag(VECTOR + b"1/0/0", "gzip")),
         ("/tiles/0/0/0.mvt", tag(GZIPPED, "identity"), crc(GZIPPED)),
     ],
 )
-def test_each_coding_has_a_tag_of_its_own(app: Any, path: str, plain: str, squeezed: str) -> None:
+def test_each_coding_has_a_tag_of_its_own(app: Any, path: str, plain: str, compressed: str) -> None:
     """RFC 9110, 8.8.3.3: strong tags of the same tile in two codings differ."""
 
     def status(accepted: str, **conditions: str) -> tuple[int, str, bool]:
@@ -87,20 +87,20 @@ def test_each_coding_has_a_tag_of_its_own(app: Any, path: str, plain: str, squee
         return reply.status, reply.headers.get("etag", ""), coded
 
     for _ in range(2):  # twice
-        assert status("gzip") == (200, squeezed, True)
+        assert status("gzip") == (200, compressed, True)
         assert status("identity") == (200, plain, False)
-        assert status("gzip", If_None_Match=squeezed)[:2] == (304, squeezed)
+        assert status("gzip", If_None_Match=compressed)[:2] == (304, compressed)
         assert status("identity", If_None_Match=plain) == (304, plain, False)
         # who takes both may keep what he has; the answer names it, and says nothing of gzip
         assert status("gzip", If_None_Match=plain) == (304, plain, False)
-        assert status("gzip", If_None_Match=f"{plain}, {squeezed}")[:2] == (304, squeezed)
-        assert status("gzip, identity;q=0", If_None_Match=plain) == (200, squeezed, True)
-        assert status("identity", If_None_Match=squeezed) == (200, plain, False)
+        assert status("gzip", If_None_Match=f"{plain}, {compressed}")[:2] == (304, compressed)
+        assert status("gzip, identity;q=0", If_None_Match=plain) == (200, compressed, True)
+        assert status("identity", If_None_Match=compressed) == (200, plain, False)
         assert status("identity", If_None_Match=f'W/"x", W/{plain}')[0] == 304
         # parts are of the bytes in one coding
-        assert status("gzip", Range="bytes=0-3", If_Range=squeezed)[0] == 206
+        assert status("gzip", Range="bytes=0-3", If_Range=compressed)[0] == 206
         assert status("gzip", Range="bytes=0-3", If_Range=plain)[0] == 200
-        assert status("identity", If_Match=squeezed)[0] == 412
+        assert status("identity", If_Match=compressed)[0] == 412
         assert status("identity", If_Match=plain)[0] == 200
 
 
@@ -457,10 +457,10 @@ def _wait(app: Any) -> None:
     import time
 
     async def looked() -> None:
-        slot = app.slots["set"]
-        await slot.get()
-        if slot._looking is not None:
-            await slot._looking
+        mount = app.mounts["set"]
+        await mount.get()
+        if mount._looking is not None:
+            await mount._looking
 
     time.sleep(0.02)
     asyncio.run(looked())

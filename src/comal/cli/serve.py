@@ -142,13 +142,13 @@ Clients that are slow or silent are sent away. Prometheus finds the counts of al
 @options.pass_style
 def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> None:
     """Serve until told to stop."""
-    from comal.server import opening, process, slots  # noqa: PLC0415 - brings the formats
+    from comal.server import mounts, process  # noqa: PLC0415 - brings the formats
 
     process.check_installed()
     if given.pop("server") is not None:
         click.echo("warning: --server has no effect and will go: the server is uvicorn", err=True)
     named = _named(sources, given.pop("config"))
-    found = slots.places(named)
+    found = mounts.places(named)
     if not given.pop("lazy"):
         _look_at(
             {
@@ -156,7 +156,7 @@ def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> 
                 for name, place in found.items()
                 if place.options is None and place.href is not None
             },
-            opening.format_of,
+            mounts.format_of,
         )
     table = {
         name: place.href if place.options is None else {"href": place.href, **place.options}
@@ -189,7 +189,7 @@ def _look_at(hrefs: dict[str, str], look: Callable[[str], str]) -> None:
 
 
 def _named(sources: tuple[str, ...], config: str | None) -> Any:
-    from comal.server import slots  # noqa: PLC0415 - as above
+    from comal.server import mounts  # noqa: PLC0415 - as above
 
     named: dict[str, Any] = {}
     for text in sources:
@@ -197,7 +197,7 @@ def _named(sources: tuple[str, ...], config: str | None) -> Any:
         if match is not None and not Path(text).exists():
             named[_free(match[1], named)] = match[2]
         else:
-            named[_free(slots.suggested_name(_absolute(text)), named)] = text
+            named[_free(mounts.suggested_name(_absolute(text)), named)] = text
     if config is not None:
         named |= _configured(config)
     return named

@@ -12,8 +12,8 @@ from comal.public import exports
 
 if TYPE_CHECKING:
     from comal.server.application import Application as Application
-    from comal.server.functionurl import lambda_handler as lambda_handler
-    from comal.server.making import app as app
+    from comal.server.application import app as app
+    from comal.server.awslambda import lambda_handler as lambda_handler
     from comal.server.settings import RequestLimits as RequestLimits
     from comal.server.settings import Settings as Settings
 
@@ -22,8 +22,8 @@ _HOMES = {
     "Application": "application",
     "RequestLimits": "settings",
     "Settings": "settings",
-    "app": "making",
-    "lambda_handler": "functionurl",
+    "app": "application",
+    "lambda_handler": "awslambda",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
-from comal.server import journal
-from comal.server.answers import Answer, Pairs
-from comal.server.board import SECONDS, Board
-from comal.server.conditions import Headers, folded
-from comal.server.gate import Client, Clients, Gate
-from comal.server.measures import Measures
-from comal.server.problems import Refusal, not_found, problem_answer, refusal_of
+from comal.server import accesslog as journal
+from comal.server.compression import compressed
+from comal.server.http import Headers, folded
+from comal.server.metrics import SECONDS, Metrics, WorkerCounts
+from comal.server.mounts import Mount, places
+from comal.server.pages import Pages
 from comal.server.readyresponses import PlainRequests
 from comal.server.requests import Request, check_head, segments_of, split_root
-from comal.server.rootpages import RootPages
-from comal.server.settings import Settings
-from comal.server.slots import Slot, places
-from comal.server.sources.base import Served
-from comal.server.squeezing import squeezed
-from comal.server.workshop import Workshop
+from comal.server.responses import Pairs, Refusal, Response, not_found, problem_response, refusal_of
+from comal.server.runtime import Client, Clients, ConcurrencyLimit, Runtime
+from comal.server.settings import RequestLimits, Settings, normalised_prefix, origins
+from comal.server.sources import ServedSource
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Deliver = Callable[[Answer], Awaitable[int]]
+Deliver = Callable[[Response], Awaitable[int]]
 
 _METHODS = b"GET, HEAD, OPTIONS"
 _PREFLIGHT = (
@@ -42,8 +38,6 @@ _PREFLIGHT = (
 )
 _EXPOSED = (b"access-control-expose-headers", b"*")
 _BARE = {412: "precondition-failed", 416: "range-not-satisfiable"}
-_LISTED = 10.0
-"""Seconds that a list waits for sources to be opened."""
 _GONE = Refusal(499, "client-gone", "the client went away")
 
 
@@ -55,37 +49,35 @@ class Application:
 
     def __init__(self, sources: Any, settings: Settings) -> None:
         self.settings = settings
-        self.measures = Measures()
-        self.workshop = Workshop(settings)
-        self.slots = {
-            name: Slot(name, place, self.workshop, self.measures)
+        self.metrics = Metrics()
+        self.runtime = Runtime(settings)
+        self.mounts = {
+            name: Mount(name, place, self.runtime, self.metrics)
             for name, place in places(sources).items()
         }
         limits = settings.limits
-        self.gate = Gate(limits.in_flight, limits.queue, limits.seconds)
-        self.streams = Gate(limits.streams, limits.queue, limits.seconds)
+        self.gate = ConcurrencyLimit(limits.in_flight, limits.queue, limits.seconds)
+        self.streams = ConcurrencyLimit(limits.streams, limits.queue, limits.seconds)
         self.clients = Clients()
-        self.pages = RootPages(self)
-        self.draining = False
-        self.board: Board | None = None
+        self.pages = Pages(self.mounts, self.runtime, self.metrics)
         self._posting: asyncio.Task[None] | None = None
         self._every_origin = settings.cors == ("*",)
         self._cors: Pairs = []
         if self._every_origin:
             self._cors = [(b"access-control-allow-origin", b"*"), _EXPOSED]
-        self.plain = PlainRequests(self.slots, settings, self._cors, self.measures)
-        self.measures.ready = self.plain.ready.counts
+        self.plain = PlainRequests(self.mounts, settings, self._cors, self.metrics)
+        self.metrics.ready = self.plain.ready.counts
         self._gauges()
 
     def _gauges(self) -> None:
-        cache = self.workshop.cache
-        self.measures.counters.update(
+        cache = self.runtime.cache
+        self.metrics.counters.update(
             {
                 "comal_cache_hits": ("Results found in the cache.", lambda: cache.hits),
                 "comal_cache_misses": ("Results not found in the cache.", lambda: cache.misses),
             }
         )
-        self.measures.gauges.update(
+        self.metrics.gauges.update(
             {
                 "comal_requests_in_flight": (
                     "Requests that are worked on.",
@@ -100,7 +92,7 @@ class Application:
                 "comal_hot_bytes": ("Bytes of tiles kept ready.", lambda: self.plain.ready.size),
                 "comal_sources_failed": (
                     "Sources that cannot be opened.",
-                    lambda: sum(slot.error is not None for slot in self.slots.values()),
+                    lambda: sum(mount.error is not None for mount in self.mounts.values()),
                 ),
             }
         )
@@ -129,20 +121,20 @@ class Application:
 
     def _begin(self) -> None:
         """The server has started: leave counts for the other workers from now on."""
-        if self.board is not None:
-            self._posting = asyncio.get_running_loop().create_task(self._post(self.board))
+        if self.pages.board is not None:
+            self._posting = asyncio.get_running_loop().create_task(self._post(self.pages.board))
 
     def _end(self) -> None:
         """The server stops."""
-        self.draining = self.plain.closed = True
-        if self._posting is not None and self.board is not None:
+        self.pages.draining = self.plain.closed = True
+        if self._posting is not None and self.pages.board is not None:
             self._posting.cancel()
-            self.board.post(self.measures.now())
-        self.workshop.close()
+            self.pages.board.post(self.metrics.now())
+        self.runtime.close()
 
-    async def _post(self, board: Board) -> None:
+    async def _post(self, board: WorkerCounts) -> None:
         while True:
-            await self.workshop.run(board.post, self.measures.now())
+            await self.runtime.run(board.post, self.metrics.now())
             await asyncio.sleep(SECONDS)
 
     # -- requests ----------------------------------------------------------------------------------
@@ -161,7 +153,7 @@ class Application:
     async def full(
         self, scope: Scope, deliver: Deliver, gone: Callable[[], Awaitable[object]]
     ) -> None:
-        """Answer a request with all checks.
+        """Response a request with all checks.
 
         Parameters
         ----------
@@ -180,7 +172,7 @@ class Application:
             answer = await self._answered(scope, headers, record, client)
             answer = _with_problem(answer, record.id)
             if record.route not in {"tile", "data", "preview"}:
-                answer = await squeezed(answer, headers, self.workshop)
+                answer = await compressed(answer, headers, self.runtime)
         except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
             answer = self._refused(_GONE if client.left else error, record)
         finally:
@@ -196,12 +188,12 @@ class Application:
             # The head is out already: the connection ends early, which tells the client.
             record.failure = f"{type(error).__name__}: {error}"
         record.seconds = time.perf_counter() - started
-        name = record.source if record.source in self.slots else ""
-        self.measures.count(name, record.route, answer.status, record.bytes, record.seconds)
+        name = record.source if record.source in self.mounts else ""
+        self.metrics.count(name, record.route, answer.status, record.bytes, record.seconds)
         journal.write(record, self.settings.log)
 
     async def _sent(
-        self, answer: Answer, headers: Headers, record: journal.Record, deliver: Deliver
+        self, answer: Response, headers: Headers, record: journal.Record, deliver: Deliver
     ) -> int:
         """Send an answer; a long body waits for its turn, so that their number is bounded."""
         if answer.blocks is not None and record.method != "HEAD":
@@ -213,7 +205,7 @@ class Application:
         return await self._out(answer, headers, record, deliver)
 
     async def _out(
-        self, answer: Answer, headers: Headers, record: journal.Record, deliver: Deliver
+        self, answer: Response, headers: Headers, record: journal.Record, deliver: Deliver
     ) -> int:
         record.status = answer.status
         answer.headers += self._cors_of(headers)
@@ -221,7 +213,7 @@ class Application:
 
     async def _answered(
         self, scope: Scope, headers: Headers, record: journal.Record, client: Client
-    ) -> Answer:
+    ) -> Response:
         limits = self.settings.limits
         check_head(scope, limits.url_bytes, limits.header_bytes)
         method = scope["method"]
@@ -237,7 +229,7 @@ class Application:
             return await self.pages.answer(request)
         async with self.gate, asyncio.timeout(limits.seconds) as end:
             self.clients.add(client, end)
-            if first not in self.slots:
+            if first not in self.mounts:
                 record.route = "root"
                 return await self._below_root(request, record)
             return await self._of_source(request, first, request.segments[1:], record)
@@ -258,22 +250,22 @@ class Application:
         head = scope["method"] == "HEAD"
         return Request(segments_of(path), query, headers, base, public, head)
 
-    async def _below_root(self, request: Request, record: journal.Record) -> Answer:
+    async def _below_root(self, request: Request, record: journal.Record) -> Response:
         segments = request.segments
-        if segments[0] == "collections" and len(segments) > 2 and segments[1] in self.slots:
+        if segments[0] == "collections" and len(segments) > 2 and segments[1] in self.mounts:
             return await self._of_source(request, segments[1], segments[2:], record)
         name = segments[0].removesuffix(".json")
-        if len(segments) == 1 and name in self.slots:
+        if len(segments) == 1 and name in self.mounts:
             return await self._of_source(request, name, ("tilejson.json",), record)
         return await self.pages.answer(request)
 
     async def _of_source(
         self, request: Request, name: str, rest: Sequence[str], record: journal.Record
-    ) -> Answer:
+    ) -> Response:
         record.source = name
-        slot = self.slots[name]
+        mount = self.mounts[name]
         try:
-            served = await slot.get()
+            served = await mount.get()
         except InvalidInputError as error:
             # What the operator wrote is no fault of whoever asks.
             detail = "the source cannot be opened as it is configured"
@@ -283,18 +275,18 @@ class Application:
             return await served.answer(request, tuple(rest))
         except ObjectChangedError:
             # The file was replaced under the open reader: the new one answers.
-            renewed: Served = await slot.changed()
+            renewed: ServedSource = await mount.changed()
             return await renewed.answer(request, tuple(rest))
 
-    def _refused(self, error: Exception, record: journal.Record) -> Answer:
+    def _refused(self, error: Exception, record: journal.Record) -> Response:
         refusal = refusal_of(error)
         if refusal.status >= 500:
             record.failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, ComalError | Refusal | TimeoutError):
                 journal.bug(error, record)
         if refusal.status == 204:
-            return Answer(204, [*refusal.headers])
-        return problem_answer(refusal, record.id)
+            return Response(204, [*refusal.headers])
+        return problem_response(refusal, record.id)
 
     # -- what every answer has ---------------------------------------------------------------------
 
@@ -307,49 +299,22 @@ class Application:
             pairs += [(b"access-control-allow-origin", origin), _EXPOSED]
         return pairs
 
-    def _options(self, headers: Headers) -> Answer:
+    def _options(self, headers: Headers) -> Response:
         pairs: Pairs = [(b"allow", _METHODS)]
         if self.settings.cors and b"access-control-request-method" in headers:
             pairs += _PREFLIGHT
-        return Answer(204, pairs)
-
-    async def describe(self, slot: Slot, patience: float = _LISTED) -> dict[str, Any]:
-        """A source as lists show it, also one that cannot be opened within some seconds."""
-        try:
-            async with asyncio.timeout(patience):
-                served = await slot.get()
-        except Exception as error:  # noqa: BLE001 - one source never takes the list away
-            refusal = refusal_of(error)
-            if isinstance(error, TimeoutError):
-                opening = Refusal(503, "opening", "the source is being opened")
-                refusal = opening if slot.error is None else refusal_of(slot.error)
-            problem = {"code": refusal.code, "status": refusal.status, "detail": refusal.detail}
-            if slot.error is not None:
-                problem["retry_seconds"] = math.ceil(slot.retry_seconds)
-            return {
-                "name": slot.name,
-                "title": slot.title,
-                "kind": None,
-                "state": "error",
-                "problem": problem,
-            }
-        return {**served.summary(), "state": "ready"}
-
-    async def describe_all(self, patience: float = _LISTED) -> list[dict[str, Any]]:
-        """All sources, in their order; those that are not open yet are opened side by side."""
-        waiting = (self.describe(slot, patience) for slot in self.slots.values())
-        return list(await asyncio.gather(*waiting))
+        return Response(204, pairs)
 
 
-def _with_problem(answer: Answer, request_id: str) -> Answer:
+def _with_problem(answer: Response, request_id: str) -> Response:
     """An answer, with the problem document where it says no more than that it refuses."""
     code = _BARE.get(answer.status)
     if code is None or answer.body:
         return answer
-    return problem_answer(Refusal(answer.status, code, None, tuple(answer.headers)), request_id)
+    return problem_response(Refusal(answer.status, code, None, tuple(answer.headers)), request_id)
 
 
-async def _deliver(answer: Answer, send: Send, stalled: float, *, head: bool) -> int:
+async def _deliver(answer: Response, send: Send, stalled: float, *, head: bool) -> int:
     """Send an answer; returns how many bytes of a body went out."""
     start = {"status": answer.status, "headers": answer.headers}
     await send({"type": "http.response.start", **start})
@@ -364,3 +329,84 @@ async def _deliver(answer: Answer, send: Send, stalled: float, *, head: bool) ->
         sent += len(block)
     await send({"type": "http.response.body", "body": b""})
     return sent
+
+
+def app(
+    sources: Any,
+    *,
+    prefix: str = "",
+    public_url: str | None = None,
+    missing: int = 404,
+    cache_control: str | None = "public, max-age=3600",
+    cors: bool | str | Sequence[str] | None = True,
+    reload_seconds: float = 2.0,
+    log: str = "errors",
+    viewer: bool = True,
+    metrics: bool = True,
+    memory_map: bool = False,
+    linked_origins: Sequence[str] | None = None,
+    limits: RequestLimits | None = None,
+) -> Application:
+    """An ASGI application that serves archives.
+
+    It can be run by any ASGI server, and mounted in Starlette and FastAPI; `comal serve` runs it in
+    uvicorn. Sources are opened when they are first asked for. No address that a client sends is
+    ever fetched.
+
+    Parameters
+    ----------
+    sources
+        A mapping of names to paths, URLs or open readers, or a sequence of these, which get names
+        from where they lie: ``dem`` for ``/data/dem.parquet``, ``roads`` for
+        ``s3://bucket/roads/meta.json``.
+    prefix
+        Path before all routes, such as ``/maps``.
+    public_url
+        Scheme and host that clients see (``https://maps.example.org``), for documents that other
+        programs read. Without it such links are paths; headers of requests are never believed.
+    missing
+        Status of a tile that is absent within the zooms and bounds of its set: 404 or 204.
+    cache_control
+        ``Cache-Control`` of what is made of archives, unless an archive names its own; None for
+        none.
+    cors
+        True for every origin, None for none, or the origins that may read.
+    reload_seconds
+        A source is looked at for changes at most this often; 0 is never.
+    log
+        ``all`` requests, ``errors`` or ``none``, to the logger ``comal.server.requests``.
+    viewer
+        Whether the root is the viewer.
+    metrics
+        Whether there is ``/metrics``.
+    memory_map
+        Whether local RaQuet and Tapalcatl files that are named by path are mapped into memory, as
+        `comal.storage.StorageConfig` says: reading costs less, and a file that something else
+        makes shorter in place kills the worker. Readers that are open stay as they were opened.
+    linked_origins
+        Origins that an archive may lead to beside its own, as `comal.storage.StorageConfig` says:
+        ``https://host[:port]``, ``s3://bucket``. What is not named here is not asked, for the
+        author of an archive is a stranger. By default those of ``COMAL_LINKED_ORIGINS``.
+    limits
+        Upper bounds on what clients may ask for at once.
+
+    Raises
+    ------
+    InvalidInputError
+        A name or an option that cannot be used.
+    """
+    settings = Settings(
+        prefix=normalised_prefix(prefix),
+        public_url=public_url,
+        missing=missing,
+        cache_control=cache_control,
+        cors=origins(cors),
+        reload_seconds=reload_seconds,
+        log=log,
+        viewer=viewer,
+        metrics=metrics,
+        memory_map=memory_map,
+        linked_origins=None if linked_origins is None else tuple(linked_origins),
+        limits=limits or RequestLimits(),
+    )
+    return Application(sources, settings)

@@ -7,7 +7,7 @@ from typing import Any
 
 from comal.server.ogc import OPENAPI
 from comal.server.requests import Request
-from comal.server.samples.selecting import PARAMETERS as SELECTING
+from comal.server.selection import PARAMETERS as SELECTING
 
 _NUMBER = {"type": "number"}
 _WHOLE = {"type": "integer", "minimum": 0}

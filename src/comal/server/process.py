@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from comal.errors import ConflictError, MissingExtraError
-from comal.server import journal
-from comal.server.application import Application
-from comal.server.board import Board
-from comal.server.making import app
+from comal.server import accesslog as journal
+from comal.server.application import Application, app
+from comal.server.metrics import WorkerCounts
 from comal.server.settings import RequestLimits
 
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
@@ -64,7 +63,7 @@ def worker_application(settings: ProcessSettings, board: str) -> Application:
     if settings.max_memory is not None:
         limit_memory(2 * settings.max_memory + _SPARE)
     application = app(settings.sources, **{**settings.options, "limits": settings.limits})
-    application.board = Board(Path(board))
+    application.pages.board = WorkerCounts(Path(board))
     # Modules and tables that stay need not be looked at by every collection.
     gc.collect()
     gc.freeze()

@@ -16,9 +16,9 @@ from comal.grid import mercator, quadbin
 from comal.limits import MIB
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
-from comal.server.problems import Refusal
-from comal.server.render.expressions import Expression, evaluated
-from comal.server.workshop import check_wanted
+from comal.server.expressions import Expression, evaluated
+from comal.server.responses import Refusal
+from comal.server.runtime import check_wanted
 
 _MOST_PIXELS = 4_194_304
 """Pixels of one band that are looked at: 64 tiles of 256 x 256."""

@@ -18,21 +18,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ReferenceType, ref
 
 from isal import isal_zlib
 
 from comal.errors import ComalError
-from comal.server.answers import Pairs
-from comal.server.conditions import Headers
-from comal.server.measures import Measures
-from comal.server.negotiation import encodings
+from comal.server.http import Headers, encodings
+from comal.server.metrics import Metrics
+from comal.server.mounts import Mount
+from comal.server.responses import Pairs
 from comal.server.settings import Settings
-
-if TYPE_CHECKING:
-    from comal.server.slots import Slot
-    from comal.server.sources.base import Served
+from comal.server.sources import ServedSource
 
 LONGEST = 8_192
 """A request with more bytes is looked at closely."""
@@ -65,8 +62,8 @@ _STATUS = {200: b"200 OK", 304: b"304 Not Modified"}
 class ReadyResponse:
     """The response 200 for a path, to requests without conditions and ranges."""
 
-    slot: Slot
-    served: ReferenceType[Served]
+    mount: Mount
+    served: ReferenceType[ServedSource]
     """The version of the source; a response must not hold it open once another took its place."""
     gzip: bool | None
     """For whom it is: those who take gzip, those who do not, or (None) both."""
@@ -84,13 +81,13 @@ class ReadyResponse:
 
     def is_fresh(self, now: float) -> bool:
         """Whether the archive is believed to be the one that this came from."""
-        slot = self.slot
+        mount = self.mount
         archive = None if self.archive is None else self.archive()
         return (
             archive is not None
             and now - archive.checked < FRESH
-            and now < slot.next_look
-            and slot.served is self.served()
+            and now < mount.next_look
+            and mount.served is self.served()
         )
 
     def content(self) -> bytes | None:
@@ -183,7 +180,7 @@ class ReadyResponses:
 
     def _add(self, response: ReadyResponse) -> None:
         if response.count:
-            total = self._left.setdefault(response.slot.name, [0, 0])
+            total = self._left.setdefault(response.mount.name, [0, 0])
             total[0] += response.count
             total[1] += response.count * response.size
             response.count = 0
@@ -205,26 +202,26 @@ class PlainRequests:
 
     Parameters
     ----------
-    slots
+    mounts
         The sources.
     settings
         Those of the server. Nothing is plain where answers differ by origin, or all are logged.
     common
         Headers that every answer has.
-    measures
+    metrics
         Where answers are counted.
     """
 
     def __init__(
-        self, slots: Mapping[str, Slot], settings: Settings, common: Pairs, measures: Measures
+        self, mounts: Mapping[str, Mount], settings: Settings, common: Pairs, metrics: Metrics
     ) -> None:
         self.ready = ReadyResponses(settings.limits.tile_bytes)
         self.closed = settings.log == "all" or settings.cors not in {(), ("*",)}
         """Whether every request is left to the HTTP server."""
-        self._slots = slots
+        self._mounts = mounts
         self._prefix = settings.prefix
         self._common = common
-        self._measures = measures
+        self._metrics = metrics
         self._known: dict[bytes, _Rest | None] = {}
         self._date = b""
         self._date_until = 0.0
@@ -259,13 +256,13 @@ class PlainRequests:
         parts = None if match is None else self._parts(match[1].decode("ascii"))
         if parts is None:
             return None
-        slot = self._slots[parts[0]]
-        served = slot.served
+        mount = self._mounts[parts[0]]
+        served = mount.served
         assert served is not None, "the path was looked at"
         started = perf_counter()
-        if monotonic() >= slot.next_look:
-            slot.look()
-        answer = served.local_answer(parts, rest.headers)
+        if monotonic() >= mount.next_look:
+            mount.look()
+        answer = served.local_response(parts, rest.headers)
         if answer is None or answer.status not in _STATUS:
             return None
         status, body = answer.status, answer.body
@@ -278,9 +275,9 @@ class PlainRequests:
             place = served.place_of(parts)
             if place is not None:
                 gzip = rest.gzip if varies else None
-                ready = ReadyResponse(slot, ref(served), gzip, head, body, ref(place[0]), place[1])
+                ready = ReadyResponse(mount, ref(served), gzip, head, body, ref(place[0]), place[1])
                 self.ready.put(line, ready)
-        self._measures.count(slot.name, "tile", status, len(body), perf_counter() - started)
+        self._metrics.count(mount.name, "tile", status, len(body), perf_counter() - started)
         return b"HTTP/1.1 " + _STATUS[status] + self._date, head, body
 
     def _parts(self, path: str) -> list[str] | None:
@@ -290,8 +287,8 @@ class PlainRequests:
         parts = path[len(self._prefix) + 1 :].split("/")
         if len(parts) != 4:
             return None
-        slot = self._slots.get(parts[0])
-        return parts if slot is not None and slot.served is not None else None
+        mount = self._mounts.get(parts[0])
+        return parts if mount is not None and mount.served is not None else None
 
     def _learnt(self, behind: bytes) -> _Rest | None:
         if len(behind) > LONGEST:

@@ -1,4 +1,4 @@
-"""What is asked for: path, query and headers, checked before anything is looked up.
+"""What is asked for: path, query, headers and tile addresses, checked before anything is looked up.
 
 A path is split into segments before its percent signs are decoded, so that an encoded slash is a
 character of a name and never a border. Names are keys of tables; none is ever a path of a file.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
-from comal.server.conditions import Headers
-from comal.server.problems import Refusal, bad_request
+from comal.server.http import Headers
+from comal.server.responses import Refusal, bad_request, not_found
 
 _MOST_PARAMETERS = 100
 _MOST_SEGMENTS = 64
@@ -178,3 +178,64 @@ def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> N
         raise Refusal(431, "headers-too-large", f"headers have at most {header_bytes} bytes")
     if hosts > 1:
         raise bad_request("there is one Host")
+
+
+DEEPEST = 26
+_LONGEST = 8  # digits of 2 ** 26
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One tile: XYZ scheme, y down."""
+
+    z: int
+    x: int
+    y: int
+    scale: int = 1
+    ext: str = ""
+
+
+def parse_address(z: str, x: str, last: str) -> Address:
+    """The address from ``z``, ``x`` and ``y[@2x][.ext]``.
+
+    Raises
+    ------
+    Refusal
+        400 for what is no number (or has leading zeros, a sign, a point); 404 for a tile that is
+        in no matrix, and for a scale that does not exist.
+    """
+    name, _, ext = last.partition(".")
+    y, at, scale = name.partition("@")
+    factor = _scale(scale) if at else 1
+    return _checked(number(z), number(x), number(y), factor, ext)
+
+
+def _checked(z: int, x: int, y: int, scale: int, ext: str) -> Address:
+    if z > DEEPEST or x >> z or y >> z:
+        raise not_found("there is no such tile in the matrix")
+    if len(ext) > 16 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in ext):
+        raise not_found("there is no such format")
+    return Address(z, x, y, scale, ext)
+
+
+@lru_cache(maxsize=8192)
+def number(text: str) -> int:
+    """A whole number written without sign and leading zeros.
+
+    Raises
+    ------
+    Refusal
+        400 for anything else.
+    """
+    right = text.isascii() and text.isdigit() and (text[0] != "0" or text == "0")
+    if not right:
+        raise bad_request("a tile is named by three whole numbers: z/x/y")
+    if len(text) > _LONGEST:
+        raise not_found("there is no such tile in the matrix")
+    return int(text)
+
+
+def _scale(text: str) -> int:
+    if len(text) == 2 and text[1] == "x" and text[0] in "123456789":
+        return int(text[0])
+    raise not_found("there is no such scale")

@@ -25,7 +25,7 @@ _STOP_SECONDS = 30
 _LOG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"json": {"()": "comal.server.journal.JsonFormatter"}},
+    "formatters": {"json": {"()": "comal.server.accesslog.JsonFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
 }
@@ -151,7 +151,7 @@ class TileProtocol(H11Protocol):
         self._wait(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Answer a plain request; leave anything else to uvicorn."""
+        """Response a plain request; leave anything else to uvicorn."""
         if self._at_border and self._plain is not None and len(data) <= LONGEST and self._is_idle():
             answer = self._plain.answer(data)
             if answer is not None:

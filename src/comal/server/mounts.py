@@ -13,13 +13,14 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, StorageError, shown
-from comal.server.measures import Measures
-from comal.server.problems import Refusal
-from comal.server.sources.base import Served
-from comal.server.workshop import Workshop
+from comal.server.metrics import Metrics
+from comal.server.responses import Refusal
+from comal.server.runtime import Runtime
+from comal.server.sources import ServedSource
 from comal.storage import StorageConfig, href_text, open_source
 
 LOGGER = logging.getLogger("comal.server")
@@ -45,7 +46,7 @@ _GENERIC = frozenset({"meta", "index", "metadata"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceConfig:
     """What an operator named: where it lies, or a reader that is open already."""
 
     href: str | None = field(repr=False)
@@ -54,7 +55,7 @@ class Place:
     """How to open a tileset that does not say so itself, as `comal.tapalcatl.open` takes it."""
 
 
-def places(sources: Any) -> dict[str, Place]:
+def places(sources: Any) -> dict[str, SourceConfig]:
     """Named places from what `comal.server.app` takes.
 
     Raises
@@ -81,19 +82,19 @@ def places(sources: Any) -> dict[str, Place]:
     return named
 
 
-def _place(value: Any) -> Place:
-    if isinstance(value, Place):
+def _place(value: Any) -> SourceConfig:
+    if isinstance(value, SourceConfig):
         return value
     if isinstance(value, Mapping):
         rest = {str(key): one for key, one in value.items() if key != "href"}
         if not isinstance(value.get("href"), str):
             raise InvalidInputError("a source has an href", found=shown(sorted(value)))
-        return Place(value["href"], None, rest)
+        return SourceConfig(value["href"], None, rest)
     if isinstance(value, str | os.PathLike):
-        return Place(href_text(value))
+        return SourceConfig(href_text(value))
     if not any(kind.__module__.startswith("comal.") for kind in type(value).__mro__):
         raise no_source(value)
-    return Place(None, value)
+    return SourceConfig(None, value)
 
 
 def no_source(value: object, name: str = "sources") -> InvalidInputError:
@@ -106,8 +107,8 @@ def no_source(value: object, name: str = "sources") -> InvalidInputError:
     )
 
 
-def _numbered(found: Sequence[Place]) -> dict[str, Place]:
-    named: dict[str, Place] = {}
+def _numbered(found: Sequence[SourceConfig]) -> dict[str, SourceConfig]:
+    named: dict[str, SourceConfig] = {}
     for place in found:
         stem = suggested_name(place.href) if place.href is not None else "source"
         name, number = stem, 2
@@ -153,7 +154,7 @@ def fingerprint(href: str, config: StorageConfig | None = None) -> str:
         return f"{info.size}:{info.etag}:{info.modified}"
 
 
-class Slot:
+class Mount:
     """One named source of an application.
 
     Parameters
@@ -164,15 +165,15 @@ class Slot:
         Where it is.
     """
 
-    def __init__(self, name: str, place: Place, workshop: Workshop, measures: Measures) -> None:
+    def __init__(self, name: str, place: SourceConfig, runtime: Runtime, metrics: Metrics) -> None:
         self.name = name
         self.place = place
-        self.served: Served | None = None
+        self.served: ServedSource | None = None
         self.error: ComalError | Refusal | None = None
         """Why it cannot be opened."""
         self.next_look = 0.0
-        self._workshop = workshop
-        self._measures = measures
+        self._runtime = runtime
+        self._metrics = metrics
         self._version = ""
         self._refused = ""
         self._failures = 0
@@ -185,7 +186,7 @@ class Slot:
         href = self.place.href or self.name
         return href.partition("?")[0].rstrip("/").rpartition("/")[2] or self.name
 
-    async def get(self) -> Served:
+    async def get(self) -> ServedSource:
         """The source, opened if need be.
 
         Raises
@@ -223,39 +224,39 @@ class Slot:
 
     def _patience(self) -> float:
         """Seconds until the source is looked at again."""
-        seconds = self._workshop.settings.reload_seconds
+        seconds = self._runtime.settings.reload_seconds
         if not seconds or self.place.href is None:
             return float("inf")
         return max(seconds, _REMOTE) if "://" in self.place.href else seconds
 
-    async def changed(self) -> Served:
+    async def changed(self) -> ServedSource:
         """The source opened anew, once for all who ask."""
-        return await self._workshop.flights.run(("open", self.name), self._open, keep=True)
+        return await self._runtime.single_flight.run(("open", self.name), self._open, keep=True)
 
     async def _look(self) -> None:
         assert self.place.href is not None, "a reader that was given is not looked at"
-        storage = self._workshop.storage
+        storage = self._runtime.storage
         try:
-            found = await self._workshop.run_apart(fingerprint, self.place.href, storage)
+            found = await self._runtime.run_apart(fingerprint, self.place.href, storage)
             if found not in {self._version, self._refused}:
                 self._refused = found  # tried once; what cannot be opened waits for a change
                 await self.changed()
         except ComalError as error:
             LOGGER.warning("source %s stays as it was: %s", self.name, error)
 
-    async def _open(self) -> Served:
+    async def _open(self) -> ServedSource:
         again = self.served is not None
         try:
-            version, served = await self._workshop.run_apart(self._opened)
+            version, served = await self._runtime.run_apart(self._opened)
         except Exception as error:
             # Whatever a reader fails with, it is the fault of this source alone.
             if again:
-                self._measures.reloaded(self.name, "failed")
+                self._metrics.reloaded(self.name, "failed")
                 raise
             self._failed(error)
             raise
         if again:
-            self._measures.reloaded(self.name, "ok")
+            self._metrics.reloaded(self.name, "ok")
             LOGGER.info("source %s has changed and was opened again", self.name)
         self._version = version
         self.error, self._failures = None, 0
@@ -272,9 +273,82 @@ class Slot:
         text = "source %s cannot be opened and is tried again in %d s: %s"
         LOGGER.warning(text, self.name, wait, error, exc_info=bug)
 
-    def _opened(self) -> tuple[str, Served]:
-        from comal.server.opening import open_place  # noqa: PLC0415 - loads the formats' rooms
-
-        href, storage = self.place.href, self._workshop.storage
+    def _opened(self) -> tuple[str, ServedSource]:
+        href, storage = self.place.href, self._runtime.storage
         version = "" if href is None else fingerprint(href, storage)
-        return version, open_place(self.name, self.title, self.place, self._workshop, version)
+        return version, open_place(self.name, self.title, self.place, self._runtime, version)
+
+
+_MODULES = {
+    "taco": "samples",
+    "taco-v1": "samples",
+    "tortilla": "samples",
+    "raquet": "rasters",
+    "tapalcatl": "tilesets",
+}
+"""For each format the module of `comal.server` with ``serve`` and ``serve_reader``."""
+
+_ROOMS = {
+    "comal.taco": "samples",
+    "comal.tortilla": "samples",
+    "comal.raquet": "rasters",
+    "comal.tapalcatl": "tilesets",
+}
+
+
+def open_place(
+    name: str, title: str, place: SourceConfig, runtime: Runtime, version: str
+) -> ServedSource:
+    """The source at a place, opened by the reader of its format.
+
+    Raises
+    ------
+    ComalError
+        It cannot be opened.
+    InvalidInputError
+        What was given is no reader of comal.
+    """
+    if place.href is None:
+        return _of_reader(name, place.reader, runtime)
+    named = name, title, place.href
+    served: ServedSource
+    if place.options is not None:
+        tiles = _module("tilesets")
+        served = tiles.serve(*named, "tapalcatl", runtime, version, place.options)
+    else:
+        found = format_of(place.href, runtime.storage)
+        served = _module(_MODULES[found]).serve(*named, found, runtime, version)
+    return served
+
+
+def format_of(href: str, config: StorageConfig | None = None) -> str:
+    """The name of the format at a path or a URL.
+
+    Raises
+    ------
+    ComalError
+        Nothing is there, or nothing that can be served.
+    """
+    from comal.formats.sniff import FORMATS, gather, recognise  # noqa: PLC0415 - loads Arrow
+
+    with open_source(href, config=config) as source:
+        evidence = gather(source)
+        for candidate in FORMATS:
+            if candidate.name in _MODULES and candidate.rule(evidence) is not None:
+                return candidate.name
+        return recognise(source).format.name
+
+
+def _of_reader(name: str, reader: Any, runtime: Runtime) -> ServedSource:
+    if isinstance(reader, ServedSource):
+        return reader
+    for home in (kind.__module__ for kind in type(reader).__mro__):
+        for room, module in _ROOMS.items():
+            if home == room or home.startswith(room + "."):
+                served: ServedSource = _module(module).serve_reader(name, reader, runtime)
+                return served
+    raise no_source(reader, name)
+
+
+def _module(name: str) -> Any:
+    return import_module(f"comal.server.{name}")

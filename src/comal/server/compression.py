@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from isal import isal_zlib
 
-from comal.server.answers import Answer, Pairs
-from comal.server.conditions import Headers
-from comal.server.negotiation import encodings
-from comal.server.workshop import Workshop
+from comal.server.http import Headers, encodings
+from comal.server.responses import Pairs, Response
+from comal.server.runtime import Runtime
 
 _LEAST = 1_024
 _LEVEL = 2
@@ -28,7 +27,7 @@ _TYPES = (
 _VARY = (b"vary", b"accept-encoding")
 
 
-async def squeezed(answer: Answer, headers: Headers, workshop: Workshop) -> Answer:
+async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Response:
     """The answer, compressed where it is a long text and the client takes gzip.
 
     Its tag becomes a weak one, as it stands for the same text in other bytes.
@@ -42,20 +41,20 @@ async def squeezed(answer: Answer, headers: Headers, workshop: Workshop) -> Answ
     tag = dict(answer.headers).get(b"etag")
     if answer.status == 304:
         # RFC 9110, 15.4.5: with the tag that the whole would have.
-        return Answer(304, _weakened(answer.headers))
+        return Response(304, _weakened(answer.headers))
     if tag is None:
-        body = await workshop.run(_gzip, answer.body)
+        body = await runtime.run(_gzip, answer.body)
     else:
         key = ("gzip", dict(answer.headers)[b"content-type"], tag)
         text = answer.body
-        body = await workshop.once(key, lambda: workshop.run(_gzip, text))
+        body = await runtime.once(key, lambda: runtime.run(_gzip, text))
     dropped = {b"content-length", b"accept-ranges"}
     pairs = [pair for pair in _weakened(answer.headers) if pair[0] not in dropped]
     pairs += [(b"content-length", b"%d" % len(body)), (b"content-encoding", b"gzip")]
-    return Answer(200, pairs, body)
+    return Response(200, pairs, body)
 
 
-def _is_long_text(answer: Answer) -> bool:
+def _is_long_text(answer: Response) -> bool:
     """Whether what an answer gives, or is a part of, is sent compressed to who takes that."""
     given = dict(answer.headers)
     kind, size = given.get(b"content-type", b""), len(answer.body)

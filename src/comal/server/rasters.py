@@ -17,13 +17,9 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
 from comal.server import ogc
-from comal.server.addresses import Address, parse_address
-from comal.server.answers import LOOKED_AT, Answer, Content, content_answer, json_answer
-from comal.server.coding import crc_of
-from comal.server.conditions import Headers, crc_etag
-from comal.server.geometry import tile_meets
-from comal.server.negotiation import best_type
-from comal.server.problems import Refusal, bad_request, not_found
+from comal.server.expressions import evaluated
+from comal.server.http import Headers, best_type, crc_etag
+from comal.server.items import plain
 from comal.server.rasterstats import (
     Sample,
     band_numbers,
@@ -31,14 +27,30 @@ from comal.server.rasterstats import (
     sample,
     sampled_range,
 )
-from comal.server.render.expressions import evaluated
-from comal.server.render.params import MEDIA_TYPES, PARAMETERS, Params, bidx_of
-from comal.server.render.rendering import Look, bands_of, render
-from comal.server.requests import Query, Request
-from comal.server.samples.selecting import bbox_of
-from comal.server.samples.values import plain
-from comal.server.sources.base import Handler, Served, only
-from comal.server.workshop import Workshop
+from comal.server.render import (
+    MEDIA_TYPES,
+    PARAMETERS,
+    Look,
+    RenderOptions,
+    bands_of,
+    bidx_of,
+    render,
+)
+from comal.server.requests import Address, Query, Request, parse_address
+from comal.server.responses import (
+    LOOKED_AT,
+    Content,
+    Refusal,
+    Response,
+    bad_request,
+    content_response,
+    json_response,
+    not_found,
+)
+from comal.server.runtime import Runtime
+from comal.server.selection import bbox_of
+from comal.server.sources import Handler, ServedSource, only, tile_meets
+from comal.server.storedtiles import crc_of
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
 _ACCEPTED = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
@@ -50,31 +62,31 @@ _MOST_STEPS = 2_000
 
 
 def serve(
-    name: str, title: str, href: str, kind: str, workshop: Workshop, version: str
+    name: str, title: str, href: str, kind: str, runtime: Runtime, version: str
 ) -> RasterSource:
     """The file at `href`."""
     del kind
-    file = raquet.open(href, config=workshop.storage)
-    return RasterSource(name, title, file, workshop, version)
+    file = raquet.open(href, config=runtime.storage)
+    return RasterSource(name, title, file, runtime, version)
 
 
-def serve_reader(name: str, reader: Any, workshop: Workshop) -> RasterSource:
+def serve_reader(name: str, reader: Any, runtime: Runtime) -> RasterSource:
     """A `RaquetFile` that is open already."""
     if not isinstance(reader, RaquetFile):
         raise NotThisFormatError("not a reader of rasters", found=type(reader).__name__)
-    return RasterSource(name, reader.href.rpartition("/")[2], reader, workshop, "")
+    return RasterSource(name, reader.href.rpartition("/")[2], reader, runtime, "")
 
 
-class RasterSource(Served):
+class RasterSource(ServedSource):
     """A raster under a name."""
 
     kind: ClassVar[str] = "raster"
     format = "raquet"
 
     def __init__(
-        self, name: str, title: str, file: RaquetFile, workshop: Workshop, version: str
+        self, name: str, title: str, file: RaquetFile, runtime: Runtime, version: str
     ) -> None:
-        super().__init__(name, title, workshop, version)
+        super().__init__(name, title, runtime, version)
         self.file = file
 
     # -- documents ---------------------------------------------------------------------------------
@@ -108,7 +120,7 @@ class RasterSource(Served):
     async def details(self) -> dict[str, Any]:
         """Bands, and what a tile shows when nothing is said."""
         metadata = self.file.metadata
-        look = await self.workshop.run(lambda: self.look)
+        look = await self.runtime.run(lambda: self.look)
         return {
             "version": metadata.version,
             "width": metadata.width,
@@ -169,11 +181,11 @@ class RasterSource(Served):
             "tileSize": metadata.block_width,
         }
 
-    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Response:
         if not rest:
-            return json_answer(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
+            return json_response(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
         if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_answer(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
+            return json_response(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
         return await self.tile(request, self.address(("tiles", *rest)))
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -208,8 +220,8 @@ class RasterSource(Served):
                 return low, high
         return 0.0, 1.0
 
-    def _params(self, request: Request) -> Params:
-        return Params.of(request.query, len(self.file.bands))
+    def _params(self, request: Request) -> RenderOptions:
+        return RenderOptions.of(request.query, len(self.file.bands))
 
     def _step(self, text: str | None) -> Any:
         """The time step that a parameter names; the first when it names none."""
@@ -225,7 +237,7 @@ class RasterSource(Served):
 
     # -- tiles -------------------------------------------------------------------------------------
 
-    async def tile(self, request: Request, address: Address) -> Answer:
+    async def tile(self, request: Request, address: Address) -> Response:
         """One tile as a picture or as an array."""
         ext, chosen = _format(request, address.ext)
         params = self._params(request)
@@ -234,15 +246,15 @@ class RasterSource(Served):
         self._check_there(address, params)
 
         async def made() -> bytes:
-            return await self.workshop.run(self._rendered, address, ext, params)
+            return await self.runtime.run(self._rendered, address, ext, params)
 
-        body = await self.workshop.once(self._key(address, ext, params), made)
+        body = await self.runtime.once(self._key(address, ext, params), made)
         answer = self._drawn(body, ext, request.headers)
         if chosen:
             answer.headers.append(_VARY_ACCEPT)
         return answer
 
-    def local_answer(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+    def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
         """The answer for a tile that is kept, drawn as it is when a request says nothing."""
         try:
             address = parse_address(*parts[1:])
@@ -250,18 +262,18 @@ class RasterSource(Served):
             return None
         key = self._key(address, address.ext, self._usual)
         # Only hits are counted here: who misses asks again on the long way.
-        body = self.workshop.cache.get(key) if key in self.workshop.cache else None
+        body = self.runtime.cache.get(key) if key in self.runtime.cache else None
         return None if body is None else self._drawn(body, address.ext, headers)
 
-    def _key(self, address: Address, ext: str, params: Params) -> tuple[Any, ...]:
+    def _key(self, address: Address, ext: str, params: RenderOptions) -> tuple[Any, ...]:
         return self.name, self.version, address, ext, params
 
     @cached_property
-    def _usual(self) -> Params:
+    def _usual(self) -> RenderOptions:
         """What a request without a query says."""
-        return Params.of(Query(()), len(self.file.bands))
+        return RenderOptions.of(Query(()), len(self.file.bands))
 
-    def _drawn(self, body: bytes, ext: str, headers: Headers) -> Answer:
+    def _drawn(self, body: bytes, ext: str, headers: Headers) -> Response:
         crc = crc_of(body)
         content = Content(
             MEDIA_TYPES[ext].encode(),
@@ -271,9 +283,9 @@ class RasterSource(Served):
             headers=self.cache_control,
             crc=crc,
         )
-        return content_answer(content, headers)
+        return content_response(content, headers)
 
-    def _check_there(self, address: Address, params: Params) -> None:
+    def _check_there(self, address: Address, params: RenderOptions) -> None:
         file = self.file
         metadata = file.metadata
         z, x, y = address.z, address.x, address.y
@@ -281,11 +293,11 @@ class RasterSource(Served):
             raise not_found("there are no tiles of this zoom")
         if file.has_tile(z, x, y, time=self._step(params.time)):
             return
-        if self.workshop.settings.missing == 204 and tile_meets(z, x, y, file.everything()):
+        if self.runtime.settings.missing == 204 and tile_meets(z, x, y, file.everything()):
             raise Refusal(204, "no-tile", None, self.cache_control)
         raise not_found("there is no such tile", self.cache_control)
 
-    def _rendered(self, address: Address, ext: str, params: Params) -> bytes:
+    def _rendered(self, address: Address, ext: str, params: RenderOptions) -> bytes:
         look = self.look
         bands = bands_of(params, look)
         pixels = self._pixels(address, bands, params)
@@ -295,7 +307,7 @@ class RasterSource(Served):
         ]
         return render(pixels, params, look, ext, scales=scales)
 
-    def _pixels(self, address: Address, bands: tuple[int, ...], params: Params) -> Any:
+    def _pixels(self, address: Address, bands: tuple[int, ...], params: RenderOptions) -> Any:
         """Pixels of the tile; at twice the scale those of its four children, or its own twice."""
         file, step = self.file.with_nodata(params.nodata), self._step(params.time)
         z, x, y = address.z, address.x, address.y
@@ -312,7 +324,7 @@ class RasterSource(Served):
 
     # -- values ------------------------------------------------------------------------------------
 
-    async def _point(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _point(self, request: Request, rest: Sequence[str]) -> Response:
         (text,) = only(rest, 1)
         lon, lat = _lonlat(text)
         params = self._params(request)
@@ -334,17 +346,17 @@ class RasterSource(Served):
             plain(one.item()) if has else None for one, has in zip(pixels, valid, strict=True)
         ]
         document = {"coordinates": [lon, lat], "values": values, "band_names": names, "zoom": zoom}
-        return json_answer(document, headers=self.cache_control)
+        return json_response(document, headers=self.cache_control)
 
-    async def _sampled(self, request: Request, params: Params) -> Sample:
+    async def _sampled(self, request: Request, params: RenderOptions) -> Sample:
         bbox = bbox_of(request.query) or self.file.everything()
         formula = params.formula()
         bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
         step = self._step(params.time)
         file = self.file.with_nodata(params.nodata)
-        return await self.workshop.run(sample, file, bands, bbox, step, formula)
+        return await self.runtime.run(sample, file, bands, bbox, step, formula)
 
-    async def _statistics(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _statistics(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
         params = self._params(request)
         bins = request.query.whole("bins", 10, 1, 512)
@@ -358,14 +370,14 @@ class RasterSource(Served):
                 for name, values in zip(found.names, found.values, strict=True)
             },
         }
-        return json_answer(document, headers=self.cache_control)
+        return json_response(document, headers=self.cache_control)
 
-    async def _histogram(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _histogram(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
-        look = await self.workshop.run(lambda: self.look)
+        look = await self.runtime.run(lambda: self.look)
         chosen = bidx_of(request.query, len(self.file.bands)) or look.bidx
         params = self._params(request)
-        params = Params(
+        params = RenderOptions(
             bidx=chosen[:1] if request.query.text("expression") is None else (),
             expression=params.expression,
             nodata=params.nodata,
@@ -388,7 +400,7 @@ class RasterSource(Served):
             "zoom": found.zoom,
             "exact": found.exact,
         }
-        return json_answer(document, headers=self.cache_control)
+        return json_response(document, headers=self.cache_control)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,14 +1,20 @@
-"""Counts of requests, as Prometheus reads them.
+"""Counts of requests, as Prometheus reads them, of one worker and of all.
 
 Requests are counted in plain dictionaries, which costs a tile a fraction of a microsecond; the
-names and shapes of Prometheus come about when somebody asks.
+names and shapes of Prometheus come about when somebody asks. Prometheus asks one address and
+reaches any of the workers, and each has to answer for all: so each writes its counts to a file of
+its own every other second, and reads those of the others when it is asked. What a worker has
+counted stays when it ends.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from comal.errors import MissingExtraError
@@ -68,8 +74,8 @@ def _sum(own: dict[Any, Any], given: dict[Any, Any]) -> None:
         own[key] = own.get(key, 0) + value
 
 
-class Measures:
-    """What one worker measures."""
+class Metrics:
+    """What one worker metrics."""
 
     def __init__(self) -> None:
         self.counts = Counts()
@@ -130,7 +136,7 @@ class _Collector:
     """Counts as prometheus-client wants them."""
 
     counts: Counts
-    measures: Measures
+    metrics: Metrics
     workers: int
 
     def collect(self) -> Iterator[Any]:
@@ -152,9 +158,9 @@ class _Collector:
         for place, count in counts.reloads.items():
             reloads.add_metric(place, count)
         yield from (requests, sent, self._histogram(core), reloads)
-        for name, (text, _) in self.measures.counters.items():
+        for name, (text, _) in self.metrics.counters.items():
             yield core.CounterMetricFamily(name, text, value=counts.totals[name])
-        for name, (text, _) in self.measures.gauges.items():
+        for name, (text, _) in self.metrics.gauges.items():
             yield core.GaugeMetricFamily(name, text, value=counts.gauges[name])
         text = "Workers that these counts are of."
         yield core.GaugeMetricFamily("comal_workers", text, value=self.workers)
@@ -170,3 +176,53 @@ class _Collector:
                 buckets.append((bound, total))
             family.add_metric((route,), buckets, self.counts.seconds.get(route, 0.0))
         return family
+
+
+SECONDS = 2.0
+"""Between two writings."""
+_PAIRED = ("requests", "reloads")
+"""Tables whose keys are tuples, which JSON has not."""
+
+
+class WorkerCounts:
+    """A folder with the counts of every worker.
+
+    Parameters
+    ----------
+    folder
+        Of the server alone; it is there already.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._own = f"{os.getpid()}-{os.urandom(4).hex()}.json"
+
+    def post(self, counts: Counts) -> None:
+        """Write what this worker has counted, in place of what it wrote before."""
+        document: dict[str, Any] = asdict(counts)
+        for name in _PAIRED:
+            document[name] = [[list(key), value] for key, value in document[name].items()]
+        part = self.folder / (self._own + ".part")
+        part.write_text(json.dumps(document))
+        part.replace(self.folder / self._own)
+
+    def others(self) -> Iterator[Counts]:
+        """What the other workers have written; of those that have ended without gauges."""
+        for path in sorted(self.folder.glob("*.json")):
+            if path.name != self._own:
+                document = json.loads(path.read_text())
+                for name in _PAIRED:
+                    document[name] = {tuple(key): value for key, value in document[name]}
+                if not _is_alive(int(path.name.partition("-")[0])):
+                    document["gauges"] = {}
+                yield Counts(**document)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -10,17 +10,12 @@ from comal import tapalcatl
 from comal.errors import ComalError, NotThisFormatError
 from comal.limits import KIB
 from comal.server import ogc
-from comal.server.addresses import Address, number, parse_address
-from comal.server.answers import LOOKED_AT, Answer, json_answer
-from comal.server.conditions import Headers
-from comal.server.geometry import middle_tile, tile_meets
-from comal.server.headerplan import header_plan
-from comal.server.negotiation import best_type
-from comal.server.problems import Refusal, not_found
-from comal.server.requests import Request
-from comal.server.sources.base import Handler, Served
-from comal.server.tilewire import tile_answer
-from comal.server.workshop import Workshop
+from comal.server.http import Headers, best_type
+from comal.server.requests import Address, Request, number, parse_address
+from comal.server.responses import LOOKED_AT, Refusal, Response, json_response, not_found
+from comal.server.runtime import Runtime
+from comal.server.sources import Handler, ServedSource, middle_tile, tile_meets
+from comal.server.storedtiles import archive_headers, tile_response
 from comal.storage import parse_href
 from comal.tapalcatl import spec
 from comal.tapalcatl.reading.tileset import TileSet
@@ -40,40 +35,40 @@ def serve(
     title: str,
     href: str,
     kind: str,
-    workshop: Workshop,
+    runtime: Runtime,
     version: str,
     options: Mapping[str, Any] | None = None,
-) -> TilesSource:
+) -> TilesetSource:
     """The tileset at `href`; `options` are those of `comal.tapalcatl.open`."""
     del kind
-    tiles = tapalcatl.open(href, config=workshop.storage, **(options or {}))
-    return TilesSource(name, title, tiles, workshop, version)
+    tiles = tapalcatl.open(href, config=runtime.storage, **(options or {}))
+    return TilesetSource(name, title, tiles, runtime, version)
 
 
-def serve_reader(name: str, reader: Any, workshop: Workshop) -> TilesSource:
+def serve_reader(name: str, reader: Any, runtime: Runtime) -> TilesetSource:
     """A `TileSet` that is open already."""
     if not isinstance(reader, TileSet):
         raise NotThisFormatError("not a reader of tiles", found=type(reader).__name__)
-    return TilesSource(name, reader.href.rpartition("/")[2], reader, workshop, "")
+    return TilesetSource(name, reader.href.rpartition("/")[2], reader, runtime, "")
 
 
-class TilesSource(Served):
+class TilesetSource(ServedSource):
     """A tileset under a name."""
 
     kind: ClassVar[str] = "tiles"
     format = "tapalcatl"
 
     def __init__(
-        self, name: str, title: str, tiles: TileSet, workshop: Workshop, version: str
+        self, name: str, title: str, tiles: TileSet, runtime: Runtime, version: str
     ) -> None:
-        super().__init__(name, title, workshop, version)
+        super().__init__(name, title, runtime, version)
         self.tiles = tiles
         with suppress(ComalError):  # a damaged archive is answered for when it is asked for
             tiles.learn_formats()
-        self._cache_control = workshop.settings.cache_control
+        self._cache_control = runtime.settings.cache_control
         self._is_local = parse_href(tiles.source.href).scheme == "file" and _is_local(tiles)
         self._verified: set[tuple[Any, ...]] = set()
-        self._opened: dict[str, TilesSource] = {}
+        self._opened: dict[str, TilesetSource] = {}
         """Variants that were asked for."""
 
     @property
@@ -178,13 +173,13 @@ class TilesSource(Served):
         return f"{self.name}/{{z}}/{{x}}/{{y}}{{scale}}.{{ext}}"
 
     def _media(self, ext: str) -> str:
-        return header_plan(self.tiles.headers(ext), None).type.decode("latin-1")
+        return archive_headers(self.tiles.headers(ext), None).type.decode("latin-1")
 
-    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Response:
         if not rest:
-            return json_answer(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
+            return json_response(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
         if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_answer(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
+            return json_response(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
         return await self.tile(request, self.address(("tiles", *rest)))
 
     # -- variants ----------------------------------------------------------------------------------
@@ -199,10 +194,10 @@ class TilesSource(Served):
         links = {one: f"{home}/variants/{one}/tilejson.json" for one in self.tiles.variants}
         return {one: {"tilejson": request.link(link)} for one, link in links.items()}
 
-    async def _variants(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _variants(self, request: Request, rest: Sequence[str]) -> Response:
         """The list of variants; below the name of one what there is below a source."""
         if not rest:
-            return json_answer({"variants": self._listed(request)}, headers=(LOOKED_AT,))
+            return json_response({"variants": self._listed(request)}, headers=(LOOKED_AT,))
         # Names may have slashes, and one may begin with another.
         for name in () if self._is_variant else sorted(self.tiles.variants, key=len, reverse=True):
             parts = name.split("/")
@@ -210,15 +205,15 @@ class TilesSource(Served):
                 if name not in self._opened:
                     place = f"{self.name}/variants/{name}"
                     tiles = self.tiles.variant(name)
-                    self._opened[name] = TilesSource(
-                        place, self.title, tiles, self.workshop, self.version
+                    self._opened[name] = TilesetSource(
+                        place, self.title, tiles, self.runtime, self.version
                     )
                 return await self._opened[name].answer(request, tuple(rest[len(parts) :]))
         raise not_found("there is no such variant")
 
     # -- tiles -------------------------------------------------------------------------------------
 
-    async def answer(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def answer(self, request: Request, rest: Sequence[str]) -> Response:
         """Also the addresses of Tilezen: ``{pixels}/{z}/{x}/{y}.{ext}``."""
         if len(rest) == 4 and rest[0] not in self.routes:
             size = number(rest[0])
@@ -227,7 +222,7 @@ class TilesSource(Served):
             return await self.tile(request, parse_address(*rest[1:]), size)
         return await super().answer(request, rest)
 
-    async def tile(self, request: Request, address: Address, size: int | None = None) -> Answer:
+    async def tile(self, request: Request, address: Address, size: int | None = None) -> Response:
         """One tile, by its coordinates."""
         ext, chosen = self._format(request, address)
         if ext not in self._formats:
@@ -240,9 +235,9 @@ class TilesSource(Served):
             raise self._missing(address, size)
         if stored.size > _AT_ONCE:
             headers, control = request.headers, self._cache_control
-            answer = await self.workshop.run(tile_answer, stored, headers, control)
+            answer = await self.runtime.run(tile_response, stored, headers, control)
         else:
-            answer = tile_answer(stored, request.headers, self._cache_control)
+            answer = tile_response(stored, request.headers, self._cache_control)
         if chosen:
             answer.headers.append(_VARY_ACCEPT)
         return answer
@@ -266,11 +261,11 @@ class TilesSource(Served):
         )
         low, high = tiles.metadata.min_scale, tiles.metadata.max_scale
         inside = inside and (address.scale == 1 or low <= address.scale <= high)
-        if inside and size is None and self.workshop.settings.missing == 204:
+        if inside and size is None and self.runtime.settings.missing == 204:
             return Refusal(204, "no-tile", None, self.cache_control)
         return not_found("there is no such tile", self.cache_control)
 
-    def local_answer(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+    def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
         """The answer for a tile of a local archive: one short read, without a thread."""
         if not self._is_local:
             return None
@@ -289,7 +284,7 @@ class TilesSource(Served):
             # Deflated bits go out as they are; they were inflated and compared once.
             key = (*parts, stored.crc, len(stored.payload))
             verified = stored.method != 0 and key in self._verified
-            answer = tile_answer(stored, headers, self._cache_control, verified=verified)
+            answer = tile_response(stored, headers, self._cache_control, verified=verified)
         except Exception:  # noqa: BLE001 - the long way does it again and answers with the error
             return None
         if stored.method != 0 and not verified:

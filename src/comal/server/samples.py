@@ -22,20 +22,7 @@ from comal.errors import (
 )
 from comal.geo import times
 from comal.limits import MIB, Limits
-from comal.server.answers import (
-    GEOJSON,
-    LOOKED_AT,
-    Answer,
-    Content,
-    content_answer,
-    json_answer,
-    json_bytes,
-)
-from comal.server.problems import Refusal, not_found
-from comal.server.requests import Request
-from comal.server.samples.columnstats import column_stats
-from comal.server.samples.features import feature, features
-from comal.server.samples.holdings import (
+from comal.server.holdings import (
     FOLDER,
     ID,
     OTHER_MEDIA,
@@ -44,16 +31,28 @@ from comal.server.samples.holdings import (
     LeafBytes,
     TacoHoldings,
     TortillaHoldings,
+    rounded,
     sizes_of,
     visible,
 )
-from comal.server.samples.places import rounded
-from comal.server.samples.pythontext import taco_lines, tortilla_lines
-from comal.server.samples.selecting import PARAMETERS as SELECTING
-from comal.server.samples.selecting import Selection
-from comal.server.samples.values import column_of, kind_of, shown_time, shown_values
-from comal.server.sources.base import Handler, Served, only
-from comal.server.workshop import Workshop
+from comal.server.items import column_of, feature, features, kind_of, shown_time, shown_values
+from comal.server.pythonlines import taco_lines, tortilla_lines
+from comal.server.requests import Request
+from comal.server.responses import (
+    GEOJSON,
+    LOOKED_AT,
+    Content,
+    Refusal,
+    Response,
+    content_response,
+    json_bytes,
+    json_response,
+    not_found,
+)
+from comal.server.runtime import Runtime
+from comal.server.selection import PARAMETERS as SELECTING
+from comal.server.selection import Selection, column_stats
+from comal.server.sources import Handler, ServedSource, only
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla.reading.frame import TortillaFrame
 
@@ -73,17 +72,17 @@ _SPDX = re.compile(r"[A-Za-z0-9.+-]{1,64}")
 
 
 def serve(
-    name: str, title: str, href: str, kind: str, workshop: Workshop, version: str
+    name: str, title: str, href: str, kind: str, runtime: Runtime, version: str
 ) -> SamplesSource:
     """The archive at `href`."""
     if kind == "taco":
-        dataset = taco.load(href, config=workshop.storage)
-        return SamplesSource(name, title, TacoHoldings(dataset), workshop, version)
-    frame = tortilla.open(href, siblings=_is_part(href), config=workshop.storage)
-    return SamplesSource(name, title, TortillaHoldings(frame, kind), workshop, version)
+        dataset = taco.load(href, config=runtime.storage)
+        return SamplesSource(name, title, TacoHoldings(dataset), runtime, version)
+    frame = tortilla.open(href, siblings=_is_part(href), config=runtime.storage)
+    return SamplesSource(name, title, TortillaHoldings(frame, kind), runtime, version)
 
 
-def serve_reader(name: str, reader: Any, workshop: Workshop) -> SamplesSource:
+def serve_reader(name: str, reader: Any, runtime: Runtime) -> SamplesSource:
     """A `TacoDataset` or a `TortillaFrame` that is open already."""
     if isinstance(reader, TacoDataset):
         holdings: Holdings = TacoHoldings(reader)
@@ -93,22 +92,22 @@ def serve_reader(name: str, reader: Any, workshop: Workshop) -> SamplesSource:
         href = reader.files[0]
     else:
         raise NotThisFormatError("not a reader of samples", found=type(reader).__name__)
-    return SamplesSource(name, href.rpartition("/")[2], holdings, workshop, "")
+    return SamplesSource(name, href.rpartition("/")[2], holdings, runtime, "")
 
 
 def _is_part(href: str) -> bool:
     return ".part." in href
 
 
-class SamplesSource(Served):
+class SamplesSource(ServedSource):
     """An archive of samples under a name."""
 
     kind: ClassVar[str] = "samples"
 
     def __init__(
-        self, name: str, title: str, holdings: Holdings, workshop: Workshop, version: str
+        self, name: str, title: str, holdings: Holdings, runtime: Runtime, version: str
     ) -> None:
-        super().__init__(name, title, workshop, version)
+        super().__init__(name, title, runtime, version)
         self.format = holdings.format
         self.holdings = holdings
         # Rows are read with the archive, so that a broken table shows when it is opened.
@@ -194,17 +193,17 @@ class SamplesSource(Served):
         lines = taco_lines if self.format == "taco" else tortilla_lines
         return lines(self.title, self.table.schema, selection)
 
-    async def _collection(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _collection(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
         del request
-        return json_answer(self.holdings.collection, headers=self.cache_control)
+        return json_response(self.holdings.collection, headers=self.cache_control)
 
-    async def _schema(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _schema(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
         del request
-        return json_answer({"levels": self._levels()}, headers=self.cache_control)
+        return json_response({"levels": self._levels()}, headers=self.cache_control)
 
-    async def _queryables(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _queryables(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
         properties = {
             field.name: _QUERYABLE[kind]
@@ -220,15 +219,15 @@ class SamplesSource(Served):
             "properties": properties,
             "additionalProperties": False,
         }
-        return json_answer(document, kind=b"application/schema+json", headers=self.cache_control)
+        return json_response(document, kind=b"application/schema+json", headers=self.cache_control)
 
     # -- rows --------------------------------------------------------------------------------------
 
     def _selected(self, request: Request) -> tuple[Selection, npt.NDArray[np.int64]]:
-        selection = Selection.of(request.query, self.workshop.settings.limits.items)
+        selection = Selection.of(request.query, self.runtime.settings.limits.items)
         return selection, selection.rows(self.table, self.holdings.finder)
 
-    async def _items(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _items(self, request: Request, rest: Sequence[str]) -> Response:
         path = "/".join(rest)
         unknown = set(request.query) - set(SELECTING)
         if unknown:  # OGC API Features 1, 7.5: what is not in the API's document is refused
@@ -238,7 +237,7 @@ class SamplesSource(Served):
             make = lambda: json_bytes(self._item(request, path))  # noqa: E731 - two ways to bytes
         else:
             make = lambda: json_bytes(self._page(request))  # noqa: E731
-        body = await self.workshop.run(make)
+        body = await self.runtime.run(make)
         return self._document(request, body, GEOJSON)
 
     def _item(self, request: Request, path: str) -> dict[str, Any]:
@@ -308,9 +307,9 @@ class SamplesSource(Served):
             links.append(link("prev", max(0, selection.offset - selection.limit)))
         return links
 
-    async def _table(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _table(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
-        body = await self.workshop.run(lambda: json_bytes(self._rows(request)))
+        body = await self.runtime.run(lambda: json_bytes(self._rows(request)))
         return self._document(request, body, b"application/json")
 
     def _rows(self, request: Request) -> dict[str, Any]:
@@ -345,7 +344,7 @@ class SamplesSource(Served):
             listed = chosen
         return list(dict.fromkeys([ID, TYPE, *listed]))
 
-    async def _columns(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _columns(self, request: Request, rest: Sequence[str]) -> Response:
         name = "/".join(rest)
         bins = request.query.whole("bins", 32, 1, 512)
 
@@ -353,17 +352,17 @@ class SamplesSource(Served):
             _, rows = self._selected(request)
             return json_bytes(column_stats(self.table, rows, name, bins))
 
-        body = await self.workshop.run(made)
+        body = await self.runtime.run(made)
         return self._document(request, body, b"application/json")
 
-    async def _tree(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _tree(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
-        body = await self.workshop.run(lambda: json_bytes(self._branch(request)))
+        body = await self.runtime.run(lambda: json_bytes(self._branch(request)))
         return self._document(request, body, b"application/json")
 
     def _branch(self, request: Request) -> dict[str, Any]:
         path = (request.query.text("path") or "").strip("/")
-        most = self.workshop.settings.limits.items
+        most = self.runtime.settings.limits.items
         limit = min(request.query.whole("limit", 200, 1, 10**9), most)
         offset = request.query.whole("offset", 0, 0, 10**9)
         table, level = self.table, 0
@@ -399,27 +398,27 @@ class SamplesSource(Served):
             ],
         }
 
-    def _document(self, request: Request, body: bytes, kind: bytes) -> Answer:
+    def _document(self, request: Request, body: bytes, kind: bytes) -> Response:
         """JSON with a tag of its own, so that pages are asked for conditionally."""
         tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
         content = Content(kind, tag, len(body), body=body, headers=(LOOKED_AT,))
-        return content_answer(content, request.headers)
+        return content_response(content, request.headers)
 
     # -- bytes -------------------------------------------------------------------------------------
 
-    async def _data(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _data(self, request: Request, rest: Sequence[str]) -> Response:
         path = "/".join(rest)
-        leaf = await self.workshop.run(self._leaf, path)
+        leaf = await self.runtime.run(self._leaf, path)
         kind = leaf.media.encode()
         disposition = b"attachment" if leaf.media == OTHER_MEDIA else b"inline"
         headers = (*self.cache_control, _SANDBOX, (b"content-disposition", disposition))
         content = Content(
             kind, self._tag(leaf), leaf.size, self._reading(leaf), None, None, headers
         )
-        answer = content_answer(content, request.headers)
+        answer = content_response(content, request.headers)
         if answer.status == 200 and leaf.size <= _CHECKED and not request.head:
             # The checksum is of all bytes, so it is compared when all of them are sent.
-            answer.body, answer.blocks = await self.workshop.run(leaf.whole), None
+            answer.body, answer.blocks = await self.runtime.run(leaf.whole), None
         return answer
 
     def _leaf(self, path: str) -> LeafBytes:
@@ -435,10 +434,10 @@ class SamplesSource(Served):
     def _reading(self, leaf: LeafBytes) -> Callable[[int, int], AsyncIterator[bytes]]:
         async def blocks(first: int, last: int) -> AsyncIterator[bytes]:
             with leaf.file() as file:
-                await self.workshop.run(file.seek, first)
+                await self.runtime.run(file.seek, first)
                 left = last - first
                 while left:
-                    block = await self.workshop.run(file.read, min(_BLOCK, left))
+                    block = await self.runtime.run(file.read, min(_BLOCK, left))
                     if not block:
                         raise InvalidMetadataError("a sample ends early")
                     left -= len(block)
@@ -446,23 +445,23 @@ class SamplesSource(Served):
 
         return blocks
 
-    async def _preview(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def _preview(self, request: Request, rest: Sequence[str]) -> Response:
         path = "/".join(rest)
         size = request.query.whole("size", 256, 8, 1024)
         bands = tuple(_band(text) for text in request.query.all("bidx")) or None
         key = (self.name, self.version, "preview", path, size, bands)
 
         async def made() -> bytes:
-            return await self.workshop.run(self._picture, path, size, bands)
+            return await self.runtime.run(self._picture, path, size, bands)
 
-        body = await self.workshop.once(key, made)
+        body = await self.runtime.once(key, made)
         tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
         content = Content(b"image/png", tag, len(body), body=body, headers=self.cache_control)
-        return content_answer(content, request.headers)
+        return content_response(content, request.headers)
 
     def _picture(self, path: str, size: int, bands: tuple[int, ...] | None) -> bytes:
         """The picture of a row, or of the first raster below it."""
-        most, refused = self.workshop.settings.limits.raster_bytes, _NO_RASTER
+        most, refused = self.runtime.settings.limits.raster_bytes, _NO_RASTER
         for row in self.holdings.first_leaves(self.holdings.find(path)):
             leaf = self.holdings.leaf(row)
             if not self._is_raster(leaf):

@@ -1,22 +1,120 @@
-"""How many requests are worked on at a time, how many wait, and one flight for equal work."""
+"""What all sources of a worker share: threads, kept results, one flight for equal work, turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import contextvars
+import os
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
 
-from comal.server.problems import RETRY_AFTER, Refusal
+from comal.server.responses import RETRY_AFTER, Refusal
+from comal.server.settings import Settings
+from comal.storage import StorageConfig
 
+_OPENING = 16
+"""Threads that open sources."""
+
+_given_up: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
+    "given_up", default=None
+)
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def check_wanted() -> None:
+    """Leave work in a thread that nobody waits for any more; long work asks now and then.
+
+    Raises
+    ------
+    TimeoutError
+        Whoever asked for it has gone away, or waited for too long.
+    """
+    given_up = _given_up.get()
+    if given_up is not None and given_up.is_set():
+        raise TimeoutError("nobody waits for this any more")
+
+
+class Runtime:
+    """Shared by all sources of one application in one worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.storage = StorageConfig(memory_map=settings.memory_map, untrusted=True)
+        if settings.linked_origins is not None:
+            self.storage = replace(self.storage, linked_origins=settings.linked_origins)
+        self.cache = ByteCache(settings.limits.cache_bytes)
+        self.single_flight = SingleFlight()
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._pid = 0
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a blocking function in a thread of the server."""
+        count = self.settings.limits.threads or 2 * (os.cpu_count() or 1) + 4
+        return await self._run("", count, function, *args, **kwargs)
+
+    async def run_apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run`, in threads for what opens and looks at sources.
+
+        A host that does not answer holds a thread for a minute, and shall keep nobody from reading
+        what is open.
+        """
+        return await self._run("-opening", _OPENING, function, *args, **kwargs)
+
+    async def _run(
+        self, name: str, count: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        context, given_up = contextvars.copy_context(), threading.Event()
+        context.run(_given_up.set, given_up)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(
+                self._threads(name, count), lambda: context.run(function, *args, **kwargs)
+            )
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    async def once(self, key: Hashable, work: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Bytes that were kept under this key, or that `work` makes, once for all who wait."""
+        kept: bytes | None = self.cache.get(key)
+        if kept is not None:
+            return kept
+
+        async def made() -> bytes:
+            data = await work()
+            self.cache.put(key, data, len(data))
+            return data
+
+        return await self.single_flight.run(key, made)
+
+    def close(self) -> None:
+        """Let go of the threads; work that has begun is finished."""
+        if self._pid == os.getpid():
+            for pool in self._pools.values():
+                pool.shutdown(wait=False, cancel_futures=True)
+        self._pools = {}
+
+    def _threads(self, name: str, count: int) -> ThreadPoolExecutor:
+        # A forked worker has none of the threads that its parent had.
+        if self._pid != os.getpid():
+            self._pools, self._pid = {}, os.getpid()
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = ThreadPoolExecutor(count, "comal-server" + name)
+        return pool
+
 
 _WATCHED = 0.5
 """Seconds between two looks at who waits for an answer."""
 
 
-class Gate:
+class ConcurrencyLimit:
     """Lets `limit` requests in; `queue` more wait in order, the rest is refused.
 
     Parameters
@@ -86,7 +184,7 @@ def _overloaded() -> Refusal:
     return Refusal(503, "overloaded", "too many requests at once", (RETRY_AFTER,))
 
 
-class Flights:
+class SingleFlight:
     """Equal work that is asked for meanwhile is done once."""
 
     def __init__(self) -> None:
@@ -199,3 +297,57 @@ class Clients:
 
 async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
+
+
+_OVERHEAD = 400
+"""About what a key and an entry take beside their bytes."""
+
+
+class ByteCache:
+    """Least recently used values go first. May be used from several threads.
+
+    Parameters
+    ----------
+    budget
+        Bytes of all values together; 0 keeps nothing.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.size = 0
+        self.hits = 0
+        self.misses = 0
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Any:
+        """The value, or None."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value of `size` bytes; one above an eighth of the budget is not kept."""
+        size += _OVERHEAD
+        if size > self.budget // 8:
+            return
+        with self._lock:
+            old = self._entries.pop(key, None)
+            if old is not None:
+                self.size -= old[1]
+            self._entries[key] = (value, size)
+            self.size += size
+            while self.size > self.budget:
+                _, (_, freed) = self._entries.popitem(last=False)
+                self.size -= freed
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import NotInContainerError, shown
-from comal.server.samples.finding import Finder
+from comal.errors import ComalError, InvalidInputError, NotInContainerError, shown
+from comal.geo import boxes
+from comal.geo.places import TIMES, Places, ways_of
+from comal.geo.selecting import within
+from comal.geo.times import parse_range
 from comal.taco import spec as taco_spec
 from comal.taco.reading import leaves as taco_leaves
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
 from comal.tortilla import spec as tortilla_spec
+from comal.tortilla.reading import filtering
 from comal.tortilla.reading import leaves as tortilla_leaves
 from comal.tortilla.reading.frame import TortillaFrame
 
@@ -333,3 +340,135 @@ def sizes_of(holdings: Holdings, table: Any) -> list[int | None]:
         return [None] * table.num_rows
     sizes: list[int | None] = table.column(holdings.size_column).to_pylist()
     return sizes
+
+
+Mask = npt.NDArray[np.bool_]
+Box = Sequence[float]
+
+
+class Finder:
+    """Finds rows of one table.
+
+    Parameters
+    ----------
+    table
+        Columns as they are in the file.
+    seconds
+        Numbers in columns of times are seconds, as a Tortilla has them, and not microseconds.
+
+    Notes
+    -----
+    Boxes of footprints are kept, as all that a filter costs is to transform them. Only rows whose
+    box reaches over a side of the box that is asked for are looked at more closely.
+    """
+
+    def __init__(self, table: Any, *, seconds: bool) -> None:
+        self._table = table
+        self._seconds = seconds
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether rows can be found by a box."""
+        return bool(ways_of(self._table.schema))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether rows can be found by a range of time."""
+        return any(name in self._table.column_names for name in TIMES)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the rows are.
+
+        Raises
+        ------
+        ComalError
+            Their columns say nothing of it.
+        """
+        return Places(self._table, filtering.ways_in(self._table))
+
+    @property
+    def bounds(self) -> boxes.Box | None:
+        """The box of all rows, None when nothing is known or a place is broken."""
+        try:
+            return boxes.union_box(*self.places.corners)
+        except ComalError:
+            return None  # `comal check` tells
+
+    def in_box(self, bbox: Box) -> Mask:
+        """Which rows have a point in common with a box, as `filter_bbox` of the format tells it.
+
+        Raises
+        ------
+        ComalError
+            No box, or rows that say nothing of where they are.
+        """
+        box, places = boxes.validate_bbox(bbox), self.places
+        try:
+            return places.meet(box)
+        except InvalidInputError as error:
+            raise filtering.broken(error) from error
+
+    def in_period(self, period: str) -> Mask:
+        """Which rows lie in a range of time, as `filter_datetime` of the format tells it.
+
+        Raises
+        ------
+        ComalError
+            No range, or rows that say nothing of their time.
+        """
+        if self._seconds:
+            return filtering.time_mask(self._table, period, filtering.AUTO)
+        name = next((name for name in TIMES if name in self._table.column_names), None)
+        if name is None:
+            raise InvalidInputError(
+                "the columns say nothing of the time of samples", expected=" or ".join(TIMES)
+            )
+        return within(self._table.column(name), *parse_range(period), name)
+
+
+_DIGITS = 7
+"""Decimals of a degree, about a centimetre."""
+_STRAIGHT = 1e-3
+"""Part of the size of an outline by which its edge may be beside the raster's."""
+
+
+def rounded(box: Any) -> list[float]:
+    """West, south, east, north for a document; west > east across the antimeridian."""
+    return [round(float(edge), _DIGITS) for edge in box]
+
+
+def geometries(table: Any) -> list[tuple[dict[str, Any] | None, list[float] | None]]:
+    """For each row its geometry in degrees, and its box; the most telling that it has.
+
+    A geometry column first, then the outline of the raster, then its centre. What crosses the
+    antimeridian is cut there (RFC 7946, 3.1.9), and its box has west > east (5.2).
+    """
+    # Broken places are none; the sample itself is shown.
+    places = Places(table, ways_of(table.schema), lenient=True)
+    told = np.flatnonzero(places.told_by >= 0)
+    found: list[tuple[dict[str, Any] | None, list[float] | None]] = [(None, None)] * table.num_rows
+    if not len(told):
+        return found
+    import shapely  # noqa: PLC0415 - 40 ms that rows without places never need
+
+    from comal.geo.shapes import cut  # noqa: PLC0415 - as above
+
+    shapes = places.shapes(told)
+    sizes = shapely.length(shapes)
+    rasters = [number for number, way in enumerate(places.ways) if way.kind == "raster"]
+    straight = np.isin(places.told_by[told], rasters)
+    shapes[straight] = shapely.simplify(shapes[straight], sizes[straight] * _STRAIGHT / 4)
+    shapes = shapely.orient_polygons(cut(shapes))
+    corners = np.stack(places.corners)
+    for row, shape in zip(told.tolist(), shapes, strict=True):
+        found[row] = _geojson(shape), rounded(corners[:, row])
+    return found
+
+
+def _geojson(shape: Any) -> dict[str, Any]:
+    import shapely  # noqa: PLC0415 - as above
+
+    near = shapely.transform(shape, lambda points: np.round(points, _DIGITS))
+    document: dict[str, Any] = json.loads(shapely.to_geojson(near))
+    return document

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from math import ceil, floor
 from typing import Any, ClassVar
 
-from comal.server.addresses import Address, parse_address
-from comal.server.answers import LOOKED_AT, Answer, json_answer
-from comal.server.conditions import Headers
-from comal.server.problems import not_found
-from comal.server.requests import Request
-from comal.server.workshop import Workshop
+from comal.grid import mercator
+from comal.server.http import Headers
+from comal.server.requests import Address, Request, parse_address
+from comal.server.responses import LOOKED_AT, Response, json_response, not_found
+from comal.server.runtime import Runtime
 
 _PLAIN, _SIZED, _OGC = 3, 4, 5
 """Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
-Handler = Callable[[Any, Request, Sequence[str]], Awaitable[Answer]]
+Handler = Callable[[Any, Request, Sequence[str]], Awaitable[Response]]
 """Answers a request to a source; the texts are the segments behind the name of the route."""
 
 
-class Served(ABC):
+class ServedSource(ABC):
     """An opened archive under a name.
 
     Parameters
@@ -28,7 +28,7 @@ class Served(ABC):
         What its addresses begin with.
     title
         What people call it.
-    workshop
+    runtime
         Threads, cache and settings of the server.
     version
         Changes when the archive does; a part of every key and tag made of it.
@@ -44,16 +44,16 @@ class Served(ABC):
     a cycle, and its files would stay open until the collector of cycles comes along.
     """
 
-    def __init__(self, name: str, title: str, workshop: Workshop, version: str) -> None:
+    def __init__(self, name: str, title: str, runtime: Runtime, version: str) -> None:
         self.name = name
         self.title = title
-        self.workshop = workshop
+        self.runtime = runtime
         self.version = version
 
     @property
     def cache_control(self) -> tuple[tuple[bytes, bytes], ...]:
         """The header for what is made of the archive."""
-        value = self.workshop.settings.cache_control
+        value = self.runtime.settings.cache_control
         return () if value is None else ((b"cache-control", value.encode()),)
 
     @abstractmethod
@@ -64,12 +64,12 @@ class Served(ABC):
     async def details(self) -> dict[str, Any]:
         """What its own document says beside the summary."""
 
-    async def tile(self, request: Request, address: Address) -> Answer:
+    async def tile(self, request: Request, address: Address) -> Response:
         """One tile."""
         del request, address
         raise not_found("this source has no tiles")
 
-    def local_answer(self, parts: Sequence[str], headers: Headers) -> Answer | None:
+    def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
         """The answer for a tile that can be had without waiting; None where it cannot.
 
         `parts` are the name of the source, z, x and the last segment.
@@ -103,16 +103,16 @@ class Served(ABC):
             return "tilejson"
         return "tile" if len(rest) in {_PLAIN, _SIZED} else "none"
 
-    async def answer(self, request: Request, rest: Sequence[str]) -> Answer:
+    async def answer(self, request: Request, rest: Sequence[str]) -> Response:
         """The answer to a request below the source's name."""
         if not rest or rest == ("",):
             document = {**self.summary(), **await self.details()}
-            return json_answer(document, headers=(LOOKED_AT,))
+            return json_response(document, headers=(LOOKED_AT,))
         route = self.routes.get(rest[0])
         if route is not None:
             return await route(self, request, rest[1:])
         if rest == ("tilejson.json",):
-            return json_answer(self.tilejson(request), headers=self.cache_control)
+            return json_response(self.tilejson(request), headers=self.cache_control)
         return await self.tile(request, self.address(rest))
 
     def address(self, rest: Sequence[str]) -> Address:
@@ -141,3 +141,37 @@ def only(rest: Sequence[str], count: int) -> Sequence[str]:
     if len(rest) != count:
         raise not_found()
     return rest
+
+
+def tile_meets(z: int, x: int, y: int, bounds: Sequence[float]) -> bool:
+    """Whether a tile and a box have more than an edge in common; west > east crosses 180."""
+    return any(
+        left <= x < right and top <= y < bottom
+        for left, top, right, bottom in tile_ranges(bounds, z)
+    )
+
+
+def tile_ranges(bounds: Sequence[float], z: int) -> Iterator[tuple[int, int, int, int]]:
+    """Ranges of tiles that a box covers: first column and row, and those behind the last.
+
+    A box across the antimeridian gives two ranges.
+    """
+    west, south, east, north = bounds
+    arcs = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
+    side = 1 << z
+    for start, end in arcs:
+        left, top = mercator.lonlat_to_xy(max(-180.0, start), north, z)
+        right, bottom = mercator.lonlat_to_xy(min(180.0, end), south, z)
+        first_column, first_row = min(floor(left), side - 1), min(floor(top), side - 1)
+        yield (
+            max(0, first_column),
+            max(0, first_row),
+            min(side, max(ceil(right), first_column + 1)),
+            min(side, max(ceil(bottom), first_row + 1)),
+        )
+
+
+def middle_tile(bounds: Sequence[float], z: int) -> tuple[int, int, int]:
+    """The tile in the middle of a box, or of its western part where it crosses the antimeridian."""
+    left, top, right, bottom = next(tile_ranges(bounds, z))
+    return z, (left + right - 1) // 2, (top + bottom - 1) // 2

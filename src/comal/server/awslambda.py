@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from comal.server.application import Application
-from comal.server.making import app
+from comal.server.application import Application, app
 
 _SAFE = "/%:@!$&'()*+,;=~-._"
 _LARGEST = 4_400_000

@@ -1,0 +1,301 @@
+"""What lies beside the sources: lists, health, metrics, the viewer, what OGC API clients ask."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from comal.server import ogc
+from comal.server.http import best_type
+from comal.server.metrics import CONTENT_TYPE, Metrics, WorkerCounts
+from comal.server.mounts import Mount
+from comal.server.requests import Request
+from comal.server.responses import (
+    LOOKED_AT,
+    Content,
+    Refusal,
+    Response,
+    content_response,
+    json_response,
+    not_found,
+    plain_response,
+    refusal_of,
+)
+from comal.server.runtime import Runtime
+
+_LISTED = 10.0
+"""Seconds that a list waits for sources to be opened."""
+_PROBED = 0.5
+"""Seconds that who asks for readiness waits: probes commonly give up after one."""
+_VARY = (b"vary", b"accept")
+_NOT_KEPT = (b"cache-control", b"no-store")
+_KEPT = (b"cache-control", b"public, max-age=86400")
+"""Of what only another version of the server changes."""
+
+
+class Pages:
+    """Answers what is no source.
+
+    Parameters
+    ----------
+    mounts
+        The sources.
+    runtime
+        Settings and threads.
+    metrics
+        What is counted.
+    """
+
+    def __init__(self, mounts: Mapping[str, Mount], runtime: Runtime, metrics: Metrics) -> None:
+        self.draining = False
+        """Whether the server stops."""
+        self.board: WorkerCounts | None = None
+        """Where the other workers leave their counts."""
+        self._mounts = mounts
+        self._runtime = runtime
+        self._metrics = metrics
+        self._viewer = ViewerFiles()
+        self.routes: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "": self._root,
+            "_": self._viewer_file,
+            "healthz": self._health,
+            "readyz": self._ready,
+            "metrics": self._metrics_text,
+            "sources.json": self._sources,
+            "colormaps.json": self._colormaps,
+            "conformance": self._conformance,
+            "api": self._api,
+            "collections": self._collections,
+            "tileMatrixSets": self._matrices,
+            ogc.WMTS_PATH: self._wmts,
+        }
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to a request whose first segment names no source."""
+        route = self.routes.get(request.segments[0])
+        if route is None:
+            raise not_found()
+        return await route(request)
+
+    async def _root(self, request: Request) -> Response:
+        if len(request.segments) > 1:
+            raise not_found()
+        settings = self._runtime.settings
+        # Browsers name text/html; programs take anything, and get the API's landing page.
+        offers = ["application/json"]
+        if settings.viewer and await self._run(self._viewer.is_there):
+            offers.append("text/html")
+        chosen = best_type(request.headers.get(b"accept"), offers)
+        if chosen is None:
+            raise Refusal(406, "not-acceptable", f"there is {' and '.join(offers)}", (_VARY,))
+        if chosen == "text/html":
+            return await self._viewer_file(request, INDEX)
+        found = await self.describe_all()
+        document = ogc.landing(request, found)
+        return json_response(document, headers=(_VARY, LOOKED_AT))
+
+    async def _viewer_file(self, request: Request, name: str | None = None) -> Response:
+        if not self._runtime.settings.viewer:
+            raise not_found()
+        wanted = name or "/".join(request.segments[1:])
+        content = await self._run(self._viewer.content, wanted)
+        if content is None:
+            raise not_found()
+        answer = content_response(content, request.headers)
+        if name is not None:
+            answer.headers.append(_VARY)
+        return answer
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._runtime.run(function, *args)
+
+    # -- operations --------------------------------------------------------------------------------
+
+    async def _health(self, request: Request) -> Response:
+        _alone(request)
+        return json_response({"status": "ok"}, headers=(_NOT_KEPT,))
+
+    async def _ready(self, request: Request) -> Response:
+        _alone(request)
+        found = await self.describe_all(_PROBED)
+        named = dict(zip(self._mounts, found, strict=True))
+        problems = {name: one["problem"] for name, one in named.items() if "problem" in one}
+        states = dict.fromkeys(named, "ready")
+        states |= {name: problem["code"] for name, problem in problems.items()}
+        # One broken archive does not take away the others.
+        ready = not self.draining and "ready" in states.values()
+        status = "not ready" if not ready else "degraded" if problems else "ready"
+        document = {"status": status, "sources": states, "problems": problems}
+        return json_response(document, status=200 if ready else 503, headers=(_NOT_KEPT,))
+
+    async def _metrics_text(self, request: Request) -> Response:
+        _alone(request)
+        if not self._runtime.settings.metrics:
+            raise not_found()
+        board = self.board
+        others = [] if board is None else await self._run(list, board.others())
+        text = self._metrics.text(others)
+        return plain_response(200, CONTENT_TYPE, text, (_NOT_KEPT,))
+
+    # -- lists -------------------------------------------------------------------------------------
+
+    async def describe(self, mount: Mount, patience: float = _LISTED) -> dict[str, Any]:
+        """A source as lists show it, also one that cannot be opened within some seconds."""
+        try:
+            async with asyncio.timeout(patience):
+                served = await mount.get()
+        except Exception as error:  # noqa: BLE001 - one source never takes the list away
+            refusal = refusal_of(error)
+            if isinstance(error, TimeoutError):
+                opening = Refusal(503, "opening", "the source is being opened")
+                refusal = opening if mount.error is None else refusal_of(mount.error)
+            problem = {"code": refusal.code, "status": refusal.status, "detail": refusal.detail}
+            if mount.error is not None:
+                problem["retry_seconds"] = math.ceil(mount.retry_seconds)
+            return {
+                "name": mount.name,
+                "title": mount.title,
+                "kind": None,
+                "state": "error",
+                "problem": problem,
+            }
+        return {**served.summary(), "state": "ready"}
+
+    async def describe_all(self, patience: float = _LISTED) -> list[dict[str, Any]]:
+        """All sources, in their order; those that are not open yet are opened side by side."""
+        waiting = (self.describe(mount, patience) for mount in self._mounts.values())
+        return list(await asyncio.gather(*waiting))
+
+    async def _sources(self, request: Request) -> Response:
+        _alone(request)
+        found = await self.describe_all()
+        return json_response({"sources": found}, headers=(LOOKED_AT,))
+
+    async def _colormaps(self, request: Request) -> Response:
+        _alone(request)
+        from comal.server.render import colormap_list  # noqa: PLC0415 - brings numpy
+
+        document = await self._run(colormap_list)
+        return json_response(document, headers=(_KEPT,))
+
+    async def _conformance(self, request: Request) -> Response:
+        _alone(request)
+        return json_response({"conformsTo": list(ogc.CONFORMANCE)}, headers=(_KEPT,))
+
+    async def _api(self, request: Request) -> Response:
+        _alone(request)
+        from comal.server import openapi  # noqa: PLC0415 - brings the columns of samples
+
+        document = openapi.document(request, await self.describe_all())
+        return json_response(document, kind=ogc.OPENAPI.encode(), headers=(LOOKED_AT,))
+
+    async def _collections(self, request: Request) -> Response:
+        if len(request.segments) == 1:
+            found = await self.describe_all()
+            return json_response(ogc.collections(request, found), headers=(LOOKED_AT,))
+        mount = self._mounts.get(request.segments[1])
+        if mount is not None and len(request.segments) == 2:
+            one = await self.describe(mount)
+            if one["state"] == "ready":
+                return json_response(ogc.collection(request, one), headers=(LOOKED_AT,))
+        raise not_found("there is no such collection")
+
+    async def _wmts(self, request: Request) -> Response:
+        _alone(request)
+        body = ogc.wmts(request, await self.describe_all())
+        return plain_response(200, ogc.XML.encode(), body, (LOOKED_AT,))
+
+    async def _matrices(self, request: Request) -> Response:
+        rest = request.segments[1:]
+        if not rest:
+            return json_response(ogc.matrix_sets(request), headers=(_KEPT,))
+        if rest == (ogc.WEB_MERCATOR_QUAD,):
+            return json_response(ogc.web_mercator_quad(), headers=(_KEPT,))
+        raise not_found("there is no such tile matrix set")
+
+
+def _alone(request: Request) -> None:
+    if len(request.segments) != 1:
+        raise not_found()
+
+
+_TYPES = {
+    ".html": b"text/html; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".mjs": b"text/javascript; charset=utf-8",
+    ".json": b"application/json",
+    ".map": b"application/json",
+    ".svg": b"image/svg+xml",
+    ".png": b"image/png",
+    ".webp": b"image/webp",
+    ".ico": b"image/x-icon",
+    ".woff2": b"font/woff2",
+    ".txt": b"text/plain; charset=utf-8",
+    ".pbf": b"application/x-protobuf",
+    ".wasm": b"application/wasm",
+    ".webmanifest": b"application/manifest+json",
+}
+"""Types are of a fixed list, so that no file is anything else than it seems."""
+
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    b"connect-src 'self'; worker-src 'self' blob:; child-src blob:; font-src 'self'; "
+    b"manifest-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'self'"
+)
+"""The Content-Security-Policy of pages: nothing from elsewhere, no script or style in the text."""
+
+_PAGE = (
+    (b"content-security-policy", POLICY),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_REVALIDATED = (b"cache-control", b"no-cache")
+INDEX = "assets/viewer/index.html"
+"""The page, as `comal.site` calls it."""
+
+
+class ViewerFiles:
+    """Files by name, read when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Any] | None = None
+        self._contents: dict[str, Content] = {}
+
+    def is_there(self) -> bool:
+        """Whether there is a viewer."""
+        return INDEX in self._listed()
+
+    def content(self, name: str) -> Content | None:
+        """One file, None when the viewer has none of that name."""
+        found = self._contents.get(name)
+        if found is None and name in self._listed():
+            found = self._contents[name] = _content(name, self._listed()[name])
+        return found
+
+    def _listed(self) -> dict[str, Any]:
+        if self._files is None:
+            try:
+                from comal import site  # noqa: PLC0415 - only servers with a viewer need it
+
+                self._files = dict(site.viewer_files())
+            except (ImportError, AttributeError):
+                self._files = {}
+        return self._files
+
+
+def _content(name: str, value: Any) -> Content:
+    kind: bytes | None = None
+    if isinstance(value, tuple):
+        text, value = value
+        kind = text.encode("ascii")
+    body = value if isinstance(value, bytes) else Path(value).read_bytes()
+    kind = kind or _TYPES.get(Path(name).suffix, b"application/octet-stream")
+    headers = (_REVALIDATED, *(_PAGE if kind.startswith(b"text/html") else ()))
+    tag = hashlib.blake2b(body, digest_size=12).hexdigest().encode()
+    return Content(kind, b'"%s"' % tag, len(body), body=body, headers=headers)

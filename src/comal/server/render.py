@@ -1,0 +1,562 @@
+"""From pixels to pictures: parameters, expressions, colours, encoders."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, MissingExtraError, shown
+from comal.raster.values import as_array, seen
+from comal.server.expressions import Expression, evaluated, parse_expression
+from comal.server.requests import Query
+
+MEDIA_TYPES = {
+    "png": "image/png",
+    "webp": "image/webp",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "npy": "application/x-npy",  # as tiles of this kind are called where they are stored
+}
+ALGORITHMS = {"terrarium": "terrarium", "terrainrgb": "terrainrgb", "mapbox": "terrainrgb"}
+PARAMETERS = (
+    "bidx",
+    "expression",
+    "rescale",
+    "colormap_name",
+    "nodata",
+    "return_mask",
+    "algorithm",
+    "nodata_height",
+    "time",
+)
+_MOST_BANDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """The look of a tile; equal ones are one key of the cache."""
+
+    bidx: tuple[int, ...] = ()
+    expression: str | None = None
+    rescale: tuple[tuple[float, float], ...] = ()
+    colormap_name: str | None = None
+    nodata: float | None = None
+    return_mask: bool = True
+    algorithm: str | None = None
+    nodata_height: float = 0.0
+    time: str | None = None
+
+    @classmethod
+    def of(cls, query: Query, band_count: int) -> RenderOptions:
+        """The parameters of a request, each checked.
+
+        Raises
+        ------
+        InvalidInputError, Refusal
+            One that cannot be used.
+        """
+        algorithm = query.text("algorithm")
+        if algorithm is not None and algorithm not in ALGORITHMS:
+            raise InvalidInputError(
+                "there is no such algorithm",
+                found=shown(algorithm),
+                expected=", ".join(ALGORITHMS),
+            )
+        expression = query.text("expression")
+        if expression is not None:
+            _check_bands(parse_expression(expression).bands, band_count)
+        name = query.text("colormap_name")
+        nodata = query.text("nodata")
+        return cls(
+            bidx_of(query, band_count),
+            expression,
+            tuple(_range(part) for text in query.all("rescale") for part in _pairs(text)),
+            None if name is None else name.lower(),
+            None if nodata is None else _number(nodata, "nodata", nan=True),
+            query.flag("return_mask", default=True),
+            None if algorithm is None else ALGORITHMS[algorithm],
+            _number(query.text("nodata_height") or "0", "nodata_height"),
+            query.text("time"),
+        )
+
+    def formula(self) -> Expression | None:
+        """The expression, parsed."""
+        return None if self.expression is None else parse_expression(self.expression)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is said, so that the tile looks as the source says."""
+        return not (self.bidx or self.expression or self.rescale or self.colormap_name)
+
+
+def bidx_of(query: Query, count: int) -> tuple[int, ...]:
+    """Numbers of bands, counted from 1: ``bidx=1&bidx=2``, or ``bidx=1,2``.
+
+    Raises
+    ------
+    InvalidInputError
+        A number of no band.
+    """
+    found = []
+    for text in query.all("bidx"):
+        for part in text.split(","):
+            digits = part.strip()
+            if not (digits.isascii() and digits.isdigit() and len(digits) <= 5):
+                raise InvalidInputError("bidx is the number of a band", found=shown(part))
+            found.append(int(digits))
+    _check_bands(tuple(found), count)
+    return tuple(found)
+
+
+def _check_bands(numbers: tuple[int, ...], count: int) -> None:
+    if len(numbers) > _MOST_BANDS:
+        raise InvalidInputError("too many bands", expected=f"at most {_MOST_BANDS}")
+    wrong = [number for number in numbers if not 1 <= number <= count]
+    if wrong:
+        raise InvalidInputError("there is no such band", found=wrong[0], expected=f"1 to {count}")
+
+
+def _pairs(text: str) -> list[str]:
+    """``0,1`` as it is; ``[[0,1],[0,2]]``, as some clients send it, as its pairs."""
+    bare = text.replace("[", "").replace("]", "")
+    numbers = bare.split(",")
+    if len(numbers) % 2 or len(numbers) > 2 * _MOST_BANDS:
+        raise InvalidInputError("rescale is min,max", found=shown(text))
+    return [",".join(numbers[at : at + 2]) for at in range(0, len(numbers), 2)]
+
+
+def _range(text: str) -> tuple[float, float]:
+    low, _, high = text.partition(",")
+    first, last = _number(low, "rescale"), _number(high, "rescale")
+    if not first < last:
+        raise InvalidInputError("rescale is min,max, and min is the lower", found=shown(text))
+    return first, last
+
+
+def _number(text: str, name: str, *, nan: bool = False) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is a number", found=shown(text)) from error
+    if not math.isfinite(value) and not (nan and math.isnan(value)):
+        raise InvalidInputError(f"{name} is a finite number", found=shown(text))
+    return value
+
+
+Bytes = npt.NDArray[np.uint8]
+_SHOWN = 16
+
+
+def _maps() -> Any:
+    try:
+        from rio_tiler.colormap import cmap  # noqa: PLC0415 - optional, and half a second
+    except ImportError as error:
+        raise MissingExtraError.of("rio-tiler", "server", "a colour map") from error
+    return cmap
+
+
+def colormap_names() -> list[str]:
+    """Every name, in order."""
+    return sorted(_maps().list())
+
+
+@lru_cache(maxsize=64)
+def colormap_table(name: str) -> Bytes:
+    """RGBA of the 256 values of a colour map, shape (256, 4).
+
+    Raises
+    ------
+    InvalidInputError
+        No such colour map, or one of intervals, which pictures of 8 bits have no use for.
+    """
+    maps = _maps()
+    wanted = name.lower()
+    # Names are keys of a list: what a client sends never becomes the name of a file.
+    if wanted not in maps.list():
+        raise InvalidInputError("there is no such colour map", found=shown(name))
+    table = np.zeros((256, 4), np.uint8)
+    colours = maps.get(wanted)
+    if not isinstance(colours, Mapping):
+        raise InvalidInputError("the colour map is one of intervals", found=shown(name))
+    for value, colour in colours.items():
+        if 0 <= value < 256:
+            table[value] = _with_alpha(colour)
+    table.setflags(write=False)
+    return table
+
+
+def _with_alpha(colour: Any) -> tuple[int, int, int, int]:
+    red, green, blue, *alpha = colour
+    return red, green, blue, alpha[0] if alpha else 255
+
+
+@lru_cache(maxsize=1)
+def colormap_list() -> dict[str, Any]:
+    """Every colour map with 16 of its colours, for people to choose from."""
+    found = []
+    for name in colormap_names():
+        try:
+            table = colormap_table(name)
+        except InvalidInputError:
+            continue
+        places = np.linspace(0, 255, _SHOWN).round().astype(int)
+        colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue, _ in table[places]]
+        found.append({"name": name, "colors": colours})
+    return {"colormaps": found}
+
+
+Pixels = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+_PNG_LEVEL = 1
+"""Of zlib. Level 6 takes three times as long for some hundredths of the size."""
+_PNG_STRATEGY = 3
+"""Z_RLE: where rows are filtered, longer matches are rare. A third faster than the default of
+Pillow, and no larger."""
+_QUALITY = {"jpeg": 85, "webp": 80}
+_LUT_BITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Something to encode.
+
+    Either `index` and `palette`, or `channels`.
+    """
+
+    valid: Mask | None
+    """Pixels that are seen, shape (rows, columns); None when all are."""
+    channels: Bytes | None = None
+    """Shape (1 or 3, rows, columns)."""
+    index: Bytes | None = None
+    """Shape (rows, columns), numbers of rows of the palette."""
+    palette: Bytes | None = None
+    """RGBA, shape (256, 4)."""
+
+
+# -- rescaling -------------------------------------------------------------------------------------
+
+
+def rescaled(band: Pixels, low: float, high: float) -> Bytes:
+    """Values from `low` to `high` as 0 to 255, rounded down; what lies outside is cut.
+
+    Integers of up to 16 bits go through a table, which gives the same values.
+    """
+    kind = band.dtype
+    if kind.kind in "iu" and kind.itemsize * 8 <= _LUT_BITS:
+        table = _rescale_table(kind.newbyteorder("=").str, low, high)
+        unsigned = band.astype(kind.newbyteorder("="), copy=False).view(f"u{kind.itemsize}")
+        result: Bytes = table[unsigned]
+        return result
+    return _scaled(band.astype(np.float64, copy=False), low, high)
+
+
+@lru_cache(maxsize=64)
+def _rescale_table(kind: str, low: float, high: float) -> Bytes:
+    size = np.dtype(kind).itemsize
+    values = np.arange(2 ** (8 * size), dtype=np.uint32).astype(f"u{size}").view(kind)
+    return _scaled(values.astype(np.float64), low, high)
+
+
+def _scaled(values: npt.NDArray[np.float64], low: float, high: float) -> Bytes:
+    with np.errstate(invalid="ignore"):
+        part = (np.clip(values, low, high) - low) / (high - low) * 255.0
+    result: Bytes = np.nan_to_num(part).astype(np.uint8)
+    return result
+
+
+# -- terrain ---------------------------------------------------------------------------------------
+
+
+def terrain(height: npt.NDArray[np.float64], algorithm: str) -> Bytes:
+    """Heights in metres as red, green and blue, shape (3, rows, columns).
+
+    ``terrarium``: height = red * 256 + green + blue / 256 - 32768.
+    ``terrainrgb`` (of Mapbox): height = -10000 + (red * 65536 + green * 256 + blue) * 0.1.
+    """
+    if algorithm == "terrarium":
+        # Steps of 1/256 m: whole metres in red and green, the fraction in blue.
+        steps = np.floor((height + 32768.0) * 256.0)
+    else:
+        steps = np.round((height + 10000.0) * 10.0)
+    whole = np.clip(steps, 0, 2**24 - 1).astype(np.uint32)
+    return np.stack([whole >> 16, (whole >> 8) & 255, whole & 255]).astype(np.uint8)
+
+
+# -- encoding --------------------------------------------------------------------------------------
+
+
+def encode(picture: Picture, ext: str, *, lossless: bool = False) -> bytes:
+    """The picture in a format: ``png``, ``webp``, ``jpg`` or ``jpeg``.
+
+    Raises
+    ------
+    InvalidInputError
+        JPEG of what must not lose anything.
+    """
+    if ext in {"jpg", "jpeg"}:
+        if lossless:
+            raise InvalidInputError("terrain needs a format without loss", expected="png or webp")
+        return _saved(_flat(picture), "JPEG", quality=_QUALITY["jpeg"])
+    if ext == "webp":
+        image = _image("RGBA" if picture.valid is not None else None, picture)
+        if lossless:
+            return _saved(image, "WEBP", lossless=True, quality=0, exact=True)
+        return _saved(image, "WEBP", quality=_QUALITY["webp"], method=0)
+    return _png(picture)
+
+
+def npy(values: Pixels, valid: Mask | None) -> bytes:
+    """Bands, and behind them the mask as 0 and 255 where there is one, as a file of NumPy."""
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if valid is not None:
+        native = np.concatenate([native, (valid * np.uint8(255))[np.newaxis]])
+    file = io.BytesIO()
+    np.save(file, native, allow_pickle=False)
+    return file.getvalue()
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise MissingExtraError.of("pillow", "server", "a picture") from error
+    return Image
+
+
+def _png(picture: Picture) -> bytes:
+    if picture.index is not None:
+        small = _palette_image(picture)
+        if small is not None:
+            return small
+    channels = picture.channels
+    if channels is not None and len(channels) == 1 and picture.valid is not None:
+        grey = np.arange(256, dtype=np.uint8)
+        table = np.stack([grey, grey, grey, np.full(256, 255, np.uint8)], axis=1)
+        small = _palette_image(Picture(picture.valid, None, channels[0], table))
+        if small is not None:
+            return small
+    mode = None if picture.valid is None else "RGBA"
+    if mode and channels is not None and len(channels) == 1:
+        mode = "LA"
+    image = _image(mode, picture)
+    return _saved(image, "PNG", compress_level=_PNG_LEVEL, compress_type=_PNG_STRATEGY)
+
+
+def _palette_image(picture: Picture) -> bytes | None:
+    """A PNG with a palette; None when no number is free for what is not seen."""
+    index, palette = picture.index, picture.palette
+    assert index is not None, "the caller has looked"
+    assert palette is not None, "an index has a palette"
+    if picture.valid is not None and not picture.valid.all():
+        used = np.bincount(index[picture.valid].ravel(), minlength=256)
+        clear = np.flatnonzero((palette[:, 3] == 0) | (used == 0))
+        if not len(clear):
+            return None
+        number = int(clear[0])
+        index = np.where(picture.valid, index, np.uint8(number)).astype(np.uint8)
+        palette = palette.copy()
+        palette[number] = 0
+    rows, columns = index.shape
+    image = _pillow().frombytes("P", (columns, rows), index.tobytes())
+    image.putpalette(palette[:, :3].tobytes(), "RGB")
+    options: dict[str, Any] = {"compress_level": _PNG_LEVEL}
+    alpha = palette[:, 3]
+    if (alpha < 255).any():
+        last = int(np.flatnonzero(alpha < 255)[-1])
+        options["transparency"] = alpha[: last + 1].tobytes()
+    return _saved(image, "PNG", **options)
+
+
+def _rgba(picture: Picture) -> Bytes:
+    """Shape (rows, columns, 4)."""
+    if picture.index is not None:
+        assert picture.palette is not None, "an index has a palette"
+        pixels = picture.palette[picture.index]
+        if picture.valid is not None:
+            pixels[~picture.valid] = 0
+        return pixels
+    channels = picture.channels
+    assert channels is not None, "a picture has an index or channels"
+    three = channels if len(channels) == 3 else np.repeat(channels, 3, axis=0)
+    alpha = np.full(three.shape[1:], 255, np.uint8)
+    if picture.valid is not None:
+        alpha = np.where(picture.valid, np.uint8(255), np.uint8(0))
+    return np.ascontiguousarray(np.moveaxis(np.concatenate([three, alpha[np.newaxis]]), 0, 2))
+
+
+def _image(mode: str | None, picture: Picture) -> Any:
+    """As an image of Pillow in this mode; the smallest that holds it when None."""
+    pillow = _pillow()
+    channels = picture.channels
+    if mode is None and channels is not None:
+        rows, columns = channels.shape[1:]
+        if len(channels) == 1:
+            return pillow.frombytes("L", (columns, rows), channels[0].tobytes())
+        pixels = np.ascontiguousarray(np.moveaxis(channels, 0, 2))
+        return pillow.frombytes("RGB", (columns, rows), pixels.tobytes())
+    if mode == "LA":
+        assert channels is not None, "the caller has looked"
+        assert picture.valid is not None, "the caller has looked"
+        alpha = np.where(picture.valid, np.uint8(255), np.uint8(0))
+        pair = np.stack([channels[0], alpha], axis=2)
+        return pillow.frombytes("LA", (pair.shape[1], pair.shape[0]), pair.tobytes())
+    pixels = _rgba(picture)
+    return pillow.frombytes("RGBA", (pixels.shape[1], pixels.shape[0]), pixels.tobytes())
+
+
+def _flat(picture: Picture) -> Any:
+    """Without transparency: what is not seen is black, as in titiler."""
+    pixels = _rgba(picture)
+    pixels[pixels[..., 3] == 0] = 0
+    rows, columns = pixels.shape[:2]
+    three = np.ascontiguousarray(pixels[..., :3])
+    return _pillow().frombytes("RGB", (columns, rows), three.tobytes())
+
+
+def _saved(image: Any, form: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a source shows when a request says nothing."""
+
+    bidx: tuple[int, ...]
+    rescale: tuple[tuple[float, float], ...]
+    """A range per band; empty for what is shown as it is."""
+    table: npt.NDArray[np.uint8] | None = None
+    """RGBA of the values of the only band that is shown."""
+
+
+def bands_of(params: RenderOptions, look: Look) -> tuple[int, ...]:
+    """The bands that must be read, counted from 1."""
+    formula = params.formula()
+    if formula is not None:
+        return formula.bands
+    return params.bidx or look.bidx
+
+
+def render(
+    pixels: Any,
+    params: RenderOptions,
+    look: Look,
+    ext: str,
+    *,
+    scales: Sequence[tuple[float, float]] = (),
+) -> bytes:
+    """A tile in a format.
+
+    Parameters
+    ----------
+    pixels
+        Masked array (bands, rows, columns): the bands of `bands_of`, in their order.
+    params
+        What the request says.
+    look
+        What the source says.
+    ext
+        ``png``, ``webp``, ``jpg`` or ``npy``.
+    scales
+        Scale and offset of each band, which turn pixels into heights.
+
+    Raises
+    ------
+    InvalidInputError
+        Parameters that do not fit one another.
+    """
+    values, valid = evaluated(pixels, params.formula())
+    shown = as_array(seen([None if band.all() else band for band in valid]), valid.shape[1:])
+    if ext == "npy":
+        return npy(values, shown if params.return_mask else None)
+    if params.algorithm is not None:
+        return _terrain(values, shown, params, ext, scales)
+    picture = _picture(values, valid, params, look)
+    if params.return_mask and not shown.all():
+        hidden = picture.valid
+        picture = replace(picture, valid=shown if hidden is None else shown & hidden)
+    return encode(picture, ext)
+
+
+def _picture(values: Pixels, valid: Mask, params: RenderOptions, look: Look) -> Picture:
+    """The colours of all pixels; a band without a value gives 0."""
+    count = len(values)
+    if count not in {1, 3}:
+        raise InvalidInputError(
+            "a picture has one band or three", found=count, expected="bidx once or three times"
+        )
+    plain = params.expression is None and params.bidx in {(), look.bidx}
+    if plain and look.table is not None and not (params.rescale or params.colormap_name):
+        return _own_colours(values[0], look.table)
+    ranges = _ranges(values, params, look, plain=plain)
+    if ranges is None:
+        channels = values.astype(np.uint8, copy=False)
+    else:
+        pairs = zip(values, ranges, strict=True)
+        channels = np.stack([rescaled(band, *pair) for band, pair in pairs])
+    if not valid.all():
+        channels = np.where(valid, channels, np.uint8(0))
+    if params.colormap_name is not None:
+        if count != 1:
+            raise InvalidInputError("a colour map is for one band", found=f"{count} bands")
+        table = colormap_table(params.colormap_name)
+        return Picture(None, None, channels[0], table)
+    return Picture(None, channels)
+
+
+def _own_colours(band: Pixels, table: npt.NDArray[np.uint8]) -> Picture:
+    """In the colours of the band; values that have none are not seen."""
+    if len(table) == 256 and band.dtype.kind == "u" and band.dtype.itemsize == 1:
+        return Picture(None, None, band, table)
+    inside = (band >= 0) & (band < len(table))
+    pixels = table[np.where(inside, band, 0).astype(np.int64)]
+    visible = inside & (pixels[..., 3] > 0)
+    channels = np.moveaxis(pixels[..., :3], 2, 0).copy()
+    return Picture(None if visible.all() else visible, channels)
+
+
+def _ranges(
+    values: Pixels, params: RenderOptions, look: Look, *, plain: bool
+) -> list[tuple[float, float]] | None:
+    """A range per band; None for bytes that are shown as they are."""
+    count = len(values)
+    given = params.rescale or (look.rescale if plain else ())
+    if given:
+        if len(given) not in {1, count}:
+            raise InvalidInputError(
+                "rescale is said once, or once for each band", found=f"{len(given)} times"
+            )
+        return list(given) * (count if len(given) == 1 else 1)
+    if values.dtype == np.uint8:
+        return None
+    raise InvalidInputError(
+        "this needs rescale=min,max", found=f"{values.dtype}", expected="a range for the colours"
+    )
+
+
+def _terrain(
+    values: Pixels,
+    valid: Mask,
+    params: RenderOptions,
+    ext: str,
+    scales: Sequence[tuple[float, float]],
+) -> bytes:
+    if len(values) != 1:
+        raise InvalidInputError("terrain is made of one band", found=f"{len(values)} bands")
+    height = values[0].astype(np.float64)
+    if params.expression is None and scales:
+        factor, offset = scales[0]
+        height = height * factor + offset
+    height = np.where(valid, height, params.nodata_height)
+    # Opaque: browsers drop the colours of what is transparent, and with them the height.
+    picture = Picture(None, terrain(height, str(params.algorithm)))
+    return encode(picture, ext, lossless=True)

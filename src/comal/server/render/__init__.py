@@ -1,1 +1,0 @@
-"""From pixels to pictures: parameters, expressions, colours, encoders."""

@@ -1,0 +1,237 @@
+"""Responses: bytes with a validator, JSON, and problem documents that tell nothing of the inside.
+
+A problem document (RFC 9457) has a stable `code` and the `id` of the request, by which the log is
+found. It never has a path, an upstream address or a version.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    ObjectChangedError,
+    UnsafeContentError,
+    UnsupportedVersionError,
+)
+from comal.server.http import Headers, http_date, is_not_modified, is_refused, wanted_range
+
+Pairs = list[tuple[bytes, bytes]]
+
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+LOOKED_AT = (b"cache-control", b"no-cache")
+"""Of documents that change with their archives."""
+JSON = b"application/json"
+GEOJSON = b"application/geo+json"
+PROBLEM = b"application/problem+json"
+
+
+@dataclass(slots=True)
+class Response:
+    """Status, headers and either the bytes or what yields them in blocks."""
+
+    status: int
+    headers: Pairs
+    body: bytes = b""
+    blocks: AsyncIterator[bytes] | None = None
+    """Where set, the bytes; `length` says how many."""
+    length: int | None = None
+    about: Content | None = None
+    """Of what these are the bytes, or of what it says that it has not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Bytes that can be asked for conditionally and in part."""
+
+    type: bytes
+    etag: bytes
+    size: int
+    read: Callable[[int, int], AsyncIterator[bytes]] | None = None
+    """Yields the bytes from a first one to the one before a last one, in blocks."""
+    body: bytes | None = None
+    modified: int | None = None
+    """Seconds since 1970."""
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+    crc: int | None = None
+
+
+def plain_response(status: int, kind: bytes, body: bytes, headers: Sequence[Any] = ()) -> Response:
+    """An answer with a length and without a validator."""
+    pairs = [
+        (b"content-type", kind),
+        (b"content-length", b"%d" % len(body)),
+        NOSNIFF,
+        *headers,
+    ]
+    return Response(status, pairs, body)
+
+
+def json_response(
+    document: Any, *, status: int = 200, kind: bytes = JSON, headers: Sequence[Any] = ()
+) -> Response:
+    """A document as JSON. What JSON cannot say (NaN, infinities) is null."""
+    return plain_response(status, kind, json_bytes(document), headers)
+
+
+def json_bytes(document: Any) -> bytes:
+    """A document as JSON in UTF-8; safe to stand in a page, as ``<`` is escaped."""
+    try:
+        text = json.dumps(document, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    except ValueError:
+        text = json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False)
+    # Lone surrogates can come out of names in files; UTF-8 has none.
+    return text.replace("<", "\\u003c").encode("utf-8", "replace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
+
+
+def content_response(content: Content, headers: Headers) -> Response:
+    """The answer to a GET for `content`: whole, in part, or that nothing has changed.
+
+    412 and 416 have no body yet.
+    """
+    common: Pairs = [(b"etag", content.etag), *content.headers]
+    if content.modified is not None:
+        common.append((b"last-modified", http_date(content.modified)))
+    if is_refused(headers, content.etag, content.modified):
+        return Response(412, [])
+    if is_not_modified(headers, content.etag, content.modified, content.crc):
+        return Response(304, common, about=content)
+    common += [NOSNIFF, (b"accept-ranges", b"bytes"), (b"content-type", content.type)]
+    try:
+        span = wanted_range(headers, content.etag, content.modified, content.size)
+    except ValueError:
+        # Nothing of the object itself is sent, so its type does not matter.
+        return Response(416, [(b"content-range", b"bytes */%d" % content.size)])
+    first, last = span or (0, content.size)
+    common.append((b"content-length", b"%d" % (last - first)))
+    status = 200
+    if span is not None:
+        status = 206
+        common.append((b"content-range", b"bytes %d-%d/%d" % (first, last - 1, content.size)))
+    if content.body is not None:
+        body = content.body if span is None else content.body[first:last]
+        return Response(status, common, body, about=content)
+    assert content.read is not None, "content has bytes or a way to them"
+    return Response(status, common, b"", content.read(first, last), last - first, content)
+
+
+RETRY_AFTER = (b"retry-after", b"1")
+_NOT_KEPT = (b"cache-control", b"no-store")
+
+DAMAGED: tuple[type[ComalError], ...] = (
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    UnsafeContentError,
+    UnsupportedVersionError,
+)
+"""Faults of the archive. Behind a server they are no fault of the request, so they are 500."""
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer, raised where the request is understood
+    """A request that is answered with a problem.
+
+    Parameters
+    ----------
+    status
+        HTTP status.
+    code
+        Stable name of the kind of problem.
+    detail
+        One sentence for people; nothing in it comes from inside the server.
+    headers
+        Further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        super().__init__(detail or code)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+
+
+def not_found(
+    detail: str = "nothing is here", headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> Refusal:
+    """404."""
+    return Refusal(404, "not-found", detail, headers)
+
+
+def bad_request(detail: str) -> Refusal:
+    """400."""
+    return Refusal(400, "bad-request", detail)
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What an error becomes; one that is not ours is a bug and tells nothing."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, TimeoutError) and not isinstance(error, ComalError):
+        return Refusal(504, "timeout", "it took too long")
+    if isinstance(error, MemoryError):
+        return Refusal(503, "overloaded", "there is not enough memory now", (RETRY_AFTER,))
+    if not isinstance(error, ComalError):
+        return Refusal(500, "internal", "the server failed")
+    if isinstance(error, DAMAGED):
+        return Refusal(500, "damaged", "what the archive holds here is damaged or not allowed")
+    if isinstance(error, InvalidInputError):
+        return Refusal(error.http_status, error.code, _about(error))
+    headers = (RETRY_AFTER,) if isinstance(error, ObjectChangedError) else ()
+    return Refusal(error.http_status, error.code, _title(error.http_status), headers)
+
+
+def _about(error: ComalError) -> str:
+    """What is wrong with the client's own words: those may be told back."""
+    parts = [error.what]
+    if error.found is not None:
+        parts.append(f"found {error.found}")
+    if error.expected is not None:
+        parts.append(f"expected {error.expected}")
+    return "; ".join(parts)[:400]
+
+
+def _title(status: int) -> str:
+    # 499 is nginx's for clients that went away; it is for the log and the counts alone.
+    return "client closed request" if status == 499 else HTTPStatus(status).phrase.lower()
+
+
+def problem_response(refusal: Refusal, request_id: str) -> Response:
+    """The problem document of a refusal."""
+    document = {
+        "type": "about:blank",
+        "title": _title(refusal.status),
+        "status": refusal.status,
+        "detail": refusal.detail or _title(refusal.status),
+        "code": refusal.code,
+        "id": request_id,
+    }
+    headers = [(b"x-request-id", request_id.encode()), *refusal.headers]
+    if refusal.status >= 500 or refusal.status == 429:
+        headers.append(_NOT_KEPT)
+    return json_response(document, status=refusal.status, kind=PROBLEM, headers=headers)

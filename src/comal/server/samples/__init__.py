@@ -1,1 +1,0 @@
-"""Samples of TACO and Tortilla as the server shows them: rows, places, pages, features."""
