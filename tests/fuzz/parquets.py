@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from comal.errors import ComalError, InvalidMetadataError
 from comal.limits import Limits
 from comal.plan import ByteRange, run
 from comal.table import Footer, ParquetTable, footer_plan
-from comal.table.chunkvalues import CODECS, ChunkValues
 from comal.table.layout import read_layout
 from comal.table.pageindex import page_index_plan
 from comal.table.pages import expansion
@@ -27,8 +25,6 @@ from tests.table.tables import parquet, sample_table
 
 _LIMITS = Limits(table_rows=100_000, leaf_bytes=16 << 20)
 """Honest sizes of small files, so that what takes more is a fault of ours."""
-_MOST = 100
-"""Values that are sought in a chunk one by one."""
 
 
 def _file(data: bytes) -> None:
@@ -42,7 +38,6 @@ def _file(data: bytes) -> None:
             ours[name] = table.read([name])[name]
         except ComalError:
             continue
-    _sought(data, footer, ours)
     _compare(data, table, ours)
 
 
@@ -55,31 +50,6 @@ def _index(footer: Footer, source: MemorySource) -> None:
             continue
         for pages in index.pages.values():
             assert (np.diff(pages.first_row) > 0).all()
-
-
-def _sought(data: bytes, footer: Footer, ours: dict[str, Any]) -> None:
-    """Values found one by one in a chunk are those of the decoded column."""
-    layout = footer.layout
-    begins = np.cumsum(layout.rows) - layout.rows
-    for name, leaves in layout.leaves.items():
-        leaf = leaves[0] if len(leaves) else -1
-        if leaf < 0 or not layout.flat[leaf] or layout.width[leaf]:
-            continue
-        for group, rows in enumerate(layout.rows.tolist()):
-            start, size = layout.start[group, leaf].item(), layout.size[group, leaf].item()
-            if layout.codec[group, leaf] not in CODECS or rows > _LIMITS.table_rows:
-                continue
-            required = bool(layout.required[leaf])
-            codec = layout.codec[group, leaf].item()
-            chunk = ChunkValues(start, size, codec, rows, required=required)
-            for row in range(min(rows, _MOST)):
-                value = chunk.value(row, lambda at, count: data[at : at + count], 1 << 20)
-                if isinstance(value, EllipsisType):
-                    break
-                if name in ours:
-                    expected = ours[name][begins[group].item() + row].as_py()
-                    text = expected.encode() if isinstance(expected, str) else expected
-                    assert value == text
 
 
 def _compare(data: bytes, table: ParquetTable, ours: dict[str, Any]) -> None:

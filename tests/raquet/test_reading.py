@@ -35,7 +35,6 @@ from comal.errors import (
 from comal.grid import quadbin, tile_box_3857
 from comal.limits import Limits
 from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
-from comal.storage.held import HeldFile
 from tests.raquet.build import BLOCK, Plan, cell, document, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 
@@ -420,9 +419,7 @@ def test_row_groups_come_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "snappy"])
 @pytest.mark.parametrize("dictionary", [True, False])
-def test_of_a_local_file_no_chunk_is_read_for_a_tile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, dictionary: bool
-) -> None:
+def test_tiles_that_share_a_page(tmp_path: Path, codec: str, dictionary: bool) -> None:
     tiles = {(6, x, y): [noise(x * 8 + y, "float32", (64, 64))] for x in range(8) for y in range(8)}
     plan = Plan(
         bands=[("band_1", "float32", None)],
@@ -433,19 +430,8 @@ def test_of_a_local_file_no_chunk_is_read_for_a_tile(
     )
     path = write(tmp_path / "a.parquet", tiles, plan)
     with raquet.open(path) as file:
-        read: list[int] = []
-        whole = HeldFile.read
-
-        def counting(held: HeldFile, offset: int, size: int) -> bytes:
-            read.append(size)
-            return whole(held, offset, size)
-
-        monkeypatch.setattr(HeldFile, "read", counting)
-        np.testing.assert_array_equal(file.tile(6, 7, 6), tiles[6, 7, 6])
-        assert sum(read) < path.stat().st_size / 8
         check_all(file, tiles)
         assert file.raw_blob(6, 1, 1, "band_1") == framed(tiles[6, 1, 1][0].tobytes())
-    # The same by one who can only read chunks.
     _, file = counted(path)
     check_all(file, tiles)
 

@@ -24,7 +24,6 @@ from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.lookup import ABSENT, joined
 from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
 from comal.raquet.reading.part import Part
-from comal.raquet.reading.seeking import FoundPiece, Seeker, SoughtRange
 from comal.raquet.spec import Metadata
 from comal.storage import Source
 from comal.storage.held import HeldFile, held
@@ -101,7 +100,6 @@ class TileStore:
         self._chunks: ByteCache[tuple[int, int, str], Any] = ByteCache(
             cache_bytes, keep_newest=True
         )
-        self._seeker = Seeker(cache_bytes, limits.tile_bytes + _BESIDE)
         self._decoders = {name: self._decoder(name) for name in self.columns}
         self._readers: dict[tuple[int, str], OneValueReader] = {}
         self._held: list[HeldFile | None] | None = None
@@ -147,10 +145,6 @@ class TileStore:
         number = int(want.href or 0)
         file = self._files()[number]
         assert file is not None, "asked for before"
-        if isinstance(want, SoughtRange):
-            found = self._seeker.found(want, number, self.parts[number], file)
-            if found is not None:
-                return found
         data = file.read(want.offset, want.size)
         return Piece(data, want.offset, self.parts[number].footer.tail.total)
 
@@ -161,7 +155,6 @@ class TileStore:
         self._ready.clear()
         self._tiles.clear()
         self._chunks.clear()
-        self._seeker.clear()
         for source in self.sources:
             source.close()
 
@@ -358,32 +351,15 @@ class TileStore:
                 for group in stretch
             }
             wanted = [
-                SoughtRange(
-                    chunk.offset,
-                    chunk.size,
-                    self._href(part),
-                    group,
-                    column,
-                    tuple(at for key, at in groups[group] if key[1] == column),
-                )
+                chunk
                 for group, names in missing.items()
-                for column in names
-                for chunk in chunk_ranges(footer, [column], [group], [footer.tail])
+                for chunk in chunk_ranges(footer, names, [group], [footer.tail])
             ]
-            known = (yield wanted) if wanted else []
-            sought = {
-                (want.group, want.column): piece.values
-                for want, piece in zip(wanted, known, strict=True)
-                if isinstance(piece, FoundPiece)
-            }
+            located = [replace(chunk, href=self._href(part)) for chunk in wanted]
+            known = (yield located) if located else []
             for group in stretch:
-                names = [name for name in missing[group] if (group, name) not in sought]
-                arrays = yield from self._chunks_plan(part, group, names, known)
+                arrays = yield from self._chunks_plan(part, group, missing[group], known)
                 for key, at in groups[group]:
-                    values = sought.get((group, key[1]))
-                    if values is not None:
-                        found[key] = values[at]
-                        continue
                     array = arrays.get(key[1])
                     if array is None:
                         array = self._chunks.get((part, group, key[1]))
