@@ -45,7 +45,7 @@ class StoredDirectory:
     @cached_property
     def directory(self) -> Directory:
         """The same as columns."""
-        return parse_directory(self.data, self.end, self.where)
+        return parse_directory(self.data, self.end, self.where, same_names=False)
 
     def rows_named(self, names: Sequence[bytes]) -> npt.NDArray[np.bool_]:
         """Which entries have one of these names."""

@@ -148,6 +148,7 @@ def directory_plan(
     *,
     where: str | None = None,
     lenient: bool = False,
+    same_names: bool = True,
 ) -> Plan[Directory]:
     """Fetch and parse the central directory of an archive.
 
@@ -169,6 +170,9 @@ def directory_plan(
         Whether entries that reach outside of the archive are marked as `Directory.bad` and
         reported, as those that overlap are, instead of failing the archive with all that is
         sound in it. Whoever reads then compares checksums.
+    same_names
+        Whether local headers must have room for the names of the directory; else theirs may be
+        shorter, and entries are sound that do not overlap with an empty name.
 
     Raises
     ------
@@ -181,7 +185,7 @@ def directory_plan(
     """
     where = where or href or "archive"
     data, end = yield from directory_bytes_plan(href, tail, limits, known, where=where)
-    return parse_directory(data, end, where, lenient=lenient)
+    return parse_directory(data, end, where, lenient=lenient, same_names=same_names)
 
 
 def directory_bytes_plan(
@@ -208,9 +212,10 @@ def parse_directory(
     where: str = "archive",
     *,
     lenient: bool = False,
+    same_names: bool = True,
     known: npt.NDArray[Any] | None = None,
 ) -> Directory:
-    """The columns of a central directory whose bytes are `data`.
+    """The columns of a central directory whose bytes are `data`; see `directory_plan`.
 
     Where its headers begin may be `known`, as `RegularDirectory.starts` says it.
 
@@ -254,7 +259,7 @@ def parse_directory(
     )
     if lenient:
         return _with_bad_marked(directory)
-    _check_spans(directory, where)
+    _check_spans(directory, where, same_names=same_names)
     return directory
 
 
@@ -284,13 +289,13 @@ def _comments(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> A
     return parse.slices(data, starts, records["comment_size"])
 
 
-def _check_spans(directory: Directory, where: str) -> None:
+def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
     """Refuse entries that reach past the directory or partly into one another.
 
     Several names on one local header are legal; they are reported by `check.problems`.
     """
     starts = directory.header_offset
-    outside = _outside(directory, directory.name_size.astype(np.int64))
+    outside = _outside(directory, directory.name_size.astype(np.int64) if same_names else 0)
     if outside.any():
         row = int(np.argmax(outside))
         raise InvalidMetadataError(
@@ -300,9 +305,10 @@ def _check_spans(directory: Directory, where: str) -> None:
             expected=f"an end at or before {directory.start}",
             problems=_outside_problems(directory, outside),
         )
-    pair = _overlap(directory)
-    if pair is not None:
-        first, second = pair
+    stops = directory.payload_offsets + directory.csize if same_names else _least_stops(directory)
+    pairs = _overlaps(directory, np.arange(len(directory)), stops)
+    if len(pairs[0]):
+        first, second = int(pairs[0][0]), int(pairs[1][0])
         raise InvalidMetadataError(
             "entries overlap",
             where=f"{where}, {parse.label(directory.names, second)}",
@@ -328,9 +334,7 @@ def _with_bad_marked(directory: Directory) -> Directory:
     """
     bad = _outside(directory, 0)  # a local header may have a shorter name
     reported = _outside_problems(directory, bad)
-    # The shortest that an entry can be, as its local header may have another name.
-    stops = directory.header_offset + wire.LOCAL_SIZE + np.minimum(directory.csize, directory.total)
-    first, second = _overlaps(directory, np.flatnonzero(~bad), stops)
+    first, second = _overlaps(directory, np.flatnonzero(~bad), _least_stops(directory))
     for one, other in list(zip(first.tolist(), second.tolist(), strict=True))[: parse.MAX_PROBLEMS]:
         message = f"reaches into {parse.label(directory.names, other)}"
         reported.append(Problem("zip-overlap", parse.label(directory.names, one), message))
@@ -345,10 +349,12 @@ def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> l
     ]
 
 
-def _overlap(directory: Directory) -> tuple[int, int] | None:
-    stops = directory.payload_offsets + directory.csize
-    first, second = _overlaps(directory, np.arange(len(directory)), stops)
-    return (int(first[0]), int(second[0])) if len(first) else None
+def _least_stops(directory: Directory) -> wire.Int64s:
+    """Where entries end at the earliest, as their local headers may have other names."""
+    stops: wire.Int64s = (
+        directory.header_offset + wire.LOCAL_SIZE + np.minimum(directory.csize, directory.total)
+    )
+    return stops
 
 
 def _overlaps(

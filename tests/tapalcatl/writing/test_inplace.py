@@ -468,7 +468,9 @@ def test_a_change_that_was_left(tree: Path, archive: Path, tmp_path: Path) -> No
             targets.clean(tree)
 
 
-@pytest.mark.parametrize("local", [b"zzzzzzzzzz/long/name", b"a/1/1/0.png", b"1/1/9.png"])
+@pytest.mark.parametrize(
+    "local", [b"zzzzzzzzzz/long/name", b"a/1/1/0.png", b"1/1/9.png", b"short", b""]
+)
 def test_local_names_that_differ(tmp_path: Path, local: bytes) -> None:
     """The directory counts, where the header says nothing of another tile; `compact` mends it."""
     path, one, two = tmp_path / "one.zip", picture(1), picture(2)

@@ -84,7 +84,7 @@ def space(
     found = Space()
     for number, path in enumerate(paths):
         with open_source(path) as source:
-            directory = run(directory_plan(), source.fetch)
+            directory = run(directory_plan(same_names=False), source.fetch)
             found = found.plus(_space(directory, source))
         telling(number + 1, len(paths), "looking at archives")
     return found
@@ -153,7 +153,7 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
     with changing_file(path) as change, open_source(path) as source:
         if place.single is not None:
             refuse_unfinished(path)
-        directory = run(directory_plan(), source.fetch)
+        directory = run(directory_plan(same_names=False), source.fetch)
         order = order_of_entries(directory)
         offsets = directory.header_offset[order]
         tidy = len(order) == len(directory) and bool((offsets[1:] > offsets[:-1]).all())

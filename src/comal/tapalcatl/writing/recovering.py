@@ -132,7 +132,7 @@ def _holds(descriptor: int, stop: int) -> bool:
         return [_piece(descriptor, want, stop) for want in wanted]
 
     try:
-        directory = run(directory_plan(), fetch)
+        directory = run(directory_plan(same_names=False), fetch)
     except ComalError:
         return False
     return not directory.problems and _heads(descriptor, directory)
