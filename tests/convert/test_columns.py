@@ -180,6 +180,14 @@ def test_centroids() -> None:
     points, lost = centroid_points(binary)
     assert struct.unpack("<BIdd", points[0].as_py())[2:] == (7.0, 8.0)
     assert (points.null_count, lost) == (2, 1)
+    arc = struct.pack("<BII6d", 1, 8, 3, 0, 0, 1, 1, 2, 0)  # shapely reads no curves
+    for curves in (
+        pa.array([binary[0].as_py(), arc, b"\x01"]),
+        pa.array(["SRID=4326;POINT (7 8)", "CIRCULARSTRING (0 0, 1 1, 2 0)", "nonsense"]),
+        pa.array(["POINT (7 8)", "CIRCULARSTRING (0 0, 1 1, 2 0)", "nonsense"]),
+    ):
+        points, lost = centroid_points(curves)
+        assert (points.null_count, lost) in {(2, 2), (3, 3)}
 
 
 def test_shapes() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +21,8 @@ from comal.geo.geometry import geometry_boxes, geometry_centroids
 from comal.geo.regions import load_regions
 from comal.geo.samples import geometry_footprints
 from comal.geo.times import isoformat, parse_instant, parse_range, timestamps
-from tests.fuzz.base import Target, as_file
+from comal.raquet.querying.zones import zones_of
+from tests.fuzz.base import Target, as_file, folder
 
 _SQUARE = Polygon([(0, 0), (1, 0), (1, 1), (0, 1)], [[(0.2, 0.2), (0.4, 0.2), (0.4, 0.4)]])
 _SHAPES = [
@@ -73,6 +77,15 @@ def _regions(data: bytes) -> None:
     assert len(regions.names) == len(regions.geometries)
 
 
+def _zones(data: bytes) -> None:
+    """A file of zones by its bytes; one that is a Shapefile lies beside a sound table."""
+    path = as_file(data, "zones.shp")
+    for name, sidecar in _sidecars().items():
+        as_file(sidecar, name)
+    zones = zones_of(path, keep=["name"])
+    assert {len(zones.shapes)} == {len(column) for column in zones.kept.values()}
+
+
 def _geometries() -> Iterator[bytes]:
     for shape in _SHAPES:
         yield shapely.to_wkb(shape)
@@ -92,6 +105,46 @@ def _areas() -> Iterator[bytes]:
         yield file.getvalue()
 
 
+def _geopackage() -> bytes:
+    """Two rows and one without a geometry, as GeoPackage 1.3 has them (2.1)."""
+    header = b"GP\0\1" + (4326).to_bytes(4, "little")
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(
+            "PRAGMA page_size = 512;"
+            "CREATE TABLE gpkg_spatial_ref_sys (srs_id, organization, organization_coordsys_id,"
+            " definition);"
+            "CREATE TABLE gpkg_geometry_columns (table_name, column_name, srs_id);"
+            "INSERT INTO gpkg_spatial_ref_sys VALUES (4326, 'EPSG', 4326, '');"
+            "INSERT INTO gpkg_geometry_columns VALUES ('zones', 'geom', 4326);"
+            "CREATE TABLE zones (fid INTEGER PRIMARY KEY, geom BLOB, name TEXT);"
+        )
+        rows = [(header + shapely.to_wkb(shape), "a") for shape in (_SQUARE, Point(1, 2))]
+        database.executemany("INSERT INTO zones (geom, name) VALUES (?, ?)", [*rows, (None, "c")])
+        database.commit()
+        return database.serialize()
+
+
+@cache
+def _sidecars() -> dict[str, bytes]:
+    """The other files of a Shapefile; none where geopandas is not installed."""
+    with suppress(ImportError):
+        import geopandas  # type: ignore[import-untyped]
+
+        path = folder() / "seed" / "zones.shp"
+        path.parent.mkdir(exist_ok=True)
+        frame = geopandas.GeoDataFrame({"name": ["a", "b"]}, geometry=[_SQUARE] * 2, crs=4326)
+        frame.to_file(path)
+        return {one.name: one.read_bytes() for one in path.parent.iterdir() if one != path}
+    return {}
+
+
+def _zone_files() -> Iterator[bytes]:
+    yield from _areas()
+    yield _geopackage()
+    if _sidecars():
+        yield (folder() / "seed" / "zones.shp").read_bytes()
+
+
 TARGETS = {
     "wkb": Target(_wkb, _geometries),
     "words": Target(
@@ -105,4 +158,5 @@ TARGETS = {
         ],
     ),
     "regions": Target(_regions, _areas),
+    "zones": Target(_zones, _zone_files),
 }

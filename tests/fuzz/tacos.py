@@ -6,6 +6,8 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 
 from comal import strictjson, taco
 from comal.errors import NotThisFormatError, UnsupportedVersionError
@@ -38,6 +40,20 @@ def _collection(data: bytes) -> None:
     _archive(Recipe(tree=FLAT, collection_bytes=lambda _: data).build())
 
 
+def _tacollection(data: bytes) -> None:
+    """Any TACOLLECTION.json beside two datasets."""
+    path = as_file(data, "TACOLLECTION.json")
+    for name in _PARTS:
+        as_file(_parts()[name], name)
+    with suppress(NotThisFormatError, UnsupportedVersionError):
+        check(path)
+    opened = taco.load(path)
+    # Nothing is opened but what the document names, each once.
+    named = json.loads(data.decode("utf-8-sig"))["taco:sources"]["files"]
+    assert len(opened.data) == len(named) * len(FLAT)
+    assert set(opened.data["internal:source_file"].to_pylist()) == set(named)
+
+
 def _json(data: bytes) -> None:
     """What the strict parser takes is what CPython's says it is, and can be written again."""
     document = strictjson.loads(data, "document")
@@ -55,6 +71,19 @@ def _archives() -> Iterator[bytes]:
     yield path.read_bytes()
 
 
+@cache
+def _parts() -> dict[str, bytes]:
+    """Two datasets and the document over them."""
+    place = folder() / "seeds"
+    place.mkdir(exist_ok=True)
+    for name in _PARTS:
+        samples = [taco.Sample(id=f"{name[0]}{key}", path=data) for key, data in leaves_of(FLAT)]
+        made = taco.Taco(taco.Tortilla(samples), **{**COLLECTION, "id": "seed"})
+        taco.create(made, place / name, overwrite=True)
+    document = taco.create_tacollection([place / name for name in _PARTS], overwrite=True)
+    return {path.name: path.read_bytes() for path in (*(place / n for n in _PARTS), document)}
+
+
 def _documents() -> Iterator[bytes]:
     for archive in _archives():
         with zipfile.ZipFile(io.BytesIO(archive)) as file:
@@ -62,9 +91,12 @@ def _documents() -> Iterator[bytes]:
     yield b'{"a": [1, -2.5e3, 1e99, true, null, "\\ud83d\\ude00"], "b": {"c": "\xc3\xa9"}}'
 
 
+_PARTS = ("a.tacozip", "b.tacozip")
+
 TARGETS = {
     "taco": Target(_archive, _archives),
     "taco-wire": Target(_wire, _archives),
     "taco-collection": Target(_collection, _documents),
+    "tacollection": Target(_tacollection, lambda: [_parts()["TACOLLECTION.json"]]),
     "json": Target(_json, _documents),
 }

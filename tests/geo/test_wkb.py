@@ -90,6 +90,15 @@ def test_broken_rows_are_named() -> None:
         wkb.bounds(column)
 
 
+def test_curves_are_refused_by_row() -> None:
+    """An arc, which shapely does not read (ISO 13249-3, code 8)."""
+    arc = struct.pack("<BII6d", 1, 8, 3, 0, 0, 1, 1, 2, 0)
+    column = pa.array([wkb.point([1], [1])[0].as_py(), None, arc], pa.binary())
+    with pytest.raises(InvalidMetadataError, match="curves: places, row 2") as caught:
+        wkb.to_shapely(column, "places")
+    assert "CONVERT_TO_LINEAR" in str(caught.value)
+
+
 def test_shapely_both_ways() -> None:
     column = odd_points()
     geometries = wkb.to_shapely(column)

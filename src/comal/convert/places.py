@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -77,7 +79,7 @@ def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
     odd = np.flatnonzero(known & np.isnan(x))
     for start in range(0, len(odd), _BLOCK):
         rows = odd[start : start + _BLOCK]
-        shapes = shapely.from_wkt(_safe(texts.take(pa.array(rows))), on_invalid="ignore")
+        shapes = _shapes(shapely.from_wkt, texts.take(pa.array(rows)))
         _points(shapes, rows, x, y)
     return x, y
 
@@ -85,18 +87,26 @@ def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
 def _binary(values: Any) -> tuple[Floats, Floats]:
     x, y = np.full(len(values), np.nan), np.full(len(values), np.nan)
     for start in range(0, len(values), _BLOCK):
-        block = _safe(values.slice(start, _BLOCK))
-        shapes = shapely.from_wkb(block, on_invalid="ignore")
-        _points(shapes, np.arange(start, start + len(block)), x, y)
+        shapes = _shapes(shapely.from_wkb, values.slice(start, _BLOCK))
+        _points(shapes, np.arange(start, start + len(shapes)), x, y)
     return x, y
 
 
-def _safe(values: Any) -> list[Any]:
-    """Geometries without those that GEOS would crash over."""
+def _shapes(read: Callable[..., Any], values: Any) -> Any:
+    """Geometries; None for those that GEOS would crash over, and for broken ones and curves."""
     found: list[Any] = values.to_pylist()
     for row in wkb.crashing(found):
         found[row] = None
-    return found
+    try:
+        return read(np.array(found, object), on_invalid="ignore")
+    except NotImplementedError:  # of curves, whatever is to be done about invalid ones
+        return np.array([_shape(read, one) for one in found], object)
+
+
+def _shape(read: Callable[..., Any], value: Any) -> Any:
+    with suppress(NotImplementedError):
+        return read(value, on_invalid="ignore")
+    return None
 
 
 def _points(shapes: Any, rows: Ints, x: Floats, y: Floats) -> None:

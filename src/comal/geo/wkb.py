@@ -181,12 +181,28 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
         try:
             with np.errstate(invalid="ignore"):  # NaN among the coordinates is no reason to warn
                 geometries = shapely.from_wkb(encoded)
-        except shapely.errors.ShapelyError as error:
-            bad = np.flatnonzero(shapely.is_missing(shapely.from_wkb(encoded, "ignore")))
-            raise InvalidMetadataError(
-                "not a WKB geometry", where=f"{where}, row {some[bad[0]]}", found=str(error)[:80]
-            ) from error
+        except (shapely.errors.ShapelyError, NotImplementedError):
+            for row, one in zip(some.tolist(), encoded, strict=True):
+                _refuse_broken(one, f"{where}, row {row}")
+            raise
         yield some, geometries
+
+
+def _refuse_broken(encoded: bytes, where: str) -> None:
+    shapely = _shapely()
+    try:
+        shapely.from_wkb(encoded)
+    except shapely.errors.ShapelyError as error:
+        raise InvalidMetadataError(
+            "not a WKB geometry", where=where, found=str(error)[:80]
+        ) from error
+    except NotImplementedError as error:
+        raise InvalidMetadataError(
+            "a geometry with curves",
+            where=where,
+            expected="points, lines and polygons",
+            hint="make straight ones of them: ogr2ogr -nlt CONVERT_TO_LINEAR",
+        ) from error
 
 
 def _binary(array: Any) -> Any:

@@ -142,7 +142,7 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
         raise QueryError("a geometry of too many collections")
     try:
         found = read(values)
-    except shapely.errors.ShapelyError as error:
+    except (shapely.errors.ShapelyError, NotImplementedError) as error:  # the latter of curves
         raise QueryError("no geometry", found=shown(str(error), 100)) from error
     return np.asarray(found, object), coded.indices.to_numpy()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -475,6 +476,25 @@ def test_files_of_zones_that_are_broken(path: Path, tmp_path: Path, text: str) -
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(ComalError):
         raquet.zonal(path, file)
+
+
+@pytest.mark.filterwarnings("ignore:Non closed ring")
+def test_a_geopackage_and_a_shapefile_that_are_broken_inside(
+    path: Path, tmp_path: Path, frame: Any
+) -> None:
+    """A name that is no UTF-8, and a ring that is not closed."""
+    package, shape = tmp_path / "zones.gpkg", tmp_path / "zones.shp"
+    frame.to_file(package, layer="areas")
+    frame.to_file(shape)
+    data = package.read_bytes()
+    package.write_bytes(data.replace(b"areas", b"are\xbfs"))
+    with pytest.raises(InvalidMetadataError, match="broken GeoPackage"):
+        raquet.zonal(path, package)
+    points = bytearray(shape.read_bytes())
+    points[-8:] = struct.pack("<d", 1e3)  # the latitude of the last point
+    shape.write_bytes(points)
+    with pytest.raises(InvalidMetadataError, match="broken Shapefile"):
+        raquet.zonal(path, shape)
 
 
 def test_a_shapefile_without_geopandas_names_what_is_missing(

@@ -36,6 +36,7 @@ _TYPES = frozenset(
 )
 _BROKEN: dict[type[BaseException], type[ComalError]] = {
     sqlite3.Error: InvalidMetadataError,
+    UnicodeDecodeError: InvalidMetadataError,
     pa.ArrowException: InvalidInputError,
     OverflowError: InvalidInputError,
 }
@@ -124,7 +125,10 @@ def geopackage(source: Source, layer: str | None, keep: Sequence[str], limits: L
     (piece,) = source.fetch([Whole(limits.table_bytes)])
     where = source.href
     with (
-        translated(_BROKEN, "broken GeoPackage", where=where),
+        # SQLite says that memory is short of some broken files, too.
+        translated(
+            {**_BROKEN, MemoryError: InvalidMetadataError}, "broken GeoPackage", where=where
+        ),
         closing(sqlite3.connect(":memory:")) as database,
     ):
         database.deserialize(piece.data)
@@ -197,8 +201,11 @@ def shapefile(source: Source, keep: Sequence[str]) -> Found:
         ) from error
     if "://" in source.href:
         raise InvalidInputError("a Shapefile must be a local file", where=source.href, hint=mend)
+    import shapely  # noqa: PLC0415
+
+    broken = (RuntimeError, ValueError, OSError, shapely.errors.ShapelyError)
     with translated(
-        dict.fromkeys((RuntimeError, ValueError, OSError), InvalidMetadataError),
+        dict.fromkeys(broken, InvalidMetadataError),
         "broken Shapefile",
         where=source.href,
     ):
