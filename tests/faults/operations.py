@@ -135,3 +135,58 @@ def replace_taco_zip(folder: str) -> None:
 
 def replace_taco_folder(folder: str) -> None:
     taco.create(dataset(nested(3)), Path(folder) / "b", output_format="folder", overwrite=True)
+
+
+# -- sets of files ---------------------------------------------------------------------------------
+
+_AGAIN = b"again " * 200
+
+
+def tortilla_parts(folder: str, data: bytes = b"first", count: int = 4, **options: Any) -> None:
+    items = [tortilla.Sample(f"s{n}", path=data + bytes([n])) for n in range(count)]
+    tortilla.create(items, Path(folder) / "a.tortilla", chunk_rows=2, **options)
+
+
+def replace_tortilla_parts(folder: str) -> None:
+    tortilla_parts(folder, _AGAIN, 6, overwrite=True)
+
+
+def fewer_tortilla_parts(folder: str) -> None:
+    tortilla_parts(folder, _AGAIN, 3, overwrite=True)
+
+
+def taco_parts(folder: str, count: int = 2, **options: Any) -> None:
+    made = dataset(flat(count), description=f"{count} parts")
+    taco.create(made, Path(folder) / "a.tacozip", split_size=1, **options)
+
+
+def replace_taco_parts(folder: str) -> None:
+    taco_parts(folder, 3, overwrite=True)
+
+
+def fewer_taco_parts(folder: str) -> None:
+    taco_parts(folder, 1, overwrite=True)
+
+
+def raquet_parts(folder: str, zoom: int = 6, **options: Any) -> None:
+    raquet.partition(
+        Path(folder).parent / "whole.parquet", Path(folder) / "parts", zoom=zoom, **options
+    )
+
+
+def replace_raquet_parts(folder: str) -> None:
+    raquet_parts(folder, 5, overwrite=True)
+
+
+def taco_folder(folder: str) -> None:
+    taco.create(dataset(flat(3)), Path(folder) / "b", output_format="folder")
+
+
+def split(folder: str, **options: Any) -> None:
+    tapalcatl.split(
+        Path(folder).parent / "tiles", folder, zooms=[(0, 1), (2, 3)], metatile=1, **options
+    )
+
+
+def replace_split(folder: str) -> None:
+    split(folder, overwrite=True, compression="deflate")

@@ -12,20 +12,13 @@ import stat as modes
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from comal.errors import AccessDeniedError, ComalError, ConflictError, counted, shown
+from comal.errors import AccessDeniedError, ComalError, ConflictError, shown
 from comal.storage.location import shown_path
 from comal.storage.replacing import state_of
-from comal.storage.targetlock import CHANGE, is_hidden
-
-Owns = Callable[[str], bool]
-"""Whether a file is the archive's own, by its path below the folder with ``/`` between names."""
-
-_SHOWN = 3
-_COUNTED = 1000
+from comal.storage.targetlock import CHANGE, Owns, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +135,7 @@ def check_target(
         found = error.what if isinstance(error, ComalError) else str(error)
     if owns is None:
         if folder:
-            found = f"{found}; it holds " * bool(found) + _named(target, lambda _: False)
+            found = f"{found}; it holds " * bool(found) + named(target, lambda _: False)
         raise ConflictError(
             "the target is not what would be written there",
             where=shown_path(target),
@@ -264,7 +257,7 @@ def _refuse_changing(target: Path) -> None:
 
 
 def _refuse_strangers(target: Path, owns: Owns) -> None:
-    found = _named(target, owns)
+    found = named(target, owns)
     if found:
         raise ConflictError(
             "the folder holds files that do not belong to the archive",
@@ -272,38 +265,3 @@ def _refuse_strangers(target: Path, owns: Owns) -> None:
             found=found,
             hint="move them away, or choose another name",
         )
-
-
-def _named(folder: Path, owns: Owns) -> str:
-    """A few of the files below a folder that are not the archive's own, by their names."""
-    found = list(islice(strangers(folder, owns), _COUNTED))
-    names = ", ".join(shown(name, 200) for name in sorted(found)[:_SHOWN])
-    more = len(found) - _SHOWN
-    return f"{names} and {counted(more, 'other')}" if more > 0 else names
-
-
-def strangers(folder: Path, owns: Owns) -> Iterator[str]:
-    """Files and links below a folder that are not the archive's own."""
-    left = [""]
-    while left:
-        prefix = left.pop()
-        with os.scandir(folder / prefix) as entries:
-            for entry in entries:
-                name = prefix + entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(name + "/")
-                elif not (owns(name) or is_hidden(entry.name)):
-                    yield name
-
-
-def remove_own(folder: Path, owns: Owns) -> None:
-    """Remove the archive's own files, and the folders in which nothing else is left."""
-    start = len(os.fspath(folder)) + 1
-    for place, _, names in os.walk(folder, topdown=False):
-        prefix = place[start:] + "/" if len(place) > start else ""
-        for name in names:
-            if owns(prefix + name) or is_hidden(name):
-                with suppress(OSError):
-                    os.unlink(f"{place}/{name}")  # noqa: PTH108 - strings, maybe a million
-        with suppress(OSError):
-            os.rmdir(place)  # noqa: PTH106 - as above

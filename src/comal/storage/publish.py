@@ -20,7 +20,8 @@ from typing import Any
 
 JOURNAL = "comal-journal.json"
 """In a folder of new files: which of them take whose place, while they get their names."""
-_OLD = ".old"
+REPLACED = ".old"
+"""In the same folder: what was replaced, where names cannot be exchanged."""
 _AT_FDCWD = -100
 _NOREPLACE = 1
 _EXCHANGE = 2
@@ -84,16 +85,16 @@ def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
     new = {name: (part / name).lstat().st_ino for name in names}
     had = [name for name in names if os.path.lexists(home / name)]
     journal: dict[str, Any] = {"new": new, "had": had, "gone": list(gone)}
-    (part / _OLD).mkdir()
-    _write_durably(part / JOURNAL, json.dumps(journal).encode())
+    (part / REPLACED).mkdir()
+    write_durably(part / JOURNAL, json.dumps(journal).encode())
     try:
         for name in names:
             if name in had:
-                exchange(part / name, home / name, part / _OLD / name)
+                exchange(part / name, home / name, part / REPLACED / name)
             else:
                 rename_new(part / name, home / name)
         for name in gone:
-            (home / name).rename(part / _OLD / name)
+            (home / name).rename(part / REPLACED / name)
         sync_folder(home)
         (part / JOURNAL).unlink()
         sync_folder(part)
@@ -123,18 +124,18 @@ def set_names(part: Path) -> list[str]:
 
 def replaced(part: Path, name: str) -> Path | None:
     """Where `publish_set` has put what had this name."""
-    return next((at for at in (part / name, part / _OLD / name) if os.path.lexists(at)), None)
+    return next((at for at in (part / name, part / REPLACED / name) if os.path.lexists(at)), None)
 
 
 def _take_back(part: Path, journal: dict[str, Any]) -> None:
     home = part.parent
     for name in (*journal["gone"], *journal["had"]):
         # Also where two steps took the place of an exchange, and the second did not come.
-        old = part / _OLD / name
+        old = part / REPLACED / name
         if os.path.lexists(old) and not os.path.lexists(home / name):
             old.rename(home / name)
     for name, inode in reversed(journal["new"].items()):
-        target, staged, old = home / name, part / name, part / _OLD / name
+        target, staged, old = home / name, part / name, part / REPLACED / name
         if not os.path.lexists(target) or target.lstat().st_ino != inode:
             continue
         if name not in journal["had"]:
@@ -158,10 +159,13 @@ def discard(path: Path) -> None:
             path.unlink()
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a new file, which is on the disk with its name afterwards."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        os.write(descriptor, data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

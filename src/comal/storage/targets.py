@@ -9,8 +9,10 @@ target's, and the next writer of the target removes it (`comal.storage.targetloc
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
+import secrets
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from comal.errors import (
+    AccessDeniedError,
     ConflictError,
     InvalidInputError,
     ObjectNotFoundError,
@@ -26,7 +29,7 @@ from comal.errors import (
 )
 from comal.limits import MIB
 from comal.storage import location
-from comal.storage.kinds import NOTHING, Kind, Owns, check_target, existing, remove_own, strangers
+from comal.storage.kinds import NOTHING, Kind, check_target, existing
 from comal.storage.location import parse_href, shown_path
 from comal.storage.publish import (
     JOURNAL,
@@ -44,18 +47,24 @@ from comal.storage.targetlock import (
     CHANGE,
     LOCK,
     OLD,
+    OWN,
     PART,
     SPOOL,
     WORK,
     LeftoverWarning,
+    Owns,
     hidden,
     is_free,
     is_hidden,
     leftovers,
     locked,
     next_versions,
+    note_own,
     owner_of,
     remove_left,
+    remove_own,
+    set_aside,
+    strangers,
     write_errors,
 )
 
@@ -103,6 +112,53 @@ class TargetFile(io.BufferedRandom):
         spooled = io.BufferedRandom(raw, _BUFFER)
         self._scope.callback(_close_quietly, spooled)
         return cast("BinaryIO", spooled)
+
+
+_work: dict[tuple[int, Path], Path] = {}
+
+
+def process_folder(place: Path) -> Path:
+    """A hidden folder for files that are needed no longer than this process lives.
+
+    It is locked and goes when the process ends. Those that killed processes have left in the same
+    place are removed now, as by `clean`.
+
+    Raises
+    ------
+    StorageError, AccessDeniedError
+        It cannot be made.
+    """
+    pid, place = os.getpid(), place.absolute()
+    folder = _work.get((pid, place))
+    if folder is not None and folder.is_dir():
+        return folder
+    with suppress(FileNotFoundError):
+        _clean_work(place)
+    owner = place / f"comal-{pid}-{secrets.token_hex(4)}"
+    folder = hidden(owner, WORK)
+    with ExitStack() as scope:
+        scope.enter_context(locked(owner))
+        with write_errors("cannot make a temporary folder", place):
+            folder.mkdir(0o700)
+        scope.callback(_discard_quietly, folder)
+        atexit.register(_end, pid, scope.pop_all())
+    _work[pid, place] = folder
+    return folder
+
+
+def _clean_work(place: Path) -> None:
+    """Remove what `process_folder` made in a place for processes that were killed."""
+    for left in place.glob(f".comal-*-*.comal-{WORK}"):
+        owner = owner_of(left)
+        if is_free(owner):
+            # Of another user, or another process removes it just now.
+            with suppress(AccessDeniedError, ConflictError, StorageError), locked(owner):
+                pass
+
+
+def _end(pid: int, scope: ExitStack) -> None:
+    if pid == os.getpid():  # and not in a fork of it
+        scope.close()
 
 
 @contextmanager
@@ -248,11 +304,23 @@ def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> 
     if not (overwrite and os.path.lexists(target)):
         _publish_new(part, target)
         return
-    old = exchange(part, target, hidden(target, OLD))
+    with _noted(target, {target: owns}) as noted:
+        old = exchange(part, target, hidden(target, OLD))
+        try:
+            sync_folder(target.parent)
+        finally:
+            _remove_old(old, target, noted[target])
+
+
+@contextmanager
+def _noted(target: Path, folders: dict[Path, Owns]) -> Iterator[dict[Path, Owns]]:
+    """Let who cleans up after a kill know what of the old folders may go."""
+    note = hidden(target, OWN)
     try:
-        sync_folder(target.parent)
+        yield note_own(target, folders) if folders else {}
     finally:
-        _remove_old(old, target, owns)
+        if not any(os.path.lexists(hidden(folder, OLD)) for folder in folders):
+            _discard_quietly(note)
 
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
@@ -262,10 +330,8 @@ def _remove_old(old: Path, target: Path, owns: Owns) -> None:
             return
     kept = hidden(target, OLD)
     if next(strangers(old, owns), None) is not None:
-        # Hidden names are thrown away: what came into the old folder meanwhile gets another one.
-        names = (target.with_name(f"{target.name}.old{number or ''}") for number in range(1000))
-        kept = next(name for name in names if not os.path.lexists(name))
-    if kept != old:
+        kept = set_aside(old, target)
+    elif kept != old:
         old.rename(kept)
     raise StorageError(
         "the new folder is in place, but not all files of the old one could be removed",
@@ -345,16 +411,22 @@ class TargetSet:
         for name, member in self._members.items():
             self.check(name, member.kind, folder=member.folder)
         with write_errors("cannot write", self.target):
-            try:
-                self._publish(names, gone)
-            except BaseException as error:
-                if (self.folder / JOURNAL).exists():
-                    raise self._half(error) from error
-                raise
-            for name, member in self._members.items():
-                old = replaced(self.folder, name)
-                if member.folder and old is not None:
-                    _remove_old(old, home / name, member.owns)
+            folders = {
+                home / name: member.owns
+                for name, member in self._members.items()
+                if member.folder and os.path.lexists(home / name)
+            }
+            with _noted(self.target, folders) as noted:
+                try:
+                    self._publish(names, gone)
+                except BaseException as error:
+                    if (self.folder / JOURNAL).exists():
+                        raise self._half(error) from error
+                    raise
+                for place, owns in noted.items():
+                    old = replaced(self.folder, place.name)
+                    if old is not None:
+                        _remove_old(old, place, owns)
         return [home / name for name in names]
 
     def _publish(self, names: list[str], gone: list[str]) -> None:

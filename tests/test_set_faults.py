@@ -1,0 +1,115 @@
+"""Each call that changes files fails, or is the last one, while a set of files is written.
+
+Afterwards the set is the old or the new one, or the command that the error or ``comal check`` names
+makes it one of them; and the job succeeds when it is run again.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from comal import raquet
+from comal.cli import root
+from tests.faults import operations
+from tests.faults.harness import KILL, REMOVALS, Faults, chosen, faults, listing
+from tests.server.making import tiff
+
+HERE = "tests.faults.operations:"
+Make = Callable[[str], None]
+SETS: dict[str, tuple[Make | None, str]] = {
+    "tortilla_parts": (None, "a.tortilla"),
+    "replace_tortilla_parts": (operations.tortilla_parts, "a.0001.part.tortilla"),
+    "fewer_tortilla_parts": (operations.tortilla_parts, "a.0001.part.tortilla"),
+    "taco_parts": (None, "a.tacozip"),
+    "replace_taco_parts": (operations.taco_parts, "a_part0001.tacozip"),
+    "fewer_taco_parts": (operations.taco_parts, "a_part0001.tacozip"),
+    "raquet_parts": (None, "parts"),
+    "replace_raquet_parts": (operations.raquet_parts, "parts"),
+    "replace_taco_folder": (operations.taco_folder, "b"),
+    "split": (None, "z0-1"),
+    "replace_split": (operations.split, "z0-1"),
+    "put": (operations.build, "out"),
+}
+"""What is there before, and a name to check."""
+COMMAND = re.compile(r"'(comal (?:clean|tapalcatl recover) [^']+)'")
+
+
+def visible(files: dict[str, str]) -> dict[str, str]:
+    """All but what only writers have; ``.tacocat`` is the name of an index."""
+    hidden = re.compile(r"\.comal-|\.next$|\.change$")
+    return {name: data for name, data in files.items() if not hidden.search(name)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Faults, Path]]:
+    home = tmp_path_factory.mktemp("sets")
+    heights = np.arange(256 * 256, dtype=np.uint8).reshape(1, 256, 256)
+    (home / "whole.tif").write_bytes(tiff(heights))
+    raquet.write(home / "whole.tif", home / "whole.parquet", block_size=32)
+    operations.build(str(home))
+    (home / "out").rename(home / "tiles")
+    with faults(home) as process:
+        yield process, home / "to"
+
+
+def mended(text: str, target: Path) -> None:
+    """Run the command that an error names, or else the check."""
+    told = COMMAND.search(text)
+    if told is None:
+        text = CliRunner().invoke(root, ["check", str(target)]).output
+        told = COMMAND.search(" ".join(text.split()))
+    assert told is not None, text
+    done = CliRunner().invoke(root, shlex.split(told[1])[1:])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("operation", SETS)
+def test_a_set_is_old_or_new(place: tuple[Faults, Path], operation: str) -> None:
+    process, folder = place
+    before, name = SETS[operation]
+    kept = folder.with_name(f"before-{operation}")
+    kept.mkdir()
+    if before is not None:
+        before(str(kept))
+
+    def prepare() -> dict[str, str]:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, folder)
+        return listing(folder)
+
+    old = prepare()
+    good = process.run(HERE + operation, folder)
+    assert good.how == "done", good.text
+    new = listing(folder)
+    assert new == visible(new) != old
+    for kind, number, at in chosen(good.calls, operation, 5):
+        prepare()
+        came = process.run(HERE + operation, folder, number, at)
+        what = f"{kind} at call {at} of {len(good.calls)} ({came.struck}): {came}"
+        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
+        assert came.how != "error" or came.error == "StorageError", what
+        left = listing(folder)
+        if came.how == "done" or kind in ("EINTR", "short"):
+            assert visible(left) == new, what
+        if came.how != "killed" and came.struck not in REMOVALS and not COMMAND.search(came.text):
+            assert left == visible(left), what
+        if visible(left) not in (old, new):
+            mended(came.text, folder / name)
+            left = listing(folder)
+            assert left in (old, new), what
+        if visible(left) == old:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                again = process.run(HERE + operation, folder)
+            assert again.how == "done", f"{what}\n{again}"
+            assert listing(folder) == new, what
+    shutil.rmtree(kept)
