@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +17,7 @@ import pydantic
 import pytest
 
 from comal.errors import InvalidInputError, LimitExceededError
+from comal.storage import targets
 from comal.taco.extensions import Split
 from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
 from comal.taco.model.collection import Sample, Tortilla
@@ -107,16 +111,54 @@ def test_type_follows_the_path() -> None:
         Sample("a", 1)  # type: ignore[arg-type]
 
 
+def files_below(folder: Path) -> list[bytes]:
+    paths = folder.rglob("*")
+    return [one.read_bytes() for one in paths if one.is_file() and "-lock" not in one.name]
+
+
 def test_temporary_files_go_with_cleanup_or_with_the_sample(tmp_path: Path) -> None:
     sample = Sample("a", b"abc", temp_dir=tmp_path)
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"abc"]
+    assert files_below(tmp_path) == [b"abc"]
     sample.cleanup()
-    assert list(tmp_path.iterdir()) == []
+    assert files_below(tmp_path) == []
     other = Sample("b", b"abc", temp_dir=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(files_below(tmp_path)) == 1
     del other
     gc.collect()
-    assert list(tmp_path.iterdir()) == []
+    assert files_below(tmp_path) == []
+
+
+SPILL = """
+import os, signal, sys
+from comal.taco import Sample
+sample = Sample("a", sys.argv[2].encode(), temp_dir=sys.argv[1])
+if os.fork() == 0:
+    sys.exit()  # and the file stays for the other
+os.wait()
+assert open(sample.path).read() == sys.argv[2]
+if sys.argv[3] == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("mend", ["next", "clean"])
+def test_temporary_files_of_a_killed_process(tmp_path: Path, mend: str) -> None:
+    def run(text: str, end: str) -> int:
+        command = [sys.executable, "-W", "ignore", "-c", SPILL, str(tmp_path), text, end]
+        return subprocess.run(command, timeout=60, check=False).returncode
+
+    (tmp_path / "mine").write_bytes(b"mine")
+    assert run("ended", "end") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    alive = Sample("b", b"alive", temp_dir=tmp_path)
+    assert run("killed", "kill") == -signal.SIGKILL
+    assert sorted(files_below(tmp_path)) == [b"alive", b"killed", b"mine"]
+    if mend == "next":
+        assert run("ended", "end") == 0
+    else:
+        assert len(targets.clean(tmp_path)) == 1
+    assert sorted(files_below(tmp_path)) == [b"alive", b"mine"]
+    alive.cleanup()
 
 
 def test_every_way_to_extend_a_sample() -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from comal import names
 from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.public import guarded_class
-from comal.storage import local_path
+from comal.storage import local_path, targets
 from comal.taco import spec
 from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
 from comal.taco.model.levels import bad_id
@@ -52,7 +52,9 @@ class Sample:
         ``FILE``, ``FOLDER`` or ``auto``: files and bytes are FILE, a tortilla is FOLDER.
     temp_dir
         Where a payload given as bytes is put into a file, instead of being kept in memory. The
-        file goes with the sample, or at `cleanup`.
+        file goes with the sample, or at `cleanup`. It stands in a hidden folder of the process;
+        the next process that makes such files there removes what a killed one has left, and so
+        does ``comal clean`` of the folder.
     **metadata
         Fields: letters, digits and ``_``, with at most one ``:`` for a namespace.
 
@@ -111,12 +113,12 @@ class Sample:
         return f"Sample({self.id!r}, {self.type}, {counted(len(self.metadata), 'field')})"
 
     def _spill(self, data: bytes, temp_dir: str | os.PathLike[str]) -> None:
-        folder = local_path(temp_dir, "the folder for temporary files")
+        folder = targets.process_folder(local_path(temp_dir, "the folder for temporary files"))
         try:
-            descriptor, path = tempfile.mkstemp(prefix="comal-", dir=folder)
+            descriptor, path = tempfile.mkstemp(dir=folder)
         except OSError as error:
             raise _no_temporary(error, str(folder)) from error
-        self._remove = weakref.finalize(self, _unlink, path)
+        self._remove = weakref.finalize(self, _unlink, path, os.getpid())
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
@@ -329,5 +331,6 @@ def _no_temporary(error: OSError, where: str) -> StorageError:
     )
 
 
-def _unlink(path: str) -> None:
-    Path(path).unlink(missing_ok=True)
+def _unlink(path: str, pid: int) -> None:
+    if pid == os.getpid():  # a fork of the process leaves it
+        Path(path).unlink(missing_ok=True)
