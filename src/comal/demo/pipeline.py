@@ -17,7 +17,8 @@ from comal.progress import silent
 from comal.raster import preview
 from comal.storage import local_path, several, targets
 from comal.storage.endings import check_ending
-from comal.storage.kinds import Kind, Owns
+from comal.storage.kinds import Kind
+from comal.storage.targetlock import Owns
 from comal.tapalcatl.kinds import TREE
 
 ARCHIVE = "scenes.tacozip"

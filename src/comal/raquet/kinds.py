@@ -10,7 +10,8 @@ from comal.errors import ComalError
 from comal.plan import ByteRange, run
 from comal.raquet import spec
 from comal.storage import open_source
-from comal.storage.kinds import Kind, Owns
+from comal.storage.kinds import Kind
+from comal.storage.targetlock import Owns
 from comal.table.footer import footer_plan
 
 _PART = re.compile(r"z\d{1,2}_\d{1,10}_\d{1,10}\.parquet")

@@ -15,8 +15,9 @@ from comal.progress import Progress, silent
 from comal.site.registry import site_files
 from comal.site.sources import Placed, SiteSource, placed
 from comal.storage.endings import check_ending
-from comal.storage.kinds import Kind, Owns
+from comal.storage.kinds import Kind
 from comal.storage.location import shown_path
+from comal.storage.targetlock import Owns
 from comal.storage.targets import local_path, new_folder
 
 _CONFIG = "site.json"

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from comal.storage.kinds import Kind, Owns, file_kind, magic_kind
+from comal.storage.kinds import Kind, file_kind, magic_kind
+from comal.storage.targetlock import Owns
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import META
 from comal.tapalcatl.wire import parse_name

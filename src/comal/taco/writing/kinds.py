@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from comal.plan import run
 from comal.storage import open_source
-from comal.storage.kinds import Kind, Owns, file_kind, magic_kind
+from comal.storage.kinds import Kind, file_kind, magic_kind
+from comal.storage.targetlock import Owns
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 

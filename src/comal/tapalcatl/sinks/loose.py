@@ -11,8 +11,8 @@ from typing import Any
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.storage.endings import check_ending
-from comal.storage.kinds import Kind, Owns
-from comal.storage.targetlock import write_errors
+from comal.storage.kinds import Kind
+from comal.storage.targetlock import Owns, write_errors
 from comal.storage.targets import new_folder
 from comal.tapalcatl.sinks.describing import json_values
 from comal.tapalcatl.sinks.plain import Choice, plain_tiles, pyramid
