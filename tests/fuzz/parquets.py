@@ -14,10 +14,9 @@ from comal.errors import ComalError, InvalidMetadataError
 from comal.limits import Limits
 from comal.plan import ByteRange, run
 from comal.table import Footer, ParquetTable, footer_plan
-from comal.table.layout import read_layout
+from comal.table.footer import read_layout
 from comal.table.pageindex import page_index_plan
-from comal.table.pages import expansion
-from comal.table.pagevalue import OneValueReader, one_value, read_page_header
+from comal.table.pages import OneValueReader, expansion, one_value, read_page_header
 from comal.table.thrift import STRUCT, CompactReader
 from tests.fakes import MemorySource
 from tests.fuzz.base import Target

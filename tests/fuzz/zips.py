@@ -17,7 +17,7 @@ from comal.ziparchive import (
     extracted,
     stored_directory_plan,
 )
-from comal.ziparchive.sequence import entry_blocks
+from comal.ziparchive.directory import entry_blocks
 from tests.fakes import MemorySource
 from tests.fuzz.base import Target
 from tests.tapalcatl import odd

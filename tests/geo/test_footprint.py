@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError
-from comal.geo import footprint
+from comal.geo import footprints
 from comal.geo.boxes import arc_width, boxes_intersect
 from comal.geo.crs import projection
 
@@ -18,18 +18,18 @@ UTM18S = ([300000.0, 10, 0, 8700000, 0, -10], [3, 16, 16])
 
 
 def boxes(crs: str, affine: list[float], shape: list[int]) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = np.array(footprint.footprints(crs, [affine], [shape])).T[0]
+    found: np.ndarray[Any, Any] = np.array(footprints.footprints(crs, [affine], [shape])).T[0]
     return found
 
 
 def test_centroid_of_a_raster() -> None:
-    lon, lat = footprint.centroids("EPSG:32718", [UTM18S[0]], [UTM18S[1]])
+    lon, lat = footprints.centroids("EPSG:32718", [UTM18S[0]], [UTM18S[1]])
     assert lon[0] == pytest.approx(-76.83457071558132, abs=1e-12)
     assert lat[0] == pytest.approx(-11.754688377382596, abs=1e-12)
 
 
 def test_rotation_counts() -> None:
-    lon, lat = footprint.centroids("EPSG:4326", [[10, 0, 1, 50, 1, 0]], [[4, 2]])
+    lon, lat = footprints.centroids("EPSG:4326", [[10, 0, 1, 50, 1, 0]], [[4, 2]])
     assert (lon[0], lat[0]) == (12, 51)  # columns go north, rows go east
     assert boxes("EPSG:4326", [10, 0, 1, 50, 1, 0], [4, 2]).tolist() == [10, 50, 14, 52]
 
@@ -38,14 +38,14 @@ def test_rows_of_different_crs() -> None:
     crs = pa.chunked_array([["EPSG:4326", None], ["EPSG:32718", "EPSG:4326"]])
     affine = pa.array([[0, 1, 0, 0, 0, -1], UTM18S[0], UTM18S[0], None], pa.list_(pa.float64()))
     shape = pa.array([[2, 2], [16, 16], [3, 16, 16], [2, 2]], pa.list_(pa.int64()))
-    lon, lat = footprint.centroids(crs, affine, shape)
+    lon, lat = footprints.centroids(crs, affine, shape)
     assert lon[:1].tolist() == [1]
     assert np.isnan(lon).tolist() == [False, True, False, True]
     assert lat[2] == pytest.approx(-11.754688377382596)
-    west, south, east, north = footprint.footprints(crs, affine, shape)
+    west, south, east, north = footprints.footprints(crs, affine, shape)
     assert (west[0], south[0], east[0], north[0]) == (0, -2, 2, 0)
     assert np.isnan(north).tolist() == [False, True, False, True]
-    sliced = footprint.centroids(crs.slice(2, 1), affine.slice(2, 1), shape.slice(2, 1))
+    sliced = footprints.centroids(crs.slice(2, 1), affine.slice(2, 1), shape.slice(2, 1))
     assert sliced[0][0] == lon[2]
 
 
@@ -124,9 +124,9 @@ def test_the_box_holds_every_place_of_the_raster(
     x, y = projection(crs).from_lonlat([lon], [lat])
     cosine, sine = np.cos(np.radians(angle)) * side / 8, np.sin(np.radians(angle)) * side / 8
     affine = [float(x[0]), cosine, sine, float(y[0]), sine, -cosine]
-    box = footprint.footprints(crs, [affine], [[8, 8]])
+    box = footprints.footprints(crs, [affine], [[8, 8]])
     u, v = (part.ravel() for part in np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 1, 9)))
-    px, py = footprint.places(np.array([affine]), np.array([[8.0, 8.0]]), u, v)
+    px, py = footprints.places(np.array([affine]), np.array([[8.0, 8.0]]), u, v)
     plon, plat = projection(crs).to_lonlat(px[0], py[0])
     slack = 2e-5  # chords of the densified edge
     grown = (box[0][0] - slack, box[1][0] - slack, box[2][0] + slack, box[3][0] + slack)
@@ -136,7 +136,7 @@ def test_the_box_holds_every_place_of_the_raster(
 
 def test_invalid_crs_is_named() -> None:
     with pytest.raises(InvalidInputError, match="EPSG:999999"):
-        footprint.centroids("EPSG:999999", [UTM18S[0]], [UTM18S[1]])
+        footprints.centroids("EPSG:999999", [UTM18S[0]], [UTM18S[1]])
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_invalid_crs_is_named() -> None:
 )
 def test_wrong_lengths(affine: Any, shape: Any) -> None:
     with pytest.raises(InvalidInputError, match="wrong length"):
-        footprint.centroids("EPSG:4326", affine, shape)
+        footprints.centroids("EPSG:4326", affine, shape)
     with pytest.raises(InvalidInputError, match="row 0"):
-        footprint.centroids("EPSG:4326", pa.array(affine, pa.list_(pa.float64())), pa.array(shape))
+        footprints.centroids("EPSG:4326", pa.array(affine, pa.list_(pa.float64())), pa.array(shape))
 
 
 def test_columns_must_have_one_length() -> None:
     with pytest.raises(InvalidInputError, match="length"):
-        footprint.centroids(pa.array(["EPSG:4326"] * 2), [UTM18S[0]], [UTM18S[1]])
+        footprints.centroids(pa.array(["EPSG:4326"] * 2), [UTM18S[0]], [UTM18S[1]])

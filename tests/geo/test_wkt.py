@@ -8,7 +8,7 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.geo.wkt import points_xy
+from comal.geo.wkb import points_xy
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 

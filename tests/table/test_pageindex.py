@@ -24,7 +24,7 @@ from comal.plan import ByteRange, Piece, run
 from comal.table import pageindex
 from comal.table.footer import Footer, footer_plan
 from comal.table.pageindex import PageIndex, page_index_plan
-from comal.table.pagevalue import OneValueReader, one_value, read_page_header
+from comal.table.pages import OneValueReader, one_value, read_page_header
 
 VALUES = [
     bytes([row % 251]) * size for row, size in enumerate([0, 1, 2, 57, 58, 8000, 40_000, 3] * 20)

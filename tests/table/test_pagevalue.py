@@ -8,8 +8,7 @@ import pytest
 from isal import isal_zlib
 
 from comal.errors import InvalidMetadataError
-from comal.table import pagevalue
-from comal.table.pagevalue import OneValueReader, one_value
+from comal.table.pages import OneValueReader, one_value
 
 
 def varint(value: int) -> bytes:
@@ -59,7 +58,7 @@ def test_a_short_checksum_costs_no_parsing(size: int, monkeypatch: pytest.Monkey
     for value, page in pages.values():
         assert one_value(page, "page") == value
         with monkeypatch.context() as patch:
-            patch.setattr(pagevalue, "one_value", parsed)
+            patch.setattr(pages, "one_value", parsed)
             assert reader.value(page, "page") == value
             assert reader.value(page, "page", verify=False) == value
         wrong = page[:-1] + bytes([page[-1] ^ 1])

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import ComalError
-from comal.table import layout
-from comal.table.layout import Layout, read_layout
-from comal.table.shapes import integers
-from comal.table.thrift import CompactReader
+from comal.table import footer as layouts
+from comal.table.footer import Layout, read_layout
+from comal.table.thrift import CompactReader, integers
 
 
 def footer_of(groups: int, rows: int = 3) -> tuple[bytes, int]:
@@ -48,10 +47,10 @@ def both(footer: bytes, size: int) -> list[Any]:
     found: list[Any] = []
     for few in (4, 10**9):
         # What is slow must not know what was learned before.
-        known = REMEMBERED if few < 10**9 else layout._Remembered()
+        known = REMEMBERED if few < 10**9 else layouts._Remembered()
         with (
-            mock.patch.object(layout, "_FOR_SHAPES", few),
-            mock.patch.object(layout, "_remembered", known),
+            mock.patch.object(layouts, "_FOR_SHAPES", few),
+            mock.patch.object(layouts, "_remembered", known),
         ):
             try:
                 found.append(read_layout(footer, size, "table"))
@@ -60,7 +59,7 @@ def both(footer: bytes, size: int) -> list[Any]:
     return found
 
 
-REMEMBERED = layout._Remembered()
+REMEMBERED = layouts._Remembered()
 """Of all files of these tests, the broken ones too."""
 
 
@@ -76,13 +75,13 @@ def same(one: Any, other: Any) -> bool:
 def test_all_row_groups() -> None:
     footer, size = footer_of(300)
     taken: list[bool] = []
-    takes = layout._Alike.takes
+    takes = layouts._Alike.takes
 
     def counted(kind: Any, reader: Any, number: int) -> bool:
         taken.append(takes(kind, reader, number))
         return taken[-1]
 
-    with mock.patch.object(layout._Alike, "takes", counted):
+    with mock.patch.object(layouts._Alike, "takes", counted):
         found = both(footer, size)
     assert same(*found)
     assert sum(taken) > 200
@@ -108,12 +107,12 @@ def test_damage_is_seen_alike(changes: list[tuple[int, int]]) -> None:
 def test_what_was_learned_serves_the_next_file() -> None:
     """Files of few row groups learn as much as those of many, in time."""
     footer, size = footer_of(8)
-    known = layout._Remembered()
+    known = layouts._Remembered()
     taken: list[int] = []
-    with mock.patch.object(layout, "_remembered", known):
+    with mock.patch.object(layouts, "_remembered", known):
         for _ in range(30):
-            slowly = mock.Mock(side_effect=layout._group)
-            with mock.patch.object(layout, "_group", slowly):
+            slowly = mock.Mock(side_effect=layouts._group)
+            with mock.patch.object(layouts, "_group", slowly):
                 found = read_layout(footer, size, "table")
             taken.append(slowly.call_count)
     assert taken[0] == 8
@@ -123,10 +122,10 @@ def test_what_was_learned_serves_the_next_file() -> None:
 
 
 def test_no_more_is_remembered_than_was_met_lately() -> None:
-    known = layout._Remembered()
+    known = layouts._Remembered()
     with (
-        mock.patch.object(layout, "_remembered", known),
-        mock.patch.object(layout, "_MOST_REMEMBERED", 3),
+        mock.patch.object(layouts, "_remembered", known),
+        mock.patch.object(layouts, "_MOST_REMEMBERED", 3),
     ):
         for columns in range(1, 12):
             table = pa.table({f"c{n}": pa.array(range(60)) for n in range(columns)})

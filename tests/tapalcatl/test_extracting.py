@@ -18,7 +18,7 @@ from comal.tapalcatl.addressing import tile_bounds
 from comal.tapalcatl.extracting import Area, Part
 from comal.tapalcatl.reading.keptruns import KeptRuns
 from comal.tapalcatl.sources.base import Square
-from comal.ziparchive import runs
+from comal.ziparchive import local
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
 from tests.tapalcatl.answers import FOLDER
@@ -223,7 +223,7 @@ def test_parts_go_to_other_processes(http_server: HttpServer) -> None:
 def test_large_archives_are_read_in_parts(
     tmp_path: Path, http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "SIZE", 2_000)
+    monkeypatch.setattr(local, "SIZE", 2_000)
     monkeypatch.setattr(extracting, "KeptRuns", partial(KeptRuns, 5_000))
     url = http_server.serve_folder(PNG, "t") + "/meta.json"
     told = tapalcatl.extract(url, bbox=(-179, -80, 179, 80), dry_run=True)

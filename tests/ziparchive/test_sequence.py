@@ -15,7 +15,7 @@ from comal.errors import InvalidMetadataError, NotThisFormatError
 from comal.plan import Piece, run
 from comal.storage import open_source
 from comal.ziparchive import Directory, directory_plan
-from comal.ziparchive.sequence import entry_blocks
+from comal.ziparchive.directory import entry_blocks
 
 SIGNATURE = b"PK\x01\x02".decode()
 

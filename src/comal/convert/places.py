@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
-from comal.geo import wkb, wkt
+from comal.geo import wkb
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -75,7 +75,7 @@ def centroid_points(texts: Any) -> tuple[Any, int]:
 
 
 def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    x, y = (numbers.copy() for numbers in wkt.points_xy(texts))
+    x, y = (numbers.copy() for numbers in wkb.text_points_xy(texts))
     odd = np.flatnonzero(known & np.isnan(x))
     for start in range(0, len(odd), _BLOCK):
         rows = odd[start : start + _BLOCK]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from comal import tortilla
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
-from comal.geo import boxes, footprint, places
+from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import addresses_of, nested_rows
@@ -164,7 +164,7 @@ def _bounds(frame: TortillaFrame, collection: dict[str, Any]) -> list[float] | N
         return None
     columns = [frame[name].combine_chunks() for name in way.columns]
     try:
-        box = boxes.union_box(*footprint.footprints(*columns))
+        box = boxes.union_box(*footprints.footprints(*columns))
     except InvalidInputError:
         return None  # a CRS or a list that is none: `comal check` says which
     return None if box is None else list(map(float, box))

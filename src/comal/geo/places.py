@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.errors import ComalError
-from comal.geo import boxes, footprint, wkb, wkt
+from comal.geo import boxes, footprints, times, wkb
+from comal.geo.boxes import Corners
 from comal.geo.crs import LONLAT, groups, projection
-from comal.geo.geometry import geometry_boxes
-from comal.geo.rings import Corners
+from comal.geo.footprints import geometry_boxes
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -168,7 +168,7 @@ class Places:
         wide = boxes.arc_width(bounds.west, bounds.east) > _WIDE
         if ways and ways[0].kind == "raster" and not wide:
             crs, affine, shape = (_one(table.column(name)) for name in ways[0].columns)
-            near = footprint.possibly_within(crs, affine, shape, bounds)
+            near = footprints.possibly_within(crs, affine, shape, bounds)
         rows = np.flatnonzero(near)
         places = cls(table if near.all() else table.take(pa.array(rows)), ways)
         found = np.zeros(table.num_rows, np.bool_)
@@ -228,9 +228,9 @@ class Places:
                 if way.kind == "geometry":
                     found = shapes.geometries(source, columns[0].take(part), way.columns[0])
                 else:
-                    affine = footprint.affine_of(columns[1].take(part))
+                    affine = footprints.affine_of(columns[1].take(part))
                     found = shapes.outlines(
-                        source, affine, footprint.size_of(columns[2].take(part))
+                        source, affine, footprints.size_of(columns[2].take(part))
                     )
                 result[mine[some]] = found
         # Of what lies in part outside of the earth the box is all that is known.
@@ -300,12 +300,12 @@ def _geometry_boxes(columns: list[Any], way: Way) -> Corners:
 
 def _raster_boxes(columns: list[Any], way: Way) -> Corners:
     del way
-    return footprint.footprints(*columns)
+    return footprints.footprints(*columns)
 
 
 def _text_boxes(columns: list[Any], way: Way) -> Corners:
     del way
-    lon, lat = wkt.points_xy(columns[0])
+    lon, lat = wkb.text_points_xy(columns[0])
     lon = boxes.wrap(lon)
     return lon, lat, lon, lat
 
@@ -315,3 +315,44 @@ _BOXES: Mapping[str, Callable[[list[Any], Way], Corners]] = {
     "raster": _raster_boxes,
     "text": _text_boxes,
 }
+
+
+Bounds = tuple[float, ...]
+
+_PER_EDGE = 24
+_SECOND = 1_000_000
+
+
+def within(
+    values: Any, start: int | None, end: int | None, where: str, *, seconds: bool = False
+) -> Bools:
+    """Which times lie in a range, both ends included.
+
+    Parameters
+    ----------
+    values
+        Arrow column, as `times.timestamps` takes it.
+    start, end
+        Microseconds since 1970 UTC, as `times.parse_range` gives them; None is an open end.
+    where
+        The column, for messages.
+    seconds
+        Numbers are seconds since 1970, not microseconds.
+    """
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if seconds and is_number:
+        # Ends in seconds, for times in microseconds may not fit 64 bits.
+        start = None if start is None else -(-start // _SECOND)
+        end = None if end is None else end // _SECOND
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_finite(column), pc.floor(column), None)
+    else:
+        column = times.timestamps(column, where).cast(pa.int64())
+    result = np.asarray(pc.is_valid(column), np.bool_)
+    moments = np.asarray(pc.fill_null(column, 0))
+    if start is not None:
+        result = result & (moments >= start)
+    if end is not None:
+        result = result & (moments <= end)
+    return result

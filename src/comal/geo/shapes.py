@@ -14,11 +14,9 @@ import numpy.typing as npt
 import shapely
 
 from comal.geo import wkb
-from comal.geo.boxes import arc_width
+from comal.geo.boxes import arc_width, continuous, edge_points
 from comal.geo.crs import Projection
-from comal.geo.footprint import places, without_poles
-from comal.geo.geometry import densified, lonlat_boxes
-from comal.geo.rings import continuous, edge_points
+from comal.geo.footprints import densified, lonlat_boxes, places, without_poles
 
 Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
@@ -38,7 +36,7 @@ def outlines(source: Projection, affine: Floats, size: Floats) -> Objects:
     source
         Their CRS.
     affine, size
-        Arrays (n, 6) and (n, 2) as `comal.geo.footprint` has them.
+        Arrays (n, 6) and (n, 2) as `comal.geo.footprints` has them.
     """
     lon, lat = source.to_lonlat(*places(affine, size, *edge_points(_PER_EDGE).T))
     result = np.full(len(lon), None, object)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from comal.public import exports
 
 if TYPE_CHECKING:
-    from comal.query.function import Function as Function
+    from comal.query.functions import Function as Function
     from comal.query.isolated import Budget as Budget
     from comal.query.isolated import run_isolated as run_isolated
     from comal.query.isolated import select_isolated as select_isolated
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Budget": "comal.query.isolated",
     "Engine": "comal.query.locked",
-    "Function": "comal.query.function",
+    "Function": "comal.query.functions",
     "Session": "comal.query.locked",
     "engine": "comal.query.locked",
     "run_isolated": "comal.query.isolated",

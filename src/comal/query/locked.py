@@ -1,11 +1,4 @@
-"""A locked DuckDB: one SELECT over Arrow tables and datasets, and nothing else.
-
-SQL is code. DuckDB's own settings stop files, network, extensions and configuration; what they do
-not stop (stacked statements, text behind a NUL, writes hidden in a CTE) is stopped here: exactly
-one statement is parsed, it must be a SELECT, that parsed object is what runs, and it runs inside a
-read-only transaction on a database that holds nothing. Names of tables are registered objects and
-values are parameters, so no text from a file ever becomes SQL.
-"""
+"""Functions for one query."""
 
 from __future__ import annotations
 
@@ -32,8 +25,8 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.query import geometry
-from comal.query.function import Function
+from comal.query import functions
+from comal.query.functions import Function
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
@@ -99,7 +92,7 @@ class Engine:
             self._connection.execute(setting)
         self._limits = limits
         self._failures: list[ComalError] = []
-        self._waiting: dict[str, Function | str] = dict(geometry.named(json=not _ONE_THREAD))
+        self._waiting: dict[str, Function | str] = dict(functions.named(json=not _ONE_THREAD))
         self._pid = os.getpid()
         _OPEN.add(self)
 

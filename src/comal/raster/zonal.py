@@ -67,7 +67,7 @@ def sample_footprint(
     layer
         `Layer`, path, bytes or (path, band). It must have a CRS and a geotransform.
     footprints
-        n footprints, as `comal.geo.samples` makes them.
+        n footprints, as `comal.geo.footprints` makes them.
     limits
         As for `open_raster`.
 

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from comal.errors import ComalError, InvalidInputError, NotInContainerError, shown
 from comal.geo import boxes
-from comal.geo.places import TIMES, Places, ways_of
-from comal.geo.selecting import within
+from comal.geo.places import TIMES, Places, ways_of, within
 from comal.geo.times import parse_range
 from comal.taco import spec as taco_spec
 from comal.taco.reading import leaves as taco_leaves

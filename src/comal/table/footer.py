@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, translated
+from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, Plan
-from comal.table.layout import Layout, read_layout
 from comal.table.schema import check_schema, plain_schema
+from comal.table.thrift import (
+    BINARY,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    CompactReader,
+    Path,
+    Shape,
+    integers,
+    shape_of,
+)
 
 TAIL = 65_536
 _MAGIC = b"PAR1"
@@ -135,3 +149,462 @@ def _footer_size(end: bytes, span: ByteRange, limits: Limits, where: str) -> int
         )
     limits.check("table_bytes", size, where)
     return size
+
+
+# -- layout ----------------------------------------------------------------------------------------
+
+
+_INTEGERS = frozenset({I16, I32, I64})
+_MAX_OFFSET = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Row groups and column chunks. Arrays of chunks have shape (row groups, leaf columns)."""
+
+    leaves: dict[str, range]
+    """The leaf columns of each top-level column."""
+    rows: npt.NDArray[np.int64]
+    """Rows of each row group."""
+    start: npt.NDArray[np.int64]
+    """Offset of each chunk in the file."""
+    size: npt.NDArray[np.int64]
+    """Stored bytes of each chunk."""
+    values: npt.NDArray[np.int64]
+    """Values of each chunk, nulls included."""
+    width: npt.NDArray[np.int64]
+    """Decoded bytes of a value of each leaf column, shape (leaf columns,); 0 for byte arrays."""
+    codec: npt.NDArray[np.int64]
+    """Codec of each chunk; 0 for none."""
+    encodings: npt.NDArray[np.int64]
+    """The encodings of each chunk as bits: ``1 << 0`` for PLAIN."""
+    offset_index: npt.NDArray[np.int64]
+    """Offset and size of the offset index of each chunk, shape (.., 2); 0 where there is none."""
+    column_index: npt.NDArray[np.int64]
+    """Offset and size of the column index of each chunk, shape (.., 2); 0 where there is none."""
+    required: npt.NDArray[np.bool_]
+    """Whether a leaf column is one that holds no NULL and no list, shape (leaf columns,)."""
+    flat: npt.NDArray[np.bool_]
+    """Whether a leaf column is a column of its own, and no list, shape (leaf columns,)."""
+
+
+def read_layout(footer: bytes, data_size: int, where: str) -> Layout:
+    """Read and check the layout.
+
+    Parameters
+    ----------
+    footer
+        The file's metadata in the Thrift compact protocol.
+    data_size
+        Bytes of the file in front of the footer.
+    where
+        What an error calls the file.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A broken footer, rows that do not add up, or a chunk that reaches out of the file.
+    """
+    with translated({IndexError: InvalidMetadataError}, "Parquet footer is broken", where=where):
+        rows, leaves, groups = _file(CompactReader(footer), where)
+    names, found = _tree(leaves, where)
+    count = len(found)
+    wrong = next((row for row, (_, chunks) in enumerate(groups) if len(chunks) != count), None)
+    if wrong is not None:
+        raise InvalidMetadataError(
+            "row group has another number of columns than the schema",
+            where=f"{where}, row group {wrong}",
+            found=len(groups[wrong][1]),
+            expected=count,
+        )
+    chunks = np.array([chunks for _, chunks in groups], np.int64)
+    chunks = chunks.reshape(len(groups), count, len(_CHUNK_FIELDS))
+    alone = np.array([leaf.alone for leaf in found], np.bool_)
+    repetition = np.array([leaf.repetition for leaf in found], np.int64)
+    layout = Layout(
+        names,
+        np.array([group for group, _ in groups], np.int64),
+        chunks[:, :, 0],
+        chunks[:, :, 1],
+        chunks[:, :, 2],
+        np.array([leaf.width for leaf in found], np.int64),
+        chunks[:, :, 3],
+        chunks[:, :, 4],
+        chunks[:, :, 5:7],
+        chunks[:, :, 7:9],
+        alone & (repetition == _REQUIRED),
+        alone & (repetition != _REPEATED),
+    )
+    _check(layout, rows, data_size, where)
+    return layout
+
+
+_Chunk = Sequence[int]
+_CHUNK_FIELDS = (
+    "start",
+    "size",
+    "values",
+    "codec",
+    "encodings",
+    "offset index",
+    "its size",
+    "column index",
+    "its size",
+)
+_Group = tuple[int, Sequence[_Chunk]]
+_AT_CODEC, _AT_ENCODINGS = 3, 4
+_Element = tuple[str, int, int, int]
+"""Name, number of children, for a leaf the width of its values, and the repetition."""
+_BYTE_ARRAY, _FIXED_LEN_BYTE_ARRAY = 6, 7
+_REQUIRED, _REPEATED = 0, 2
+_WIDEST_NUMBER = 16
+_MOST_ENCODINGS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    alone: bool
+    """Whether it is a column, not part of one."""
+    width: int
+    repetition: int
+
+
+def _file(reader: CompactReader, where: str) -> tuple[int, list[_Element], list[_Group]]:
+    """FileMetaData: 2 schema, 3 num_rows, 4 row_groups."""
+    rows: int | None = None
+    schema: list[_Element] = []
+    groups: list[_Group] = []
+    for number, kind in reader.fields():
+        if number == 2 and kind == LIST:
+            schema = [_element(reader, where) for _ in range(_structs(reader, where))]
+        elif number == 3 and kind in _INTEGERS:
+            rows = reader.integer()
+        elif number == 4 and kind == LIST:
+            groups = _groups(reader, where)
+        else:
+            reader.skip(kind)
+    if rows is None or not schema:
+        raise InvalidMetadataError("Parquet footer holds no schema or no row count", where=where)
+    return rows, schema, groups
+
+
+def _structs(reader: CompactReader, where: str) -> int:
+    kind, size = reader.items()
+    if kind != STRUCT and size:
+        raise InvalidMetadataError("Parquet footer is broken", where=where, found="list of others")
+    return size
+
+
+def _element(reader: CompactReader, where: str) -> _Element:
+    """SchemaElement: 1 type, 2 type_length, 3 repetition_type, 4 name, 5 num_children."""
+    name = ""
+    numbers = {1: -1, 2: 0, 3: 0, 5: 0}
+    for number, kind in reader.fields():
+        if number == 4 and kind == BINARY:
+            name = reader.binary().decode("utf-8", "replace")
+        elif number in numbers and kind in _INTEGERS:
+            numbers[number] = reader.integer()
+        else:
+            reader.skip(kind)
+    width = _WIDEST_NUMBER
+    if numbers[1] == _BYTE_ARRAY:
+        width = 0
+    elif numbers[1] == _FIXED_LEN_BYTE_ARRAY:
+        width = _bounded(numbers[2], where)
+    return name, numbers[5], width, numbers[3]
+
+
+_FOR_SHAPES = 20
+"""Row groups that take as long, field by field, as it takes to see what they have in common."""
+_MOST_SHAPES = 4
+"""That are seen in one file."""
+_MOST_REMEMBERED = 16
+"""Of all files together."""
+_ROWS: Path = (3,)
+_CODEC, _ENCODINGS = (3, 4), (3, 2)
+_DATA, _DICTIONARY, _SIZE, _VALUES = (3, 9), (3, 11), (3, 7), (3, 5)
+_NUMBERS: tuple[Path, ...] = (_DATA, _DICTIONARY, _SIZE, _VALUES, (4,), (5,), (6,), (7,))
+"""Numbers of a column chunk, by their fields in it; a chunk is at ``(1, leaf column)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What row groups that are alike have in common."""
+
+    shape: Shape
+    rows: int
+    """Where their number of rows stands among what a match captures."""
+    chunks: npt.NDArray[np.int64]
+    """And where `_NUMBERS` of each chunk, shape (leaf columns, 8); -1 for those that are not
+    there."""
+    same: npt.NDArray[np.int64]
+    """Codec and encodings of each chunk, shape (leaf columns, 2)."""
+
+    @classmethod
+    def of(cls, shape: Shape, group: _Group) -> _Kind:
+        """The kind of a row group that was read field by field."""
+        at = {path: place for place, path in enumerate(shape.paths)}
+        leaves = range(len(group[1]))
+        chunks = [[at.get((1, leaf, *path), -1) for path in _NUMBERS] for leaf in leaves]
+        same = [(chunk[_AT_CODEC], chunk[_AT_ENCODINGS]) for chunk in group[1]]
+        return cls(
+            shape,
+            at[_ROWS],
+            np.array(chunks, np.int64).reshape(-1, len(_NUMBERS)),
+            np.array(same, np.int64).reshape(-1, 2),
+        )
+
+
+class _Remembered:
+    """Kinds of the files that were read last: those of one writer look alike.
+
+    That bytes match is all that a kind claims of them, so that it may be of any file. Assignments
+    are single steps, and a thread that comes too late only learns once more.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: tuple[_Kind, ...] = ()
+        self.slowly = 0
+        """Row groups that were read field by field since a kind was learned."""
+
+    def use(self, kinds: Sequence[_Kind]) -> None:
+        """Put some kinds in front of the others, and forget those that were not used for long."""
+        used = set(map(id, kinds))
+        others = [kind for kind in self.kinds if id(kind) not in used]
+        self.kinds = tuple([*kinds, *others][:_MOST_REMEMBERED])
+
+
+_remembered = _Remembered()
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Row groups of a file that are of one kind."""
+
+    kind: _Kind
+    numbers: list[int] = field(default_factory=list)
+    tokens: list[bytes] = field(default_factory=list)
+    """What was captured of them."""
+
+    def takes(self, reader: CompactReader, number: int) -> bool:
+        """Take up the row group that comes next, if it is of this kind."""
+        match = self.kind.shape.pattern.match(reader.data, reader.at)
+        if match is None:
+            return False
+        reader.at = match.end()
+        self.numbers.append(number)
+        self.tokens += match.groups()
+        return True
+
+    def groups(self, where: str) -> list[_Group]:
+        """Those that were taken."""
+        values = integers(self.tokens)
+        assert values is not None, "the pattern takes no longer ones"
+        count = len(self.numbers)
+        table = np.zeros((count, len(self.kind.shape.paths) + 1), np.int64)  # -1 is a zero
+        table[:, :-1] = values.reshape(count, -1)
+        found = table[:, self.kind.chunks]
+        data, dictionary = found[:, :, 0], found[:, :, 1]
+        chunks = np.empty((*data.shape, len(_CHUNK_FIELDS)), np.int64)
+        chunks[:, :, 0] = np.where(dictionary > 0, np.minimum(data, dictionary), data)
+        chunks[:, :, 1:3] = found[:, :, 2:4]
+        chunks[:, :, 3:5] = self.kind.same
+        chunks[:, :, 5:] = found[:, :, 4:]
+        rows = table[:, self.kind.rows]
+        low = min(int(rows.min()), int(chunks.min(initial=0)))
+        if low < 0:
+            _bounded(low, where)
+        return list(zip(rows.tolist(), chunks.tolist(), strict=True))
+
+
+def _groups(reader: CompactReader, where: str) -> list[_Group]:
+    """The list of row groups: those that are alike are read by what they have in common."""
+    count = _structs(reader, where)
+    groups: list[_Group] = []
+    found = [_Alike(kind) for kind in _remembered.kinds]
+    learned: list[_Kind] = []
+    for number in range(count):
+        alike = next((one for one in found if one.takes(reader, number)), None)
+        if alike is not None:
+            groups.append(_TAKEN)
+            if alike is not found[0]:  # what comes next is likely of the same kind
+                found.remove(alike)
+                found.insert(0, alike)
+            continue
+        begin = reader.at
+        groups.append(_group(reader, where))
+        _remembered.slowly += 1
+        if max(_remembered.slowly, count - number) > _FOR_SHAPES and len(learned) < _MOST_SHAPES:
+            shape = shape_of(reader.data, begin, _is_wanted, _is_same)
+            _remembered.slowly = 0
+            if shape is not None:
+                learned.append(_Kind.of(shape, groups[-1]))
+                found.insert(0, _Alike(learned[-1]))
+    used = [alike for alike in found if alike.numbers]
+    for alike in used:
+        for number, group in zip(alike.numbers, alike.groups(where), strict=True):
+            groups[number] = group
+    _remembered.use([*(alike.kind for alike in used), *learned])
+    return groups
+
+
+_TAKEN: _Group = (0, ())
+
+
+def _is_wanted(path: Path) -> bool:
+    return path == _ROWS or (path[0] == 1 and path[2:] in _NUMBERS)
+
+
+def _is_same(path: Path) -> bool:
+    return path[0] == 1 and path[2:4] in {_CODEC, _ENCODINGS}
+
+
+def _group(reader: CompactReader, where: str) -> _Group:
+    """RowGroup: 1 columns, 3 num_rows."""
+    rows = -1
+    chunks: list[_Chunk] = []
+    for number, kind in reader.fields():
+        if number == 1 and kind == LIST:
+            columns = _Chunks(reader, where)
+            chunks = [columns.read() for _ in range(_structs(reader, where))]
+        elif number == 3 and kind in _INTEGERS:
+            rows = reader.integer()
+        else:
+            reader.skip(kind)
+    return _bounded(rows, where), chunks
+
+
+class _Chunks:
+    """The column chunks of a row group; a footer holds thousands, so little is made for each."""
+
+    __slots__ = ("_encodings", "_found", "_inside", "_known", "_listed", "_reader", "_where")
+
+    def __init__(self, reader: CompactReader, where: str) -> None:
+        self._reader, self._where = reader, where
+        self._inside = {1: self._path, 3: self._metadata}
+        self._listed = {2: self._encodings_of}
+        self._found: list[_Chunk] = []
+        self._encodings = 0
+        self._known: dict[bytes, int] = {}
+
+    def read(self) -> _Chunk:
+        """ColumnChunk: 1 file_path, 3 meta_data, 4 to 7 offset and size of both indexes."""
+        self._found.clear()
+        index = {4: 0, 5: 0, 6: 0, 7: 0}
+        self._reader.numbers(index, self._inside)
+        if not self._found:
+            raise InvalidMetadataError(
+                "column chunk without metadata",
+                where=self._where,
+                hint="encrypted columns are not read",
+            )
+        return *self._found[-1], *self._checked(tuple(index.values()))
+
+    def _path(self, kind: int) -> None:
+        if kind != BINARY:
+            self._reader.skip(kind)
+        elif self._reader.binary():
+            raise InvalidMetadataError("column chunk lies in another file", where=self._where)
+
+    def _metadata(self, kind: int) -> None:
+        """ColumnMetaData: 2 encodings, 4 codec, 5 values, 7 stored size, 9 and 11 page offsets."""
+        if kind != STRUCT:
+            self._reader.skip(kind)
+            return
+        self._encodings = 0
+        numbers = {4: 0, 5: -1, 7: -1, 9: -1, 11: 0}
+        self._reader.numbers(numbers, self._listed)
+        data, dictionary = numbers[9], numbers[11]
+        # Some writers put 0 where there is no dictionary.
+        start = min(data, dictionary) if dictionary > 0 else data
+        found = self._checked((start, numbers[7], numbers[5], numbers[4]))
+        self._found.append((*found, self._encodings))
+
+    def _encodings_of(self, kind: int) -> None:
+        reader = self._reader
+        if kind != LIST:
+            reader.skip(kind)
+            return
+        start = reader.at
+        # As many bytes as a list of so many small numbers has; it is mostly one that was met.
+        known = self._known.get(reader.data[start : start + 1 + (reader.data[start] >> 4)])
+        if known is not None:
+            reader.at = start + 1 + (reader.data[start] >> 4)
+            self._encodings = known
+            return
+        self._encodings = _encodings(reader, self._where)
+        read = reader.data[start : reader.at]
+        if len(read) == 1 + (read[0] >> 4):
+            self._known[read] = self._encodings
+
+    def _checked(self, values: tuple[int, ...]) -> tuple[int, ...]:
+        if min(values) < 0 or max(values) > _MAX_OFFSET:
+            for one in values:
+                _bounded(one, self._where)
+        return values
+
+
+def _encodings(reader: CompactReader, where: str) -> int:
+    kind, size = reader.items()
+    found = 0
+    for _ in range(size):
+        if kind not in _INTEGERS:
+            raise InvalidMetadataError("Parquet footer is broken", where=where, found="encodings")
+        # Those that do not exist yet are told from the others, no more.
+        found |= 1 << min(_bounded(reader.integer(), where), _MOST_ENCODINGS)
+    return found
+
+
+def _bounded(value: int, where: str) -> int:
+    if not 0 <= value <= _MAX_OFFSET:
+        raise InvalidMetadataError(
+            "Parquet footer holds an impossible number", where=where, found=value
+        )
+    return value
+
+
+def _tree(schema: list[_Element], where: str) -> tuple[dict[str, range], list[_Leaf]]:
+    """The leaves below each child of the root; elements stand depth-first."""
+    names: dict[str, range] = {}
+    leaves: list[_Leaf] = []
+    position = 1
+    for _ in range(schema[0][1]):
+        if position >= len(schema):
+            break
+        name, first, begin, open_elements = schema[position][0], len(leaves), position, 1
+        while open_elements and position < len(schema):
+            _, children, width, repetition = schema[position]
+            if children == 0:
+                leaves.append(_Leaf(position == begin, width, repetition))
+            open_elements += _bounded(children, where) - 1
+            position += 1
+        if open_elements or name in names:
+            what = "column name stands twice" if name in names else "Parquet schema is broken"
+            raise InvalidMetadataError(what, where=f"{where}, column {shown(name)}")
+        names[name] = range(first, len(leaves))
+    if position != len(schema) or len(names) != schema[0][1]:
+        raise InvalidMetadataError(
+            "Parquet schema is broken",
+            where=where,
+            found=f"{len(names)} columns in {position} elements",
+            expected=f"{schema[0][1]} in {len(schema)}",
+        )
+    return names, leaves
+
+
+def _check(layout: Layout, rows: int, data_size: int, where: str) -> None:
+    total = sum(layout.rows.tolist())
+    if total != rows:
+        raise InvalidMetadataError(
+            "Parquet row groups do not add up", where=where, found=f"{total} rows", expected=rows
+        )
+    # Written so that nothing can wrap.
+    outside = (layout.start > data_size) | (layout.size > data_size - layout.start)
+    if outside.any():
+        group, leaf = (int(index[0]) for index in np.nonzero(outside))
+        raise InvalidMetadataError(
+            "column chunk reaches outside of the Parquet file",
+            where=f"{where}, row group {group}, leaf column {leaf}",
+            found=f"{layout.size[group, leaf]} bytes at {layout.start[group, leaf]}",
+            expected=f"an end at or before {data_size}",
+        )

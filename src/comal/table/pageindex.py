@@ -18,8 +18,7 @@ from comal.errors import ComalError, InvalidMetadataError, translated
 from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Plan
 from comal.table.footer import Footer, where_of
-from comal.table.shapes import varints, windows
-from comal.table.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader
+from comal.table.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, varints, windows
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]

@@ -11,9 +11,8 @@ import pyarrow as pa
 from comal.errors import ComalError, InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece
-from comal.table.decode import BATCH, Decoder
+from comal.table.decode import BATCH, Decoder, Ranges, SpanFile
 from comal.table.footer import BROKEN, Footer, where_of
-from comal.table.spanfile import Ranges, SpanFile
 
 _STREAM_BYTES = 8 << 20
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.ziparchive import Directory
-from comal.ziparchive.parse import extra_field
+from comal.ziparchive.headers import extra_field
 
 UT_ID: Final = 0x5455
 """The "extended timestamp" field of Info-ZIP: a byte of flags and seconds since 1970."""

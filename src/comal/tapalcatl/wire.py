@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
-from comal.ziparchive.blocks import value_bytes, value_offsets
+from comal.ziparchive.headermaking import value_bytes, value_offsets
 
 Int64s = npt.NDArray[np.int64]
 

@@ -5,8 +5,6 @@
 lists everything that is wrong.
 """
 
-from comal.ziparchive.append import StoredDirectory, stored_directory_plan
-from comal.ziparchive.blocks import Details
 from comal.ziparchive.check import check_plan, content_plan, dead_bytes, local_plan, problems
 from comal.ziparchive.directory import (
     Directory,
@@ -14,15 +12,17 @@ from comal.ziparchive.directory import (
     directory_plan,
     parse_directory,
 )
+from comal.ziparchive.headermaking import Details, packed_archives
 from comal.ziparchive.local import (
     LocalHeader,
+    check_crc,
     check_local,
+    extracted,
     local_before,
     parse_local,
     prefix_size,
 )
-from comal.ziparchive.packed import packed_archives
-from comal.ziparchive.payload import check_crc, extracted
+from comal.ziparchive.raw import StoredDirectory, stored_directory_plan
 from comal.ziparchive.wire import DEFLATE, STORE
 from comal.ziparchive.write import Reserved, Span, ZipWriter
 

@@ -18,9 +18,8 @@ from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.plan import ByteRange, Plan
 from comal.ziparchive import wire
 from comal.ziparchive.directory import Directory
-from comal.ziparchive.local import SLACK, differences, local_size, parse_local
-from comal.ziparchive.parse import MAX_PROBLEMS, label, slices
-from comal.ziparchive.runs import SIZE, Run, runs
+from comal.ziparchive.headers import MAX_PROBLEMS, label, slices
+from comal.ziparchive.local import SIZE, SLACK, Run, differences, local_size, parse_local, runs
 
 _UNSAFE = r"^/|^[A-Za-z]:|\\|(^|/)\.\.?(/|$)|[\x00-\x1f\x7f]|^$"
 _UNIX = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import Piece, Plan, read_span
+from comal.plan import ByteRange, Piece, Plan, read_span, run
 from comal.public import warn
-from comal.ziparchive import parse, wire
+from comal.ziparchive import headers, wire
 from comal.ziparchive.end import End, find_end
 
 TAIL = 65_536
@@ -31,7 +31,7 @@ class Directory:
     """
 
     names: Any
-    """Arrow string array; see `parse.text_names` for the decoding."""
+    """Arrow string array; see `headers.text_names` for the decoding."""
     raw_names: Any
     """The same as stored, Arrow binary array; shares its bytes with `names`."""
     method: npt.NDArray[np.uint16]
@@ -225,14 +225,14 @@ def parse_directory(
         Another number of entries than the end record says; an entry that reaches beyond the
         entries' part of the object, or into another one.
     """
-    starts, records = parse.headers(data, where, known)
+    starts, records = headers.headers(data, where, known)
     if len(starts) != end.count:
         end = _other_count(end, len(starts), where, lenient=lenient)
     doubts: list[Problem] | None = [] if lenient else None
-    csize, size, offset = parse.apply_zip64(data, starts, records, where, doubts)
+    csize, size, offset = headers.apply_zip64(data, starts, records, where, doubts)
     name_starts = starts + wire.CENTRAL_SIZE
-    raw = parse.slices(data, name_starts, records["name_size"])
-    names, problems = parse.text_names(raw, records["flags"])
+    raw = headers.slices(data, name_starts, records["name_size"])
+    names, problems = headers.text_names(raw, records["flags"])
     directory = Directory(
         names=names,
         raw_names=raw,
@@ -279,14 +279,14 @@ def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
 def _extras(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
     if not records["extra_size"].any():
         return None
-    return parse.slices(data, name_starts + records["name_size"], records["extra_size"])
+    return headers.slices(data, name_starts + records["name_size"], records["extra_size"])
 
 
 def _comments(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
     if not records["comment_size"].any():
         return None
     starts = name_starts + records["name_size"] + records["extra_size"]
-    return parse.slices(data, starts, records["comment_size"])
+    return headers.slices(data, starts, records["comment_size"])
 
 
 def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
@@ -300,7 +300,7 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
         row = int(np.argmax(outside))
         raise InvalidMetadataError(
             "entry reaches outside of the archive",
-            where=f"{where}, {parse.label(directory.names, row)}",
+            where=f"{where}, {headers.label(directory.names, row)}",
             found=f"{directory.csize[row]} bytes behind a header at {starts[row]}",
             expected=f"an end at or before {directory.start}",
             problems=_outside_problems(directory, outside),
@@ -311,9 +311,9 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
         first, second = int(pairs[0][0]), int(pairs[1][0])
         raise InvalidMetadataError(
             "entries overlap",
-            where=f"{where}, {parse.label(directory.names, second)}",
+            where=f"{where}, {headers.label(directory.names, second)}",
             found=f"its header at {starts[second]}",
-            expected=f"not inside {parse.label(directory.names, first)}",
+            expected=f"not inside {headers.label(directory.names, first)}",
         )
 
 
@@ -335,17 +335,18 @@ def _with_bad_marked(directory: Directory) -> Directory:
     bad = _outside(directory, 0)  # a local header may have a shorter name
     reported = _outside_problems(directory, bad)
     first, second = _overlaps(directory, np.flatnonzero(~bad), _least_stops(directory))
-    for one, other in list(zip(first.tolist(), second.tolist(), strict=True))[: parse.MAX_PROBLEMS]:
-        message = f"reaches into {parse.label(directory.names, other)}"
-        reported.append(Problem("zip-overlap", parse.label(directory.names, one), message))
+    pairs = list(zip(first.tolist(), second.tolist(), strict=True))
+    for one, other in pairs[: headers.MAX_PROBLEMS]:
+        message = f"reaches into {headers.label(directory.names, other)}"
+        reported.append(Problem("zip-overlap", headers.label(directory.names, one), message))
     problems = (*directory.problems, *reported)
     return replace(directory, problems=problems, bad=bad if bad.any() else None)
 
 
 def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> list[Problem]:
     return [
-        Problem("zip-span", parse.label(directory.names, row), "reaches outside of the archive")
-        for row in np.flatnonzero(outside)[: parse.MAX_PROBLEMS].tolist()
+        Problem("zip-span", headers.label(directory.names, row), "reaches outside of the archive")
+        for row in np.flatnonzero(outside)[: headers.MAX_PROBLEMS].tolist()
     ]
 
 
@@ -368,3 +369,53 @@ def _overlaps(
     shared = (starts[first] == starts[second]) & (directory.csize[first] == directory.csize[second])
     bad = np.flatnonzero((stops[first] > starts[second]) & ~shared)
     return first[bad], second[bad]
+
+
+_BLOCK = 4 << 20
+_TAIL = 65_536 + 98
+"""The longest comment and the end records in front of it."""
+_HEADER = 46 + 3 * 65_535
+"""The longest header."""
+
+
+def entry_blocks(
+    fetch: Callable[[Sequence[Any]], list[Piece]], where: str = "archive", block: int = _BLOCK
+) -> Iterator[Directory]:
+    """The entries of an archive in the order of its directory, some of them at a time.
+
+    Parameters
+    ----------
+    fetch
+        Gives ranges of the archive.
+    where
+        What errors call it.
+    block
+        Bytes of the directory that are held at once, at least one header.
+
+    Raises
+    ------
+    NotThisFormatError
+        No end record.
+    InvalidMetadataError
+        The end record, the directory or an entry contradicts the archive. Entries of different
+        blocks that overlap are not found.
+    """
+    end, _ = run(find_end("", _TAIL, (), where), fetch)
+    position, count, left = end.start, 0, b""
+    while position < end.stop:
+        size = min(max(block, _HEADER), end.stop - position)
+        (piece,) = fetch([ByteRange(position, size)])
+        position += size
+        data = left + piece.data
+        whole = headers.whole_size(data, where)
+        left = data[whole:]
+        starts, _ = headers.headers(data[:whole], where)
+        yield parse_directory(data[:whole], replace(end, count=len(starts)), where)
+        count += len(starts)
+    if left or count != end.count:
+        raise InvalidMetadataError(
+            "end record and directory disagree about the number of entries",
+            where=where,
+            found=f"{count} entries",
+            expected=f"{end.count}",
+        )

@@ -17,7 +17,8 @@ from isal.isal_zlib import crc32
 from comal.errors import InvalidInputError, shown, translated
 from comal.storage import manyfiles
 from comal.ziparchive import wire
-from comal.ziparchive.blocks import (
+from comal.ziparchive.entries import Entries
+from comal.ziparchive.headermaking import (
     DISK,
     entry_records,
     flags_of,
@@ -25,7 +26,6 @@ from comal.ziparchive.blocks import (
     value_bytes,
     write_all,
 )
-from comal.ziparchive.entries import Entries
 
 _Block = manyfiles.Block[npt.NDArray[np.uint32]]
 

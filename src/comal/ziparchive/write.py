@@ -19,7 +19,8 @@ from isal.isal_zlib import crc32
 
 from comal.errors import InvalidInputError, shown, translated
 from comal.ziparchive import wire
-from comal.ziparchive.blocks import (
+from comal.ziparchive.entries import FEW, Entries, joined, joined_bytes, record_array
+from comal.ziparchive.headermaking import (
     CHUNK,
     DISK,
     NO_DETAILS,
@@ -43,7 +44,6 @@ from comal.ziparchive.blocks import (
     write_pieces,
     zeros,
 )
-from comal.ziparchive.entries import FEW, Entries, joined, joined_bytes, record_array
 from comal.ziparchive.paths import PathCopier
 
 _LARGEST = 1 << 30

@@ -20,7 +20,7 @@ from comal.tapalcatl.reading import index as module
 from comal.tapalcatl.reading.index import ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.wire import tile_key
 from comal.ziparchive import directory_bytes_plan, parse_directory
-from comal.ziparchive.regular import RegularDirectory, regular
+from comal.ziparchive.raw import RegularDirectory, regular
 from tests.attacks.tilereading import held
 from tests.support import SHARED
 from tests.tapalcatl.odd import METADATA, Entry, appended, archive, tiles

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from comal.errors import ComalError, InvalidInputError, translated
 from comal.geo.crs import projection
-from comal.geo.geometry import densified
+from comal.geo.footprints import densified
 from comal.geo.scanline import Edges, Method, Spans, area_spans
 from comal.grid import HALF, LATITUDE_LIMIT, lonlat_to_xy, tile_box_3857, xy_to_lonlat
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
-from comal.grid.arguments import integers
-from comal.grid.tilerows import tile_rows
+from comal.grid.arguments import integers, tile_rows
 from comal.plan import Plan, run, run_async
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding

@@ -28,7 +28,7 @@ from comal.raquet.spec import Metadata
 from comal.storage import Source
 from comal.storage.held import HeldFile, held
 from comal.table import ParquetTable
-from comal.table.pagevalue import OneValueReader
+from comal.table.pages import OneValueReader
 
 Pixels = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

@@ -16,8 +16,8 @@ from comal.findings import Findings
 from comal.plan import ByteRange, Plan, run
 from comal.progress import Progress
 from comal.storage import Source
-from comal.ziparchive import Directory, content_plan, local_plan, parse, problems, wire
-from comal.ziparchive.runs import runs
+from comal.ziparchive import Directory, content_plan, headers, local_plan, problems, wire
+from comal.ziparchive.local import runs
 
 Int64s = npt.NDArray[np.int64]
 
@@ -108,7 +108,7 @@ def _compare_notes(
     """Fields of the headers that no reader needs; they differ when bytes have decayed."""
     (piece,) = source.fetch([ByteRange(directory.start, directory.end_offset - directory.start)])
     try:
-        _, central = parse.headers(piece.data, source.href)
+        _, central = headers.headers(piece.data, source.href)
     except InvalidMetadataError:
         return  # bytes stand behind the directory, which is a problem of its own
     order = np.argsort(directory.header_offset, kind="stable")

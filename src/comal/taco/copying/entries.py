@@ -26,9 +26,9 @@ from comal.storage.coalesce import Merged, coalesce
 from comal.storage.wrapping import WrappedSource
 from comal.taco.model.sources import Rows, check_size
 from comal.ziparchive import wire
-from comal.ziparchive.blocks import checksums
+from comal.ziparchive.headermaking import checksums
+from comal.ziparchive.headers import slices
 from comal.ziparchive.local import local_before, prefix_size
-from comal.ziparchive.parse import slices
 
 _GAP = 64 * KIB
 """Unwanted bytes between two samples that cost less than another request."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError
-from comal.geo import geometry as geometries
+from comal.geo import footprints as geometries
 from comal.geo.times import Instant
 from comal.taco.extensions.base import SameForAll, column
 from comal.taco.extensions.placing import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
-from comal.geo.curve import z_order
+from comal.geo.samples import z_order
 from comal.taco.extensions.base import TortillaExtension, column
 from comal.taco.extensions.centres import centre_columns
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError
-from comal.geo import footprint
+from comal.geo import footprints
 from comal.geo.times import Instant
 from comal.taco.extensions.base import SameForAll, column, list_of
 from comal.taco.extensions.placing import (
@@ -189,11 +189,11 @@ def stac_table(
         raise InvalidInputError(
             "columns differ in length", where=who, found=[len(names), len(shape), len(affine)]
         )
-    sides = footprint.size_of(shape, f"{who} tensor_shape")
-    numbers = footprint.affine_of(affine, f"{who} geotransform")
+    sides = footprints.size_of(shape, f"{who} tensor_shape")
+    numbers = footprints.affine_of(affine, f"{who} geotransform")
     present = [_present(part) for part in (names, shape, affine)]
     _check_rasters(shape, affine, sides, numbers, present[2], who)
-    lon, lat = footprint.centroids(crs if isinstance(crs, str) else names, numbers, sides)
+    lon, lat = footprints.centroids(crs if isinstance(crs, str) else names, numbers, sides)
     start, end, middle = time_columns(time_start, time_end, time_middle, len(shape), who)
     centres = centroid_column(centroid, lon, lat, np.logical_and.reduce(present), who)
     return pa.table([names, shape, affine, start, centres, end, middle], schema=SCHEMA)

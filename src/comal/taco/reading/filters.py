@@ -24,8 +24,8 @@ from comal.geo.places import (
     Way,
     way_of,
     ways_of,
+    within,
 )
-from comal.geo.selecting import within
 from comal.taco.warning import warn_without_crs
 
 Bools = npt.NDArray[np.bool_]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from comal import query
 from comal.errors import ComalError, InvalidInputError, QueryError
-from comal.query.function import Function
+from comal.query.functions import Function
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Period

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from comal import raster
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
-from comal.geo import footprint, times, wkb
+from comal.geo import footprints, times, wkb
 from comal.intake import manifests
 from comal.intake.nesting import levels_of
 from comal.intake.trees import files_below
@@ -216,7 +216,7 @@ def _stac_columns(headers: Any) -> list[Any]:
         headers.column(name).combine_chunks() for name in ("crs", "shape", "geotransform")
     )
     placed = pc.and_(pc.is_valid(crs), pc.is_valid(transform))
-    x, y = footprint.centroids(crs, transform, shape)
+    x, y = footprints.centroids(crs, transform, shape)
     known = np.asarray(placed.to_numpy(zero_copy_only=False), bool) & np.isfinite(x)
     points = wkb.point(np.where(known, x, np.nan), np.where(known, y, np.nan))
     centroid = pc.if_else(pa.array(known), points, pa.scalar(None, pa.binary()))

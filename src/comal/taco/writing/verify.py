@@ -21,7 +21,7 @@ from comal.taco import spec, wire
 from comal.taco.model.sources import Rows
 from comal.taco.writing.stored import Spans
 from comal.ziparchive import Directory
-from comal.ziparchive.sequence import entry_blocks
+from comal.ziparchive.directory import entry_blocks
 
 _LOCAL_SIZE = 30
 """Bytes of a local header in front of its name."""

@@ -23,8 +23,8 @@ from comal.tapalcatl.spec import ArchiveMetadata, Headers
 from comal.tapalcatl.wire import TileNames, parse_names, split_suffix, variant_prefix
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
-from comal.ziparchive.parse import label
-from comal.ziparchive.runs import runs
+from comal.ziparchive.headers import label
+from comal.ziparchive.local import runs
 
 OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
 _ONE_OF = 20

@@ -29,7 +29,7 @@ from comal.tapalcatl.wire import Int64s, TileNames, is_suffix, key_tile, parse_n
 from comal.ziparchive import Directory, directory_bytes_plan, parse_directory
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.end import End
-from comal.ziparchive.regular import RegularDirectory, regular, regular_end
+from comal.ziparchive.raw import RegularDirectory, regular, regular_end
 
 TAIL: Final = 65_536
 _NEAR: Final = 4_096

@@ -16,7 +16,7 @@ from comal.storage import Source
 from comal.storage.wrapping import WrappedSource
 from comal.tapalcatl.spec import Tile
 from comal.tapalcatl.wire import Int64s
-from comal.ziparchive.runs import runs
+from comal.ziparchive.local import runs
 
 BUDGET: Final = 64 * MIB
 

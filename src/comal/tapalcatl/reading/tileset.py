@@ -18,7 +18,7 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
-from comal.grid.tilerows import tile_rows
+from comal.grid.arguments import tile_rows
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
 from comal.public import guarded_class

@@ -18,7 +18,7 @@ from comal.errors import InvalidInputError
 from comal.grid.morton import deinterleave, interleave
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.ziparchive import wire
-from comal.ziparchive.blocks import checksums, payload_sizes
+from comal.ziparchive.headermaking import checksums, payload_sizes
 
 Int64s = npt.NDArray[np.int64]
 Keys = tuple[Int64s, Int64s, Int64s]

@@ -35,7 +35,7 @@ from comal.tapalcatl.sources.hilbert import tile_ids, tiles_of
 from comal.tapalcatl.sources.pmdirectory import LARGEST, PMDirectory, inflated, parse_directory
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import BASES
-from comal.ziparchive.runs import runs
+from comal.ziparchive.local import runs
 
 _HEAD: Final = 16_384
 _HEADER: Final = 127

@@ -36,8 +36,8 @@ from comal.tapalcatl.sources.base import (
 from comal.tapalcatl.spec import MAX_ZOOM, Tile, TileSetMetadata
 from comal.tapalcatl.wire import BASES
 from comal.ziparchive import STORE, wire
-from comal.ziparchive.blocks import checksums
-from comal.ziparchive.runs import runs
+from comal.ziparchive.headermaking import checksums
+from comal.ziparchive.local import runs
 
 _BASES = np.array(BASES, np.int64)
 _MARK = wire.LOCAL_SIGNATURE.to_bytes(4, "little")

@@ -26,7 +26,7 @@ from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.writing.arranging import Arrangement, order_of, tiles_in
 from comal.tapalcatl.writing.entries import Prepared, Rules, names_of, prepared
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
-from comal.ziparchive.blocks import write_pieces
+from comal.ziparchive.headermaking import write_pieces
 
 HELD = 64 << 20
 """Bytes of tiles that are held for a group; larger ones are written archive by archive."""

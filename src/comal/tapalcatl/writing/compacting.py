@@ -25,7 +25,7 @@ from comal.tapalcatl.wire import BASES, TileNames, parse_names
 from comal.tapalcatl.writing.targets import Target, compacting, refuse_unfinished, target_at
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
-from comal.ziparchive.runs import runs
+from comal.ziparchive.local import runs
 
 Location = str | os.PathLike[str]
 _BLOCK: Final = 8 << 20

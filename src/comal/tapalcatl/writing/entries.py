@@ -19,7 +19,7 @@ from comal.tapalcatl.spec import CONTENT_ENCODING, Headers, content_headers, ent
 from comal.tapalcatl.times import dos_of, ut_field
 from comal.tapalcatl.wire import split_suffix, suffix_of
 from comal.ziparchive import DEFLATE, STORE, Details
-from comal.ziparchive.blocks import checksums, payload_sizes
+from comal.ziparchive.headermaking import checksums, payload_sizes
 
 COMPRESSION: Final = ("auto", "store", "deflate")
 FIXED: Final = "fixed"

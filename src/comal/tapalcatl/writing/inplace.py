@@ -23,7 +23,7 @@ from comal.storage.targetlock import write_errors
 from comal.tapalcatl.wire import TileNames, parse_names
 from comal.ziparchive import Details, StoredDirectory, ZipWriter, stored_directory_plan
 from comal.ziparchive import wire as zip_wire
-from comal.ziparchive.blocks import write_all
+from comal.ziparchive.headermaking import write_all
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ from comal.tapalcatl.spec import (
 )
 from comal.tapalcatl.writing.arranging import First, Second, order_of
 from comal.tapalcatl.writing.inplace import ArchiveEdit, editing
-from comal.ziparchive.blocks import write_all
 from comal.ziparchive.directory import TAIL
 from comal.ziparchive.end import find_end
+from comal.ziparchive.headermaking import write_all
 
 Location = str | os.PathLike[str]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.findings import Findings
-from comal.geo import footprint, wkt
+from comal.geo import footprints, wkb
 from comal.geo.boxes import arc_width
 from comal.geo.crs import projection
 from comal.tortilla import spec
@@ -184,7 +184,7 @@ def _check_centroids(subject: Subject, columns: dict[str, Any], findings: Findin
     if spec.CENTROID not in columns:
         return
     column = columns[spec.CENTROID].combine_chunks()
-    x, y = wkt.points_xy(column)
+    x, y = wkb.text_points_xy(column)
     lost = np.asarray(column.is_valid()) & ~(np.isfinite(x) & np.isfinite(y))
     _rows(
         subject,
@@ -239,8 +239,8 @@ def _centres(
     rows = pa.array(np.flatnonzero(good))
     if len(rows):
         chosen = crs.take(rows), affine.take(rows), shape.take(rows)
-        lon[good], lat[good] = footprint.centroids(*chosen)
-        corners[:, good] = footprint.footprints(*chosen)
+        lon[good], lat[good] = footprints.centroids(*chosen)
+        corners[:, good] = footprints.footprints(*chosen)
     return lon, lat, corners
 
 

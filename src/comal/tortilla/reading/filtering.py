@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import boxes, times
-from comal.geo.places import TIMES, Places, Way, way_of, ways_of
-from comal.geo.selecting import within
+from comal.geo.places import TIMES, Places, Way, way_of, ways_of, within
 from comal.tortilla import spec
 
 Mask = npt.NDArray[np.bool_]

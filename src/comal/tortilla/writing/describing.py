@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
-from comal.geo import footprint
+from comal.geo import footprints
 from comal.public import warn
 from comal.table.columns import (
     flags_of,
@@ -174,7 +174,7 @@ def _with_headers(level: Prepared, table: Any, rows: Ints, executor: Executor | 
     rows = rows[readable]
     found = headers([source for source in sources if source is not None], executor)
     shapes = found["shape"].combine_chunks()
-    sides = footprint.size_of(shapes).astype(np.int64)
+    sides = footprints.size_of(shapes).astype(np.int64)
     placed = valid_of(found["crs"]) & valid_of(found["geotransform"])
     values = {
         spec.CRS: found["crs"],
@@ -215,7 +215,7 @@ def _with_centroids(table: Any) -> Any:
         return table
     rows = np.flatnonzero(_null(table, spec.CENTROID) & ~_null(table, spec.CRS))
     chosen = table.take(pa.array(rows))
-    lon, lat = footprint.centroids(
+    lon, lat = footprints.centroids(
         chosen[spec.CRS].combine_chunks(), chosen[spec.GEOTRANSFORM], chosen[spec.RASTER_SHAPE]
     )
     known = np.isfinite(lon) & np.isfinite(lat)

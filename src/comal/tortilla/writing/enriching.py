@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, StorageError, shown, translated
-from comal.geo import samples, wkb, wkt
+from comal.geo import samples, wkb
 from comal.geo.regions import Regions, load_regions
 from comal.limits import MIB
 from comal.tortilla import spec
@@ -187,7 +187,7 @@ def _column(name: str, values: Floats) -> Any:
 
 def _points(column: Any) -> Any:
     """WKB points from WKT; null where there is none or it is no point."""
-    return wkb.point(*wkt.points_xy(column))
+    return wkb.point(*wkb.text_points_xy(column))
 
 
 def _around(places: samples.Footprints, footprint: str | float) -> samples.Footprints:
