@@ -202,7 +202,7 @@ def _local(source: Any) -> Iterator[str]:
         yield from _local(source) if isinstance(source, list | tuple) else ()
     if isinstance(source, str | os.PathLike):
         text = os.fsdecode(source).removeprefix("file://")
-        if "://" not in text:
+        if text and "://" not in text and "\0" not in text:  # else refused where it is read
             yield text
 
 
