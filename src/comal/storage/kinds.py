@@ -174,8 +174,7 @@ def refuse_sources(target: Path, sources: Any) -> None:
         One of the sources is the target, lies below it, or is a folder that it lies in.
     """
     real = os.path.realpath(target)
-    for text in _local(sources):
-        path = os.path.realpath(text)
+    for path in _local(sources):
         what = ""
         if path == real or _is_same(path, real):
             what = "the target is the source"
@@ -187,7 +186,7 @@ def refuse_sources(target: Path, sources: Any) -> None:
             raise ConflictError(
                 what,
                 where=shown_path(target),
-                found=shown(text, 200),
+                found=shown(path, 200),
                 hint="what is read is never replaced; choose another name",
             )
 
@@ -202,8 +201,10 @@ def _local(source: Any) -> Iterator[str]:
         yield from _local(source) if isinstance(source, list | tuple) else ()
     if isinstance(source, str | os.PathLike):
         text = os.fsdecode(source).removeprefix("file://")
-        if text and "://" not in text and "\0" not in text:  # else refused where it is read
-            yield text
+        if text and "://" not in text:
+            # What cannot be a path, such as with a NUL, is refused where it is read.
+            with suppress(ValueError):
+                yield os.path.realpath(text)
 
 
 def _is_same(path: str, real: str) -> bool:
