@@ -59,10 +59,9 @@ def test_create_with_options(run: Run, folder: Path, tmp_path: Path) -> None:
     assert read(plain).ids == ["r0.tif", "r1.tif"]
     assert "stac:crs" not in read(plain).table.column_names
     inside = folder / "inside.tortilla"
-    run("tortilla", "create", folder, inside)
-    run("tortilla", "create", folder, inside, "--overwrite")
-    assert "inside.tortilla" not in read(inside).ids
-    inside.unlink()
+    refused = run("tortilla", "create", folder, inside, "--overwrite", code=10)
+    assert "the target lies in the source" in refused.output
+    assert not inside.exists()
     manifest = tmp_path / "samples.csv"
     manifest.write_text(
         "id,path,time_start,time_end,cloud\n"
