@@ -13,8 +13,7 @@ import pytest
 import shapely
 
 from comal.convert import MigrationReport, migrate
-from comal.convert.columns import legal_key
-from comal.convert.places import centroid_points, tensor_shapes
+from comal.convert.columns import centroid_points, legal_key, tensor_shapes
 from comal.taco import spec
 from tests.convert.migrated import FIELDS, assert_sound, collection, level
 from tests.tortilla.build import Item, built

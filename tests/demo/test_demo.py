@@ -120,7 +120,7 @@ def test_rasters_of_ones_own(made: demo.Result, tmp_path: Path) -> None:
 def test_a_wrong_pixel_is_found(
     made: demo.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("comal.demo.rasters.same_pixels", lambda first, second: False)
+    monkeypatch.setattr("comal.demo.scenes.same_pixels", lambda first, second: False)
     source = made.folder / "scenes" / "cusco" / "mask.tif"
     with pytest.raises(comal.ComalError, match="pixels differ"):
         demo.run([source], tmp_path / "out")

@@ -10,7 +10,7 @@ import rasterio
 import comal
 from comal import demo
 from comal.demo.pipeline import leaf_paths
-from comal.demo.rasters import same_pixels
+from comal.demo.scenes import same_pixels
 from tests.servers.http import HttpServer
 from tests.support import SHARED
 

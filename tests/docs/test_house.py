@@ -71,7 +71,7 @@ ALLOWED = {
         "comal.raquet.writing.layout",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.polars_types", "comal.frames.topolars"),
+    "polars": ("comal.taco.extensions.base", "comal.frames.topolars"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco.collection",),
     "xarray": ("comal.raquet.xarray_engine",),
@@ -79,7 +79,7 @@ ALLOWED = {
     "sqlite3": (
         "comal.tapalcatl.sources.mbtiles",
         "comal.tapalcatl.sinks.mbtiles_file",
-        "comal.raquet.querying.vectorfiles",
+        "comal.raquet.querying.zones",
     ),
     "uvicorn": ("comal.server.process", "comal.server.uvicornserver"),
     "prometheus_client": ("comal.server.metrics",),
@@ -88,7 +88,7 @@ ALLOWED = {
     "google": ("comal.storage.identities",),
     "azure": ("comal.storage.identities",),
     # Only to read a Shapefile of zones; its frames are known by what they offer.
-    "geopandas": ("comal.raquet.querying.vectorfiles",),
+    "geopandas": ("comal.raquet.querying.zones",),
     # Known by what its objects offer, never by import.
     "distributed": (),
     "rich": ("comal.cli", "comal.demo", "comal.taco.copying.telling"),

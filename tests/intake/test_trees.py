@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from comal.errors import AccessDeniedError, InvalidInputError, ObjectNotFoundError
 from comal.intake.trees import absolute, files_below
 
+NOWHERE = Path("/nowhere/at/all")
 
-def walked(root: Path, *patterns: str) -> list[str]:
-    ids, paths = files_below(root, patterns or ("*",))
+
+def walked(root: Path, *patterns: str, target: Path = NOWHERE) -> list[str]:
+    ids, paths = files_below(root, patterns or ("*",), target=target)
     assert paths.to_pylist() == [f"{root.absolute()}/{name}" for name in ids.to_pylist()]
     found: list[str] = ids.to_pylist()
     return found
@@ -41,7 +43,7 @@ def test_patterns_as_in_a_shell(tmp_path: Path) -> None:
     assert walked(tmp_path, "*.tif") == ["a.tif", "d/e.tif", "f/[1].tif", "g\n.tif"]
     assert walked(tmp_path, "?.T*", "*.txt") == ["b.TIF", "c.txt"]
     assert walked(tmp_path, "[[]1*") == ["f/[1].tif"]
-    ids, paths = files_below(tmp_path, [])
+    ids, paths = files_below(tmp_path, [], target=NOWHERE)
     assert (len(ids), len(paths)) == (0, 0)
 
 
@@ -76,14 +78,35 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         walked(tmp_path)
 
 
+def test_what_is_written_is_left_out(tmp_path: Path) -> None:
+    fill(tmp_path, "a", "out/x", "out/y/z", "out2/x", "sub/out")
+    assert walked(tmp_path, target=tmp_path / "not/yet") == [
+        "a",
+        "out/x",
+        "out/y/z",
+        "out2/x",
+        "sub/out",
+    ]
+    assert walked(tmp_path, target=tmp_path / "out") == ["a", "out2/x", "sub/out"]
+    assert walked(tmp_path, target=tmp_path / "sub/../sub/out") == [
+        "a",
+        "out/x",
+        "out/y/z",
+        "out2/x",
+    ]
+    assert walked(tmp_path / "out", target=tmp_path) == []
+    assert walked(tmp_path / "out", target=tmp_path / "out") == []
+    # Links that lead to it, and a target that is reached through one.
+    (tmp_path / "link").symlink_to(tmp_path / "out/x")
+    (tmp_path / "folder").symlink_to(tmp_path / "out")
+    assert walked(tmp_path, target=tmp_path / "folder") == ["a", "out2/x", "sub/out"]
+
+
 def test_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "in", "a/b", "out")
     monkeypatch.chdir(tmp_path)
-    ids, paths = files_below(Path("in"), ["*"])
-    assert (ids.to_pylist(), paths.to_pylist()) == (
-        ["a/b", "out"],
-        [f"{tmp_path}/in/a/b", f"{tmp_path}/in/out"],
-    )
+    ids, paths = files_below(Path("in"), ["*"], target=Path("in/out"))
+    assert (ids.to_pylist(), paths.to_pylist()) == (["a/b"], [f"{tmp_path}/in/a/b"])
 
 
 def test_folders_may_be_deep(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import rasterio
 
 from comal import tapalcatl
-from comal.raster.tilecodec import encode_picture
+from comal.raster.pictures import encode_picture
 from tests.tapalcatl.making import read_mbtiles, read_pmtiles
 
 pytestmark = pytest.mark.interop

@@ -16,7 +16,7 @@ import pyproj
 import pytest
 import shapely
 
-from comal.convert import places
+from comal.convert import columns as places
 from comal.errors import InvalidInputError, InvalidMetadataError, QueryError
 from comal.geo import wkb
 from comal.grid import bounds, cells

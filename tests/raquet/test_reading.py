@@ -34,7 +34,7 @@ from comal.errors import (
 )
 from comal.grid import quadbin, tile_box_3857
 from comal.limits import Limits
-from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
+from comal.raquet.reading.part import ABSENT, Lookup, cell_of
 from tests.raquet.build import BLOCK, Plan, cell, document, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 

@@ -19,7 +19,7 @@ from comal import demo
 from comal.cli import options
 from comal.cli.base import Command
 from comal.cli.output import print_json, working
-from comal.demo.maps import RASTER, TILES
+from comal.demo.pipeline import RASTER, TILES
 
 
 @click.command(

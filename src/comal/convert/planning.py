@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from comal.convert.bands import band_counts
 from comal.convert.columns import Footer, fields_of
-from comal.convert.ids import Rule, legal_ids, positions
-from comal.convert.regular import Shaped, regular
+from comal.convert.regular import Rule, Shaped, legal_ids, positions, regular
 from comal.convert.report import Notes, id_table
 from comal.convert.tree import Depth, depths_of
 from comal.errors import InvalidInputError, LimitExceededError

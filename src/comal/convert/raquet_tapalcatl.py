@@ -14,7 +14,7 @@ from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet.spec import Band
-from comal.raster.tilecodec import encode_picture
+from comal.raster.pictures import encode_picture
 from comal.raster.values import as_array, colour_table, seen
 
 Bytes = npt.NDArray[np.uint8]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from comal.convert.collection import collection_of, refuse_missing
-from comal.convert.ids import Rule
 from comal.convert.planning import Children, Plan, Rai, Work
+from comal.convert.regular import Rule
 from comal.convert.report import MigrationReport, Notes
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from comal.raster import open_raster
-from comal.raster.picture import encode_png
+from comal.raster.pictures import encode_png
 
 Array = np.ndarray[Any, Any]
 

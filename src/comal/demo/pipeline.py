@@ -1,4 +1,4 @@
-"""The main job: rasters become archives that are queried, read, checked and looked at."""
+"""One raster of the run as RaQuet and as Tapalcatl: what a map reads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from comal import formats, taco
-from comal.demo import maps, pictures, rasters, scenes
+import numpy as np
+
+from comal import formats, raquet, taco, tapalcatl
+from comal.convert import draw
+from comal.demo import pictures, scenes
 from comal.demo.pictures import Picture
-from comal.demo.rasters import IMAGE, MASK, Material
+from comal.demo.scenes import IMAGE, MASK, Material
 from comal.errors import InvalidInputError, InvalidMetadataError, counted
 from comal.progress import silent
 from comal.raster import preview
@@ -20,6 +23,57 @@ from comal.storage.endings import check_ending
 from comal.storage.kinds import Kind
 from comal.storage.targetlock import Owns
 from comal.tapalcatl.kinds import TREE
+
+RASTER = "raster.parquet"
+TILES = "tiles"
+_BANDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A raster as a Parquet table, and a value of it."""
+
+    path: Path
+    tiles: int
+    zooms: tuple[int, int]
+    place: tuple[float, float]
+    values: tuple[Any, ...]
+    mean: float
+
+
+def as_raquet(source: Path, folder: Path, nodata: int | None = None) -> Converted:
+    """Convert a raster, check the file, and ask it for a value and a mean."""
+    path = folder / RASTER
+    made = raquet.write(source, path, resampling="bilinear", nodata=nodata)
+    report = raquet.check(path, level="full", statistics=True)
+    if report.errors:
+        raise InvalidMetadataError("the RaQuet file has errors", problems=report.problems)
+    west, south, east, north = made.bounds
+    place = (west + east) / 2, (south + north) / 2
+    with raquet.open(path) as file:
+        values = np.ma.asarray(file.point(*place, masked=True)).tolist()
+        statistics = file.bands[0].statistics
+    mean = float("nan") if statistics is None or statistics.mean is None else statistics.mean
+    zooms = made.min_zoom, made.max_zoom
+    return Converted(path, made.tiles, zooms, place, tuple(values), mean)
+
+
+def as_tiles(raster: Path, folder: Path) -> Any:
+    """Draw the raster as PNG tiles, and find each of them again by the document alone."""
+    with raquet.open(raster) as file:
+        colours = len(file.bands) >= _BANDS
+        # Bands of satellites come from short waves to long ones: the third is red.
+        bands = [3, 2, 1] if colours and file.bands[0].dtype != "uint8" else None
+    built = draw(raster, folder / TILES, bands=bands)
+    with tapalcatl.open(folder / TILES) as tiles:
+        missing = [key for key in tiles.keys().tolist() if tiles.tile(*key) is None]
+    report = formats.adapter_of(formats.sniff(folder / TILES).format).check(
+        str(folder / TILES), level="full", progress=silent
+    )
+    if missing or report.errors:
+        raise InvalidMetadataError("the tileset has errors", problems=report.problems)
+    return built
+
 
 ARCHIVE = "scenes.tacozip"
 SHEET = "contact-sheet.png"
@@ -111,16 +165,16 @@ def _claim(path: Path) -> Owns | None:
     """The archive, and what is made for each of its samples."""
     if not (path / ARCHIVE).is_file():
         return None
-    own = {ARCHIVE, SHEET, maps.RASTER}
+    own = {ARCHIVE, SHEET, RASTER}
     with taco.load(path / ARCHIVE) as dataset:
         for key, _ in leaf_paths(dataset):
             labels = {key.split("/")[0], Path(key).stem}
             own |= {f"scenes/{key}", *(f"pictures/{label}.png" for label in labels)}
-    tiles = TREE.claim(path / maps.TILES)
+    tiles = TREE.claim(path / TILES)
 
     def owns(name: str) -> bool:
         folder, _, below = name.partition("/")
-        return name in own or (tiles is not None and folder == maps.TILES and tiles(below))
+        return name in own or (tiles is not None and folder == TILES and tiles(below))
 
     return owns
 
@@ -146,7 +200,7 @@ class _Run:
 
     def prepare(self, sources: Sequence[str | os.PathLike[str]] | None) -> Material:
         if sources is None:
-            material = rasters.write_scenes(self.folder / "scenes", seed=SEED)
+            material = scenes.write_scenes(self.folder / "scenes", seed=SEED)
             text = (
                 f"{len(scenes.PLACES)} made-up scenes of {scenes.SIZE} x {scenes.SIZE} pixels: "
                 "four bands and a land cover mask each"
@@ -154,7 +208,7 @@ class _Run:
         else:
             named = several(sources, "paths of rasters")
             paths = [local_path(source, "a raster") for source in named]
-            material = rasters.take_rasters(paths)
+            material = scenes.take_rasters(paths)
             text = counted(len(paths), "raster")
         self.step("Rasters", text)
         return material
@@ -210,7 +264,7 @@ class _Run:
 
     def read(self, dataset: Any, material: Material) -> None:
         for key, vsi in leaf_paths(dataset):
-            if not rasters.same_pixels(vsi, material.originals[key]):
+            if not scenes.same_pixels(vsi, material.originals[key]):
                 raise InvalidMetadataError("pixels differ from the source", where=f"{key} ({vsi})")
         self.step(
             "Read",
@@ -258,8 +312,8 @@ class _Run:
         try:
             # No pixel of the made-up scenes is 0; of the rasters of others nobody knows.
             nodata = 0 if key == MAPPED else None
-            made = maps.as_raquet(Path(source), self.folder, nodata)
-            built = maps.as_tiles(made.path, self.folder)
+            made = as_raquet(Path(source), self.folder, nodata)
+            built = as_tiles(made.path, self.folder)
         except InvalidInputError as error:
             self.step("Map", f"{key} is not for maps: {error.what}")
             return
@@ -274,7 +328,7 @@ class _Run:
             "Tapalcatl",
             f"{built.tiles} PNG tiles in {built.archives} ZIP "
             f"{'archive' if built.archives == 1 else 'archives'}, each found by meta.json alone: "
-            f"{self.folder / maps.TILES}",
+            f"{self.folder / TILES}",
         )
 
 
@@ -293,8 +347,8 @@ def leaf_paths(dataset: Any) -> list[tuple[str, str]]:
 
 
 def _scene_picture(row: dict[str, Any], paths: dict[str, str]) -> Picture:
-    image = rasters.read_all(paths[f"{row['id']}/{IMAGE}"])
-    mask = rasters.read_all(paths[f"{row['id']}/{MASK}"])[0]
+    image = scenes.read_all(paths[f"{row['id']}/{IMAGE}"])
+    mask = scenes.read_all(paths[f"{row['id']}/{MASK}"])[0]
     note = f"{row['stac:time_start']:%Y-%m-%d}  cloud {row['cloud_cover']:.0f}%"
     both = [scenes.true_colour(image), scenes.colours(mask)]
     return pictures.side_by_side(row["id"], note, both)

@@ -15,7 +15,7 @@ from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
 from comal.progress import Progress
 from comal.raquet.blobs import raw_bytes
-from comal.raquet.querying.files import Files, opened
+from comal.raquet.querying.scanning import Files, opened
 from comal.raquet.reading.file import RaquetFile
 
 _ROWS = 16_384

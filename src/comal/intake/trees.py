@@ -38,12 +38,14 @@ def files_below(
     root: Path,
     patterns: Sequence[str],
     *,
+    target: Path,
     warning: type[UserWarning] = UserWarning,
 ) -> tuple[Any, Any]:
     """All files below a folder whose names match.
 
     Names are walked in their order, those that begin with a dot left out. Letters of patterns
-    match in their case on every system.
+    match in their case on every system. What is written and lies below the folder, such as the
+    output of an earlier run, is left out.
 
     A link to a file is followed. A link to a folder is left out with a warning: it can lead back to
     a folder above, or bring the same files twice under two ids, which nobody would see in the
@@ -55,6 +57,8 @@ def files_below(
         The folder.
     patterns
         Names of files as in a shell, such as ``*.tif``.
+    target
+        What will be written.
     warning
         Category of the warnings.
 
@@ -77,7 +81,7 @@ def files_below(
     links: list[str] = []
     held: list[str] = []
     with translated(_READING, "folder cannot be read", where=shown(root, 200)):
-        for name in _walk(top, fits, links):
+        for name in _walk(top, fits, _Target.of(target), links):
             held.append(name)
             if len(held) == _HELD:
                 chunks.append(_texts(held, top))
@@ -99,9 +103,27 @@ def absolute(paths: Any, root: Path) -> Any:
         return pc.if_else(is_absolute, paths, joined) if pc.any(is_absolute).as_py() else joined
 
 
-def _walk(top: str, fits: re.Pattern[str] | None, links: list[str]) -> Iterator[str]:
+class _Target:
+    """What is written, if it is there already."""
+
+    def __init__(self, real: str) -> None:
+        self._real, self._below = real, real.rstrip("/") + "/"
+
+    @classmethod
+    def of(cls, target: Path) -> _Target | None:
+        return cls(os.path.realpath(target)) if os.path.lexists(target) else None
+
+    def holds(self, path: str) -> bool:
+        """Whether a real path is the target, or lies below it."""
+        return path == self._real or path.startswith(self._below)
+
+
+def _walk(
+    top: str, fits: re.Pattern[str] | None, target: _Target | None, links: list[str]
+) -> Iterator[str]:
     """Id paths of the files. Folders wait on a list, as they may be nested to any depth."""
-    if fits is None:
+    real = os.path.realpath(top).rstrip("/")
+    if fits is None or (target is not None and target.holds(real)):
         return
     waiting = [("", iter(_entries(top)))]
     while waiting:
@@ -111,6 +133,8 @@ def _walk(top: str, fits: re.Pattern[str] | None, links: list[str]) -> Iterator[
             waiting.pop()
             continue
         name = above + entry.name
+        if target is not None and target.holds(_real(entry, f"{real}/{name}")):
+            continue
         if entry.is_dir(follow_symlinks=False):
             waiting.append((f"{name}/", iter(_entries(entry.path))))
         elif entry.is_dir():
@@ -126,6 +150,11 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         found = [entry for entry in scan if not entry.name.startswith(".")]
     found.sort(key=lambda entry: entry.name)
     return found
+
+
+def _real(entry: os.DirEntry[str], path: str) -> str:
+    """The real path of an entry of a real folder; only a link must be asked."""
+    return os.path.realpath(path) if entry.is_symlink() else path
 
 
 def _refuse_no_file(entry: os.DirEntry[str]) -> None:

@@ -50,7 +50,7 @@ def encode(
         )
     if compression in spec.LOSSY_BANDS:
         # Only files of pictures need rasterio.
-        from comal.raster.tilecodec import encode_picture  # noqa: PLC0415
+        from comal.raster.pictures import encode_picture  # noqa: PLC0415
 
         stacked = array if array.ndim == 3 else array[None]
         return encode_picture(stacked, str(compression), quality=quality)
@@ -146,7 +146,7 @@ def _undone(pixels: Pixels, bands: int) -> Pixels:
 
 def _picture(blob: bytes, kind: str, shape: Shape, where: str, limits: Limits) -> Pixels:
     # Only files of pictures need rasterio.
-    from comal.raster.tilecodec import decode_picture  # noqa: PLC0415
+    from comal.raster.pictures import decode_picture  # noqa: PLC0415
 
     bands, rows, columns = shape if len(shape) == 3 else (1, *shape)
     return decode_picture(blob, kind, (bands, rows, columns), where, limits).reshape(shape)

@@ -21,7 +21,7 @@ from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.spec import Band, Number
 from comal.raster.describing import BandInfo, crs_wkt
 from comal.raster.geotiff import TiffLayout, geotiff_to_cog, write_geotiff
-from comal.raster.picture import default_bands, fitted, picture_of, shrunk
+from comal.raster.pictures import default_bands, fitted, picture_of, shrunk
 from comal.raster.values import colour_table
 from comal.raster.values import stored_nodata as as_stored
 from comal.storage.endings import check_ending

@@ -21,7 +21,6 @@ from comal.grid import quadbin
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
-from comal.raquet.kinds import RAQUET
 from comal.raquet.partitioning import write_rows
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
@@ -32,7 +31,7 @@ from comal.raquet.writing.copying import StoredTiles, version_for
 from comal.raquet.writing.creating import Written, write
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
-from comal.raquet.writing.options import LEVEL, NO_NODATA
+from comal.raquet.writing.options import LEVEL, NO_NODATA, RAQUET
 from comal.raquet.writing.unifying import declare
 from comal.storage.endings import check_ending
 from comal.storage.targets import TargetFile, new_file

@@ -22,18 +22,17 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
-from comal.raquet.kinds import PARTS, RAQUET
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.opening import open_unlike
 from comal.raquet.spec import Band, BandStatistics, Metadata
-from comal.raquet.writing.combining import hull
+from comal.raquet.writing.combining import hull, united_custom
 from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
 from comal.raquet.writing.creating import Written
 from comal.raquet.writing.layout import Rows, write_parquet
+from comal.raquet.writing.options import PARTS, RAQUET
 from comal.raquet.writing.unifying import unify
-from comal.raquet.writing.uniting import united_custom
 from comal.storage.endings import check_ending
 from comal.storage.targets import TargetFile
 

@@ -15,8 +15,7 @@ from comal import strictjson
 from comal.errors import InvalidMetadataError, UnsupportedVersionError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raquet import spec
-from comal.raquet.bandwire import bands_of
-from comal.raquet.fields import Fields
+from comal.raquet.bandwire import Fields, bands_of
 from comal.raquet.spec import Bounds, Metadata
 
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from comal.raster.opening import Span as Span
     from comal.raster.opening import open_raster as open_raster
     from comal.raster.opening import sniff_driver as sniff_driver
-    from comal.raster.picture import preview as preview
+    from comal.raster.pictures import preview as preview
     from comal.raster.reading import Header as Header
     from comal.raster.reading import header as header
     from comal.raster.reading import headers as headers
@@ -31,7 +31,7 @@ _HOMES = {
     "header": "reading",
     "headers": "reading",
     "open_raster": "opening",
-    "preview": "picture",
+    "preview": "pictures",
     "sample_footprint": "zonal",
     "sniff_driver": "opening",
 }

@@ -36,13 +36,13 @@ from comal.raster.opening import (
     _FAULTS,
     _check_blocks,
     _quiet,
+    check_references,
     gdal_environment,
     head_of,
     reading,
     sniff_driver,
 )
 from comal.raster.reading import crs_name
-from comal.raster.references import check_references
 from comal.raster.values import alpha_at, stored_nodata
 from comal.raster.variables import (
     CONTAINERS,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
-from comal.server import accesslog as journal
+from comal.server import accesslog
 from comal.server.compression import compressed
 from comal.server.http import Headers, folded
 from comal.server.metrics import SECONDS, Metrics, WorkerCounts
@@ -166,7 +166,7 @@ class Application:
         """
         started = time.perf_counter()
         headers = folded(scope["headers"])
-        record = journal.Record(scope["method"], scope["path"])
+        record = accesslog.Record(scope["method"], scope["path"])
         client = Client(gone)
         try:
             answer = await self._answered(scope, headers, record, client)
@@ -190,10 +190,10 @@ class Application:
         record.seconds = time.perf_counter() - started
         name = record.source if record.source in self.mounts else ""
         self.metrics.count(name, record.route, answer.status, record.bytes, record.seconds)
-        journal.write(record, self.settings.log)
+        accesslog.write(record, self.settings.log)
 
     async def _sent(
-        self, answer: Response, headers: Headers, record: journal.Record, deliver: Deliver
+        self, answer: Response, headers: Headers, record: accesslog.Record, deliver: Deliver
     ) -> int:
         """Send an answer; a long body waits for its turn, so that their number is bounded."""
         if answer.blocks is not None and record.method != "HEAD":
@@ -205,14 +205,14 @@ class Application:
         return await self._out(answer, headers, record, deliver)
 
     async def _out(
-        self, answer: Response, headers: Headers, record: journal.Record, deliver: Deliver
+        self, answer: Response, headers: Headers, record: accesslog.Record, deliver: Deliver
     ) -> int:
         record.status = answer.status
         answer.headers += self._cors_of(headers)
         return await deliver(answer)
 
     async def _answered(
-        self, scope: Scope, headers: Headers, record: journal.Record, client: Client
+        self, scope: Scope, headers: Headers, record: accesslog.Record, client: Client
     ) -> Response:
         limits = self.settings.limits
         check_head(scope, limits.url_bytes, limits.header_bytes)
@@ -250,7 +250,7 @@ class Application:
         head = scope["method"] == "HEAD"
         return Request(segments_of(path), query, headers, base, public, head)
 
-    async def _below_root(self, request: Request, record: journal.Record) -> Response:
+    async def _below_root(self, request: Request, record: accesslog.Record) -> Response:
         segments = request.segments
         if segments[0] == "collections" and len(segments) > 2 and segments[1] in self.mounts:
             return await self._of_source(request, segments[1], segments[2:], record)
@@ -260,7 +260,7 @@ class Application:
         return await self.pages.answer(request)
 
     async def _of_source(
-        self, request: Request, name: str, rest: Sequence[str], record: journal.Record
+        self, request: Request, name: str, rest: Sequence[str], record: accesslog.Record
     ) -> Response:
         record.source = name
         mount = self.mounts[name]
@@ -278,12 +278,12 @@ class Application:
             renewed: ServedSource = await mount.changed()
             return await renewed.answer(request, tuple(rest))
 
-    def _refused(self, error: Exception, record: journal.Record) -> Response:
+    def _refused(self, error: Exception, record: accesslog.Record) -> Response:
         refusal = refusal_of(error)
         if refusal.status >= 500:
             record.failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, ComalError | Refusal | TimeoutError):
-                journal.bug(error, record)
+                accesslog.bug(error, record)
         if refusal.status == 204:
             return Response(204, [*refusal.headers])
         return problem_response(refusal, record.id)

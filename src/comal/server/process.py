@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from comal.errors import ConflictError, MissingExtraError
-from comal.server import accesslog as journal
+from comal.server import accesslog
 from comal.server.application import Application, app
 from comal.server.metrics import WorkerCounts
 from comal.server.settings import RequestLimits
@@ -84,7 +84,7 @@ def log_to_stderr() -> None:
     logger = logging.getLogger("comal.server")
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(journal.JsonFormatter())
+        handler.setFormatter(accesslog.JsonFormatter())
         logger.setLevel(logging.INFO)
         logging.captureWarnings(True)
         for one in (logger, logging.getLogger("py.warnings")):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from comal.public import exports
 
 _HOMES = {
-    "Asset": "registry",
+    "Asset": "sources",
     "SiteSource": "sources",
-    "site_files": "registry",
-    "viewer_files": "registry",
+    "site_files": "sources",
+    "viewer_files": "sources",
     "write": "writing",
 }
 

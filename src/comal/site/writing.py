@@ -12,8 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from comal.errors import InvalidInputError, StorageError, translated
 from comal.progress import Progress, silent
-from comal.site.registry import site_files
-from comal.site.sources import Placed, SiteSource, placed
+from comal.site.sources import Placed, SiteSource, placed, site_files
 from comal.storage.endings import check_ending
 from comal.storage.kinds import Kind
 from comal.storage.location import shown_path

@@ -158,7 +158,7 @@ def existing(target: Path) -> ConflictError:
     )
 
 
-def refuse_sources(target: Path, sources: Any) -> None:
+def refuse_sources(target: Path, sources: Any, *, inside: bool = False) -> None:
     """Refuse to write over what is read, over a folder that holds it, or into it.
 
     Parameters
@@ -167,6 +167,8 @@ def refuse_sources(target: Path, sources: Any) -> None:
         What would be written.
     sources
         A path or URL, what has one as its `href`, or a list of such; anything else passes.
+    inside
+        Whether the target may lie in a folder that is read, as whoever reads it leaves it out.
 
     Raises
     ------
@@ -180,7 +182,7 @@ def refuse_sources(target: Path, sources: Any) -> None:
             what = "the target is the source"
         elif path.startswith(real + os.sep):
             what = "the target holds the source"
-        elif real.startswith(path + os.sep) and os.path.isdir(path):  # noqa: PTH112 - a string
+        elif not inside and real.startswith(path + os.sep) and os.path.isdir(path):  # noqa: PTH112 - a string
             what = "the target lies in the source"
         if what:
             raise ConflictError(

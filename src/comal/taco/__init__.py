@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from comal.taco.reading.joining import concat as concat
     from comal.taco.reading.loading import load as load
     from comal.taco.spec import PITSchema as PITSchema
-    from comal.taco.verbosity import verbose as verbose
+    from comal.taco.spec import verbose as verbose
     from comal.taco.warning import TacoWarning as TacoWarning
     from comal.taco.writing.creating import create as create
     from comal.taco.writing.packing import pack_folder as pack_folder
@@ -66,7 +66,7 @@ _HOMES = {
     "load": "reading.loading",
     "pack_folder": "writing.packing",
     "repair": "checking.repairing",
-    "verbose": "verbosity",
+    "verbose": "spec",
     "zip2folder": "copying.converting",
     "zip2folder_async": "copying.converting",
 }

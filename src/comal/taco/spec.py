@@ -5,6 +5,7 @@ No bytes and no I/O here. Section numbers are those of the TACO specification 2.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidMetadataError, Problem, shown
+from comal.errors import InvalidInputError, InvalidMetadataError, Problem, shown
 
 TACO_VERSION = "2.0.0"
 READABLE_VERSIONS = re.compile(r"(0\.5\.0|2\.\d+\.\d+.*)$")
@@ -406,3 +407,36 @@ def field_schema(
 def version_is_readable(version: object) -> bool:
     """Whether a file with this ``taco_version`` can be TACO 2; an absent one says nothing."""
     return version is None or (isinstance(version, str) and bool(READABLE_VERSIONS.match(version)))
+
+
+# -- verbosity -------------------------------------------------------------------------------------
+
+
+LOGGER = logging.getLogger("comal.taco")
+LOGGER.addHandler(logging.NullHandler())
+
+_HANDLER = logging.StreamHandler()
+_HANDLER.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+_LEVELS = {"info": logging.INFO, "debug": logging.DEBUG}
+
+
+def verbose(level: bool | Literal["info", "debug"] = True) -> None:  # noqa: FBT001, FBT002 - spec 7.2.6
+    """Set what all following TACO operations log to stderr.
+
+    Parameters
+    ----------
+    level
+        True or ``"info"`` for progress, ``"debug"`` for queries and spans, False for nothing.
+    """
+    if level is False:
+        LOGGER.removeHandler(_HANDLER)
+        LOGGER.setLevel(logging.NOTSET)
+        return
+    chosen: object = "info" if level is True else level
+    if not isinstance(chosen, str) or chosen not in _LEVELS:
+        raise InvalidInputError(
+            "unknown verbosity", found=repr(level), expected="True, 'info', 'debug' or False"
+        )
+    LOGGER.setLevel(_LEVELS[chosen])
+    if _HANDLER not in LOGGER.handlers:
+        LOGGER.addHandler(_HANDLER)

@@ -12,13 +12,13 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.findings import LEVELS as LEVELS
     from comal.findings import Report as Report
-    from comal.tortilla.checking.codes import CODES as CODES
+    from comal.tortilla.checking.run import CODES as CODES
     from comal.tortilla.checking.run import check as check
     from comal.tortilla.reading.frame import TortillaFrame as TortillaFrame
     from comal.tortilla.reading.loading import load as load
     from comal.tortilla.reading.loading import open as open  # noqa: A004 - tortilla.open
     from comal.tortilla.reading.loading import open_async as open_async
-    from comal.tortilla.warning import TortillaWarning as TortillaWarning
+    from comal.tortilla.spec import TortillaWarning as TortillaWarning
     from comal.tortilla.writing.compacting import compact as compact
     from comal.tortilla.writing.copying import compile as compile  # noqa: A004 - tortilla.compile
     from comal.tortilla.writing.copying import join as join
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # No module has the name of a function, so that importing one never hides the other.
 _HOMES = {
-    "CODES": "checking.codes",
+    "CODES": "checking.run",
     "Created": "writing.creating",
     "Enrichment": "writing.enriching",
     "LEVELS": "comal.findings",
@@ -53,7 +53,7 @@ _HOMES = {
     "Samples": "writing.samples",
     "Slice": "writing.objects",
     "TortillaFrame": "reading.frame",
-    "TortillaWarning": "warning",
+    "TortillaWarning": "spec",
     "append": "writing.editing",
     "check": "checking.run",
     "compact": "writing.compacting",

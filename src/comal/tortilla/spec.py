@@ -231,3 +231,10 @@ COLLECTION_REQUIRED = (
     "providers",
     "taco_version",
 )
+
+
+# -- warnings --------------------------------------------------------------------------------------
+
+
+class TortillaWarning(UserWarning):
+    """Content that is wrong somewhere, though what is returned is right."""

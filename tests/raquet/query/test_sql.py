@@ -12,8 +12,8 @@ import shapely
 
 from comal import grid, raquet
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
-from comal.raquet.querying.files import opened as opened_files
 from comal.raquet.querying.scanning import TilesScanned, tile_scans
+from comal.raquet.querying.scanning import opened as opened_files
 from comal.storage import CountingSource
 from tests.raquet.build import Plan, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared

@@ -13,7 +13,7 @@ import pytest
 
 from comal.errors import InvalidInputError
 from comal.taco.reading.loading import load
-from comal.taco.verbosity import LOGGER, verbose
+from comal.taco.spec import LOGGER, verbose
 from tests.attacks.build import Recipe
 from tests.taco.read.scenes import expected, located, read_all, scenes, write
 

@@ -20,7 +20,7 @@ from comal import tapalcatl
 from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
 from comal.findings import Report
 from comal.limits import Limits
-from comal.raster.tilecodec import encode_picture
+from comal.raster.pictures import encode_picture
 from comal.tapalcatl import CODES
 from comal.tapalcatl.addressing import HASHES, archive_bounds, tile_hash
 from comal.tapalcatl.checking.vectortiles import vector_fault

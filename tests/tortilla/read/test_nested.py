@@ -17,7 +17,7 @@ from comal import Limits, tortilla
 from comal.errors import InvalidMetadataError, LimitExceededError, NotInContainerError
 from comal.plan import run
 from comal.tortilla import spec
-from comal.tortilla.reading import spans
+from comal.tortilla.reading import items as spans
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.home import Home, Part
 from comal.tortilla.reading.loading import open as open_frame

@@ -14,17 +14,16 @@ from comal.plan import ByteRange, Head, Tail, run
 from comal.progress import Progress, silent
 from comal.raquet.checking.codes import CODES
 from comal.raquet.checking.document import check_index, check_statistics, read_metadata
-from comal.raquet.checking.pageindex import check_page_index
-from comal.raquet.checking.statistics import band_checks
 from comal.raquet.checking.table import (
     Subject,
     check_bands,
     check_columns,
     check_layout,
     check_metadata_row,
+    check_page_index,
     read_subject,
 )
-from comal.raquet.checking.tiles import ONE_OF, TileCheck, check_byte_interleaved
+from comal.raquet.checking.tiles import ONE_OF, TileCheck, band_checks, check_byte_interleaved
 from comal.storage import Source, StorageConfig, open_source, several
 from comal.table import footer_plan
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from comal.query import Function
 from comal.query.columns import vectorised
 from comal.raquet.querying import documentsql, tilesql
-from comal.raquet.querying.hiding import Hiding
+from comal.raquet.querying.tilevalues import Hiding
 
 _SUMMARY = (
     "STRUCT(count BIGINT, sum DOUBLE, mean DOUBLE, min DOUBLE, max DOUBLE, stddev DOUBLE,"

@@ -30,11 +30,11 @@ from comal.query.columns import (
     whole,
 )
 from comal.raquet.querying.areas import Areas
-from comal.raquet.querying.hiding import Hiding
 from comal.raquet.querying.moments import Moments, of_spans, of_tile
 from comal.raquet.querying.tilevalues import (
     BandOf,
     Bools,
+    Hiding,
     Pixels,
     band_like,
     band_of,

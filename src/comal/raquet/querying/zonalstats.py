@@ -21,13 +21,13 @@ from comal.plan import run
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.querying.areas import Areas, tile_pairs
-from comal.raquet.querying.files import Files, opened
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
 from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
+from comal.raquet.querying.scanning import Files, opened
 from comal.raquet.querying.zones import zones_of
 from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.reading.steps import Step, time_axis
-from comal.raquet.reading.tilestatistics import tile_statistics as statistics_of_tiles
+from comal.raquet.reading.store import tile_statistics as statistics_of_tiles
 from comal.raster.values import as_array, valid_mask
 from comal.storage import StorageConfig
 

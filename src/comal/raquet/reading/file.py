@@ -16,9 +16,8 @@ from comal.grid.arguments import integers, tile_rows
 from comal.plan import Plan, run, run_async
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
-from comal.raquet.reading.lookup import ABSENT, Lookup, cell_of
+from comal.raquet.reading.part import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
-from comal.raquet.reading.points import points_plan
 from comal.raquet.reading.steps import Step, TimeAxis
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.windows import (
@@ -27,6 +26,7 @@ from comal.raquet.reading.windows import (
     Window,
     check_tile_size,
     columns_of,
+    points_plan,
     tiles_of,
     window_plan,
     zoom_for,

@@ -16,9 +16,8 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run, run_async
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.lookup import Lookup
 from comal.raquet.reading.manyparts import side_by_side
-from comal.raquet.reading.part import Part, part_plan
+from comal.raquet.reading.part import Lookup, Part, part_plan
 from comal.raquet.reading.steps import time_axis
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Metadata

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,11 @@ import pyarrow as pa
 
 from comal.errors import InvalidMetadataError, NotThisFormatError, counted, shown
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.plan import ByteRange, Piece, Plan, Tail
+from comal.plan import ByteRange, Piece, Plan, Tail, Wanted
 from comal.raquet import spec
-from comal.raquet.reading.columns import columns_plan
 from comal.raquet.spec import Metadata
 from comal.raquet.wire import parse_metadata
-from comal.table import Footer, footer_plan
+from comal.table import Footer, ParquetTable, footer_plan
 from comal.table.pageindex import Pages, page_index_plan
 
 Ints = npt.NDArray[np.int64]
@@ -285,3 +285,209 @@ def _times(
         return values, None
     stamps = table.column(spec.TIME_TS).cast(pa.timestamp("us"), safe=False).to_numpy()
     return values, stamps.astype("datetime64[us]")
+
+
+# -- column chunks ---------------------------------------------------------------------------------
+
+
+class _Nowhere:
+    """A source for tables whose bytes are here already."""
+
+    def fetch(self, wanted: Sequence[Wanted]) -> NoReturn:
+        """Refuse: a column that reaches out of its chunks is broken."""
+        raise InvalidMetadataError("column reaches outside of its chunk", found=str(wanted[:1]))
+
+
+def columns_plan(
+    footer: Footer,
+    names: Sequence[str],
+    groups: Sequence[int],
+    limits: Limits,
+    known: Sequence[Piece] = (),
+) -> Plan[Any]:
+    """Columns of row groups as an Arrow table, their chunks in one round trip.
+
+    Raises
+    ------
+    InvalidMetadataError, LimitExceededError
+        As for `comal.table.ParquetTable.read`.
+    """
+    layout = footer.layout
+    leaves = [leaf for name in names for leaf in layout.leaves[name]]
+    size = int(layout.size[np.ix_(list(groups), leaves)].sum())
+    limits.check("table_bytes", size, f"{footer.span.href or 'table'}, columns")
+    held = [*known, footer.tail]
+    missing = chunk_ranges(footer, names, groups, held)
+    if missing:
+        held += yield missing
+    table = ParquetTable(_Nowhere(), footer, known=held, limits=limits)
+    return table.read(list(names), list(groups))
+
+
+def chunk_ranges(
+    footer: Footer, names: Sequence[str], groups: Sequence[int], known: Sequence[Piece] = ()
+) -> list[ByteRange]:
+    """The column chunks of some columns and row groups, but for those that are known."""
+    layout, span = footer.layout, footer.span
+    leaves = [leaf for name in names for leaf in layout.leaves[name]]
+    chosen = np.ix_(list(groups), leaves)
+    sizes = layout.size[chosen].ravel().tolist()
+    starts = (layout.start[chosen] + span.offset).ravel().tolist()
+    return [
+        ByteRange(start, size, span.href)
+        for start, size in zip(starts, sizes, strict=True)
+        if not any(piece.holds(start, size) for piece in known)
+    ]
+
+
+# -- rows of tiles ---------------------------------------------------------------------------------
+
+
+ABSENT = -1
+
+_HEADER = 0x4800000000000000
+_BELOW = (1 << 52) - 1
+_SPREAD = [sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for byte in range(256)]
+
+
+def cell_of(z: int, x: int, y: int) -> int:
+    """Id of one tile, as `comal.grid.quadbin.cells` gives it, without the cost of an array.
+
+    The caller has checked that zoom, column and row exist.
+    """
+    spread = _SPREAD
+    code = spread[x & 255] | spread[y & 255] << 1
+    if z > 8:
+        code |= (spread[x >> 8 & 255] | spread[y >> 8 & 255] << 1) << 16
+    if z > 16:
+        code |= (spread[x >> 16 & 255] | spread[y >> 16 & 255] << 1) << 32
+    if z > 24:
+        code |= (spread[x >> 24] | spread[y >> 24] << 1) << 48
+    return _HEADER | z << 52 | code << (52 - 2 * z) | _BELOW >> 2 * z
+
+
+class Lookup:
+    """The rows of one file or of several, counted through all of them.
+
+    Parameters
+    ----------
+    ids
+        ``block`` of each row; metadata rows have 0.
+    steps
+        Number of the time step of each row, or None without time.
+    where
+        What an error calls the file.
+
+    Notes
+    -----
+    Nothing here is a Python object per tile: a million tiles take some 16 MB, or 8 where the rows
+    stand in the order of their ids.
+    """
+
+    def __init__(self, ids: Ints, steps: Ints | None, where: str) -> None:
+        self._where = where
+        self._order: Ints | None = None
+        if steps is not None:
+            self._order = np.lexsort((steps, ids))
+        elif len(ids) and not (ids[1:] >= ids[:-1]).all():
+            self._order = np.argsort(ids, kind="stable")
+        self.ids = ids if self._order is None else ids[self._order]
+        """All ids, ascending."""
+        self.steps = None if steps is None else steps[self._order]
+        """The time steps in the same order."""
+        # Scalars are looked up by bisection, which is faster on a memoryview than in numpy.
+        self._ids = np.ascontiguousarray(self.ids).data
+        self._steps = None if self.steps is None else np.ascontiguousarray(self.steps).data
+        self._rows = None if self._order is None else self._order.data
+
+    def row(self, cell: int, step: int = 0) -> int:
+        """The row of a tile, or `ABSENT`.
+
+        Raises
+        ------
+        InvalidMetadataError
+            The tile stands there twice.
+        """
+        ids = self._ids
+        at = bisect_left(ids, cell)
+        end = len(ids)
+        if at == end or ids[at] != cell:
+            return ABSENT
+        if self._steps is not None:
+            last = bisect_right(ids, cell, at)
+            at = bisect_left(self._steps, step, at, last)
+            if at == last or self._steps[at] != step:
+                return ABSENT
+            twice = at + 1 < last and self._steps[at + 1] == step
+        else:
+            twice = at + 1 < end and ids[at + 1] == cell
+        if twice:
+            raise self._twice(cell)
+        return at if self._rows is None else self._rows[at]
+
+    def rows(self, cells: Ints, step: int = 0) -> Ints:
+        """The rows of many tiles, `ABSENT` where there is none; the errors are those of `row`."""
+        if not len(self.ids):
+            return np.full(len(cells), ABSENT, np.int64)
+        last = len(self.ids) - 1
+        begin = np.searchsorted(self.ids, cells)
+        if self.steps is None:
+            at = begin
+            found = self.ids[np.minimum(at, last)] == cells
+            following = np.minimum(at + 1, last)
+            twice = found & (following > at) & (self.ids[following] == cells)
+        else:
+            end = np.searchsorted(self.ids, cells, side="right")
+            at = _bisected(self.steps, step, begin, end)
+            found = (at < end) & (self.steps[np.minimum(at, last)] == step)
+            twice = found & (at + 1 < end) & (self.steps[np.minimum(at + 1, last)] == step)
+        if twice.any():
+            raise self._twice(int(cells[twice][0]))
+        rows = at if self._order is None else self._order[np.minimum(at, last)]
+        return np.where(found, rows, ABSENT)
+
+    def between(self, first: int, last: int) -> Ints:
+        """The different ids from `first` to `last`, both included, ascending."""
+        begin, end = np.searchsorted(self.ids, [first, last + 1])
+        found = self.ids[begin:end]
+        return found[np.flatnonzero(np.append(True, found[1:] != found[:-1])[: len(found)])]
+
+    def counts(self, cells: Ints) -> Ints:
+        """How many rows each of these cells has."""
+        begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))
+        return np.asarray(end - begin)
+
+    def _twice(self, cell: int) -> InvalidMetadataError:
+        return InvalidMetadataError(
+            "tile stands twice", where=self._where, found=f"block {cell}", expected="one row"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.ids, self.steps, self._order, self._where)
+
+
+def _bisected(values: Ints, wanted: int, begin: Ints, end: Ints) -> Ints:
+    """In each of many ascending runs of `values` the first place that is not below `wanted`."""
+    low, high = begin.copy(), end.copy()
+    while (unsure := low < high).any():
+        middle = (low + high) >> 1
+        below = unsure & (values[np.where(unsure, middle, 0)] < wanted)
+        low = np.where(below, middle + 1, low)
+        high = np.where(unsure & ~below, middle, high)
+    return low
+
+
+def _rebuilt(ids: Ints, steps: Ints | None, order: Ints | None, where: str) -> Lookup:
+    lookup = object.__new__(Lookup)
+    lookup._where = where
+    lookup._order, lookup.ids, lookup.steps = order, ids, steps
+    lookup._ids = ids.data
+    lookup._steps = None if steps is None else steps.data
+    lookup._rows = None if order is None else order.data
+    return lookup
+
+
+def joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Arrays of several files as one, and where each of them starts in it."""
+    sizes = np.array([len(part) for part in parts], np.int64)
+    return np.concatenate(parts), np.cumsum(sizes) - sizes

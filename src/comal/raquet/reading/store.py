@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
 from comal.plan import ByteRange, Piece, Plan, Wanted, run
 from comal.raquet import blobs
 from comal.raquet.reading.cache import ByteCache
-from comal.raquet.reading.columns import chunk_ranges, columns_plan
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.lookup import ABSENT, joined
 from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
-from comal.raquet.reading.part import Part
+from comal.raquet.reading.part import ABSENT, Part, chunk_ranges, columns_plan, joined
 from comal.raquet.spec import Metadata
 from comal.storage import Source
 from comal.storage.held import HeldFile, held
@@ -475,3 +474,34 @@ class TileStore:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}, "_ready": {}}
+
+
+# -- statistics of tiles ---------------------------------------------------------------------------
+
+
+def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
+    """Of every row and band what `Metadata.tile_statistics` names; None where a file has none.
+
+    Returns
+    -------
+    Array of shape (rows, bands, kinds), NaN where nothing is told.
+
+    Raises
+    ------
+    InvalidMetadataError, LimitExceededError
+        As for `comal.table.ParquetTable.read`.
+    """
+    metadata = store.metadata
+    if not metadata.tile_statistics:
+        return None
+    names = list(metadata.statistics_columns)
+    tables = [
+        ParquetTable(source, part.footer, limits=store.limits).read(names)
+        for source, part in zip(store.sources, store.parts, strict=True)
+    ]
+    table = pa.concat_tables(tables)
+    columns: list[Any] = [
+        table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in names
+    ]
+    stacked = np.stack(columns, axis=1)
+    return stacked.reshape(len(stacked), len(metadata.bands), len(metadata.tile_statistics))

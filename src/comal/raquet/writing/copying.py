@@ -12,8 +12,7 @@ from comal.grid import quadbin
 from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.store import TileStore
-from comal.raquet.reading.tilestatistics import tile_statistics
+from comal.raquet.reading.store import TileStore, tile_statistics
 from comal.raquet.writing.layout import Rows, row_groups
 
 Ints = npt.NDArray[np.int64]

@@ -16,12 +16,11 @@ from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
-from comal.raquet.kinds import RAQUET
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.writing.accumulating import Totals, finished, histogram
-from comal.raquet.writing.layout import Rows, row_groups, write_parquet
-from comal.raquet.writing.options import Options
+from comal.raquet.writing.layout import Rows, Sorted, Spool, row_groups, write_parquet
+from comal.raquet.writing.options import RAQUET, Options
 from comal.raquet.writing.padding import (
     PaddedTiles,
     Padding,
@@ -31,10 +30,9 @@ from comal.raquet.writing.padding import (
 )
 from comal.raquet.writing.planning import Plan, Sources, plan, sources_of
 from comal.raquet.writing.running import run_job
-from comal.raquet.writing.spool import Sorted, Spool
 from comal.raquet.writing.times import TimeAxis
 from comal.raster.describing import crs_label
-from comal.raster.outline import outline
+from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
 from comal.raster.variables import file_of
 from comal.raster.warping import MASK_BAND

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from comal.errors import InvalidInputError
+from comal.errors import ComalError, InvalidInputError
+from comal.plan import ByteRange, run
 from comal.raquet import spec
 from comal.raquet.spec import Number
 from comal.raquet.writing.reducing import check_method
 from comal.raster.gridding import STRATEGIES
 from comal.raster.warping import method_of
+from comal.storage import open_source
+from comal.storage.kinds import Kind
+from comal.storage.targetlock import Owns
+from comal.table.footer import footer_plan
 
 BLOCKS = tuple(2**power for power in range(4, 13))
 """Sizes of tiles that are written: powers of two from 16 to 4096."""
@@ -103,3 +110,32 @@ def _one_of(what: str, value: object, allowed: Sequence[object]) -> None:
 def _within(what: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidInputError(f"{what} out of range", found=value, expected=f"{low} to {high}")
+
+
+# -- targets ---------------------------------------------------------------------------------------
+
+
+_PART = re.compile(r"z\d{1,2}_\d{1,10}_\d{1,10}\.parquet")
+
+
+def _claim_file(path: Path) -> Owns | None:
+    with open_source(path) as source:
+        span = ByteRange(0, path.stat().st_size)
+        names = run(footer_plan(span), source.fetch).schema.names
+    return (lambda _: True) if {spec.BLOCK, spec.METADATA} < set(names) else None
+
+
+def _claim_parts(path: Path) -> Owns | None:
+    def owns(name: str) -> bool:
+        if not _PART.fullmatch(name):
+            return False
+        try:
+            return _claim_file(path / name) is not None
+        except ComalError:
+            return False
+
+    return owns if any(owns(part.name) for part in path.iterdir()) else None
+
+
+RAQUET: Final = Kind("a RaQuet file", _claim_file)
+PARTS: Final = Kind("a folder of RaQuet parts", _claim_parts)

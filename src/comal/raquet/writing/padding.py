@@ -21,7 +21,7 @@ from comal.raquet import blobs
 from comal.raquet.spec import Band
 from comal.raquet.writing.accumulating import BandSums, Totals, counted_sums, is_counted
 from comal.raquet.writing.job import WHOLE, Job, encoded
-from comal.raquet.writing.spool import Sorted, Spool
+from comal.raquet.writing.layout import Sorted, Spool
 from comal.raster.values import ALPHA
 
 Array = npt.NDArray[Any]

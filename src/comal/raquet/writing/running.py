@@ -13,9 +13,8 @@ from typing import Any
 
 from comal.progress import Progress
 from comal.raquet.writing.accumulating import Totals
-from comal.raquet.writing.job import Job, Subtree, Tiles, Worker, roots, run_subtree
-from comal.raquet.writing.pyramid import Pyramid
-from comal.raquet.writing.spool import Spool
+from comal.raquet.writing.job import Job, Pyramid, Subtree, Tiles, Worker, roots, run_subtree
+from comal.raquet.writing.layout import Spool
 
 _AHEAD = 2
 _REMOTE = 8

@@ -10,6 +10,7 @@ import numpy as np
 from comal import names
 from comal.errors import (
     AccessDeniedError,
+    InvalidInputError,
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
@@ -17,17 +18,19 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.findings import Findings
+from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.progress import Progress
 from comal.storage import Source
 from comal.table import ParquetTable
 from comal.taco import spec
+from comal.taco.checking import document
 from comal.taco.checking.codes import new_findings
-from comal.taco.checking.rows import Rows, flat
+from comal.taco.checking.rows import Rows, differing, flat, same_type
 from comal.taco.checking.spans import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.subject import Subject, open_folder, open_zip
-from comal.taco.checking.values import differing, same_type
+from comal.taco.reading.loading import Collected
+from comal.taco.writing import merge
 
 _ROWS = 65_536
 
@@ -220,3 +223,56 @@ def _compare_form(one: ParquetTable, other: ParquetTable, depth: int, findings: 
             found = flat(right.column(name))[rows[0]].as_py()
             message = f"{name} differs in {counted(len(rows), 'row')}, the first {shown(found)}"
             findings.add("taco-index-forms", place, message)
+
+
+# -- TACOLLECTION ----------------------------------------------------------------------------------
+
+
+def check_collected(listed: Collected, findings: Findings) -> list[str]:
+    """Compare the document with its datasets; the names of those that can be opened."""
+    document.check_document(listed.document, findings)
+    members = []
+    for name in listed.files:
+        member = _open_dataset(listed, name, findings)
+        if member is not None:
+            members.append(member)
+    if len(members) == len(listed.files):
+        with findings.guard("taco-collection", spec.TACOLLECTION):
+            _compare(listed.document, members, findings)
+    return [member.name for member in members]
+
+
+def _open_dataset(listed: Collected, name: str, findings: Findings) -> merge.Member | None:
+    place = f"{spec.SOURCES} {shown(name)}"
+    try:
+        return merge.member_of(listed.part(name))
+    except ObjectNotFoundError:
+        findings.add("taco-source-missing", place, "there is no such dataset")
+    except OF_CONTENT as error:
+        findings.take_error(error, "taco-source-broken", place)
+    except (AccessDeniedError, StorageError) as error:
+        findings.add("taco-source-unchecked", place, error.what)
+    return None
+
+
+def _compare(stated: dict[str, Any], members: list[merge.Member], findings: Findings) -> None:
+    """All partitions have the same tree and fields; counts, extents and sources are theirs."""
+    try:
+        merge.check_members(members, validate=True)
+    except InvalidInputError as error:
+        findings.add("taco-source-differs", str(error.found), error.what)
+        return
+    merged = merge.merged_collection(members, validate=False)
+    tree, summed = (spec.PITSchema.from_dict(one.get(spec.PIT_SCHEMA)) for one in (stated, merged))
+    for level in range(summed.levels):
+        said = tree.rows(level)
+        if said != summed.rows(level):
+            message = f"says {said} rows of level {level}, the datasets have {summed.rows(level)}"
+            findings.add("taco-pit-count", f"{spec.TACOLLECTION}: {spec.PIT_SCHEMA}", message)
+    extent = merged["extent"] or {}
+    document.compare_extent(stated, extent.get("spatial"), extent.get("temporal"), findings)
+    for key, right in merged[spec.SOURCES].items():
+        if stated[spec.SOURCES].get(key) != right:
+            message = f"says {shown(stated[spec.SOURCES].get(key))}, the datasets {shown(right)}"
+            place = f"{spec.TACOLLECTION}: {spec.SOURCES}.{key}"
+            findings.add("taco-source-stale", place, message)

@@ -19,16 +19,14 @@ from comal.progress import Progress, silent
 from comal.storage import Source, StorageConfig, open_beside, open_source
 from comal.taco import spec
 from comal.taco.checking import document, tree
-from comal.taco.checking.archive import check_archive
+from comal.taco.checking.archive import check_archive, check_files
 from comal.taco.checking.codes import new_findings
-from comal.taco.checking.collected import check_collected
-from comal.taco.checking.files import check_files
-from comal.taco.checking.index import check_forms, check_sources
+from comal.taco.checking.index import check_collected, check_forms, check_sources
 from comal.taco.checking.meta import check_meta
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.spans import EntrySpans, check_bounds, check_entries, check_overlap
 from comal.taco.checking.subject import Subject, open_folder, open_zip
-from comal.taco.reading.collected import Collected, read_collected
+from comal.taco.reading.loading import Collected, read_collected
 
 
 def check(

@@ -26,7 +26,7 @@ from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import pit_schema
 from comal.taco.reading.dataset import TacoDataset
-from comal.taco.verbosity import LOGGER
+from comal.taco.spec import LOGGER
 from comal.taco.writing.creating import Writing, container_of, write_levels
 from comal.taco.writing.stored import field_schema, settings
 

@@ -13,41 +13,41 @@ if TYPE_CHECKING:
     from comal.taco.extensions.base import SampleExtension as SampleExtension
     from comal.taco.extensions.base import TacoExtension as TacoExtension
     from comal.taco.extensions.base import TortillaExtension as TortillaExtension
+    from comal.taco.extensions.declared import LabelClass as LabelClass
+    from comal.taco.extensions.declared import Labels as Labels
+    from comal.taco.extensions.declared import Publication as Publication
+    from comal.taco.extensions.declared import Publications as Publications
+    from comal.taco.extensions.declared import Scaling as Scaling
+    from comal.taco.extensions.declared import Split as Split
+    from comal.taco.extensions.declared import SplitStrategy as SplitStrategy
     from comal.taco.extensions.geotiff_stats import GeotiffStats as GeotiffStats
+    from comal.taco.extensions.grids import MajorTOM as MajorTOM
+    from comal.taco.extensions.grids import SpatialGrouping as SpatialGrouping
     from comal.taco.extensions.istac import ISTAC as ISTAC
-    from comal.taco.extensions.labels import LabelClass as LabelClass
-    from comal.taco.extensions.labels import Labels as Labels
-    from comal.taco.extensions.majortom import MajorTOM as MajorTOM
     from comal.taco.extensions.optical import OpticalData as OpticalData
     from comal.taco.extensions.optical import SpectralBand as SpectralBand
-    from comal.taco.extensions.publications import Publication as Publication
-    from comal.taco.extensions.publications import Publications as Publications
     from comal.taco.extensions.rai import RAI as RAI
     from comal.taco.extensions.rai import GeoEnrich as GeoEnrich
-    from comal.taco.extensions.scaling import Scaling as Scaling
-    from comal.taco.extensions.spatial_grouping import SpatialGrouping as SpatialGrouping
-    from comal.taco.extensions.split import Split as Split
-    from comal.taco.extensions.split_strategy import SplitStrategy as SplitStrategy
     from comal.taco.extensions.stac import STAC as STAC
 
 _HOMES = {
     "GeoEnrich": "rai",
     "GeotiffStats": "geotiff_stats",
     "ISTAC": "istac",
-    "LabelClass": "labels",
-    "Labels": "labels",
-    "MajorTOM": "majortom",
+    "LabelClass": "declared",
+    "Labels": "declared",
+    "MajorTOM": "grids",
     "OpticalData": "optical",
-    "Publication": "publications",
-    "Publications": "publications",
+    "Publication": "declared",
+    "Publications": "declared",
     "RAI": "rai",
     "STAC": "stac",
     "SampleExtension": "base",
-    "Scaling": "scaling",
-    "SpatialGrouping": "spatial_grouping",
+    "Scaling": "declared",
+    "SpatialGrouping": "grids",
     "SpectralBand": "optical",
-    "Split": "split",
-    "SplitStrategy": "split_strategy",
+    "Split": "declared",
+    "SplitStrategy": "declared",
     "TacoExtension": "base",
     "TortillaExtension": "base",
 }

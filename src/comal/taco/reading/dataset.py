@@ -20,7 +20,7 @@ from comal.taco.reading.home import Home
 from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View, may_change
 from comal.taco.reading.stages import stages as stages_of
 from comal.taco.reading.viewsql import pruning
-from comal.taco.verbosity import LOGGER
+from comal.taco.spec import LOGGER
 from comal.taco.warning import TacoWarning
 
 _NAVIGATION = {

@@ -21,10 +21,10 @@ from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import check_pit, pit_schema
 from comal.taco.model.sources import local_paths
-from comal.taco.verbosity import LOGGER
+from comal.taco.spec import LOGGER
 from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import write_folder
-from comal.taco.writing.partset import PartSet
+from comal.taco.writing.parts import PartSet
 from comal.taco.writing.stored import field_schema, settings
 from comal.taco.writing.streamwrite import write_stream, write_stream_parts
 from comal.taco.writing.tacocat import write_tacocat

@@ -125,7 +125,7 @@ def pack_folder(
     ObjectNotFoundError
         The folder, the manifest or a file that it names is missing.
     ConflictError
-        The target is the folder, holds it or lies in it.
+        The target is the folder, or holds it.
     """
     root = local_path(directory, "the folder")
     if root.is_file():
@@ -134,12 +134,12 @@ def pack_folder(
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     target = targets.local_path(output)
     container_of(target, output_format)
-    refuse_sources(target, root)
+    refuse_sources(target, root, inside=True)
     tell = progress or silent
     fields, where = None, manifests.label(manifest)
     if manifest is None:
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        ids, paths = files_below(root, patterns, warning=TacoWarning)
+        ids, paths = files_below(root, patterns, target=target, warning=TacoWarning)
     else:
         ids, paths, fields = _listed(manifest, root, where)
     if paths.null_count == len(paths):

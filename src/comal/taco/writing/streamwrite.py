@@ -25,7 +25,7 @@ from comal.taco.model.levels import check_names, check_twins, flat
 from comal.taco.model.sources import Payloads
 from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import copy_leaves, finish_folder, new_parts
-from comal.taco.writing.partset import PartSet
+from comal.taco.writing.parts import PartSet
 from comal.taco.writing.stored import (
     field_schema,
     internal_columns,

@@ -14,7 +14,7 @@ from comal import names
 from comal.errors import InvalidMetadataError, shown
 from comal.findings import Findings
 from comal.tortilla import spec
-from comal.tortilla.reading import spans
+from comal.tortilla.reading import items
 from comal.tortilla.reading.items import with_format
 from comal.tortilla.wire import Opened
 
@@ -178,7 +178,7 @@ def _numbers(subject: Subject, name: str, findings: Findings) -> Ints | None:
         )
         column = pc.fill_null(column, 0)  # an offset of 0 is outside of the data
     try:
-        return spans.integers(column, name, place)
+        return items.integers(column, name, place)
     except InvalidMetadataError as error:
         findings.take_error(error, "tortilla-column-type", place)
         return None
@@ -190,7 +190,7 @@ def _check_spans(subject: Subject, findings: Findings) -> Usable:
     if offsets is None or lengths is None:
         return _NOTHING
     opened = subject.opened
-    wrong = spans.outside(offsets, lengths, opened.header, opened.size)
+    wrong = items.outside(offsets, lengths, opened.header, opened.size)
     findings.add_rows(
         "tortilla-span-bounds",
         np.flatnonzero(wrong),
@@ -202,7 +202,7 @@ def _check_spans(subject: Subject, findings: Findings) -> Usable:
     rows = np.flatnonzero(~wrong)
     holders = {
         int(rows[second]): int(rows[first])
-        for first, second in spans.overlaps(offsets[rows], lengths[rows])
+        for first, second in items.overlaps(offsets[rows], lengths[rows])
     }
     findings.add_rows(
         "tortilla-span-overlap",

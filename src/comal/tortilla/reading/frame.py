@@ -218,7 +218,7 @@ class TortillaFrame(NamedRows):
         QueryError
             The condition cannot be parsed, bound or run.
         """
-        from comal.tortilla.reading.querying import matching  # noqa: PLC0415 - as above
+        from comal.tortilla.reading.filtering import matching  # noqa: PLC0415 - as above
 
         return self.filter(matching(self.to_arrow(), condition, params, isolated=isolated))
 
@@ -253,7 +253,7 @@ class TortillaFrame(NamedRows):
         LimitExceededError
             It took more than it may.
         """
-        from comal.tortilla.reading.querying import selected  # noqa: PLC0415 - as above
+        from comal.tortilla.reading.filtering import selected  # noqa: PLC0415 - as above
 
         return selected(self.to_arrow(), query, params, isolated=isolated)
 

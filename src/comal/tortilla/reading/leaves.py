@@ -20,8 +20,7 @@ from comal.errors import ComalError
 from comal.limits import MIB
 from comal.plan import Piece
 from comal.storage import RangeFile
-from comal.tortilla.reading.home import Home
-from comal.tortilla.reading.together import settled, together, together_async
+from comal.tortilla.reading.home import Home, settled, together, together_async
 
 Ints = npt.NDArray[np.int64]
 

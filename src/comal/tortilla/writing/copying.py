@@ -21,8 +21,7 @@ from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.creating import Created, write_set
-from comal.tortilla.writing.partfiles import How
-from comal.tortilla.writing.partition import Cut
+from comal.tortilla.writing.partfiles import Cut, How
 from comal.tortilla.writing.payloads import Ints, Spans
 from comal.tortilla.writing.prepared import Prepared
 

@@ -18,13 +18,12 @@ from comal.storage import href_text, targets
 from comal.storage.endings import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
-from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.writing import prepared as preparing
 from comal.tortilla.writing.body import Telling, write_items
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.describing import wants_place, with_formats, with_place
-from comal.tortilla.writing.partfiles import How, part_set
-from comal.tortilla.writing.partition import Cut, Router
+from comal.tortilla.writing.partfiles import Cut, How, Router, part_set
 from comal.tortilla.writing.prepared import Names, Prepared, batches_of, mapped, with_values
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from comal.table.columns import (
     valid_of,
 )
 from comal.tortilla import spec
-from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.writing.columns import with_column
 from comal.tortilla.writing.payloads import Copied, Heads, Ints
 from comal.tortilla.writing.prepared import Prepared, with_values

@@ -17,7 +17,7 @@ from comal.storage import local_path, targets
 from comal.storage.kinds import refuse_sources
 from comal.table.columns import numbers_column
 from comal.tortilla import spec
-from comal.tortilla.warning import TortillaWarning
+from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.writing.creating import Created, create_nested
 
 _PARENT = "comal:parent"
@@ -62,18 +62,19 @@ def pack_folder(
     InvalidInputError
         No file at all, what is no regular file, or names that cannot be ids.
     ConflictError
-        The target is the folder, holds it or lies in it.
+        The target is the folder, or holds it.
     """
     root = local_path(directory, "the folder").absolute()
     if root.is_file():
         raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
     if not root.is_dir():
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
-    refuse_sources(targets.local_path(output), root)
+    target = targets.local_path(output)
+    refuse_sources(target, root, inside=True)
     fields, where = None, manifests.label(manifest)
     if manifest is None:
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        ids, paths = files_below(root, patterns, warning=TortillaWarning)
+        ids, paths = files_below(root, patterns, target=target, warning=TortillaWarning)
     else:
         table = _with_paths(read_manifest(manifest))
         ids, paths, fields = manifests.split(table, root, where)
