@@ -457,7 +457,9 @@ def stand(writer: Writer, what: str, place: Path) -> None:
 
 OF_FILES = ("taco.create", "taco.create folder")
 """Writers that read the files of their source one by one, and not the folder."""
-PACKERS = ("taco.pack_folder", "tortilla.pack_folder", "taco create", "tortilla create")
+PACKERS = (
+    *("taco.pack_folder", "tortilla.pack_folder", "comal taco create", "comal tortilla create"),
+)
 """Those that leave what they write out of the folder that they read."""
 THINGS = ["file", "table", "folder", "link to a file", "link to a folder", "link to nothing"]
 

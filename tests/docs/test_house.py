@@ -71,7 +71,7 @@ ALLOWED = {
         "comal.raquet.writing.layout",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.base", "comal.frames.topolars"),
+    "polars": ("comal.taco.extensions.polars_types", "comal.frames.topolars"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco.collection",),
     "xarray": ("comal.raquet.xarray_engine",),

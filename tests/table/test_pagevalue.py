@@ -8,6 +8,7 @@ import pytest
 from isal import isal_zlib
 
 from comal.errors import InvalidMetadataError
+from comal.table import pages as page_values
 from comal.table.pages import OneValueReader, one_value
 
 
@@ -58,7 +59,7 @@ def test_a_short_checksum_costs_no_parsing(size: int, monkeypatch: pytest.Monkey
     for value, page in pages.values():
         assert one_value(page, "page") == value
         with monkeypatch.context() as patch:
-            patch.setattr(pages, "one_value", parsed)
+            patch.setattr(page_values, "one_value", parsed)
             assert reader.value(page, "page") == value
             assert reader.value(page, "page", verify=False) == value
         wrong = page[:-1] + bytes([page[-1] ^ 1])

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from comal.taco.extensions.declared import Split as Split
     from comal.taco.extensions.declared import SplitStrategy as SplitStrategy
     from comal.taco.extensions.geotiff_stats import GeotiffStats as GeotiffStats
-    from comal.taco.extensions.grids import MajorTOM as MajorTOM
-    from comal.taco.extensions.grids import SpatialGrouping as SpatialGrouping
     from comal.taco.extensions.istac import ISTAC as ISTAC
+    from comal.taco.extensions.majortom import MajorTOM as MajorTOM
     from comal.taco.extensions.optical import OpticalData as OpticalData
     from comal.taco.extensions.optical import SpectralBand as SpectralBand
     from comal.taco.extensions.rai import RAI as RAI
     from comal.taco.extensions.rai import GeoEnrich as GeoEnrich
+    from comal.taco.extensions.spatial_grouping import SpatialGrouping as SpatialGrouping
     from comal.taco.extensions.stac import STAC as STAC
 
 _HOMES = {
@@ -36,7 +36,7 @@ _HOMES = {
     "ISTAC": "istac",
     "LabelClass": "declared",
     "Labels": "declared",
-    "MajorTOM": "grids",
+    "MajorTOM": "majortom",
     "OpticalData": "optical",
     "Publication": "declared",
     "Publications": "declared",
@@ -44,7 +44,7 @@ _HOMES = {
     "STAC": "stac",
     "SampleExtension": "base",
     "Scaling": "declared",
-    "SpatialGrouping": "grids",
+    "SpatialGrouping": "spatial_grouping",
     "SpectralBand": "optical",
     "Split": "declared",
     "SplitStrategy": "declared",

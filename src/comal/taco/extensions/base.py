@@ -8,17 +8,16 @@ dataclass or, named after ``BaseModel`` in the list of bases, a pydantic model.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import get_annotations
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, MissingExtraError
+from comal.errors import InvalidInputError
 from comal.taco.extensions.results import as_arrow, is_polars, polars_types
 
 _DESCRIPTION = b"description"
@@ -269,95 +268,3 @@ def _arrow_type(kind: Any, extension: str) -> pa.DataType:
         found=repr(kind)[:60],
         expected="a pyarrow or polars data type",
     )
-
-
-# -- records ---------------------------------------------------------------------------------------
-
-
-T = TypeVar("T")
-
-
-def record_of(kind: type[T], value: Any) -> T:
-    """A record of dataclass `kind` from one, a mapping, or an object with ``model_dump``.
-
-    Raises
-    ------
-    InvalidInputError
-        Unknown or missing keys; the message names them.
-    """
-    if isinstance(value, kind):
-        return value
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        value = dump()
-    if not isinstance(value, Mapping):
-        raise InvalidInputError(
-            f"not a {kind.__name__}", found=type(value).__name__, expected="a record or a dict"
-        )
-    fields = {one.name: one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    unknown = sorted(set(value) - set(fields))
-    missing = [
-        name
-        for name, one in fields.items()
-        if one.default is dataclasses.MISSING and value.get(name) is None
-    ]
-    if unknown or missing:
-        raise InvalidInputError(
-            f"invalid {kind.__name__}",
-            found=", ".join(map(str, unknown)) or None,
-            expected=", ".join(missing or fields),
-        )
-    return kind(**value)
-
-
-def records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
-    """A list of records; see `record_of`."""
-    if isinstance(values, Mapping | str | bytes):
-        raise InvalidInputError(f"not a list of {kind.__name__}", found=type(values).__name__)
-    return [record_of(kind, value) for value in values]
-
-
-def dumped(values: Iterable[Any]) -> list[dict[str, Any]]:
-    """The records as dicts."""
-    return [dataclasses.asdict(value) for value in values]
-
-
-# -- types of polars -------------------------------------------------------------------------------
-
-
-try:
-    import polars as pl
-except ImportError as error:  # pragma: no cover - a polars type comes from an installed polars
-    raise MissingExtraError.of("polars", "polars", "an extension schema of polars types") from error
-
-
-def arrow_type(kind: Any) -> pa.DataType:
-    """The Arrow type for a polars type, in the plain forms that comal writes."""
-    if kind == pl.Object:
-        raise InvalidInputError("polars type that has no Arrow type", found=repr(kind)[:60])
-    try:
-        return _plain(pl.Series([], dtype=kind).to_arrow().type)
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InvalidInputError(
-            "polars type that has no Arrow type", found=repr(kind)[:60]
-        ) from error
-
-
-def arrow_table(frame: Any) -> pa.Table:
-    """A polars frame as an Arrow table, without the view types that Arrow cannot cast."""
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind):
-        return pa.binary()
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(pa.field("element", _plain(kind.value_type)))
-    if types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _plain(part.type)) for part in kind])
-    return kind

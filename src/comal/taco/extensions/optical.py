@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown
-from comal.taco.extensions.base import TacoExtension, column, dumped, list_of, records_of
+from comal.taco.extensions.base import TacoExtension, column, list_of
 from comal.taco.extensions.placing import require
+from comal.taco.extensions.records import dumped, records_of
 
 _RECORD = pa.struct(
     [

@@ -18,7 +18,7 @@ def is_polars(kind: type) -> bool:
 
 def polars_types() -> Any:
     """The one module that imports polars: only whoever has it can hand us its objects."""
-    return import_module("comal.taco.extensions.base")
+    return import_module("comal.taco.extensions.polars_types")
 
 
 def as_arrow(

@@ -311,7 +311,7 @@ def cat_columns(members: Sequence[Member], level: int, *, validate: bool) -> Col
 
 def _check_core(schema: Any, where: str) -> None:
     """Refuse columns of the format's own that hold something else (TACO 2.0, 5.5)."""
-    for name in {spec.ID, spec.TYPE} - set(schema.names):
+    for name in sorted({spec.ID, spec.TYPE} - set(schema.names)):
         raise InvalidMetadataError("a level lacks a column", where=where, expected=f"column {name}")
     for name, kind in [(spec.ID, pa.string()), (spec.TYPE, pa.string()), *_INTERNAL.items()]:
         found = schema.field(name).type if name in schema.names else kind

@@ -188,7 +188,7 @@ def _check_entry_comments(directory: Directory, told: _Told) -> None:
             continue
         if comment[:1] == b"{" or spec.is_old_shape(json.loads(comment)):
             told.add("entry-comment", OLD_SHAPE, place)
-        for name, _ in set(headers) - set(spec.safe_headers(headers)):
+        for name, _ in sorted(set(headers) - set(spec.safe_headers(headers))):
             told.add("entry-header", f"{shown(name)} is not passed on", place)
 
 

@@ -1,0 +1,19 @@
+"""`python -m tests.frozen [--record] [NAME...]`: compare facts with the code, or record them."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tests.frozen.compare import differences, found, record
+from tests.frozen.jobs import JOBS
+
+names = [word for word in sys.argv[1:] if not word.startswith("-")] or list(JOBS)
+for name in names:
+    if "--record" in sys.argv:
+        record(name)
+        continue
+    lines, unused = differences(name, found(name))
+    lines += [f"no fact needs the reason {pattern!r}" for pattern in unused]
+    click.echo("\n".join([f"{name}: {len(lines)} lines", *lines]))
