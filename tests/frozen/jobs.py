@@ -175,13 +175,13 @@ def commands(folder: Path) -> Iterator[Fact]:
     """Exit code and output of command lines, and the help of every command."""
     s = sources(folder)
     for line in _LINES:
-        result = CliRunner().invoke(root, shlex.split(line.format(s=s)))
+        result = CliRunner().invoke(root, shlex.split(line.format(s=s)), terminal_width=80)
         for stream in ("stdout", "stderr"):
             text = getattr(result, stream).replace(str(folder), "FOLDER")
             yield f"{line} {stream}", f"{result.exit_code} {_one_line(text)}"
     for words, _ in _walked("comal", root):
-        result = CliRunner().invoke(root, [*words.split()[1:], "--help"])
-        yield f"{words} --help", digest(result.stdout.encode())
+        result = CliRunner().invoke(root, [*words.split()[1:], "--help"], terminal_width=80)
+        yield f"{words} --help", result.stdout.replace("\n", "\\n")
 
 
 def _one_line(text: str) -> str:
