@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -278,6 +280,63 @@ def test_hosts_that_a_proxy_would_resolve() -> None:
 def test_what_is_no_origin(name: str) -> None:
     with pytest.raises(ComalError):
         StorageConfig(linked_origins=[name])
+
+
+# -- stores: requests that obstore makes itself, by a client that follows redirects ----------------
+
+KEY = base64.b64encode(b"pLaNtEd!" * 4).decode()
+S3 = {"access_key_id": "AK", "secret_access_key": "SK", "region": "r"}
+SSE_C = {"server_side_encryption": "sse-c", "sse_customer_key_base64": KEY}
+AZURE = {"account_name": "acc"}
+STORES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    # The options of a store, and what becomes of listing and reading with them.
+    "keys": ("s3", S3, YES, YES),
+    "a session": ("s3", S3 | {"session_token": KEY}, NO, YES),
+    "a session without signatures": (
+        "s3",
+        S3 | {"aws_session_token": KEY, "skip_signature": True},
+        YES,
+        YES,
+    ),
+    "a customer's key": ("s3", S3 | SSE_C, NO, NO),
+    "keys of the machine": ("s3", {"region": "r"}, NO, ""),
+    "a provider of keys": ("s3", {"region": "r"}, NO, ""),
+    "a token of Azure": ("azure", AZURE | {"bearer_token": KEY}, YES, YES),
+    "a key of Azure": ("azure", AZURE | {"account_key": KEY}, YES, YES),
+    "a shared signature": ("azure", AZURE | {"sas_token": f"sig={KEY}"}, NO, YES),
+    "a key beside a key": ("azure", AZURE | {"account_key": KEY, "encryption_key": KEY}, NO, YES),
+    "a token of Google": ("gcs", {"bearer_token": KEY}, YES, YES),
+}  # fmt: skip
+SCHEMES = {"s3": ("s3", "endpoint"), "azure": ("az", "endpoint"), "gcs": ("gs", "base_url")}
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("there", ["other", "inside"])
+@pytest.mark.parametrize("kind", STORES)
+def test_redirects_of_stores(world: World, kind: str, there: str, code: int) -> None:
+    field, options, listing, reading = STORES[kind]
+    scheme, endpoint = SCHEMES[field]
+    provider = (lambda: {"access_key_id": "AK"}) if kind == "a provider of keys" else None
+    if field == "gcs":
+        provider, options = (lambda: {"token": KEY, "expires_at": None}), {"allow_http": True}
+    given: dict[str, Any] = {field: options | {endpoint: world.own.origin}}
+    config = StorageConfig(credential_provider=provider, tries=1, connect_timeout=1, **given)
+    source = open_source(f"{scheme}://box/k", config=config)
+    target: HttpServer = getattr(world, there)
+    acts: list[tuple[str, Callable[[], Any]]] = [
+        (listing, source.names),
+        (reading, lambda: source.fetch([Head(4)])),
+    ]
+    for right, act in acts:
+        world.own.reset()
+        world.own.behave("redirect", to=f"{target.origin}/t/k", code=code)
+        with pytest.raises(ComalError) if right != YES else suppress(ComalError):
+            act()
+        assert bool(world.own.requests) == (right == YES) or not right
+        told = str([one.headers for one in target.requests])
+        assert not any(secret in told for secret in (KEY, quote(KEY), quote(KEY, safe="")))
+        assert "Authorization" not in told
+        world.own.well()
 
 
 # -- formats ---------------------------------------------------------------------------------------

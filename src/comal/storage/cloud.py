@@ -145,7 +145,7 @@ class CloudTransport:
                 # this machine slept.
                 address = signer.address(ask.location, address) or address
                 reply = self._by_http(ask, address, stop)
-        elif ask.location.scheme == "az" and not forked():
+        elif signer.by_clock and not forked():
             # Azure takes no signature of a clock that is ahead of its own; obstore's way of
             # asking leaves it a quarter of an hour.
             reply = self._unless_refused(ask, address, stop)

@@ -147,6 +147,11 @@ class Signer:
         with suppress(_StuckError):
             self._addresses = self._in_time(lambda: self._find(location))
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether its addresses are signed by an account key of Azure, which compares clocks."""
+        return not (self._any_name or self._tokens)
+
     def address(self, location: Location, refused: Address | None = None) -> Address | None:
         """The address of an object, if it has one, other than one that was refused.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from obstore.exceptions import (
     BaseError,
@@ -49,6 +50,20 @@ _ENDPOINTS = {
     "gs": ("base_url",),
     "az": ("endpoint",),
 }
+# Hosts of the clouds themselves, which redirect to hosts of their own alone.
+_CLOUDS = {
+    "s3": (".amazonaws.com", ".amazonaws.com.cn", ".api.aws"),
+    "gs": (".googleapis.com",),
+    "az": (".core.windows.net", ".core.usgovcloudapi.net", ".core.chinacloudapi.cn"),
+}
+# obstore follows redirects by itself. It keeps Authorization back then, but neither other headers
+# nor the query, which it repeats as Referer.
+_FOLLOWING = {
+    "s3": ("sse_customer_key_base64", "session_token", "token", "default_headers"),
+    "gs": ("default_headers",),
+    "az": ("encryption_key", "sas_key", "sas_token", "default_headers"),
+}
+_OF_SIGNATURES = frozenset({"session_token", "token", "sas_key", "sas_token"})
 OWN_CLIENT = (
     "allow_invalid_certificates",
     "default_headers",
@@ -97,6 +112,8 @@ def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
     ------
     StorageError
         In a forked child of a process that has used obstore.
+    AccessDeniedError
+        A redirect of its endpoint would take secrets along.
     """
     left_behind = forked()
     if location.scheme == "memory":
@@ -104,11 +121,35 @@ def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
     if left_behind:
         raise no_network_here(location)
     options = store_options(location.scheme, config)
+    _check_following(location, options, config)
     identity = identity_behind(location, options, config)
     if identity is not None and identity.installed():
         # The same that reads by addresses, also where obstore knows nothing of its kind.
         config = replace(config, credential_provider=identity)
     return opened_store(location, options, config)
+
+
+def _check_following(location: Location, options: Mapping[str, Any], config: StorageConfig) -> None:
+    """Refuse requests of obstore's own whose secrets a redirect would take to another origin."""
+    scheme, known = location.scheme, settings(location.scheme, options)
+    endpoint = next((str(known[name]) for name in _ENDPOINTS[scheme] if known.get(name)), "")
+    host = urlsplit(endpoint).hostname or ""
+    if host.endswith(_CLOUDS[scheme]) or not (endpoint or switched_on(known.get("use_emulator"))):
+        return
+    carried = [name for name in _FOLLOWING[scheme] if switched_on(known.get(name))]
+    if switched_on(known.get("skip_signature")):
+        carried = [name for name in carried if name not in _OF_SIGNATURES]
+    elif scheme == "s3" and (config.credential_provider or not known.get("access_key_id")):
+        # Keys of machines and roles come with a token of their session.
+        carried.append("session_token")
+    if carried:
+        raise AccessDeniedError(
+            "a redirect of the store's endpoint could take credentials to another server",
+            where=location.label,
+            found=f"{carried[0]} for {host or 'an emulator'}",
+            hint="keys of customers need the cloud's own endpoint; so does listing with such "
+            "credentials: name the objects of the folder instead",
+        )
 
 
 def identity_behind(
