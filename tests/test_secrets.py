@@ -52,6 +52,7 @@ CONFIG = StorageConfig(
     s3={"secret_access_key": "pLaNtEdHead"},
     tries=1,
     backoff_first=0.01,
+    linked_origins=["http://127.0.0.1:9"],
 )
 FORMATS = (
     *("a.tacozip", ".tacocat", "a.tortilla", "a.parquet"),
@@ -208,6 +209,9 @@ FAULTS: dict[str, Callable[[HttpServer, str], object]] = {
     "packed": lambda server, _: server.behave("gzip"),
     "changing": lambda server, _: server.behave("etag", value='"x"', skip=1),
     "a redirect": lambda server, _: server.behave("redirect", to=secret("http://127.0.0.1:9/x")),
+    "a refused redirect": lambda server, _: server.behave(
+        "redirect", to=secret("http://127.0.0.1:10/x")
+    ),
     "a bad redirect": lambda server, _: server.behave("redirect", to=f"gopher://{USER}h/x{QUERY}"),
     "round and round": lambda server, name: server.behave("redirect", to=f"/{name}{QUERY}"),
     "gone": lambda server, _: server.close(),
@@ -217,7 +221,9 @@ FAULTS: dict[str, Callable[[HttpServer, str], object]] = {
 def failures(error: BaseException) -> Iterator[object]:
     """All that an error says."""
     assert error.__cause__ is not error
-    yield from (str(error), repr(error), pickle.dumps(error), vars(error))
+    # As it says itself: Dask, where it is loaded, has tracebacks pickled as well.
+    pickled = pickle.dumps(error.__reduce_ex__(pickle.DEFAULT_PROTOCOL))
+    yield from (str(error), repr(error), pickled, vars(error))
     yield from traceback.format_exception(error)
     if isinstance(error, ComalError):
         yield json.dumps(error.to_dict())

@@ -445,7 +445,7 @@ def test_only_the_named_origin_gets_secrets(http_server: HttpServer) -> None:
         other.put("to", DATA)
         http_server.behave("redirect", path="from", to=other.url_for("to"))
         url = http_server.url_for("from").replace("//", "//me:pa%20ss@")
-        config = StorageConfig(http_headers={"X-Token": "secret"})
+        config = StorageConfig(http_headers={"X-Token": "secret"}, linked_origins=[other.origin])
         source = storage.open_source(url, config=config)
         assert source.fetch([Head(4)])[0].data == DATA[:4]
         assert http_server.requests[0].headers["X-Token"] == "secret"
@@ -537,7 +537,7 @@ def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServ
 
 def test_https(secure: HttpServer, http_server: HttpServer) -> None:
     # Connections keep the certificates they were made with: a configuration of its own.
-    config = StorageConfig(concurrency=7)
+    config = StorageConfig(concurrency=7, linked_origins=[secure.origin])
     source = storage.open_source(secure.put("a", DATA), config=config)
     assert source.fetch([Tail(10)])[0].data == DATA[-10:]
     assert source.fetch([ByteRange(5, 10)])[0].data == DATA[5:15]

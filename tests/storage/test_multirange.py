@@ -52,6 +52,10 @@ def opened(url: str, config: StorageConfig = FEW) -> Source:
     return source
 
 
+def leading_to(server: HttpServer) -> StorageConfig:
+    return replace(FEW, linked_origins=[server.origin])
+
+
 def verdict(server: HttpServer) -> bool | None:
     return multirange.takes_many(parse_href(server.origin))
 
@@ -444,7 +448,7 @@ def test_who_answers_counts_and_not_who_redirects(http_server: HttpServer) -> No
     try:
         other.behave("multipart")
         http_server.behave("redirect", path="from", to=other.put("to", DATA))
-        source = opened(http_server.url_for("from"))
+        source = opened(http_server.url_for("from"), leading_to(other))
         http_server.reset()
         assert read(source) == right(WANTED)
         assert (verdict(http_server), verdict(other)) == (None, True)
@@ -462,7 +466,7 @@ def test_redirects_are_not_followed_with_many_ranges(http_server: HttpServer) ->
         other.put("to", DATA)
         http_server.behave("redirect", path="from", to=other.url_for("to") + "?signature=1")
         # A copy, in a worker say, knows the object but not where the redirect leads.
-        source = pickle.loads(pickle.dumps(opened(http_server.url_for("from"))))
+        source = pickle.loads(pickle.dumps(opened(http_server.url_for("from"), leading_to(other))))
         http_server.reset()
         other.reset()
         for _ in range(2):
@@ -481,7 +485,7 @@ def test_an_address_that_expires_shows_nothing(http_server: HttpServer) -> None:
     try:
         other.behave("multipart")
         http_server.behave("redirect", path="from", to=other.put("to", DATA))
-        source = opened(http_server.url_for("from"))
+        source = opened(http_server.url_for("from"), leading_to(other))
         assert read(source) == right(WANTED)
         tag = source.known().etag  # type: ignore[union-attr]  # just fetched
         other.behave("status", path="to", code=403)

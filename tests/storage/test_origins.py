@@ -178,6 +178,26 @@ def test_redirects(world: World, place: str) -> None:
     assert not world.inside.requests
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
+def test_a_server_of_this_machine_leads_to_itself_alone(http_server: HttpServer, host: str) -> None:
+    other = HttpServer(host="127.0.0.1" if host == "localhost" else host)
+    for server in (other, http_server):
+        server.put("k", b"leaf")
+    there = f"http://{host}:{urlsplit(other.origin).port}/k"
+    http_server.behave("redirect", path="from", to=there)
+    url = http_server.url_for("from")
+    with pytest.raises(AccessDeniedError, match="linked_origins"):
+        open_source(url).fetch([Head(4)])
+    assert not other.requests
+    origin = there.removesuffix("/k")
+    named = open_source(url, config=StorageConfig(linked_origins=[origin]))
+    assert named.fetch([Head(4)])[0].data == b"leaf"
+    http_server.well()
+    http_server.behave("redirect", path="from", to=http_server.url_for("k"))
+    assert open_source(url).fetch([Head(4)])[0].data == b"leaf"
+    other.close()
+
+
 @pytest.mark.parametrize("place", [place for place in PLACES if PLACES[place][1] == YES])
 def test_origins_that_are_named(world: World, place: str) -> None:
     where, place = f"{world.own.origin}/meta.json", world.fill(place)
@@ -316,7 +336,7 @@ SCHEMES = {"s3": ("s3", "endpoint"), "azure": ("az", "endpoint"), "gcs": ("gs", 
 def test_redirects_of_stores(world: World, kind: str, there: str, code: int) -> None:
     field, options, listing, reading = STORES[kind]
     scheme, endpoint = SCHEMES[field]
-    provider = (lambda: {"access_key_id": "AK"}) if kind == "a provider of keys" else None
+    provider: Any = (lambda: {"access_key_id": "AK"}) if kind == "a provider of keys" else None
     if field == "gcs":
         provider, options = (lambda: {"token": KEY, "expires_at": None}), {"allow_http": True}
     given: dict[str, Any] = {field: options | {endpoint: world.own.origin}}

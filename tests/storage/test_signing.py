@@ -411,7 +411,8 @@ def test_keys_of_customers(
     if kind != "key":
         del azure["account_key"]
         azure |= {"token": "t"} if kind == "token" else {"sas_token": "sig=1"}
-    config = replace(configured, azure=azure)
+    other = HttpServer()
+    config = replace(configured, azure=azure, linked_origins=[other.origin])
     source = storage.open_source("az://box/k", config=config)
     assert only(source, Head(5)) == DATA[:5]
 
@@ -426,7 +427,6 @@ def test_keys_of_customers(
     assert CUSTOMER_KEY not in repr(address_of(source)) + repr(pickle.dumps(address_of(source)))
     # Another server is not told.
     http_server.reset()
-    other = HttpServer()
     http_server.behave("redirect", path="box/moved", to=other.put("moved", DATA))
     assert only(source.sibling("moved"), Head(5)) == DATA[:5]
     assert keys_in(other.requests[0].headers) == []
@@ -786,7 +786,7 @@ def test_no_signature_in_what_is_raised_or_logged(
     options: dict[str, Any],
 ) -> None:
     http_server.put("box/k", DATA)
-    config = replace(configured, tries=2)
+    config = replace(configured, tries=2, linked_origins=["http://127.0.0.1:9"])
     source = storage.open_source(f"{scheme}://box/k", config=config)
     address = address_of(source)
     if "to" in options:

@@ -258,12 +258,12 @@ class HttpTransport:
         )
 
     def _onward(self, way: _Way, at: Location, location: Location, kind: int) -> _Way:
-        """Where a redirect leads: nobody leads to what only those see who are nearer than he."""
+        """Where a redirect leads: never to a less public address, nor back into this machine."""
         if at.origin == location.origin:
             return _Way(at, self.least)
         if self.config.linked(at) is not None:
             return _Way(at, reach.ANY)
-        return _Way(at, max(way.least, kind, self.least))
+        return _Way(at, max(way.least, kind, self.least, reach.PRIVATE))
 
     def _moved_to(
         self, location: Location, headers: dict[str, str], deadline: float
