@@ -26,7 +26,7 @@ from click.testing import CliRunner
 
 from comal import server, taco, tortilla
 from comal.cli import root
-from comal.cli.failures import BUG
+from comal.cli.app import BUG
 from comal.errors import ComalError
 from tests.attacks import build as containers
 from tests.raquet.checking import damage

@@ -313,13 +313,11 @@ COMMANDS: dict[str, Writer] = {
     "raquet export png": command("raquet export {s}/dem.parquet {o}", "o.png"),
     "raquet merge": command("raquet merge {s}/dem.parquet -o {o}", "o.parquet", "dem.parquet"),
     "raquet partition": command("raquet partition {s}/dem.parquet {o}", "o", folder=True),
-    "raquet repair": command("raquet repair {s}/dem.parquet {o}", "o.parquet", "dem.parquet"),
     "taco concat": command(
         "taco concat {s}/more.tacozip {s}/again.tacozip -o {o}", "o.tacozip", "more.tacozip"
     ),
     "taco create": command("taco create {s}/files {o}", "o", "files", folder=True),
     "taco export": command("taco export {s}/scenes.tacozip {o}", "o.tacozip", "scenes.tacozip"),
-    "taco folder2zip": command("taco folder2zip {s}/scenes {o}", "o.tacozip"),
     "taco tacocat": command(
         "taco tacocat {s}/scenes.tacozip -o {parent}",
         "__TACOCAT__",
@@ -328,7 +326,6 @@ COMMANDS: dict[str, Writer] = {
     "taco tacollection": command(
         "taco tacollection {s}/scenes.tacozip -o {parent}", "TACOLLECTION.json"
     ),
-    "taco zip2folder": command("taco zip2folder {s}/scenes.tacozip {o}", "o", folder=True),
     "tapalcatl create": command("tapalcatl create {s}/tiles {o}", "o", "tiles", folder=True),
     "tapalcatl export": command("tapalcatl export {s}/tiles {o}", "o.mbtiles"),
     "tapalcatl extract": command(

@@ -184,6 +184,11 @@ FUNCTIONS: dict[str, Arguments] = {
         "path": f.tortilla,
         "columns": ["stac:crs"],
     },
+    "tortilla.edit": lambda f: {
+        "path": f.tortilla,
+        "rename": {"a.tif": "b"},
+        "columns": {"q": [1, 2]},
+    },
     "tortilla.enrich": lambda f: {
         "table": tortilla.open(f.tortilla).to_arrow(),
         "rasters": {"elevation": f.tif},

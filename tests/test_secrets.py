@@ -23,7 +23,7 @@ import pytest
 
 import comal
 from comal import raquet, server, site, taco, tapalcatl, tortilla
-from comal.cli.root import root
+from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, InvalidInputError, without_secrets
 from comal.plan import Head
 from comal.storage import (

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from comal import site
-from comal.cli.tapalcatl.site import command
+from comal.cli.tapalcatl import site as command
 from comal.errors import (
     ConflictError,
     InvalidInputError,

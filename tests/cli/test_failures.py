@@ -13,7 +13,7 @@ import click
 import pytest
 
 from comal import errors
-from comal.cli.failures import Flags, PipeClosedError, guarded
+from comal.cli.app import Flags, PipeClosedError, guarded
 from tests.cli.conftest import Run
 from tests.raquet.writing.sources import noise, utm
 
@@ -103,8 +103,8 @@ def test_interrupt(tmp_path: Path) -> None:
     """Ctrl-C while a command runs."""
     code = (
         "import os, signal, sys\n"
-        "import comal.cli.info as info\n"
-        "info.sniff = lambda href: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import comal.cli.generic as generic\n"
+        "generic.sniff = lambda href: os.kill(os.getpid(), signal.SIGINT)\n"
         "from comal.cli import main\n"
         "sys.argv = ['comal', 'info', 'x']\n"
         "main()"

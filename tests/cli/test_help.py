@@ -5,29 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from comal.cli import root
-from comal.cli.base import Command, Group
-from comal.cli.failures import EXIT_CODES
+from comal.cli.app import EXIT_CODES, Command, Group
 from comal.errors import ComalError
 from tests.cli.conftest import Run
 from tests.raquet.writing.sources import noise, utm
 
-if TYPE_CHECKING:
-    import click
-
+CONTEXT = click.Context(root)
 HEAVY = {"numpy", "pyarrow", "rasterio", "duckdb", "pandas", "polars", "shapely", "obstore", "rich"}
 
 
 def commands(group: Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield names, group
-    for name in group.table:
-        command = import_module(group.table[name][0]).command
+    for name in group.list_commands(CONTEXT):
+        command = group.get_command(CONTEXT, name)
+        assert command is not None
         if isinstance(command, Group):
             yield from commands(command, *names, name)
         else:
@@ -135,6 +132,19 @@ def test_the_package_runs_as_a_module() -> None:
     called = [sys.executable, "-m", "comal", "--version"]
     found = subprocess.run(called, capture_output=True, text=True, check=True)
     assert found.stdout == f"comal, version {comal.__version__}\n"
+
+
+def test_a_command_that_is_gone_names_its_successor(run: Run) -> None:
+    """And the successor is a command with these options."""
+    for path, group in commands(root):
+        for name, successor in getattr(group, "removed", {}).items():
+            text = run(*path, name, "x", code=2).stderr
+            assert f"use '{successor}'" in text
+            words = successor.split()[1:]
+            named = [word for word in words if word.islower() and not word.startswith("-")]
+            options = [word for word in words if word.startswith("--")]
+            shown = run(*named, "--help").stdout
+            assert all(option in shown for option in options), successor
 
 
 def test_a_group_alone_shows_its_help(run: Run) -> None:

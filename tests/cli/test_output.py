@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from comal.cli import output, tablelines
-from comal.cli.options import Style, parse_bbox
+from comal.cli import output
+from comal.cli.generic import _json_lines as json_lines
+from comal.cli.generic import _tab_lines as tab_lines
+from comal.cli.options import BBOX, Style
 
 TEXT = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=12))
 ROWS = st.lists(st.tuples(TEXT, st.one_of(st.none(), st.integers(-(2**60), 2**60))), max_size=8)
@@ -33,14 +35,14 @@ def test_json_lines_say_what_the_table_holds(
     rows: list[tuple[str | None, int | None]], start: int
 ) -> None:
     part = table(rows)[start:]
-    found = [json.loads(line) for line in tablelines.json_lines(part).split(b"\n") if line]
+    found = [json.loads(line) for line in json_lines(part).split(b"\n") if line]
     assert found == part.to_pylist()
 
 
 @settings(max_examples=100, deadline=None)
 @given(ROWS)
 def test_tab_lines_have_a_line_per_row(rows: list[tuple[str | None, int | None]]) -> None:
-    text = tablelines.tab_lines(table(rows)).decode()
+    text = tab_lines(table(rows)).decode()
     assert text.count("\n") == len(rows)
     assert text.count("\t") == len(rows)
     assert all(character.isprintable() or character in "\t\n" for character in text)
@@ -95,7 +97,7 @@ def test_human_size(size: int, text: str) -> None:
 
 
 def test_a_box_is_four_numbers() -> None:
-    assert parse_bbox("-10, 35,4,44.5") == (-10.0, 35.0, 4.0, 44.5)
+    assert BBOX("-10, 35,4,44.5") == (-10.0, 35.0, 4.0, 44.5)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

@@ -61,14 +61,26 @@ def test_check_of_statistics_and_repair(run: Run, tmp_path: Path) -> None:
     tiles = {tile: [noise(n)] for n, tile in enumerate(TILES)}
     bands = [{"name": "band_1", "type": "uint8", "nodata": "0", "stats": {"min": 1, "max": 200}}]
     path = write(tmp_path / "a.parquet", tiles, Plan(change={"bands": bands}))
-    found = json.loads(run("raquet", "check", path, "--json").stdout)
+    assert json.loads(run("check", path, "--json").stdout)["total"] == 0
+    found = json.loads(run("check", path, "--statistics", "--json").stdout)
     assert found["counts"] == {"raquet-statistics-differ": 1}
-    run("raquet", "repair", path, tmp_path / "b.parquet")
-    run("raquet", "repair", path, tmp_path / "b.parquet", code=10)
-    found = json.loads(run("raquet", "check", tmp_path / "b.parquet", "--json").stdout)
+    repair = ("check", path, "--statistics", "--repair", tmp_path / "b.parquet")
+    run(*repair)
+    run(*repair, code=10)
+    found = json.loads(run("check", tmp_path / "b.parquet", "--statistics", "--json").stdout)
     assert found["total"] == 0
     wrong = write(tmp_path / "c.parquet", tiles, Plan(change={"num_blocks": 9}))
-    assert "raquet-num-blocks" in run("raquet", "check", wrong, path, code=1).stdout
+    told = run("check", wrong, path, code=1)
+    assert "raquet-num-blocks" in told.stdout
+    assert [line.partition(": ")[0] for line in told.stderr.splitlines()] == [str(wrong), str(path)]
+    lines = run("check", path, tmp_path / "absent", wrong, "--json", code=11).stdout.splitlines()
+    assert [json.loads(line)["source"] for line in lines] == [str(path), str(wrong)]
+    run("check", path, wrong, "--repair", tmp_path / "d.parquet", code=2)
+    run("check", path, "--byte-interleaved", code=2)
+
+
+def test_options_of_one_format_are_refused_for_others(run: Run, flat: Path, tmp_path: Path) -> None:
+    assert "RaQuet alone" in run("check", flat, "--statistics", code=2).stderr
 
 
 def test_sql(run: Run, path: Path) -> None:

@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import rasterio
 from click.testing import CliRunner, Result
 
 import comal.raquet
 from comal.cli.convert import command as convert
-from comal.cli.convert import raquet as converting
-from comal.cli.options import Style
-from comal.cli.raquet import command
+from comal.cli.raquet import group
 from comal.errors import ComalError, InvalidInputError
 from tests.raquet.writing.sources import noise, on_grid, utm
 
 
 def _run(*words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+    return CliRunner().invoke(group, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_bands_nodata_and_several_rasters(tmp_path: Path, source: Path) -> None:
     with comal.raquet.open(made) as raster:
         assert raster.times is not None
     for words in (["--band", "a=1", "--band", "2"], ["--nodata", "nothing"]):
-        result = CliRunner().invoke(command, ["create", str(source), str(made), *words])
+        result = CliRunner().invoke(group, ["create", str(source), str(made), *words])
         assert result.exit_code != 0
         assert words[0] in result.output
 
@@ -110,18 +109,20 @@ def test_statistics_by_name(tmp_path: Path, source: Path) -> None:
         _run("stats", made, "--stat", "average")
 
 
-def test_convert_knows_rasters_and_raquet_by_name(tmp_path: Path, source: Path) -> None:
-    made = tmp_path / "a.parquet"
-    assert converting.handles(str(source), str(made))
-    assert converting.handles(str(made), "b.tif")
-    assert not converting.handles("folder", str(made))
-    assert not converting.handles(str(made), "b.tacozip")
-    quiet = Style(quiet=True)
-    assert converting.run(str(source), str(made), quiet, overwrite=False)["to"] == "raquet"
-    back = converting.run(str(made), str(tmp_path / "b.tif"), quiet, overwrite=False)
-    assert back["to"] == "cog"
+def test_convert_to_raquet_and_back(tmp_path: Path, source: Path) -> None:
+    def converted(before: Path, after: Path) -> Any:
+        words = [str(before), str(after), "--json"]
+        return json.loads(CliRunner().invoke(convert, words, catch_exceptions=False).stdout)
+
+    made, again = tmp_path / "a.parquet", tmp_path / "again.parquet"
+    assert converted(source, made)["to"] == "raquet"
+    assert converted(made, tmp_path / "b.tif")["to"] == "cog"
     with rasterio.open(tmp_path / "b.tif") as dataset:
         assert np.prod(dataset.shape) > 60_000
+    one_group = tmp_path / "theirs.parquet"
+    pq.write_table(pq.read_table(made), one_group)
+    assert converted(one_group, again)["from"] == "raquet"
+    assert again.read_bytes() == made.read_bytes()
 
 
 def test_a_chosen_nodata_value_is_told(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ def test_targets_are_local(run: Run, nested: Path, folder: Path, target: str) ->
         ("taco", "create", folder, target),
         ("taco", "export", nested, target),
         ("taco", "concat", nested, "-o", target),
-        ("taco", "zip2folder", nested, target),
         ("taco", "tacocat", nested, "-o", target),
         ("taco", "tacollection", nested, "-o", target),
         ("get", nested, NESTED_KEYS[0], "-o", target),
@@ -268,13 +267,6 @@ def test_archives_that_differ(run: Run, flat: Path, tmp_path: Path, kind: str) -
     assert len(list(tmp_path.iterdir())) == 3
     run("taco", kind, *parts, "--any-schema")
     assert len(list(tmp_path.iterdir())) > 3
-
-
-def test_zip2folder_and_back(run: Run, nested: Path, tmp_path: Path) -> None:
-    run("taco", "zip2folder", nested, tmp_path / "folder")
-    run("taco", "folder2zip", tmp_path / "folder", tmp_path / "again.tacozip")
-    for key in NESTED_KEYS:
-        assert run("get", tmp_path / "again.tacozip", key).stdout_bytes == payload(key)
 
 
 def test_export_of_archives_that_use_an_id_twice(run: Run, flat: Path, tmp_path: Path) -> None:

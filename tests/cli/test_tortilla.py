@@ -105,12 +105,14 @@ def test_create_with_layers(run: Run, folder: Path, tmp_path: Path) -> None:
 def test_append_delete_compact(run: Run, file: Path, tmp_path: Path) -> None:
     more = tmp_path / "more.txt"
     more.write_bytes(b"more" * 1_000)
-    assert run("tortilla", "append", file, more).stdout == f"{file}: 5 samples\n"
+    edit = ("tortilla", "edit", file)
+    assert run(*edit, "--add", more).stdout == f"{file}: 5 samples\n"
     assert read(file).tree()["more.txt"] == b"more" * 1_000
-    run("tortilla", "append", file, more, code=2)
-    run("tortilla", "append", file, tmp_path / "missing", code=3)
-    assert run("tortilla", "delete", file, "more.txt").stdout == f"{file}: 4 samples\n"
-    run("tortilla", "delete", file, "more.txt", code=3)
+    run(*edit, "--add", more, code=2)
+    run(*edit, "--add", tmp_path / "missing", code=3)
+    run(*edit, code=2)
+    assert run(*edit, "--delete", "more.txt").stdout == f"{file}: 4 samples\n"
+    run(*edit, "--delete", "more.txt", code=3)
     saved = json.loads(run("tortilla", "compact", file, "--json").stdout)["saved"]
     assert saved > 4_000
     copy = tmp_path / "copy.tortilla"
@@ -187,29 +189,46 @@ def test_columns_and_ids(run: Run, file: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("id,cloud\nr0.tif,5\nsub,7\n")
     before = read(file).tree()
-    said = run("tortilla", "set-columns", file, table)
-    assert said.stdout == f"{file}: set cloud\n"
+    edit = ("tortilla", "edit", file)
+    assert run(*edit, "--columns", table).stdout == f"{file}: 4 samples\n"
     assert read(file).column("cloud") == [None, 5, None, 7]
     table.write_text("cloud\n1\n2\n3\n4\n")
-    run("tortilla", "set-columns", file, table, code=2)
-    again = run("tortilla", "set-columns", file, table, "--replace", "--json")
-    assert json.loads(again.stdout) == {"output": str(file), "columns": ["cloud"]}
+    run(*edit, "--columns", table, code=2)
+    again = run(*edit, "--columns", table, "--replace", "--json")
+    assert json.loads(again.stdout) == {"output": str(file), "samples": 4}
     assert read(file).column("cloud") == [1, 2, 3, 4]
     table.write_text("id,cloud\nnobody,5\n")
-    run("tortilla", "set-columns", file, table, "--replace", code=3)
-    run("tortilla", "set-columns", file, tmp_path / "missing.csv", code=3)
+    run(*edit, "--columns", table, "--replace", code=3)
+    run(*edit, "--columns", tmp_path / "missing.csv", code=3)
 
-    assert run("tortilla", "drop-columns", file, "cloud").stdout == f"{file}: dropped cloud\n"
+    run(*edit, "--drop", "cloud")
     assert "cloud" not in read(file).table.column_names
-    run("tortilla", "drop-columns", file, "cloud", code=2)
-    run("tortilla", "drop-columns", file, "tortilla:id", code=2)
+    run(*edit, "--drop", "cloud", code=2)
+    run(*edit, "--drop", "tortilla:id", code=2)
 
-    said = run("tortilla", "rename", file, "note.txt=a.txt", "sub=below")
-    assert said.stdout == f"{file}: renamed 2\n"
+    run(*edit, "--rename", "note.txt=a.txt", "--rename", "sub=below")
     renamed = {"note.txt": "a.txt", "sub": "below"}
     assert read(file).tree() == {renamed.get(name, name): data for name, data in before.items()}
     for wrong, code in (("a.txt", 2), ("a.txt=", 2), ("nobody=x", 3), ("a.txt=r0.tif", 2)):
-        run("tortilla", "rename", file, wrong, code=code)
+        run(*edit, "--rename", wrong, code=code)
+    run(*edit, "--rename", "a.txt=x", "--rename", "a.txt=y", code=2)
+
+
+def test_an_edit_is_made_whole_or_not_at_all(run: Run, file: Path, tmp_path: Path) -> None:
+    table, more = tmp_path / "t.csv", tmp_path / "more.txt"
+    table.write_text("id,cloud\nb.tif,5\nsub,7\n")
+    more.write_bytes(b"more")
+    edit = ["tortilla", "edit", file, "--delete", "note.txt", "--rename", "r0.tif=b.tif"]
+    edit += ["--columns", table, "--add", more, "--split", "test"]
+    before = file.read_bytes()
+    run(*edit, "--drop", "nothing", code=2)
+    assert file.read_bytes() == before
+    assert run(*edit).stdout == f"{file}: 4 samples\n"
+    found = read(file)
+    assert "note.txt" not in found.ids
+    assert dict(zip(found.ids, found.column("cloud"), strict=True))["b.tif"] == 5
+    assert found.tree()["more.txt"] == b"more"
+    assert json.loads(run("check", file, "--json").stdout)["ok"]
 
 
 def test_compile_of_a_nested_tortilla(run: Run, tmp_path: Path) -> None:

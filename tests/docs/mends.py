@@ -1002,11 +1002,17 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: tapalcatl.edit_metadata(f.tiles, {"metatile": 2}),
         lambda f: tapalcatl.remetatile(sound(f), f.new("o"), metatile=2),
     ),
-    "pass generation1=Generation1(...), or --t1": (
+    "pass generation1=Generation1(...), or --open version=1": (
         lambda f: tapalcatl.delete(one_of_first(f), [(1, 0, 0)]),
         lambda f: [
             tapalcatl.delete(one_of_first(f), [(2, 0, 0)], generation1=_FIRST_SETTINGS),
-            cli("tapalcatl", "delete", one_of_first(f), "2/0/0", *["--t1", "--t1-metatile", "1"]),
+            cli(
+                "tapalcatl",
+                "delete",
+                one_of_first(f),
+                "2/0/0",
+                *["--open", "version=1", "--open", "metatile=1"],
+            ),
         ],
     ),
     # Tortilla

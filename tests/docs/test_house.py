@@ -91,7 +91,7 @@ ALLOWED = {
     # One module for values that come in, one for frames that go out.
     "polars": ("comal.taco.extensions.polars_types", "comal.frames.topolars"),
     "pandas": ("comal.taco.reading.frame",),
-    "yaml": ("comal.cli.taco.collection",),
+    "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine",),
     "pmtiles": ("comal.tapalcatl.sources.pmtiles_file", "comal.tapalcatl.sinks.pmtiles_file"),
     "sqlite3": (

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from comal import raquet, taco, tapalcatl
-from comal.cli.root import root
+from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, StorageError, UnsafeContentError
 from comal.plan import Head
 from comal.storage import StorageConfig, open_linked, open_source, reach

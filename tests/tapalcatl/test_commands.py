@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from comal import tapalcatl
 from comal.cli import root
 from comal.errors import NotInContainerError
 from comal.formats import adapter_of, open_any, sniff
+from comal.formats import tapalcatl as tapalcatl_format
 from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
 from tests.support import needs_shared
@@ -77,9 +80,9 @@ def test_tile(tmp_path: Path) -> None:
     run("tapalcatl", "tile", MVT, "0/0/0.mvt", "-o", tmp_path / "a", "--decode")
     assert (tmp_path / "a").read_bytes()[:1] == b"\x1a"
     assert len(run("tapalcatl", "tile", PNG, "5/10/23@2x.png").stdout_bytes) == 129
-    one = ("tapalcatl", "tile", FIRST, "4/9/13.mvt", "--t1-layer", "all", "--t1-metatile", "4")
+    one = ("tapalcatl", "tile", FIRST, "4/9/13.mvt", "--open", "layer=all", "--open", "metatile=4")
     assert len(run(*one).stdout_bytes) == 54
-    assert len(run(*one, "--size", "1024", "--t1-max-detail-zoom", "2").stdout_bytes) == 54
+    assert len(run(*one, "--size", "1024", "--open", "max_detail_zoom=2").stdout_bytes) == 54
     run("tapalcatl", "tile", MVT, "0/0/0.webp", code=3)
     run("tapalcatl", "tile", MVT, "x", code=2)
     told_off = run("tapalcatl", "tile", PNG, "5/10/99", code=2).stderr
@@ -99,10 +102,10 @@ def test_extract(tmp_path: Path) -> None:
 
 @needs_shared
 def test_check() -> None:
-    assert answer("tapalcatl", "check", FIRST, "--t1-layer", "all")["total"] == 0
-    found = answer("tapalcatl", "check", FOLDER / "edge/bad-crc.zip", code=1)
+    assert answer("check", FIRST, "--open", "layer=all")["total"] == 0
+    found = answer("check", FOLDER / "edge/bad-crc.zip", code=1)
     assert found["counts"] == {"zip-crc": 1}
-    assert "zip-crc" in run("tapalcatl", "check", FOLDER / "edge/bad-crc.zip", code=1).stdout
+    assert "zip-crc" in run("check", FOLDER / "edge/bad-crc.zip", code=1).stdout
     assert answer("check", MVT)["ok"]
     assert answer("check", FOLDER / "edge/bad-crc.zip", "--level", "structure")["ok"]
 
@@ -146,11 +149,28 @@ def test_leaves_are_where_they_say() -> None:
 
 @needs_shared
 def test_info_with_options() -> None:
-    told = answer("tapalcatl", "info", FIRST, "--t1-metatile", "4", "--t1-layer", "all")
+    told = answer("info", FIRST, "--open", "metatile=4", "--open", "layer=all")
     assert (told["version"], told["archives"], told["count"]) == ("1", 21, 1323)
     assert list(told["formats"]) == ["json", "topojson", "mvt"]
-    assert answer("tapalcatl", "info", MVT).items() <= answer("info", MVT).items()
-    assert "dead_space" in run("tapalcatl", "info", MVT).stdout
+    assert told["recognised"] == "--open"
+    assert "dead_space" in run("info", MVT).stdout
+    for wrong in ("metatile=x", "nothing=1", "metatile"):
+        assert "--open" in run("info", FIRST, "--open", wrong, code=2).stderr
+
+
+@needs_shared
+def test_leaves_of_tapalcatl_1_are_found_by_their_keys() -> None:
+    with closing(tapalcatl_format.archive(str(FIRST), metatile=4, layer="all", version=1)) as made:
+        rows = [row for table in made.leaves() for row in table.to_pylist()]
+        assert len(rows) == len({row["key"] for row in rows}) == 1323
+        for row in rows[::7]:
+            with zipfile.ZipFile(row["href"]) as archive:
+                wanted = archive.read("/".join(row["key"].split("/")[3:]))
+            assert b"".join(made.blocks(row["key"])) == wanted
+            assert made.leaf(row["key"]).offset == row["offset"]
+        for wrong in ("0/0/0/9/9/9.mvt", "x/0/0/0/0/0.mvt", "0/0/0/0/0", "3/9/9/0/0/0.mvt"):
+            with pytest.raises(NotInContainerError):
+                made.leaf(wrong)
 
 
 def test_info_of_a_tree_with_a_broken_archive(tmp_path: Path) -> None:

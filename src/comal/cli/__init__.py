@@ -1,11 +1,83 @@
 """The command line.
 
-`main` is the entry point. Each command is one file that exports `command`; it is imported when it
-is called and not before, so that ``comal --help`` needs no heavy library.
+`main` is the entry point. A command parses what it is given, calls one function of the package and
+prints what that returns. Generic commands stand in `generic`, what only one format can do in a
+module a format.
 """
 
 from __future__ import annotations
 
-from comal.cli.root import main, root
+import sys
+from typing import NoReturn
+
+import click
+
+from comal import __version__
+from comal.cli.app import Root
 
 __all__ = ["main", "root"]
+
+COMMANDS = {
+    "demo": ("comal.cli.demo:command", "Make a small data set, and query, read and check it."),
+    "info": ("comal.cli.generic:info", "What an archive is: format, version, size, extent."),
+    "ls": ("comal.cli.generic:ls", "Every leaf of an archive, with its byte range."),
+    "get": ("comal.cli.generic:get", "The bytes of one leaf."),
+    "check": (
+        "comal.cli.generic:check",
+        "Every problem of an archive; --repair writes a mended copy.",
+    ),
+    "clean": ("comal.cli.generic:clean", "Remove what a killed writer has left."),
+    "convert": ("comal.cli.convert:command", "Anything into what it can become."),
+    "serve": ("comal.cli.serve:command", "Archives on a map, and to any client, over HTTP."),
+    "taco": ("comal.cli.taco:group", "What only TACO can do: create, query, export, join."),
+    "tortilla": ("comal.cli.tortilla:group", "Make, change, cut and join Tortilla files."),
+    "raquet": ("comal.cli.raquet:group", "Make, query, export, cut and join RaQuet files."),
+    "tapalcatl": (
+        "comal.cli.tapalcatl:group",
+        "Make, change, extract and join Tapalcatl tilesets.",
+    ),
+}
+
+
+@click.group(
+    "comal",
+    cls=Root,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples=(
+        ("comal demo", "see all of it on made-up scenes"),
+        ("comal taco create rasters/ scenes.tacozip", "pack a folder of GeoTIFFs into one file"),
+        ("comal info https://example.org/scenes.tacozip", "look at an archive on a server"),
+        ("comal taco sql scenes.tacozip 'SELECT id FROM data LIMIT 5'", "query it"),
+        ("comal convert dem.tif dem.parquet", "a raster as RaQuet"),
+        ("comal convert tiles.pmtiles tiles/", "map tiles as Tapalcatl"),
+        ("comal serve dem.parquet tiles/ scenes.tacozip", "look at all three on a map"),
+    ),
+)
+@click.version_option(__version__, "-V", "--version", prog_name="comal")
+def root() -> None:
+    """Earth-observation archives in cheap storage, read by byte range."""
+
+
+_UNUSED = frozenset({"boto3", "pandas"})
+
+
+class _WithoutUnused:
+    """Says of some libraries that they are not installed.
+
+    No command gives data frames, and none signs requests by boto3; but pyarrow and rasterio import
+    both where they are there, which takes half a second of processor time and 50 MB.
+    """
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        """Refuse them, and leave all others to the finders behind."""
+        if name in _UNUSED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    sys.meta_path.insert(0, _WithoutUnused)
+    root.main(prog_name="comal")
+    raise AssertionError("unreachable: the group ends the process")

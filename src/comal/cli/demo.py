@@ -17,7 +17,7 @@ from rich.text import Text
 
 from comal import demo
 from comal.cli import options
-from comal.cli.base import Command
+from comal.cli.app import Command
 from comal.cli.output import print_json, working
 from comal.demo.pipeline import RASTER, TILES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +71,74 @@ def _linked_origins() -> click.Option:
     )
 
 
+# -- values of options ----------------------------------------------------------------------------
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4
+    """Values that a function makes of texts of some form; it refuses others by a ValueError."""
+
+    def __init__(self, form: str, parse: Callable[[str], Any]) -> None:
+        self.name = form
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value of a text."""
+        try:
+            return self._parse(value)
+        except ValueError:
+            self.fail(f"{value!r} is not {self.name}", param, ctx)
+
+
+def _bbox(text: str) -> tuple[float, float, float, float]:
+    west, south, east, north = map(float, text.split(","))
+    return west, south, east, north
+
+
+def _pair(text: str) -> tuple[str, str]:
+    before, _, behind = text.partition("=")
+    if not (before and behind):
+        raise ValueError
+    return before, behind
+
+
+def _zooms(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(map(str.isdecimal, parts)):
+        raise ValueError
+    return sorted(set(map(int, parts)))
+
+
+def _zoom_range(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise ValueError
+    return int(first), int(last) if dash else int(first)
+
+
+def _tile(text: str) -> tuple[int, int, int]:
+    z, x, y = map(int, text.split("/"))
+    return z, x, y
+
+
+BBOX = Parsed("W,S,E,N", _bbox)
+ZOOMS = Parsed("Z,Z,...", _zooms)
+ZOOM_RANGE = Parsed("A-B", _zoom_range)
+TILE = Parsed("Z/X/Y", _tile)
+OLD_NEW = Parsed("OLD=NEW", _pair)
+KEY_VALUE = Parsed("KEY=VALUE", _pair)
+NAME_FILE = Parsed("NAME=FILE", _pair)
+TILE_FILE = Parsed("Z/X/Y=FILE", lambda text: (_tile(_pair(text)[0]), _pair(text)[1]))
+
+
+def decorated(function: Callable[..., Any], decorators: Sequence[Any]) -> Callable[..., Any]:
+    """A command with several options, in their order."""
+    for one in reversed(decorators):
+        function = one(function)
+    return function
+
+
+# -- options --------------------------------------------------------------------------------------
+
 COMMON = (
     _linked_origins,
     _flag("--json", help_text="Print data as JSON, and an error as one JSON object."),
@@ -81,6 +149,40 @@ COMMON = (
 
 source = click.argument("source", metavar="X")
 """An archive: a path or a URL."""
+
+_GENERATION1 = ("metatile", "tile_size", "max_detail_zoom", "layout", "prefix", "layer")
+_OPENING = ("version", *_GENERATION1, "hash", "variant", "template")
+_WHOLE = frozenset({"version", "metatile", "tile_size", "max_detail_zoom"})
+
+
+def _opening(
+    _ctx: click.Context, _parameter: click.Parameter, value: tuple[tuple[str, str], ...]
+) -> dict[str, Any]:
+    """Keyword arguments of `comal.tapalcatl.open`."""
+    given: dict[str, Any] = {}
+    for name, text in value:
+        if name not in _OPENING:
+            raise click.BadParameter(f"{name!r} is not among {', '.join(_OPENING)}")
+        if name in _WHOLE and not text.isdecimal():
+            raise click.BadParameter(f"{name} is a whole number, not {text!r}")
+        given[name] = int(text) if name in _WHOLE else text
+    if "template" in given:
+        given["source"] = given.pop("template")
+    if not given.keys().isdisjoint(_GENERATION1):
+        given = {"version": 1, **given}
+    return given
+
+
+opening = click.option(
+    "--open",
+    "opening",
+    multiple=True,
+    type=KEY_VALUE,
+    callback=_opening,
+    help="What a tileset does not tell of itself; repeatable. Of Tapalcatl 1: version=1, metatile,"
+    " tile_size, max_detail_zoom, layout (plain, prefix-hash, hash-prefix or a pattern), prefix,"
+    " layer. Of any: hash (name, file or layer), variant, template.",
+)
 
 output_file = click.option(
     "-o", "--output", metavar="FILE", help="Write here instead of to standard output."
@@ -129,7 +231,7 @@ def query_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _BBOX = click.option(
     "--bbox",
-    metavar="W,S,E,N",
+    type=BBOX,
     help="Samples that touch this box, in degrees; W > E crosses the antimeridian.",
 )
 _DATETIME = click.option(
@@ -158,14 +260,3 @@ def row_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The filters that choose samples, by what they say themselves or what lies in them."""
     return _BBOX(_DATETIME(_LEVEL(_WHERE(function))))
-
-
-def parse_bbox(text: str) -> tuple[float, float, float, float]:
-    """Four numbers from ``west,south,east,north``."""
-    try:
-        west, south, east, north = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{text!r} is not west,south,east,north", param_hint="--bbox"
-        ) from error
-    return west, south, east, north

@@ -14,7 +14,7 @@ import click
 
 from comal import strictjson
 from comal.cli import options
-from comal.cli.base import Command
+from comal.cli.app import Command
 from comal.errors import InvalidInputError, StorageError
 from comal.storage import parse_href
 

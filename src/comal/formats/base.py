@@ -87,20 +87,25 @@ class Findings(Protocol):
 
 
 class Adapter(Protocol):
-    """One format as `comal.formats` sees it. A module with these functions is one."""
+    """One format as `comal.formats` sees it. A module with these functions is one.
+
+    `options` are what only some formats have: how a tileset is opened, statistics of a RaQuet.
+    """
 
     def reader(self, href: str | os.PathLike[str]) -> Any:
         """The format's own reader, as `comal.open` returns it."""
         ...
 
-    def archive(self, href: str) -> Archive:
+    def archive(self, href: str, **options: Any) -> Archive:
         """The archive behind the generic commands."""
         ...
 
-    def check(self, href: str, *, level: str, progress: Progress) -> Findings:
+    def check(self, href: str, *, level: str, progress: Progress, **options: Any) -> Findings:
         """Every problem of the archive, as far as `level` looks."""
         ...
 
-    def repair(self, href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+    def repair(
+        self, href: str, output: str, *, overwrite: bool, progress: Progress, **options: Any
+    ) -> Any:
         """Write a mended copy; `href` itself is never changed."""
         ...

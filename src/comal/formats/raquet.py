@@ -33,14 +33,18 @@ def archive(href: str) -> RaquetArchive:
     return RaquetArchive(raquet.open(href))
 
 
-def check(href: str, *, level: str, progress: Progress) -> Findings:
+def check(href: str, *, level: str, progress: Progress, statistics: bool = False) -> Findings:
     """Every problem of a file."""
-    return raquet.check(href, level=level, progress=progress)
+    return raquet.check(href, level=level, statistics=statistics, progress=progress)
 
 
-def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+def repair(
+    href: str, output: str, *, overwrite: bool, progress: Progress, byte_interleaved: bool = False
+) -> Any:
     """Write a mended copy with the same pixels."""
-    return raquet.repair(href, output, overwrite=overwrite, progress=progress)
+    return raquet.repair(
+        href, output, byte_interleaved=byte_interleaved, overwrite=overwrite, progress=progress
+    )
 
 
 class RaquetArchive:

@@ -15,11 +15,14 @@ from comal.findings import OF_CONTENT
 from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
+from comal.tapalcatl.generation1 import UNIT
 from comal.tapalcatl.reading.describing import summary
 from comal.tapalcatl.reading.entries import entry_tables
 from comal.tapalcatl.reading.places import OneArchive
 from comal.tapalcatl.wire import parse_name, split_suffix
 
+_SLASHES_OF_FIRST = 5
+"""In keys of Tapalcatl 1."""
 _COUNTED = 100_000
 """Archives whose directories are read to count tiles; of more the count is not told."""
 
@@ -29,19 +32,22 @@ def reader(href: str | os.PathLike[str]) -> TileSet:
     return tapalcatl.open(href)
 
 
-def archive(href: str) -> TapalcatlArchive:
-    """The tileset or the single archive at `href`."""
-    return TapalcatlArchive(tapalcatl.open(href))
+def archive(href: str, **opening: Any) -> TapalcatlArchive:
+    """The tileset or the single archive at `href`; `opening` is what it does not tell itself."""
+    tileset = tapalcatl.open(href, **opening)
+    if opening:
+        tileset.learn_formats()
+    return TapalcatlArchive(tileset)
 
 
-def check(href: str, *, level: str, progress: Progress) -> Findings:
+def check(href: str, *, level: str, progress: Progress, **opening: Any) -> Findings:
     """Every problem of a tileset."""
-    return tapalcatl.check(href, level=level, progress=progress)
+    return tapalcatl.check(href, level=level, progress=progress, **opening)
 
 
-def repair(href: str, output: str, *, overwrite: bool, progress: Progress) -> Any:
+def repair(href: str, output: str, *, overwrite: bool, progress: Progress, **opening: Any) -> Any:
     """Write all tiles that can be read into a new tileset: no dead bytes, names once, in order."""
-    with tapalcatl.open(href) as tileset:
+    with tapalcatl.open(href, **opening) as tileset:
         return tapalcatl.build(
             tileset, output, times="source", overwrite=overwrite, progress=progress
         )
@@ -96,7 +102,7 @@ class TapalcatlArchive:
 
     def leaf(self, key: str) -> Leaf:
         """The tile called `key`; without an extension the first format that is there."""
-        found = self.tileset.entry(*self._place(key))
+        found = self.tileset.entry(**self._place(key))
         if found is None:
             raise _absent(key, self.tileset)
         kind = self._type(found.suffix)
@@ -104,8 +110,7 @@ class TapalcatlArchive:
 
     def blocks(self, key: str) -> Iterator[bytes]:
         """The bytes of a tile, out of the archive, its checksum compared."""
-        z, x, y, scale, ext = self._place(key)
-        tile = self.tileset.tile(z, x, y, scale=scale, ext=ext)
+        tile = self.tileset.tile(**self._place(key))
         if tile is None:
             raise _absent(key, self.tileset)
         yield tile.data
@@ -118,13 +123,29 @@ class TapalcatlArchive:
         folded = {name.lower(): v for name, v in self.tileset.headers(split_suffix(suffix)[1])}
         return folded.get("content-type", "application/octet-stream")
 
-    def _place(self, key: str) -> tuple[int, int, int, float | None, str | None]:
-        found = parse_name(key)
-        if found is None:
+    def _place(self, key: str) -> dict[str, Any]:
+        """Arguments of `TileSet.tile` for a key.
+
+        One of Tapalcatl 1 has the archive's tile before the entry's name, which is relative to it:
+        the same tile can stand in several archives, in several sizes.
+        """
+        root, name, size = None, key, None
+        if self.tileset.version == 1 and key.count("/") == _SLASHES_OF_FIRST:
+            parts = key.split("/")
+            name = "/".join(parts[3:])
+            root = parse_name("/".join(parts[:3]))
+        found = parse_name(name)
+        if found is None or (name != key and root is None):
             raise _absent(key, self.tileset)
         (z, x, y), suffix = found
+        if root is not None:
+            size = self.tileset.metadata.metatile * UNIT >> z
+            if size < UNIT:
+                raise _absent(key, self.tileset)
+            z, x, y = root[0][0] + z, (root[0][1] << z) + x, (root[0][2] << z) + y
         scale, ext = split_suffix(suffix)
-        return z, x, y, (scale if suffix.startswith("@") else None), (ext or None)
+        named = {"scale": scale if suffix.startswith("@") else None, "ext": ext or None}
+        return {"z": z, "x": x, "y": y, "size": size, **named}
 
     def _counted(self) -> dict[str, Any]:
         unknown = dict.fromkeys(("count", "archives", "size", "dead_space"))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from comal.tortilla.writing.editing import append as append
     from comal.tortilla.writing.editing import delete as delete
     from comal.tortilla.writing.editing import drop_columns as drop_columns
+    from comal.tortilla.writing.editing import edit as edit
     from comal.tortilla.writing.editing import rename as rename
     from comal.tortilla.writing.editing import set_columns as set_columns
     from comal.tortilla.writing.enriching import Enrichment as Enrichment
@@ -62,6 +63,7 @@ _HOMES = {
     "create_nested": "writing.creating",
     "delete": "writing.editing",
     "drop_columns": "writing.editing",
+    "edit": "writing.editing",
     "enrich": "writing.enriching",
     "join": "writing.copying",
     "load": "reading.loading",

@@ -135,8 +135,8 @@ def test_tilejson_beside_the_archives(tmp_path: Path) -> None:
 
 
 def test_commands(tree: Path, tmp_path: Path) -> None:
-    told = ["--t1-metatile", "2", "--t1-layer", "all", "--t1-layout", "prefix-hash"]
-    told += ["--t1-prefix", "abc"]
+    settings = ("metatile=2", "layer=all", "layout=prefix-hash", "prefix=abc")
+    told = [word for one in settings for word in ("--open", one)]
     (tmp_path / "new.png").write_bytes(NEW)
     run = CliRunner()
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from comal import tapalcatl
-from comal.cli.root import root
+from comal.cli import root
 from comal.errors import InvalidInputError
 from tests.tapalcatl.making import Key, listed, picture, pyramid, unzipped
 
@@ -113,8 +113,8 @@ def test_variants_on_the_command_line(tmp_path: Path) -> None:
 
     comal("tapalcatl", "create", tmp_path / "plain", out, "--variant", "dark")
     assert (tiles_of(out), tiles_of(out, "dark")) == ({}, DARK)
-    assert comal("tapalcatl", "tile", out, "3/1/1", "--variant", "dark") == DARK[3, 1, 1]
-    comal("tapalcatl", "extract", out, tmp_path / "back", "--variant", "dark")
+    assert comal("tapalcatl", "tile", out, "3/1/1", "--open", "variant=dark") == DARK[3, 1, 1]
+    comal("tapalcatl", "extract", out, tmp_path / "back", "--open", "variant=dark")
     assert tiles_of(tmp_path / "back") == DARK
 
 

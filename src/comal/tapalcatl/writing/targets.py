@@ -244,8 +244,8 @@ def _refuse_first(place: Path) -> None:
             raise InvalidInputError(
                 "nothing tells how this archive of Tapalcatl 1 is laid out",
                 where=shown(str(place), 200),
-                hint="for its tiles pass generation1=Generation1(...), or --t1 and what belongs to"
-                " it; metadata it has none",
+                hint="for its tiles pass generation1=Generation1(...), or --open version=1 and what"
+                " belongs to it; metadata it has none",
             )
 
 

@@ -6,7 +6,7 @@ See `inplace` for how readers see the old file or the new one; `compact` frees w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,72 @@ if TYPE_CHECKING:
     from comal.tortilla.writing.enriching import Enrichment
 
 Location = str | os.PathLike[str]
+
+
+def edit(
+    path: Location,
+    *,
+    delete: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    columns: Any = None,
+    replace: bool = False,
+    add: Any = None,
+    stac: bool | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Change a file: rows go, columns go, ids become others, columns are set, rows are added.
+
+    All of it is done in this order and becomes visible at once. Each change alone has a function
+    of its own, which says more of it.
+
+    Parameters
+    ----------
+    path
+        A local file of the layout of today.
+    delete
+        Ids of rows, as for `delete`.
+    drop
+        Names of columns, as for `drop_columns`.
+    rename
+        Old ids and their new ones, as for `rename`.
+    columns, replace
+        As for `set_columns`.
+    add, stac, progress
+        Samples, as for `append`.
+
+    Returns
+    -------
+    Rows that the file has now.
+
+    Raises
+    ------
+    NotInContainerError
+        An id that is not there.
+    InvalidInputError
+        Nothing to do, or a change that cannot be made; then none is made.
+    ConflictError, UnsupportedVersionError
+        As for `append`.
+    """
+    if not (len(delete) or len(drop) or rename or columns is not None or add is not None):
+        raise InvalidInputError("no change is named", expected="rows or columns")
+    telling = Telling(progress or silent)
+    with editing(path) as change:
+        table, where = change.table, shown(change.path.name)
+        if len(delete):
+            table = _without_rows(table, rows_of_ids(table[spec.ID], delete), where)
+        if len(drop):
+            table = _without_columns(table, drop, where)
+        if rename:
+            table = _renamed(table, rename, where)
+        if columns is not None:
+            table = _with_columns(table, columns, where, replace=replace)
+        if add is not None:
+            batches = batches_of(add, Names("id", "path", base=""))
+            table = _with_rows(change, table, batches, telling, stac=stac)
+        change.commit(table)
+    telling.oddities.warn(where)
+    return int(table.num_rows)
 
 
 def append(
@@ -81,21 +147,36 @@ def append(
     """
     names = Names(id, payload, base=href_text(base) if base is not None else "")
     telling = Telling(progress or silent)
-    with editing(path) as edit:
-        tables = [edit.table]
-        for items in batches_of(samples, names):
-            new = described(items, stac=stac, rai=rai)
-            _refuse_known(tables, new.table[spec.ID], edit.path)
-            lengths = write_items(edit.out, new, telling, aliases=_has_aliases(edit.table))
-            offsets = edit.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
-            tables.append(spanned(_named_like(new.table, edit.table), offsets, lengths))
-        if len(tables) == 1:
-            raise InvalidInputError("no samples", expected="at least one")
-        schema = unified([table.schema for table in tables], shown(edit.path.name))
-        table = pa.concat_tables([fitted(table, schema) for table in tables])
-        edit.commit(table, rai.sources() if rai is not None else {})
-    telling.oddities.warn(shown(edit.path.name))
+    with editing(path) as change:
+        table = _with_rows(
+            change, change.table, batches_of(samples, names), telling, stac=stac, rai=rai
+        )
+        change.commit(table, rai.sources() if rai is not None else {})
+    telling.oddities.warn(shown(change.path.name))
     return int(table.num_rows)
+
+
+def _with_rows(
+    edit: Edit,
+    table: Any,
+    batches: Iterable[Any],
+    telling: Telling,
+    *,
+    stac: bool | None,
+    rai: Enrichment | None = None,
+) -> Any:
+    """The table with rows whose bytes are written behind the old ones."""
+    tables = [table]
+    for items in batches:
+        new = described(items, stac=stac, rai=rai)
+        _refuse_known(tables, new.table[spec.ID], edit.path)
+        lengths = write_items(edit.out, new, telling, aliases=_has_aliases(table))
+        offsets = edit.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
+        tables.append(spanned(_named_like(new.table, table), offsets, lengths))
+    if len(tables) == 1:
+        raise InvalidInputError("no samples", expected="at least one")
+    schema = unified([one.schema for one in tables], shown(edit.path.name))
+    return pa.concat_tables([fitted(one, schema) for one in tables])
 
 
 def set_columns(path: Location, columns: Any, *, replace: bool = False) -> None:
@@ -125,30 +206,32 @@ def set_columns(path: Location, columns: Any, *, replace: bool = False) -> None:
     ConflictError, UnsupportedVersionError
         As for `append`.
     """
-    with editing(path) as edit:
-        given = _given(columns, edit)
-        table = edit.table
-        rows = None
-        if spec.ID in given.column_names:
-            rows = rows_of_ids(table[spec.ID], given[spec.ID].to_pylist())
-            given = given.drop_columns([spec.ID])
-        elif given.num_rows != table.num_rows:
+    edit(path, columns=columns, replace=replace)
+
+
+def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any:
+    given = _given(columns, where)
+    rows = None
+    if spec.ID in given.column_names:
+        rows = rows_of_ids(table[spec.ID], given[spec.ID].to_pylist())
+        given = given.drop_columns([spec.ID])
+    elif given.num_rows != table.num_rows:
+        raise InvalidInputError(
+            "columns do not have a value per row",
+            where=where,
+            found=counted(given.num_rows, "value"),
+            expected=counted(table.num_rows, "row"),
+        )
+    for name in given.column_names:
+        stored = _stored_name(name, table)
+        if stored in table.column_names and not replace:
             raise InvalidInputError(
-                "columns do not have a value per row",
-                where=shown(edit.path.name),
-                found=counted(given.num_rows, "value"),
-                expected=counted(table.num_rows, "row"),
+                f"column {shown(stored)} is there already", hint="pass replace=True"
             )
-        for name in given.column_names:
-            stored = _stored_name(name, table)
-            if stored in table.column_names and not replace:
-                raise InvalidInputError(
-                    f"column {shown(stored)} is there already", hint="pass replace=True"
-                )
-            values = given[name] if rows is None else _spread(given[name], rows, table, stored)
-            table = with_column(table, stored, values)
-        check_values(table, shown(edit.path.name))
-        edit.commit(table)
+        values = given[name] if rows is None else _spread(given[name], rows, table, stored)
+        table = with_column(table, stored, values)
+    check_values(table, where)
+    return table
 
 
 def drop_columns(path: Location, columns: Sequence[str]) -> None:
@@ -159,19 +242,22 @@ def drop_columns(path: Location, columns: Sequence[str]) -> None:
     InvalidInputError
         A column that is not there, or is required.
     """
-    with editing(path) as edit:
-        stored = [_stored_name(name, edit.table) for name in columns]
-        for name in stored:
-            if name in spec.REQUIRED or name not in edit.table.column_names:
-                what = "is required" if name in spec.REQUIRED else "is not there"
-                raise InvalidInputError(
-                    f"column {shown(name)} {what}",
-                    where=shown(edit.path.name),
-                    expected=", ".join(
-                        shown(one) for one in edit.table.column_names if one not in spec.REQUIRED
-                    ),
-                )
-        edit.commit(edit.table.drop_columns(stored))
+    edit(path, drop=columns)
+
+
+def _without_columns(table: Any, columns: Sequence[str], where: str) -> Any:
+    stored = [_stored_name(name, table) for name in columns]
+    for name in stored:
+        if name in spec.REQUIRED or name not in table.column_names:
+            what = "is required" if name in spec.REQUIRED else "is not there"
+            raise InvalidInputError(
+                f"column {shown(name)} {what}",
+                where=where,
+                expected=", ".join(
+                    shown(one) for one in table.column_names if one not in spec.REQUIRED
+                ),
+            )
+    return table.drop_columns(stored)
 
 
 def rename(path: Location, ids: Mapping[str, str]) -> None:
@@ -184,14 +270,17 @@ def rename(path: Location, ids: Mapping[str, str]) -> None:
     InvalidInputError
         A new id that may not be, or that stands twice.
     """
-    with editing(path) as edit:
-        rows = rows_of_ids(edit.table[spec.ID], list(ids))
-        check_ids(pa.array(list(ids.values()), pa.string()), "new ids")
-        new = np.array(edit.table[spec.ID].to_pylist(), object)
-        new[rows] = list(ids.values())
-        column = pa.array(new, pa.string())
-        check_ids(column, shown(edit.path.name), tier=0)
-        edit.commit(with_column(edit.table, spec.ID, column))
+    edit(path, rename=ids)
+
+
+def _renamed(table: Any, ids: Mapping[str, str], where: str) -> Any:
+    rows = rows_of_ids(table[spec.ID], list(ids))
+    check_ids(pa.array(list(ids.values()), pa.string()), "new ids")
+    new = np.array(table[spec.ID].to_pylist(), object)
+    new[rows] = list(ids.values())
+    column = pa.array(new, pa.string())
+    check_ids(column, where, tier=0)
+    return with_column(table, spec.ID, column)
 
 
 def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None) -> int:
@@ -217,19 +306,22 @@ def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None
     """
     if (ids is None) == (rows is None):
         raise InvalidInputError("rows to delete are not named", expected="ids or rows")
-    with editing(path) as edit:
-        table = edit.table
+    with editing(path) as change:
+        table = change.table
         gone = (
             rows_of_ids(table[spec.ID], ids) if ids is not None else rows_of(rows, table.num_rows)
         )
-        keep = np.ones(table.num_rows, bool)
-        keep[gone] = False
-        if not keep.any():
-            raise InvalidInputError(
-                "no row would be left", where=shown(edit.path.name), hint="remove the file"
-            )
-        edit.commit(table.filter(pa.array(keep)))
-    return int(keep.sum())
+        table = _without_rows(table, gone, shown(change.path.name))
+        change.commit(table)
+    return int(table.num_rows)
+
+
+def _without_rows(table: Any, gone: Any, where: str) -> Any:
+    keep = np.ones(table.num_rows, bool)
+    keep[gone] = False
+    if not keep.any():
+        raise InvalidInputError("no row would be left", where=where, hint="remove the file")
+    return table.filter(pa.array(keep))
 
 
 def _refuse_known(tables: Sequence[Any], new: Any, path: Path) -> None:
@@ -262,8 +354,7 @@ def _named_like(new: Any, old: Any) -> Any:
     return new.rename_columns([_stored_name(name, old) for name in new.column_names])
 
 
-def _given(columns: Any, edit: Edit) -> Any:
-    where = shown(edit.path.name)
+def _given(columns: Any, where: str) -> Any:
     if isinstance(columns, Mapping):
         try:
             columns = pa.table(

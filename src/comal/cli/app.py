@@ -1,4 +1,4 @@
-"""What a failed command prints and returns: every kind of error, in one place."""
+"""How commands run: help with examples, exit codes, and what a failed one prints and returns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
+from comal.cli.options import COMMON
 from comal.errors import ComalError
 
 EXIT_CODES = {
@@ -195,3 +198,170 @@ def _drop_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
+
+
+# -- commands and groups --------------------------------------------------------------------------
+
+
+Examples = Sequence[tuple[str, str]]
+"""Command lines, each with what it does."""
+
+
+def _write_examples(formatter: click.HelpFormatter, examples: Examples) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for line, does in examples:
+                formatter.write(f"  # {does}\n  $ {line}\n")
+
+
+class Command(click.Command):
+    """A command with the options that all have, and with examples in its help.
+
+    Parameters
+    ----------
+    examples
+        Pairs of a command line and what it does.
+    """
+
+    def __init__(self, *args: Any, examples: Examples = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Here, and not with the outermost group alone: click keeps the option of the first help.
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])
+        self.examples = tuple(examples)
+        self.params += [option() for option in COMMON]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples after the options."""
+        _write_examples(formatter, self.examples)
+        super().format_epilog(ctx, formatter)
+
+
+class Group(click.Group):
+    """A group whose help shows every command in a line, in the order of their definition.
+
+    Parameters
+    ----------
+    examples
+        As for `Command`.
+    removed
+        Commands of the last release that are gone, each with what does the same now.
+    """
+
+    command_class = Command
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Examples = (),
+        removed: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.removed = dict(removed or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands in the order of their definition."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with; one that is gone names its successor."""
+        if args[0] in self.removed:
+            text = f"'{ctx.command_path} {args[0]}' is gone: use '{self.removed[args[0]]}'"
+            raise click.UsageError(text, ctx)
+        return super().resolve_command(ctx, args)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Each command and what it does."""
+        return [(name, one.short_help or "") for name, one in self.commands.items()]
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write a line for each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.lines())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples after the commands."""
+        _write_examples(formatter, self.examples)
+        super().format_epilog(ctx, formatter)
+
+
+class Root(Group):
+    """The outermost group: runs a command and ends the process with its exit code.
+
+    Parameters
+    ----------
+    table
+        For each command ``module:attribute``, which is imported when it is called, and a line of
+        help. So ``comal --help`` needs no heavy library.
+    """
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.table = dict(table)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands in the order of the table."""
+        return list(self.table)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Each command and what it does; none is imported for that."""
+        return [(name, line) for name, (_, line) in self.table.items()]
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in self.table:
+            return None
+        home, line = self.table[cmd_name]
+        module, _, name = home.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        command.short_help = line
+        return command
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> Any:
+        """Run the command line `args`, those of the process by default, and exit.
+
+        The overloads of click tell whether it returns; this one never does.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        flags = Flags.of(words)
+        # A server has its own way to end.
+        ending = nullcontext() if words[:1] == ["serve"] else ending_by_signal()
+        with ending, warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = _show_warning
+            code = guarded(lambda: super(Root, self).main(words, prog_name, **extra), flags)
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command and flush what it printed, so that a closed pipe shows here."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise PipeClosedError from error
+        return result
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and the exit codes."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
+
+def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
+    """Print a warning as ours; where in the code it arose says nothing to a user."""
+    click.echo(f"{click.style('comal: warning:', fg='yellow')} {message}", err=True)

@@ -1,0 +1,432 @@
+"""The commands for archives of every format: info, ls, get, check, clean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.cli import options
+from comal.cli.app import PARTLY, Command, tell
+from comal.cli.options import Style
+from comal.cli.output import (
+    done,
+    human_size,
+    on_terminal,
+    plain_text,
+    print_fields,
+    print_json,
+    print_rows,
+    working,
+    write_bytes,
+)
+from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, Problem, counted
+from comal.findings import LEVELS, Report
+from comal.formats import FORMATS, Adapter, Findings, adapter_of, of_band, sniff
+from comal.formats.base import Archive, Partly
+from comal.storage import parse_href, targets
+from comal.storage.kinds import like, refuse_sources
+from comal.storage.location import FILE, shown_path
+
+_TAPALCATL, _RAQUET = "tapalcatl", "raquet"
+
+
+def _recognised(source: str, opening: Mapping[str, Any]) -> tuple[str, str, Adapter]:
+    """Name of a format, how it was recognised, and its adapter.
+
+    What --open tells is told of tilesets alone: Tapalcatl 1 has nothing to recognise it by.
+    """
+    if opening:
+        (tapalcatl,) = (one for one in FORMATS if one.name == _TAPALCATL)
+        return _TAPALCATL, "--open", adapter_of(tapalcatl)
+    found = sniff(source)
+    return found.format.name, found.how, adapter_of(found.format)
+
+
+def _archive(source: str, opening: Mapping[str, Any], band: str | None = None) -> Archive:
+    _, _, adapter = _recognised(source, opening)
+    return of_band(adapter.archive(source, **opening), band)
+
+
+# -- info -----------------------------------------------------------------------------------------
+
+
+@click.command(
+    "info",
+    cls=Command,
+    examples=(
+        ("comal info scenes.tacozip", "what it is"),
+        ("comal info s3://bucket/scenes.tacozip --json", "the same as one JSON object"),
+        ("comal info tilezen --open metatile=4 --open layer=all", "a tileset of Tapalcatl 1"),
+    ),
+)
+@options.source
+@options.opening
+@options.pass_style
+def info(style: Style, source: str, opening: Mapping[str, Any]) -> None:
+    """Tell what X is: its format, version, container, size, extent, and how it was recognised."""
+    name, how, adapter = _recognised(source, opening)
+    with closing(adapter.archive(source, **opening)) as archive:
+        fields: dict[str, Any] = {"format": name, **archive.describe()}
+    fields["recognised"] = how
+    if not style.json and on_terminal() and isinstance(fields.get("size"), int):
+        fields["size"] = f"{human_size(fields['size'])} ({fields['size']} bytes)"
+    print_fields(fields, style)
+
+
+# -- ls -------------------------------------------------------------------------------------------
+
+
+@click.command(
+    "ls",
+    cls=Command,
+    examples=(
+        ("comal ls scenes.tacozip", "a line per leaf: key, size"),
+        ("comal ls -l scenes.tacozip", "also type, object, offset"),
+        ("comal ls scenes.tacozip --json | head -n 1", "one JSON object per leaf"),
+    ),
+)
+@options.source
+@click.option("-l", "--long", is_flag=True, help="Also type, object and offset.")
+@options.band
+@options.opening
+@options.pass_style
+@click.pass_context
+def ls(
+    ctx: click.Context,
+    style: Style,
+    source: str,
+    band: str | None,
+    opening: Mapping[str, Any],
+    *,
+    long: bool,
+) -> None:
+    """List every leaf of X in a fixed order, with the byte range that holds it.
+
+    Columns stand between tabs, on a terminal below one another. The size is empty where only a
+    request for the leaf itself could tell it: in a folder on a server.
+
+    Where some of several archives cannot be read, the leaves of the others are listed, and exit
+    code 11 tells it.
+    """
+    failed: Sequence[ComalError] = ()
+    names = ["key", "size", "type", "href", "offset"] if long else ["key", "size"]
+    with closing(_archive(source, opening, band)) as archive:
+        for table in archive.leaves():
+            if style.json:
+                write_bytes(_json_lines(table))
+            else:
+                lines = _aligned_lines if on_terminal() else _tab_lines
+                write_bytes(lines(table.select(names)))
+        if isinstance(archive, Partly):
+            failed = archive.failed
+    for error in failed:
+        tell(error, as_json=style.json)
+    if failed:
+        ctx.exit(PARTLY)
+
+
+# What JSON has to escape, and what a terminal might not show.
+_ESCAPED = r'["\\\x00-\x1f\x7f]|[^\x00-\x7f]'
+
+
+def _json_lines(table: Any) -> bytes:
+    """A table of texts and integers as JSON, one object a line, without an object per row.
+
+    Lists are written as they are, each by itself.
+    """
+    parts: list[Any] = []
+    for number, name in enumerate(table.column_names):
+        parts.append(("{" if number == 0 else ", ") + json.dumps(name) + ": ")
+        column = table.column(name)
+        if pa.types.is_nested(column.type):
+            texts = [json.dumps(value) for value in column.to_pylist()]
+            parts.append(pa.array(texts, pa.large_string()))
+            continue
+        parts.append(_json_values(_text(column), column.type))
+    return _joined([*parts, "}\n"])
+
+
+def _tab_lines(table: Any) -> bytes:
+    """A table of texts and integers as lines of values between tabs."""
+    parts = []
+    for name in table.column_names:
+        text = pc.fill_null(_text(table.column(name)), "")
+        parts += [_replaced(text, plain_text), "\t"]
+    return _joined([*parts[:-1], "\n"])
+
+
+def _aligned_lines(table: Any) -> bytes:
+    """A table of texts and integers as lines whose columns stand below one another."""
+    parts = []
+    for name in table.column_names:
+        column = table.column(name)
+        pad = pc.utf8_lpad if pa.types.is_integer(column.type) else pc.utf8_rpad
+        text = _replaced(pc.fill_null(_text(column), ""), plain_text)
+        width = pc.max(pc.utf8_length(text)).as_py() or 0
+        parts += [pad(text, width), "  "]
+    return _joined([*parts[:-1], "\n"])
+
+
+def _text(column: Any) -> Any:
+    return column.combine_chunks().cast(pa.large_string())
+
+
+def _json_values(text: Any, kind: Any) -> Any:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        escaped = _replaced(text, lambda value: json.dumps(value)[1:-1])
+        text = pc.binary_join_element_wise(_wide('"'), escaped, _wide('"'), _wide(""))
+    return pc.fill_null(text, "null")
+
+
+def _replaced(text: Any, escape: Any) -> Any:
+    """The column with `escape` applied to the few values that need it."""
+    odd = pc.fill_null(pc.match_substring_regex(text, _ESCAPED), False)
+    if not pc.any(odd).as_py():
+        return text
+    values = [escape(value) for value in text.filter(odd).to_pylist()]
+    return pc.replace_with_mask(text, odd, pa.array(values, pa.large_string()))
+
+
+def _joined(parts: Sequence[Any]) -> bytes:
+    """The parts of each row, texts and columns, as one run of bytes."""
+    wide = [_wide(part) if isinstance(part, str) else part for part in parts]
+    lines = pc.binary_join_element_wise(*wide, _wide(""))
+    if len(lines) == 0:
+        return b""
+    _, offsets, data = lines.buffers()
+    ends = memoryview(offsets).cast("q")
+    return bytes(memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]])
+
+
+def _wide(text: str) -> Any:
+    return pa.scalar(text, pa.large_string())
+
+
+# -- get ------------------------------------------------------------------------------------------
+
+
+@click.command(
+    "get",
+    cls=Command,
+    examples=(
+        ("comal get scenes.tacozip cusco/image.tif -o cusco.tif", "into a file"),
+        (
+            "comal get https://example.org/scenes.tacozip cusco/image.tif | gdalinfo /vsistdin/",
+            "to another program",
+        ),
+        ("comal get dem.parquet 10/511/340 --band band_1 -o tile.raw", "the pixels of a tile"),
+    ),
+)
+@options.source
+@click.argument("key")
+@options.band
+@options.opening
+@options.output_file
+@options.overwrite
+def get(
+    source: str,
+    key: str,
+    band: str | None,
+    opening: Mapping[str, Any],
+    output: str | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """Write the bytes of the leaf KEY of X to standard output or to a file.
+
+    'comal ls' lists the keys. A file appears complete or not at all. Of a RaQuet tile they are the
+    pixels of one band, row by row and little-endian.
+    """
+    with closing(_archive(source, opening, band)) as archive:
+        if output is None:
+            for block in archive.blocks(key):
+                write_bytes(block)
+            return
+        refuse_sources(targets.local_path(output), source)
+        blocks = iter(archive.blocks(key))
+        first = next(blocks, b"")
+        with targets.new_file(output, overwrite, like(bytes(first)), source) as file:
+            file.write(first)
+            for block in blocks:
+                file.write(block)
+
+
+# -- check and clean ------------------------------------------------------------------------------
+
+
+@click.command(
+    "check",
+    cls=Command,
+    examples=(
+        ("comal check scenes.tacozip", "exit code 1 when there is an error"),
+        ("comal check scenes.tacozip --json", "every problem with its code and place"),
+        ("comal check https://example.org/big.tacozip --level structure", "without the data"),
+        ("comal check dem.parquet --statistics", "RaQuet: recompute its statistics, too"),
+        ("comal check tilezen --open metatile=4 --open layer=all", "a tileset of Tapalcatl 1"),
+        ("comal check old.tacozip --repair mended.tacozip", "a copy with an index that is right"),
+    ),
+)
+@click.argument("sources", metavar="X...", nargs=-1, required=True)
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="full",
+    show_default=True,
+    help="Metadata only; also some of the leaves; or every byte.",
+)
+@click.option(
+    "--statistics",
+    is_flag=True,
+    help="Of RaQuet: tell also of statistics that differ from the pixels, and of invented zeros.",
+)
+@click.option("--repair", metavar="OUT", help="Write a mended copy here; X is never changed.")
+@click.option(
+    "--byte-interleaved",
+    is_flag=True,
+    help="With --repair, of RaQuet: bytes of tiles take turns; store them value by value.",
+)
+@options.opening
+@options.overwrite
+@options.pass_style
+@click.pass_context
+def check(
+    ctx: click.Context,
+    style: Style,
+    /,
+    sources: tuple[str, ...],
+    repair: str | None,
+    *,
+    overwrite: bool,
+    **asked: Any,
+) -> None:
+    """List every problem of X: structure, index, metadata, and the checksum of each leaf.
+
+    Exit code 1 means that an X has an error; warnings do not count. With --repair the exit code
+    tells of the copy. Exit code 11 means that some of several X could not be checked.
+    """
+    if repair is not None and len(sources) > 1:
+        raise click.UsageError("--repair takes one X.", ctx)
+    if asked["byte_interleaved"] and repair is None:
+        raise click.UsageError("--byte-interleaved is for --repair.", ctx)
+    errors, failed = 0, 0
+    for source in sources:
+        try:
+            if repair is None:
+                errors += _checked(source, style, asked, named=len(sources) > 1)
+            else:
+                errors += _repaired(source, repair, style, asked, overwrite=overwrite)
+        except ComalError as error:
+            if len(sources) == 1:
+                raise
+            tell(error, as_json=style.json)
+            failed += 1
+    if failed or errors:
+        ctx.exit(PARTLY if failed else 1)
+
+
+def _checked(source: str, style: Style, asked: Mapping[str, Any], *, named: bool) -> int:
+    """Check one archive, print what was found, and return the number of errors."""
+    name, adapter = _known(source, asked["opening"])
+    found = _with_leftovers(_found(name, adapter, source, style, asked), source)
+    _print_findings(found, style, {"source": source} if named else {}, f"{source}: " * named)
+    return found.errors
+
+
+def _repaired(
+    source: str, output: str, style: Style, asked: Mapping[str, Any], *, overwrite: bool
+) -> int:
+    """Write a mended copy, print what is left, and return the number of errors."""
+    name, adapter = _known(source, asked["opening"])
+    before = _found(name, adapter, source, style, asked)
+    told: dict[str, Any] = dict(asked["opening"])
+    if asked["byte_interleaved"]:
+        _only_of_raquet(name, "--byte-interleaved")
+        told["byte_interleaved"] = True
+    elif not before.problems:
+        raise InvalidInputError("nothing to repair", where=source)
+    with working(f"repairing {source}", style) as progress:
+        adapter.repair(source, output, overwrite=overwrite, progress=progress, **told)
+    found = _found(name, adapter, output, style, {**asked, "opening": {}})
+    _print_findings(found, style, {"repaired": before.to_dict()}, f"{output}: written, ")
+    return found.errors
+
+
+def _known(source: str, opening: Mapping[str, Any]) -> tuple[str, Adapter]:
+    try:
+        name, _, adapter = _recognised(source, opening)
+    except ObjectNotFoundError as error:
+        if left := _left(source):
+            error.hint = f"{left[0].message}: {left[0].place}"
+        raise
+    return name, adapter
+
+
+def _found(
+    name: str, adapter: Adapter, source: str, style: Style, asked: Mapping[str, Any]
+) -> Findings:
+    told: dict[str, Any] = dict(asked["opening"])
+    if asked["statistics"]:
+        _only_of_raquet(name, "--statistics")
+        told["statistics"] = True
+    with working(f"checking {source}", style) as progress:
+        return adapter.check(source, level=asked["level"], progress=progress, **told)
+
+
+def _only_of_raquet(name: str, option: str) -> None:
+    if name != _RAQUET:
+        raise InvalidInputError(f"{option} is for RaQuet alone", found=name)
+
+
+def _left(source: str) -> list[Problem]:
+    """What killed writers have left of an archive."""
+    place = parse_href(source)
+    left = targets.left_beside(place.path) if place.scheme == FILE else []
+    text = f"left by a writer that was killed; 'comal clean {source}' or the next writer settles it"
+    return [Problem("leftover", shown_path(path), text, "warning") for path in left]
+
+
+def _with_leftovers(found: Findings, source: str) -> Findings:
+    left = _left(source)
+    if not left or not isinstance(found, Report):
+        return found
+    counts = {**found.counts, "leftover": len(left)}
+    return replace(found, problems=(*found.problems, *left), counts=counts)
+
+
+def _print_findings(found: Findings, style: Style, more: Mapping[str, Any], head: str) -> None:
+    """Print the problems of a check, and behind `head` how many there are."""
+    if style.json:
+        print_json({**found.to_dict(), **more})
+        return
+    if found.problems:
+        print_rows(
+            ("severity", "code", "place", "message"),
+            [(p.severity, p.code, p.place, p.message) for p in found.problems],
+        )
+    if not style.quiet:
+        count = f"{counted(found.errors, 'error')}, {counted(found.warnings, 'warning')}"
+        click.echo(head + (count if found.problems else "no problems"), err=True)
+
+
+@click.command(
+    "clean",
+    cls=Command,
+    examples=(("comal clean tiles/", "remove a build that was broken off"),),
+)
+@click.argument("target", metavar="X")
+@options.pass_style
+def clean(style: Style, target: str) -> None:
+    """Take back and remove what writers of X have left that were killed.
+
+    X need not be there. It is as it was before the last writer began; a change of several archives
+    that was decided is finished instead. 'comal check' tells whether there is anything to do.
+    """
+    found = [str(path) for path in targets.clean(target)]
+    done({"removed": found}, style, f"{counted(len(found), 'item')} removed")
