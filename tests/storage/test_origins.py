@@ -18,7 +18,7 @@ from comal import raquet, taco, tapalcatl
 from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, StorageError, UnsafeContentError
 from comal.plan import Head
-from comal.storage import StorageConfig, open_linked, open_source, reach
+from comal.storage import StorageConfig, http_pool, open_linked, open_source, reach
 from comal.taco.reading.container import open_container
 from tests.servers.http import HttpServer, Seen
 from tests.tapalcatl.reading.test_remote import META, entry, tree
@@ -291,7 +291,45 @@ def test_hosts_that_a_proxy_would_resolve() -> None:
         "0x7f.1",
     ):
         assert reach.kind_of_host(host) == reach.LOOPBACK
-    assert reach.kind_of_host("example.org") == reach.PUBLIC
+    assert reach.kind_of_host("example.org") is None
+
+
+# What becomes of a redirect of http://far.invalid, and of a reference in a local archive.
+BY_PROXY = {
+    "http://far.invalid": (YES, NO),
+    "http://cdn.invalid": (NO, NO),
+    "http://8.8.8.8": (YES, YES),
+    "http://10.0.0.1": (NO, YES),
+    "http://localhost": (NO, YES),
+    "http://169.254.169.254": (NO, NO),
+}
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("place", BY_PROXY)
+def test_names_that_only_a_proxy_resolves(
+    http_server: HttpServer, monkeypatch: pytest.MonkeyPatch, place: str, linked: bool
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", http_server.origin)
+    http_pool._proxy.cache_clear()
+    http_server.put(f"{place}/k", b"leaf")
+    http_server.behave("redirect", path="http://far.invalid/from", to=f"{place}/k")
+    config = StorageConfig(linked_origins=[place] if linked else [], tries=1)
+    sources = (
+        open_source("http://far.invalid/from", config=config),
+        open_linked(open_source("/a", config=config), f"{place}/k"),
+    )
+    for source, right in zip(sources, BY_PROXY[place], strict=True):
+        http_server.reset()
+        if linked or right == YES:
+            assert source.fetch([Head(4)])[0].data == b"leaf"
+        else:
+            with pytest.raises(AccessDeniedError, match="linked_origins"):
+                source.fetch([Head(4)])
+            assert all(not one.path.startswith(f"{place}/k") for one in http_server.requests)
+    http_pool._proxy.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -61,18 +61,16 @@ def manager(location: Location, config: StorageConfig, least: int) -> urllib3.Po
     ----------
     least
         How public an address must be, as `comal.storage.reach` has it. A proxy resolves names by
-        its own rules: only what the URL itself says is looked at then.
+        its own rules: only a number in the URL can be looked at then.
 
     Raises
     ------
     AccessDeniedError
-        The URL itself names an address that is not public enough.
+        Behind a proxy, as `reach.check_by_proxy`.
     """
     proxy = _proxy(location.scheme, location.root)
     if proxy is not None:
-        kind = _kind_by_proxy(location)
-        if kind < least:
-            raise reach.refused(location.label, kind, least)
+        reach.check_by_proxy(location, least)
         least = reach.ANY
     # Connections whose addresses were looked at are kept apart from those where nobody did.
     key = _Key(config.concurrency, proxy, least)
@@ -83,13 +81,10 @@ def manager(location: Location, config: StorageConfig, least: int) -> urllib3.Po
 def kind_answered(location: Location) -> int:
     """How public the address is that this thread's last request for a location went to."""
     if _proxy(location.scheme, location.root) is not None:
-        return _kind_by_proxy(location)
+        known = reach.kind_of_host(urlsplit(location.href).hostname or "")
+        return reach.PUBLIC if known is None else known
     kind: int = getattr(_request, "kind", reach.PUBLIC)
     return kind
-
-
-def _kind_by_proxy(location: Location) -> int:
-    return reach.kind_of_host(urlsplit(location.href).hostname or "")
 
 
 @lru_cache(maxsize=256)

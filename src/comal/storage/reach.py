@@ -10,8 +10,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from comal.errors import AccessDeniedError
+from comal.storage.location import Location
 
 LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC = range(4)
 ANY = LINK_LOCAL
@@ -28,8 +30,8 @@ def kind_of(address: str) -> int:
     return min(_kind(one) for one in _all_forms(ipaddress.ip_address(address)))
 
 
-def kind_of_host(host: str) -> int:
-    """The same for a host that somebody else resolves: numbers and ``localhost`` only tell."""
+def kind_of_host(host: str) -> int | None:
+    """The same for a host that a proxy resolves; None for a name, which tells nothing here."""
     host = host.strip("[]").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return LOOPBACK
@@ -39,7 +41,7 @@ def kind_of_host(host: str) -> int:
     try:
         return kind_of(host)
     except ValueError:
-        return PUBLIC
+        return None
 
 
 def allowed(host: str, port: int, least: int) -> list[str]:
@@ -58,6 +60,28 @@ def allowed(host: str, port: int, least: int) -> list[str]:
     if not fitting:
         raise refused(f"{host}:{port}", min(map(kind_of, addresses)), least)
     return fitting
+
+
+def check_by_proxy(location: Location, least: int) -> None:
+    """Refuse a place that a proxy would be asked for, and whose address is not known to be public.
+
+    Raises
+    ------
+    AccessDeniedError
+        Its address is not at least as public as `least`, or only the proxy learns it.
+    """
+    if least == ANY:
+        return
+    kind = kind_of_host(urlsplit(location.href).hostname or "")
+    if kind is None:
+        raise AccessDeniedError(
+            "a reference or a redirect leads to a name that only the proxy resolves",
+            where=location.label,
+            expected=f"a {_NAMES[least]} address, which cannot be looked at behind a proxy",
+            hint=f"name {location.origin} in linked_origins if that is meant",
+        )
+    if kind < least:
+        raise refused(location.label, kind, least)
 
 
 def refused(where: str, kind: int, least: int) -> AccessDeniedError:
