@@ -6,13 +6,19 @@ import base64
 import json
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from xml.sax.saxutils import escape
 
+import pyarrow.parquet as pq
 import pytest
+import rasterio
 
 from comal import raquet, taco, tapalcatl
 from comal.cli import root
@@ -20,6 +26,7 @@ from comal.errors import AccessDeniedError, ComalError, StorageError, UnsafeCont
 from comal.plan import Head
 from comal.storage import StorageConfig, http_pool, open_linked, open_source, reach
 from comal.taco.reading.container import open_container
+from tests.raquet.writing.sources import noise, utm
 from tests.servers.http import HttpServer, Seen
 from tests.tapalcatl.reading.test_remote import META, entry, tree
 
@@ -515,3 +522,51 @@ def test_a_vrt_leads_nowhere_else(world: World, tmp_path: Path, reference: str) 
     with pytest.raises(AccessDeniedError, match="linked_origins"):
         raquet.write(tmp_path / "x.vrt", tmp_path / "x.parquet")
     assert not world.seen()
+
+
+def serving(data: bytes, line: Connection) -> None:
+    """Serve a raster until told to stop: GDAL asks while it keeps all threads of Python waiting."""
+    server = HttpServer()
+    line.send(server.put("a.tif", data))
+    line.recv()
+    line.send(len(server.requests))
+    server.close()
+
+
+def test_a_vrt_leads_to_origins_that_are_named(tmp_path: Path) -> None:
+    raster = utm(tmp_path / "a.tif", noise((64, 64), "uint8"))
+    line, other_end = Pipe()
+    process = get_context("spawn").Process(target=serving, args=(raster.read_bytes(), other_end))
+    process.start()
+    url = str(line.recv())
+    with rasterio.open(raster) as dataset:
+        crs, transform = dataset.crs.to_wkt(), dataset.transform.to_gdal()
+    text = _VRT.format(relative=0, reference=f"/vsicurl/{url}").replace('"9"', '"64"')
+    text = text.replace("EPSG:3857", escape(crs))
+    text = text.replace("0,1,0,0,0,-1", ",".join(map(str, transform)))
+    (tmp_path / "x.vrt").write_text(text)
+    config = StorageConfig(linked_origins=[url.removesuffix("/a.tif")])
+    paths = tmp_path / "x.parquet", tmp_path / "right.parquet"
+    raquet.write(raster, paths[1])
+    for refused in (None, StorageConfig(linked_origins=["http://127.0.0.1:9"])):
+        with pytest.raises(AccessDeniedError, match="linked_origins"):
+            raquet.write(tmp_path / "x.vrt", paths[0], config=refused)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        for executor in (None, pool):
+            raquet.write(
+                tmp_path / "x.vrt", paths[0], config=config, executor=executor, overwrite=True
+            )
+            # The first row of a RaQuet is its metadata.
+            found, right = (pq.read_table(path)["band_1"].to_pylist()[1:] for path in paths)
+            assert found == right
+    line.send("stop")
+    assert line.recv() > 0
+    process.join()
+
+
+def test_headers_for_a_remote_raster(http_server: HttpServer, tmp_path: Path) -> None:
+    raster = utm(tmp_path / "a.tif", noise((64, 64), "uint8"))
+    url = http_server.put("a.tif", Path(raster).read_bytes())
+    config = StorageConfig(http_headers={"Authorization": SECRET})
+    raquet.write(url, tmp_path / "x.parquet", config=config)
+    assert {one.headers.get("Authorization") for one in http_server.requests} == {SECRET}

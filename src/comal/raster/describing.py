@@ -53,6 +53,7 @@ from comal.raster.variables import (
     refuse_container,
     variable_of,
 )
+from comal.storage.config import StorageConfig
 from comal.storage.location import FILE, Location, parse_href
 
 # Of a remote raster: what is kept, and what is fetched at once.
@@ -117,6 +118,8 @@ class FileOrigin:
     """Which of its overviews is meant, from the finest on; None for the raster itself."""
     location: Location | None = None
     """Where it is, when it is not on this machine."""
+    config: StorageConfig | None = None
+    """How what is remote is spoken to, and where a VRT may lead."""
 
 
 class ArrayOrigin(Protocol):
@@ -166,13 +169,17 @@ class RasterInfo:
 
 
 @contextmanager
-def gdal_rules() -> Iterator[None]:
+def gdal_rules(config: StorageConfig | None = None) -> Iterator[None]:
     """The rules under which GDAL works; its errors become ours."""
-    with _quiet(), rasterio.Env(**gdal_environment()):
+    with _quiet(), rasterio.Env(**gdal_environment(config)):
         yield
 
 
-def origin_of(source: str | os.PathLike[str], variable: str | None = None) -> FileOrigin:
+def origin_of(
+    source: str | os.PathLike[str],
+    variable: str | None = None,
+    config: StorageConfig | None = None,
+) -> FileOrigin:
     """How GDAL is to open a path or a URL; the driver is chosen by the first bytes.
 
     A variable of a NetCDF, HDF5 or Zarr file is named by `variable`, or in the source as GDAL does
@@ -194,16 +201,16 @@ def origin_of(source: str | os.PathLike[str], variable: str | None = None) -> Fi
         driver = _BY_NAME.get(Path(path).suffix.lower())
         head = head_of(path, path)
         if driver is not None:
-            check_references(Path(path))
-            return FileOrigin(path, driver)
+            check_references(Path(path), config)
+            return FileOrigin(path, driver, config=config)
         try:
             return FileOrigin(path, sniff_driver(head, path))
         except NotThisFormatError:
             return FileOrigin(path, _OTHERS)
-    with storage.open_source(location) as remote:
+    with storage.open_source(location, config=config) as remote:
         (piece,) = remote.fetch([Head(16)])
         driver = sniff_driver(piece.data, location.label)
-        return FileOrigin(location.label, driver, location=location)
+        return FileOrigin(location.label, driver, location=location, config=config)
 
 
 def _origin_of_variable(inner: Variable) -> FileOrigin:
@@ -235,9 +242,11 @@ class _RemoteFile(storage.RangeFile):
             return b""
 
 
-def _open_remote(location: Location, failures: list[ComalError], **options: Any) -> Any:
+def _open_remote(origin: FileOrigin, failures: list[ComalError], **options: Any) -> Any:
+    assert origin.location is not None
     cache = storage.BlockCache(_KEPT, block_size=_BLOCK)
-    source = storage.CachedSource(storage.open_source(location), cache)
+    remote = storage.open_source(origin.location, config=origin.config)
+    source = storage.CachedSource(remote, cache)
     # GDAL knows it by a number, so that nothing of its address is in a log.
     name = f"comal-raster-{next(_numbers)}"
     return rasterio.open(name, opener=lambda *_, **__: _RemoteFile(source, failures), **options)
@@ -264,7 +273,7 @@ def open_origin(
         if origin.location is None:
             dataset = DatasetReader(origin.path, driver=drivers, sharing=False, **extra)
         else:
-            dataset = _open_remote(origin.location, failures, driver=drivers[0], **extra)
+            dataset = _open_remote(origin, failures, driver=drivers[0], **extra)
         try:
             refuse_container(dataset, where)
             _check_blocks(dataset, limits, where)
@@ -286,6 +295,7 @@ def describe(
     *,
     crs: str | None = None,
     variable: str | None = None,
+    config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> RasterInfo:
     """What a raster is.
@@ -301,6 +311,8 @@ def describe(
     crs
         Coordinate reference system of a raster that has none, as ``EPSG:32618`` or WKT. One that
         the raster has is not replaced.
+    config
+        How what is remote is spoken to; its `linked_origins` are those that a VRT may lead to.
     limits
         ``raster_bytes`` bounds one block of pixels.
 
@@ -311,8 +323,8 @@ def describe(
     ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
         As `open_raster`.
     """
-    with gdal_rules():
-        origin = origin_of(source, variable)
+    with gdal_rules(config):
+        origin = origin_of(source, variable, config)
         where = origin.path
         failures: list[ComalError] = []
         dataset = open_origin(origin, where, limits, failures)

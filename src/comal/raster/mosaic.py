@@ -13,6 +13,7 @@ from comal.raster.gridding import Member
 from comal.raster.opening import reading
 from comal.raster.values import Array, occurring, valid_mask
 from comal.raster.warping import MemberReader, OutBand, Patch, Window2D
+from comal.storage.config import StorageConfig
 
 _OPEN = 8
 _AT_ONCE = 1 << 22
@@ -22,10 +23,11 @@ def values_of(info: RasterInfo, band: int) -> Array:
     """Values of a band, counted from 1; of types wider than 16 bits the least and the greatest."""
     found: Array = np.empty(0, info.bands[band - 1].dtype)
     rows = max(1, _AT_ONCE // info.width)
-    with gdal_rules(), reading(info.where), ExitStack() as stack:
+    file = info.origin if isinstance(info.origin, FileOrigin) else None
+    with gdal_rules(file.config if file else None), reading(info.where), ExitStack() as stack:
         dataset = None
-        if isinstance(info.origin, FileOrigin):
-            dataset = stack.enter_context(open_origin(info.origin, info.where))
+        if file is not None:
+            dataset = stack.enter_context(open_origin(file, info.where))
         for top in range(0, info.height, rows):
             part = slice(top, min(top + rows, info.height))
             if dataset is None:
@@ -47,6 +49,12 @@ class GridSource:
     pixel_zoom: int
     """The world is 2**pixel_zoom pixels wide."""
     method: str = "nearest"
+
+    @property
+    def config(self) -> StorageConfig | None:
+        """Where GDAL may lead, which is the same for all of them."""
+        origin = self.members[0].info.origin
+        return origin.config if isinstance(origin, FileOrigin) else None
 
 
 class GridReader:

@@ -40,7 +40,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.raster.values import Array, Mask, alpha_at, as_array, valid_mask
 from comal.storage import local_path
-from comal.storage.config import default_config
+from comal.storage.config import StorageConfig, default_config
 from comal.storage.location import FILE, parse_href
 
 _LARGEST = 64 * MIB
@@ -64,7 +64,7 @@ _LOCAL = (
 )
 
 
-def check_references(path: Path, depth: int = 0) -> None:
+def check_references(path: Path, config: StorageConfig | None = None, depth: int = 0) -> None:
     """Refuse a VRT, or one that it leads to, with sources that may not be opened.
 
     Raises
@@ -75,15 +75,16 @@ def check_references(path: Path, depth: int = 0) -> None:
         It cannot be read as XML, or leads to itself.
     """
     where = str(path)
+    config = default_config() if config is None else config
     for text in _references(path, where):
         found = _VSI.search(text)
         url = _URL.search(text)
         if found is not None or url is not None:
-            _check_elsewhere(_named(found, url), where)
+            _check_elsewhere(_named(found, url), where, config)
         elif _SERVICE.match(text) and not text.startswith(_LOCAL):
             raise _refused(where, text.strip())
         else:
-            _check_nested(path.parent / text, where, depth)
+            _check_nested(path.parent / text, where, config, depth)
 
 
 def _references(path: Path, where: str) -> Iterator[str]:
@@ -115,14 +116,14 @@ def _named(found: re.Match[str] | None, url: re.Match[str] | None) -> str:
     return f"{scheme}:/{rest}" if scheme else found[0]
 
 
-def _check_elsewhere(href: str, where: str) -> None:
+def _check_elsewhere(href: str, where: str, config: StorageConfig) -> None:
     try:
         location = parse_href(href)
     except InvalidInputError as error:
         raise _refused(where, href) from error
     if location.scheme == FILE:
         raise _refused(where, href)
-    if default_config().linked(location) is None:
+    if config.linked(location) is None:
         raise _refused(where, location.label, location.origin)
 
 
@@ -131,11 +132,11 @@ def _refused(where: str, found: str, origin: str = "its origin") -> AccessDenied
         "a VRT leads away from this machine",
         where=where,
         found=shown(found),
-        hint=f"name {origin} in linked_origins (COMAL_LINKED_ORIGINS) if that is meant",
+        hint=f"name {origin} in linked_origins if that is meant",
     )
 
 
-def _check_nested(path: Path, where: str, depth: int) -> None:
+def _check_nested(path: Path, where: str, config: StorageConfig, depth: int) -> None:
     """A source that is a VRT itself, whatever its name."""
     try:
         with path.open("rb") as file:
@@ -145,7 +146,7 @@ def _check_nested(path: Path, where: str, depth: int) -> None:
     if nested:
         if depth >= _DEEPEST:
             raise InvalidMetadataError("VRTs are nested too deep", where=where)
-        check_references(path, depth + 1)
+        check_references(path, config, depth + 1)
 
 
 _ENVIRONMENT = {
@@ -165,9 +166,9 @@ _ENVIRONMENT = {
 _NETWORK = ("CPL_VSIL_CURL_ALLOWED_EXTENSIONS", "GDAL_HTTP_PROXY")
 
 
-def gdal_environment() -> dict[str, Any]:
+def gdal_environment(config: StorageConfig | None = None) -> dict[str, Any]:
     """The options of GDAL; with the network only where origins are named that a VRT may lead to."""
-    if not default_config().linked_origins:
+    if not (default_config() if config is None else config).linked_origins:
         return _ENVIRONMENT
     return {name: value for name, value in _ENVIRONMENT.items() if name not in _NETWORK}
 

@@ -128,9 +128,10 @@ def write(
         As `comal.raquet.Options` has them: ``resampling`` (``nearest``), ``overview_resampling``
         (``average``; ``mode`` for colour tables), ``reuse_overviews``,
         ``block_size`` (256), ``bands``, ``nodata`` (that of the source, else one is chosen if tiles
-        need padding; ``"none"`` to have none chosen), ``crs``, ``variable``, ``compression``
-        (``gzip``), ``level``, ``quality``, ``layout``, ``keep_empty``, ``tile_statistics``,
-        ``row_group_size``, ``block_dtype``.
+        need padding; ``"none"`` to have none chosen), ``crs``, ``variable``, ``config``
+        (a `comal.storage.StorageConfig` for remote rasters, whose ``linked_origins`` a VRT may lead
+        to), ``compression`` (``gzip``), ``level``, ``quality``, ``layout``, ``keep_empty``,
+        ``tile_statistics``, ``row_group_size``, ``block_dtype``.
 
     Returns
     -------

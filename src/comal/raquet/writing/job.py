@@ -133,7 +133,7 @@ class Worker:
         """The tiles below a root, itself included where it is not coarser than wanted."""
         job, tiles = self.job, Tiles()
         totals = Totals.of(tuple(band.dtype for band in job.steps[0].bands))
-        with gdal_rules():
+        with gdal_rules(job.steps[step].config):
             window = _clipped(job, x, y)
             patch = self._reader(step).read(_pixels(window, job.block))
             if patch is None and not job.keep_empty:
@@ -168,7 +168,7 @@ class Worker:
         """A window of tiles at half the resolution, or what the source has as such."""
         reader = self._reused.get(zoom)
         if reader is not None:
-            with gdal_rules():
+            with gdal_rules(reader.source.config):
                 found = reader.read(_pixels(window, self.job.block))
             if found is not None:
                 return found

@@ -15,7 +15,7 @@ from comal.raquet.spec import Number
 from comal.raquet.writing.reducing import check_method
 from comal.raster.gridding import STRATEGIES
 from comal.raster.warping import method_of
-from comal.storage import open_source
+from comal.storage import StorageConfig, open_source
 from comal.storage.kinds import Kind
 from comal.storage.targetlock import Owns
 from comal.table.footer import footer_plan
@@ -49,6 +49,7 @@ class Options:
     nodata: NodataChoice = None
     crs: Any = None
     variable: str | None = None
+    config: StorageConfig | None = None
     compression: str | None = spec.GZIP
     level: int = LEVEL
     quality: int = 85

@@ -113,7 +113,7 @@ def _described(path: Any, crs: str | None, options: Options) -> RasterInfo:
         if len(series.steps) != 1:
             raise InvalidInputError("arrays with time cannot be joined to a mosaic")
         return series.steps[0]
-    info = describe(path, crs=crs, variable=options.variable)
+    info = describe(path, crs=crs, variable=options.variable, config=options.config)
     steps = info.tags.get("NETCDF_DIM_EXTRA", "").strip("{}").split(",")
     if len(info.bands) > 1 and any(" since " in info.tags.get(f"{one}#units", "") for one in steps):
         warn(
