@@ -133,17 +133,11 @@ def test_leaves_are_where_they_say() -> None:
         archive_of = adapter_of(sniff(source).format).archive(str(source))
         for table in archive_of.leaves():
             for row in table.to_pylist():
-                leaf = archive_of.leaf(row["key"])
-                assert (leaf.offset, leaf.size, leaf.type) == (
-                    row["offset"],
-                    row["size"],
-                    row["type"],
-                )
-                data = Path(leaf.href).read_bytes()[leaf.offset :][: leaf.size]
+                data = Path(row["href"]).read_bytes()[row["offset"] :][: row["size"]]
                 assert b"".join(archive_of.blocks(row["key"])) == data
-                assert leaf.type == "application/vnd.mapbox-vector-tile"
+                assert row["type"] == "application/vnd.mapbox-vector-tile"
         with pytest.raises(NotInContainerError):
-            archive_of.leaf("9/9/9.mvt")
+            list(archive_of.blocks("9/9/9.mvt"))
         archive_of.close()
 
 
@@ -167,10 +161,9 @@ def test_leaves_of_tapalcatl_1_are_found_by_their_keys() -> None:
             with zipfile.ZipFile(row["href"]) as archive:
                 wanted = archive.read("/".join(row["key"].split("/")[3:]))
             assert b"".join(made.blocks(row["key"])) == wanted
-            assert made.leaf(row["key"]).offset == row["offset"]
         for wrong in ("0/0/0/9/9/9.mvt", "x/0/0/0/0/0.mvt", "0/0/0/0/0", "3/9/9/0/0/0.mvt"):
             with pytest.raises(NotInContainerError):
-                made.leaf(wrong)
+                list(made.blocks(wrong))
 
 
 def test_info_of_a_tree_with_a_broken_archive(tmp_path: Path) -> None:

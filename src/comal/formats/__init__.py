@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from comal.errors import InvalidInputError, shown
-from comal.formats.base import LEAF_COLUMNS, Adapter, Archive, Findings, Leaf
+from comal.formats.base import LEAF_COLUMNS, Adapter, Archive, Findings
 from comal.formats.evidence import Evidence
 from comal.formats.sniff import FORMATS, Format, Found, recognise
 from comal.storage import open_source
@@ -24,7 +24,6 @@ __all__ = [
     "Findings",
     "Format",
     "Found",
-    "Leaf",
     "adapter_of",
     "of_band",
     "open_any",

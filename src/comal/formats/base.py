@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from comal.errors import ComalError, Problem
 from comal.progress import Progress
 
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One thing that an archive holds: a key and the bytes it stands for."""
-
-    key: str
-    """``a/b/c.tif``; a tile is ``z/x/y``."""
-    href: str
-    """The object that holds the bytes."""
-    offset: int
-    """Where in the object they start."""
-    size: int | None
-    """How many there are; None where only the object itself could say."""
-    type: str
-    """What the format says the bytes are."""
-
-
 LEAF_COLUMNS = ("key", "href", "offset", "size", "type")
-"""Columns of the tables that `Archive.leaves` yields: a `Leaf` per row."""
+"""Columns of the tables that `Archive.leaves` yields, a row for each thing that an archive holds.
+
+``key`` is ``a/b/c.tif``, of a tile ``z/x/y``; ``href`` the object that holds the bytes; ``offset``
+where in it they start; ``size`` how many there are, null where only the object itself could say;
+``type`` what the format says they are.
+"""
 
 
 class Archive(Protocol):
@@ -42,12 +29,11 @@ class Archive(Protocol):
         """Every leaf in a fixed order, as Arrow tables of `LEAF_COLUMNS`."""
         ...
 
-    def leaf(self, key: str) -> Leaf:
-        """The leaf called `key`; `NotInContainerError` when there is none."""
-        ...
-
     def blocks(self, key: str) -> Iterator[bytes]:
-        """The bytes of a leaf in blocks, checked against whatever checksum there is."""
+        """The bytes of a leaf in blocks, checked against whatever checksum there is.
+
+        `NotInContainerError` when there is no leaf called `key`.
+        """
         ...
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from comal import grid, raquet
 from comal.errors import InvalidInputError, NotInContainerError, shown
-from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.progress import Progress
 from comal.raquet.blobs import raw_bytes
 from comal.raquet.querying.scanning import Files, opened
@@ -133,27 +133,6 @@ class RaquetArchive:
                     ],
                     [*LEAF_COLUMNS, "bands"],
                 )
-
-    def leaf(self, key: str) -> Leaf:
-        """The tile called `key`."""
-        tile, step = self._parsed(key)
-        store = self._files.store
-        rows = np.flatnonzero(store.ids == grid.cells(*tile))
-        steps = self._steps()
-        if steps is not None:
-            rows = rows[np.concatenate(steps)[rows] == (step or 0)]
-        if not len(rows):
-            raise self._missing(key)
-        number, local = store.place(int(rows[0]))
-        pages = self._files.parts[number].pages
-        offset, size = _whole(pages, self._columns(), np.array([local]))
-        return Leaf(
-            key,
-            store.sources[number].href,
-            offset[0].as_py() or 0,
-            size[0].as_py(),
-            self._type(),
-        )
 
     def blocks(self, key: str) -> Iterator[bytes]:
         """The pixels of one band of a tile."""

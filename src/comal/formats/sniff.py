@@ -9,26 +9,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from comal.errors import (
-    NotThisFormatError,
-    ObjectNotFoundError,
-    StorageError,
-    UnsupportedVersionError,
+from comal.errors import NotThisFormatError, UnsupportedVersionError
+from comal.formats.evidence import (
+    COLLECTION,
+    META,
+    TACOCAT_FOLDER,
+    Evidence,
+    columns,
+    read_evidence,
 )
-from comal.formats.evidence import Evidence
-from comal.formats.strangers import stranger
-from comal.limits import KIB
-from comal.plan import ByteRange, Head, Piece, Tail
+from comal.formats.unknown import unknown
 from comal.storage import Source, parse_href
 
-_HEAD = 4 * KIB
-_TAIL = 16 * KIB
-_FOOTER = 256 * KIB
-_PARQUET = b"PAR1"
-_COLLECTION = "COLLECTION.json"
-_TACOCAT_FOLDER = ".tacocat/"
 _TACOCAT = "__TACOCAT__"
-_META = "meta.json"
 _NUMBER = rb"(0|[1-9][0-9]{0,9})"
 _TILE_NAME = re.compile(
     _NUMBER + rb"/" + _NUMBER + rb"/" + _NUMBER + rb"(@[0-9]+x)?(\.[0-9A-Za-z_+-]{1,32})?"
@@ -71,7 +64,7 @@ def recognise(source: Source) -> Found:
     UnsupportedVersionError
         A format that comal knows by name and cannot read.
     """
-    evidence = gather(source)
+    evidence = read_evidence(source)
     for candidate in FORMATS:
         how = candidate.rule(evidence)
         if how is not None:
@@ -83,63 +76,14 @@ def recognise(source: Source) -> Found:
                     expected="TACO 2.0",
                 )
             return Found(candidate, how)
-    unknown = stranger(evidence, parse_href(source.href))
+    other = unknown(evidence, parse_href(source.href))
     raise NotThisFormatError(
         "no format that comal knows",
         where=source.href,
-        found=unknown.found,
+        found=other.found,
         expected=", ".join(candidate.title for candidate in FORMATS if candidate.adapter),
-        hint=unknown.hint,
+        hint=other.hint,
     )
-
-
-def gather(source: Source) -> Evidence:
-    """Read both ends of a file, or list a folder; where listing is impossible, try its names."""
-    try:
-        head, tail = source.fetch([Head(_HEAD), Tail(_TAIL)])
-    except (NotThisFormatError, ObjectNotFoundError) as error:
-        names = _names(source)
-        if not names:
-            raise error from None
-        return Evidence(source.href, names=names)
-    return Evidence(source.href, head.data, tail.data, footer=_footer(source, tail))
-
-
-def _footer(source: Source, tail: Piece) -> bytes:
-    """The start of the footer of a Parquet file: with the tail, or by one more request."""
-    if not tail.data.endswith(_PARQUET) or len(tail.data) < 12:
-        return b""
-    size = int.from_bytes(tail.data[-8:-4], "little")
-    start = tail.total - 8 - size
-    if start < len(_PARQUET):
-        return b""
-    wanted = min(size, _FOOTER)
-    if tail.holds(start, wanted):
-        return tail.slice(start, wanted)
-    (piece,) = source.fetch([ByteRange(start, wanted)])
-    return piece.data
-
-
-def _names(source: Source) -> frozenset[str]:
-    try:
-        return frozenset(source.names())
-    except ObjectNotFoundError:
-        return frozenset()
-    except StorageError:
-        places = {
-            _COLLECTION: _COLLECTION,
-            _TACOCAT_FOLDER: _TACOCAT_FOLDER + _COLLECTION,
-            _META: _META,
-        }
-        return frozenset(name for name, href in places.items() if _is_there(source, href))
-
-
-def _is_there(source: Source, href: str) -> bool:
-    try:
-        source.fetch([Head(1, href)])
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 # -- one rule per format --------------------------------------------------------------------------
@@ -150,11 +94,11 @@ def _taco(evidence: Evidence) -> str | None:
         return f"ZIP whose first entry is {evidence.first_entry.decode()}"
     if evidence.head.startswith(b"TACOCAT\0"):
         return "magic TACOCAT"
-    if _TACOCAT_FOLDER in evidence.names:
+    if TACOCAT_FOLDER in evidence.names:
         return "folder that holds .tacocat"
     if _TACOCAT in evidence.names:
         return "folder that holds __TACOCAT__"
-    if _COLLECTION in evidence.names:
+    if COLLECTION in evidence.names:
         return "folder that holds COLLECTION.json"
     if evidence.text.startswith(b"{") and b'"taco_version"' in evidence.text:
         return "JSON that names taco_version"
@@ -177,9 +121,6 @@ def _raquet(evidence: Evidence) -> str | None:
     """RaQuet 0.1.0: columns block and metadata, and one or more of bytes."""
     if not evidence.footer:
         return None
-    # Only Parquet files need a reader of their schema.
-    from comal.formats.parquetschema import columns  # noqa: PLC0415
-
     found = columns(evidence.footer)
     if found.get("block") != "int64" or found.get("metadata") != "bytes":
         return None
@@ -189,7 +130,7 @@ def _raquet(evidence: Evidence) -> str | None:
 
 
 def _tapalcatl(evidence: Evidence) -> str | None:
-    if _META in evidence.names:
+    if META in evidence.names:
         return "folder that holds meta.json"
     if b"PK\x05\x06" in evidence.tail and b'"tapalcatl"' in evidence.tail:
         return "ZIP whose comment names tapalcatl"

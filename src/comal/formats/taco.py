@@ -22,15 +22,15 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
-from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.limits import MIB
 from comal.progress import Progress
 from comal.storage import open_source
 from comal.taco import spec
 from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
-from comal.taco.reading import leaves as taco_leaves
 from comal.taco.reading.container import Container, open_container
+from comal.taco.reading.leaves import Leaf, leaf_file, read_leaves
 from comal.taco.reading.level import Level, check_ids
 from comal.taco.reading.loading import Collected, read_collected
 
@@ -112,27 +112,21 @@ class TacoArchive:
                 part = [column.take(pa.array(chosen)) for column in columns]
                 yield self._table(level, part)
 
-    def leaf(self, key: str) -> Leaf:
-        """The FILE sample whose path is `key`."""
-        level, row = self._find(key)
-        part = [column.take(pa.array([row])) for column in _columns(level)]
-        (found,) = self._table(level, part).to_pylist()
-        return Leaf(**found)
-
     def blocks(self, key: str) -> Iterator[bytes]:
         """The bytes of a FILE sample; in a ZIP its local header and checksum are compared."""
-        found = self.leaf(key)
-        source_file, path = self._split(key)
-        size = -1 if self.container.kind == "folder" else found.size
-        if size is None or (size < 0 and self.container.kind != "folder"):
-            raise InvalidMetadataError(
-                "the archive has no entry of this name",
-                where=f"{shown(key)} in {self.container.source.href}",
-                hint="'comal check' lists what is missing",
-            )
-        sample = taco_leaves.Leaf(self.container, source_file, path, found.offset, size)
-        if 0 <= size <= _AT_ONCE:
-            yield from taco_leaves.read_leaves([sample])
+        level, row = self._find(key)
+        sample = Leaf(self.container, *self._split(key))
+        if self.container.kind != "folder":
+            offset, size = (column[row].as_py() for column in _spans(level))
+            if size is None or size < 0:
+                raise InvalidMetadataError(
+                    "the archive has no entry of this name",
+                    where=f"{shown(key)} in {self.container.source.href}",
+                    hint="'comal check' lists what is missing",
+                )
+            sample = replace(sample, offset=offset, size=size)
+        if 0 <= sample.size <= _AT_ONCE:
+            yield from read_leaves([sample])
             return
         yield from _stream(sample)
 
@@ -226,11 +220,6 @@ class CollectionArchive:
                 keys = pc.binary_join_element_wise(name, table.column("key"), "/")
                 yield table.set_column(0, "key", keys)
 
-    def leaf(self, key: str) -> Leaf:
-        """The FILE sample whose dataset and path are `key`."""
-        part, path = self._split(key)
-        return replace(part.leaf(path), key=key)
-
     def blocks(self, key: str) -> Iterator[bytes]:
         """The bytes of a FILE sample, as its dataset reads them."""
         part, path = self._split(key)
@@ -284,20 +273,24 @@ def _files(level: Level) -> Any:
 
 def _columns(level: Level) -> list[Any]:
     """Paths, offsets, sizes and names of the ZIPs of all rows; the last empty but in an index."""
-    rows = level.num_rows
-    offsets, sizes = pa.array(np.zeros(rows, np.int64)), pa.nulls(rows, pa.int64())
-    if level.container.kind != "folder":
-        everything = np.arange(rows)
-        if level.spans is not None:
-            offsets = level.spans.column(level.spans.offsets, everything)
-            sizes = level.spans.column(level.spans.sizes, everything)
-        else:
-            offsets = level.column(spec.OFFSET).combine_chunks()
-            sizes = level.column(spec.SIZE).combine_chunks()
-    parts = pa.nulls(rows, pa.string())
+    parts = pa.nulls(level.num_rows, pa.string())
     if level.container.is_index:
         parts = level.column(spec.SOURCE_FILE).combine_chunks()
-    return [level.paths(), offsets, sizes, parts]
+    return [level.paths(), *_spans(level), parts]
+
+
+def _spans(level: Level) -> tuple[Any, Any]:
+    """Offsets and sizes of all rows, as they are after any mending; in a folder 0 and null."""
+    rows = level.num_rows
+    if level.container.kind == "folder":
+        return pa.array(np.zeros(rows, np.int64)), pa.nulls(rows, pa.int64())
+    if level.spans is None:
+        return tuple(level.column(name).combine_chunks() for name in (spec.OFFSET, spec.SIZE))
+    everything = np.arange(rows)
+    return tuple(
+        level.spans.column(values, everything)
+        for values in (level.spans.offsets, level.spans.sizes)
+    )
 
 
 def _replaced(names: Any, replace: Any) -> Any:
@@ -322,9 +315,9 @@ def _size_of(source: Any, href: str) -> int | None:
         return None  # listed all the same; `comal check` reports it
 
 
-def _stream(sample: taco_leaves.Leaf) -> Iterator[bytes]:
+def _stream(sample: Leaf) -> Iterator[bytes]:
     crc = 0
-    with taco_leaves.leaf_file(sample) as file:
+    with leaf_file(sample) as file:
         while block := file.read(_BLOCK):
             crc = isal_zlib.crc32(block, crc)
             yield block

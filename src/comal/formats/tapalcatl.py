@@ -12,7 +12,7 @@ import pyarrow as pa
 from comal import tapalcatl
 from comal.errors import ComalError, NotInContainerError, StorageError, shown
 from comal.findings import OF_CONTENT
-from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.generation1 import UNIT
@@ -100,16 +100,8 @@ class TapalcatlArchive:
                     raise
                 self.failed.append(error)  # the other archives can be read
 
-    def leaf(self, key: str) -> Leaf:
-        """The tile called `key`; without an extension the first format that is there."""
-        found = self.tileset.entry(**self._place(key))
-        if found is None:
-            raise _absent(key, self.tileset)
-        kind = self._type(found.suffix)
-        return Leaf(key, found.href, found.payload_offset, found.record.csize, kind)
-
     def blocks(self, key: str) -> Iterator[bytes]:
-        """The bytes of a tile, out of the archive, its checksum compared."""
+        """The bytes of a tile, its checksum compared; without an extension of the first format."""
         tile = self.tileset.tile(**self._place(key))
         if tile is None:
             raise _absent(key, self.tileset)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from comal import tortilla
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
-from comal.formats.base import LEAF_COLUMNS, Findings, Leaf
+from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec
@@ -96,13 +96,8 @@ class TortillaArchive:
             )
             yield pa.table(list(columns), list(LEAF_COLUMNS))
 
-    def leaf(self, key: str) -> Leaf:
-        """The item whose path of ids is `key`; a nested file is one too."""
-        found = self._leaf(key)
-        return Leaf(key, self.frame.files[0], found.offset, found.size, found.format)
-
     def blocks(self, key: str) -> Iterator[bytes]:
-        """The bytes of an item."""
+        """The bytes of the item whose path of ids is `key`; a nested file is one too."""
         yield from leaf_blocks(self.frame.home, self._leaf(key))
 
     def close(self) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from comal.errors import shown
-from comal.formats.evidence import Evidence
-from comal.formats.parquetschema import columns
+from comal.formats.evidence import Evidence, columns
 from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
 from comal.storage.location import Location
 
@@ -30,7 +29,7 @@ _FOR_WHAT_IS_ELSE = "'comal convert --help' shows what can become an archive"
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class Unknown:
     """Something that is none of the formats."""
 
     found: str
@@ -39,53 +38,53 @@ class Stranger:
     """What to do with it; a command stands at the end, behind a colon."""
 
 
-def stranger(evidence: Evidence, location: Location) -> Stranger:
+def unknown(evidence: Evidence, location: Location) -> Unknown:
     """What lies at `location`, after no format was recognised there."""
     if evidence.names:
         return _folder(evidence.names, location)
     head = evidence.head
     if not head:
-        return Stranger("an empty file", "see whether it was written or fetched to its end")
+        return Unknown("an empty file", "see whether it was written or fetched to its end")
     for kind, suffix in _tiles(head):
         return _of_tiles(kind, suffix, location)
     for kind in _rasters(head):
         # `raquet create` goes by the bytes, while `convert` goes by the name.
         verb = "convert" if _suffix(location) in _PICTURES else "raquet create"
         making = _command(f"comal {verb}", location, ".parquet")
-        return Stranger(f"a {kind} file", f"make it RaQuet: {making}")
+        return Unknown(f"a {kind} file", f"make it RaQuet: {making}")
     if evidence.footer:
         making = _command("comal convert", location, ".tacozip")
-        return Stranger(
+        return Unknown(
             f"a Parquet table with the columns {shown(', '.join(columns(evidence.footer)))}",
             f"if it has the columns id and path, pack the files that it lists: {making}",
         )
     if evidence.first_entry is not None:
-        return Stranger(
+        return Unknown(
             f"a ZIP whose first entry is {shown(evidence.first_entry.decode('latin-1'))}",
             "unpack it, and pack the folder: comal convert FOLDER OUT.tacozip",
         )
     if is_page(head):
-        return Stranger(PAGE, PAGE_HINT)
-    return Stranger(f"bytes {head[:8].hex(' ')}", _FOR_WHAT_IS_ELSE)
+        return Unknown(PAGE, PAGE_HINT)
+    return Unknown(f"bytes {head[:8].hex(' ')}", _FOR_WHAT_IS_ELSE)
 
 
-def _folder(names: frozenset[str], location: Location) -> Stranger:
+def _folder(names: frozenset[str], location: Location) -> Unknown:
     found = f"a folder with {shown(', '.join(sorted(names)[:3]))}"
     if any(name.rstrip("/").isdecimal() and name.endswith("/") for name in names):
         making = _command("comal convert", location, "-tiles")
-        return Stranger(found, f"if it holds tiles z/x/y, make it Tapalcatl: {making}")
+        return Unknown(found, f"if it holds tiles z/x/y, make it Tapalcatl: {making}")
     if any(name.lower().endswith(_PICTURES) for name in names):
         making = _command("comal convert", location, ".tacozip")
-        return Stranger(found, f"make the rasters samples of TACO: {making}")
+        return Unknown(found, f"make the rasters samples of TACO: {making}")
     making = _command("comal tortilla create", location, ".tortilla")
-    return Stranger(found, f"pack its files as they are: {making}")
+    return Unknown(found, f"pack its files as they are: {making}")
 
 
-def _of_tiles(kind: str, suffix: str, location: Location) -> Stranger:
+def _of_tiles(kind: str, suffix: str, location: Location) -> Unknown:
     if _suffix(location) != suffix:
-        return Stranger(kind, f"if it holds tiles, rename it to *{suffix} and convert it")
+        return Unknown(kind, f"if it holds tiles, rename it to *{suffix} and convert it")
     making = _command("comal convert", location, "-tiles")
-    return Stranger(kind, f"make it Tapalcatl: {making}")
+    return Unknown(kind, f"make it Tapalcatl: {making}")
 
 
 def _tiles(head: bytes) -> Sequence[tuple[str, str]]:
