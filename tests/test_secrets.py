@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import pickle
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from comal import raquet, server, site, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, InvalidInputError, without_secrets
 from comal.plan import Head
+from comal.server import accesslog
 from comal.storage import (
     BlockCache,
     CachedSource,
@@ -262,6 +264,14 @@ BAD = (
     f"s3://{QUERY}",
     f"hf://{USER}x{QUERY}",
     f"/vsicurl/https://{USER}h/a{QUERY}",
+    # Passwords that should have been encoded, and hosts that the parser of URLs repeats.
+    f"https://{USER}h\u2100/a{QUERY}",
+    "https://u:pLaNtEdWord/x@h/a",
+    "https://u:pLaNtEdWord?x@h/a",
+    "https://u:pLaNtEdWord#x@h/a",
+    "https://u:pLaNtEd'Word@h:port/pLaNtEdWord@h:port",
+    "ftp://u:'pLaNtEdWord@h/a",
+    "https://u: pLaNtEdWord@h h/a",
     f"/vsicurl?url=https%3A%2F%2Fh%2Fa&header.Authorization=pLaNtEdHead{QUERY}",
 )
 
@@ -323,10 +333,13 @@ def test_commands_that_write(
     shown.check()
 
 
-def test_the_server(served: HttpServer, shown: Shown) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_the_server(served: HttpServer, shown: Shown, named: bool) -> None:
     urls = {f"s{n}": secret(served.url_for(name)) for n, name in enumerate(FORMATS)}
-    app = server.app(urls | {"gone": secret("http://127.0.0.1:9/a.tacozip")}, log="all")
-    check(*(repr(mount) + repr(mount.place) for mount in app.mounts.values()))
+    urls |= {"gone": secret("http://127.0.0.1:9/a.tacozip"), "host": f"http://{USER}127.0.0.1:9"}
+    app = server.app(urls if named else list(urls.values()), log="all")
+    urls = dict.fromkeys(app.mounts, "")
+    check(*(f"{name} {mount!r} {mount.place!r}" for name, mount in app.mounts.items()))
     pages = ("", "sources.json", "collections", "metrics", "readyz", "api")
     paths = [f"/{page}" for page in pages]
     paths += [f"/{name}{more}" for name in (*urls, "gone") for more in ("", ".json", "/items")]
@@ -334,6 +347,29 @@ def test_the_server(served: HttpServer, shown: Shown) -> None:
         reply = ask(app, path)
         check(reply.body, reply.headers)
     shown.check()
+
+
+def test_errors_of_others(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What other libraries say, with an address in it, where tracebacks are printed or logged."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(f"no route to {secret('https://h/a')}")
+
+    monkeypatch.setattr("comal.storage.local.LocalSource.fetch", fail)
+    for more in ([], ["--json"], ["--debug"]):
+        with pytest.raises(SystemExit):
+            root.main(["info", __file__, *more])
+        printed = capfd.readouterr()
+        assert "no route" in printed.err
+        check(*printed)
+    try:
+        fail()
+    except OSError:
+        record = logging.LogRecord("x", 40, "x", 1, "failed", None, sys.exc_info())
+    check(accesslog.JsonFormatter().format(record))
+    check(accesslog.Record("GET", "/", failure=secret("https://h/a")).line())
 
 
 @pytest.mark.parametrize("address", [f"https://{USER}h/a.parquet", f"https://h/a.parquet{QUERY}"])
@@ -401,6 +437,8 @@ def test_awaited_and_counted(served: HttpServer, shown: Shown) -> None:
         ("/vsicurl?url=https%3A%2F%2Fh&header.Authorization=x", "/vsicurl"),
         ("https://h/a@2x/b?c", "https://h/a@2x/b"),
         ("hf://datasets/o/n@main/x", "hf://datasets/o/n@main/x"),
+        ("ftp://u:'p@h/a", "ftp://h/a"),
+        ("'https://h/a' or 'b@c'", "'https://h/a' or 'b@c'"),
         ("a/b?c=d", "a/b?c=d"),
         ("why? 2:/1", "why? 2:/1"),
     ],

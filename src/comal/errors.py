@@ -27,7 +27,7 @@ def shown(name: object, width: int = _NAME_WIDTH) -> str:
 
 
 # RFC 3986, 3: scheme, user and password, host and path, query. Also of URLs inside GDAL paths.
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(?:[^\s/?#'\"]*@)?([^\s?#'\"]*)(?:\?[^\s'\"]*)?")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(?:[^\s/?#]*@)?([^\s?#'\"]*)(?:\?[^\s'\"]*)?")
 _VSI = re.compile(r"(/vsi\w+)\?[^\s'\"]*")
 
 

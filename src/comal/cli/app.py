@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from comal.cli.options import COMMON
-from comal.errors import ComalError
+from comal.errors import ComalError, without_secrets
 
 EXIT_CODES = {
     0: "done",
@@ -177,16 +177,17 @@ def _bug(error: Exception, flags: Flags) -> int:
 
 
 def _say(document: dict[str, Any], flags: Flags, text: str | None = None) -> None:
+    # Errors of the system and of other libraries repeat addresses as they are.
     if flags.json:
-        click.echo(json.dumps(document), err=True)
+        click.echo(without_secrets(json.dumps(document)), err=True)
     else:
         prefix = click.style("comal:", fg="red", bold=True)
-        click.echo(f"{prefix} {text or document['what']}", err=True)
+        click.echo(f"{prefix} {without_secrets(text or document['what'])}", err=True)
 
 
 def _trace(flags: Flags) -> None:
     if flags.debug:
-        click.echo(traceback.format_exc().rstrip(), err=True)
+        click.echo(without_secrets(traceback.format_exc().rstrip()), err=True)
 
 
 def _drop_stdout() -> None:

@@ -7,6 +7,8 @@ import logging
 import os
 from dataclasses import dataclass, field
 
+from comal.errors import without_secrets
+
 LOGGER = logging.getLogger("comal.server.requests")
 
 _LONGEST = 300
@@ -40,7 +42,7 @@ class Record:
             "ms": round(self.seconds * 1000, 3),
         }
         if self.failure is not None:
-            document["failure"] = self.failure[:1000]
+            document["failure"] = without_secrets(self.failure)[:1000]
         return json.dumps(document)
 
 
@@ -70,7 +72,7 @@ class JsonFormatter(logging.Formatter):
             document |= json.loads(message)
         else:
             document["logger"] = record.name
-            document["message"] = message
+            document["message"] = without_secrets(message)
         if record.exc_info:
-            document["traceback"] = self.formatException(record.exc_info)
+            document["traceback"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(document)

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, StorageError, shown
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StorageError,
+    shown,
+    without_secrets,
+)
 from comal.server.metrics import Metrics
 from comal.server.responses import Refusal
 from comal.server.runtime import Runtime
@@ -120,7 +127,7 @@ def _numbered(found: Sequence[SourceConfig]) -> dict[str, SourceConfig]:
 
 def suggested_name(href: str) -> str:
     """A name for what lies at `href`: its last part without suffixes, or that of its folder."""
-    parts = [part for part in href.partition("?")[0].rstrip("/").split("/") if part]
+    parts = [part for part in without_secrets(href).rstrip("/").split("/") if part]
     stem = parts[-1].split(".")[0] if parts else ""
     if stem.lower() in _GENERIC and len(parts) > 1:
         stem = parts[-2]
@@ -184,7 +191,7 @@ class Mount:
     def title(self) -> str:
         """The last part of where it lies; never the whole, which is nobody's business."""
         href = self.place.href or self.name
-        return href.partition("?")[0].rstrip("/").rpartition("/")[2] or self.name
+        return without_secrets(href).rstrip("/").rpartition("/")[2] or self.name
 
     async def get(self) -> ServedSource:
         """The source, opened if need be.

@@ -242,7 +242,7 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
         return parse_href(hub.hub_url(rest))
     raise InvalidInputError(
         "unknown scheme",
-        where=shown(text),
+        where=_broken(text),
         found=scheme,
         expected="a path, file://, http(s)://, s3://, gs://, az://, hf:// or memory://",
     )
@@ -280,10 +280,14 @@ def _http_url(scheme: str, text: str) -> Location:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise InvalidInputError("not a URL", where=shown(text), found=str(error)) from error
+    except ValueError:  # whose text repeats user and password
+        host = None
     if not host or any(ord(char) <= 0x20 or ord(char) == 0x7F for char in host):
-        raise InvalidInputError("a URL without a host", where=shown(text))
+        raise InvalidInputError(
+            "not a URL",
+            where=_broken(text),
+            expected="https://host[:port]/path, with all else in it percent-encoded",
+        )
     root = f"[{host}]" if ":" in host else host
     if port is not None and port != _DEFAULT_PORTS[scheme]:
         root = f"{root}:{port}"
@@ -295,10 +299,16 @@ def _http_url(scheme: str, text: str) -> Location:
     return Location(scheme, root, path, query, userinfo)
 
 
+def _broken(text: str) -> str:
+    """A URL that cannot be taken apart, without what may be its user and password."""
+    scheme, _, rest = text.partition("://")
+    return shown(f"{scheme}://{rest.rpartition('@')[2]}")
+
+
 def _store_url(scheme: str, rest: str, text: str) -> Location:
     root, _, key = rest.partition("/")
-    if not root:
+    if not root or ("@" in root and scheme != "az"):
         raise InvalidInputError(
-            "a URL without a bucket", where=shown(text), expected=f"{scheme}://bucket/key"
+            "a URL without a bucket", where=_broken(text), expected=f"{scheme}://bucket/key"
         )
     return Location(scheme, root, key.strip("/"))
