@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from comal.convert.report import Notes
+from comal.convert.tree import Depth
 from comal.limits import KIB
 from comal.plan import ByteRange
 from comal.progress import Progress
+from comal.storage import Source
 from comal.taco.model.sources import Spans
+from comal.tortilla import spec
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,6 +42,77 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 Found = tuple[int, int, int]
 """Bands, rows, columns."""
+
+
+def bands_of(
+    depths: Sequence[Depth],
+    sources: list[Source],
+    given: int | None,
+    notes: Notes,
+    progress: Progress,
+) -> list[Ints]:
+    """Bands of the rasters of each depth, 0 where they are not known.
+
+    `given` is how many every raster has, if the caller knows. A nested file has those of its first
+    child, where it has its shape, as writers copy it.
+    """
+    if given is not None:
+        return [np.full(depth.rows, given, np.int64) for depth in depths]
+    counts = []
+    for number, depth in enumerate(depths):
+        found = np.zeros(depth.rows, np.int64)
+        if _has_shapes(depth):
+            rows = np.flatnonzero(_rasters(depth))
+            found[rows], height, width = band_counts(depth.spans(sources), rows, progress)
+            _compare(depth, f"level {number}", rows, np.stack([height, width], axis=1), notes)
+        counts.append(found)
+    for number in reversed(range(len(depths) - 1)):
+        _copy_first(depths[number], depths[number + 1], counts[number], counts[number + 1])
+    return counts
+
+
+def _has_shapes(depth: Depth) -> bool:
+    """Whether there are shapes of rasters, and not something else under that name."""
+    if spec.RASTER_SHAPE not in depth.table.column_names:
+        return False
+    kind = depth.table.schema.field(spec.RASTER_SHAPE).type
+    return bool(pa.types.is_list(kind) and pa.types.is_integer(kind.value_type))
+
+
+def _rasters(depth: Depth) -> Any:
+    """Which items are files that have a shape."""
+    shaped = depth.table[spec.RASTER_SHAPE].is_valid()
+    raw = pc.is_in(depth.table[spec.FILE_FORMAT], pa.array([spec.BYTES, spec.TORTILLA]))
+    return np.asarray(pc.and_not(shaped, raw))
+
+
+def _shapes(depth: Depth, rows: Ints) -> Ints:
+    """Rows and columns of rasters as the table has them, -1 where it has not two numbers."""
+    column = depth.table[spec.RASTER_SHAPE].combine_chunks().take(pa.array(rows))
+    pairs = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), 2), False), bool)
+    values = pc.fill_null(pc.list_flatten(column.filter(pa.array(pairs))).cast(pa.int64()), -1)
+    found = np.full((len(rows), 2), -1, np.int64)
+    found[pairs] = np.asarray(values).reshape(-1, 2)
+    return found
+
+
+def _compare(depth: Depth, place: str, rows: Ints, sizes: Ints, notes: Notes) -> None:
+    """Report rasters whose header has other rows and columns than the table."""
+    told = _shapes(depth, rows)
+    wrong = (sizes[:, 0] > 0) & (told != sizes).any(axis=1)
+    if wrong.any() and (told != -1).all():
+        message = "is not what the header of the raster says; kept"
+        notes.tell("warning", place, spec.RASTER_SHAPE, message, int(np.count_nonzero(wrong)))
+
+
+def _copy_first(above: Depth, below: Depth, counts: Ints, counts_below: Ints) -> None:
+    """Give nested files the bands of their first child, where their shape is its shape."""
+    if not _has_shapes(above) or not _has_shapes(below):
+        return
+    parents, first = np.unique(below.parent, return_index=True)
+    own, inner = _shapes(above, parents), _shapes(below, first)
+    same = ((own == inner) & (own != -1)).all(axis=1)
+    counts[parents[same]] = counts_below[first[same]]
 
 
 def band_counts(spans: Spans, rows: Ints, progress: Progress) -> tuple[Ints, Ints, Ints]:

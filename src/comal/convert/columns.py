@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import shapely
 
 from comal.convert.report import Notes
 from comal.geo import wkb
@@ -252,12 +250,7 @@ def legal_key(name: str) -> str:
     return f"tortilla:{key.replace(':', '_')}" if taco_spec.key_fault(key) else key
 
 
-# -- places ----------------------------------------------------------------------------------------
-
-
-Floats = npt.NDArray[np.float64]
-
-_BLOCK = 65_536
+# -- shapes and places -----------------------------------------------------------------------------
 
 
 def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
@@ -299,57 +292,15 @@ def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
     return found, int(np.count_nonzero(pairs & (bands <= 0)))
 
 
-def centroid_points(texts: Any) -> tuple[Any, int]:
+def centroid_points(column: Any) -> tuple[Any, int]:
     """Points as WKB, from WKT, or from WKB as it is.
 
     Returns
     -------
     The points, and how many rows had a value that is no point on the earth; they are null.
     """
-    known = np.asarray(texts.is_valid(), bool)
-    x, y = _binary(texts) if pa.types.is_binary(texts.type) else _texts(texts, known)
+    x, y = wkb.lenient_points_xy(column)
     with np.errstate(invalid="ignore"):
         good = (np.abs(x) <= 180) & (np.abs(y) <= 90)
     points = wkb.point(np.where(good, x, np.nan), np.where(good, y, np.nan))
-    return points, int(np.count_nonzero(known & ~good))
-
-
-def _texts(texts: Any, known: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    x, y = (numbers.copy() for numbers in wkb.text_points_xy(texts))
-    odd = np.flatnonzero(known & np.isnan(x))
-    for start in range(0, len(odd), _BLOCK):
-        rows = odd[start : start + _BLOCK]
-        shapes = _shapes(shapely.from_wkt, texts.take(pa.array(rows)))
-        _points(shapes, rows, x, y)
-    return x, y
-
-
-def _binary(values: Any) -> tuple[Floats, Floats]:
-    x, y = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    for start in range(0, len(values), _BLOCK):
-        shapes = _shapes(shapely.from_wkb, values.slice(start, _BLOCK))
-        _points(shapes, np.arange(start, start + len(shapes)), x, y)
-    return x, y
-
-
-def _shapes(read: Callable[..., Any], values: Any) -> Any:
-    """Geometries; None for those that GEOS would crash over, and for broken ones and curves."""
-    found: list[Any] = values.to_pylist()
-    for row in wkb.crashing(found):
-        found[row] = None
-    try:
-        return read(np.array(found, object), on_invalid="ignore")
-    except NotImplementedError:  # of curves, whatever is to be done about invalid ones
-        return np.array([_raster_shape(read, one) for one in found], object)
-
-
-def _raster_shape(read: Callable[..., Any], value: Any) -> Any:
-    with suppress(NotImplementedError):
-        return read(value, on_invalid="ignore")
-    return None
-
-
-def _points(shapes: Any, rows: Ints, x: Floats, y: Floats) -> None:
-    points = (shapely.get_type_id(shapes) == 0) & ~shapely.is_empty(shapes)
-    x[rows[points]] = shapely.get_x(shapes[points])
-    y[rows[points]] = shapely.get_y(shapes[points])
+    return points, len(column) - column.null_count - int(np.count_nonzero(good))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from comal.convert.collection import collection_of, refuse_missing
-from comal.convert.planning import Children, Plan, Rai, Work
-from comal.convert.regular import Rule
+from comal.convert.ids import Rule
+from comal.convert.planning import Children, Migration, MigrationPlan, Rai
 from comal.convert.report import MigrationReport, Notes
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
@@ -141,19 +141,19 @@ def migrate(
     with _opened(source, limits, config) as frame:
         files = frame.files
         _refuse_target(files, target, overwrite=overwrite or dry_run)
-        work = Work(frame, Notes(), dry_run, how.progress)
-        fields = collection_of(frame.collection, given, extra or {}, work.notes)
+        migration = Migration(frame, Notes(), dry_run, how.progress)
+        fields = collection_of(frame.collection, given, extra or {}, migration.notes)
         others = {part.collection for part in frame.home.parts}
         if len(others) > 1:
             message = (
                 f"{len(others)} different ones in {len(files)} files; that of the first is taken"
             )
-            work.notes.tell("warning", "collection", "collection", message)
+            migration.notes.tell("warning", "collection", "collection", message)
         if not dry_run:
-            refuse_missing(work.notes.missing, files[0])
-        plan = work.plan(ids, children, rai, bands, pad=pad)
-        document = _document(fields, plan.levels, kind, work.notes)
-        report = _report(work, plan, target, kind)
+            refuse_missing(migration.notes.missing, files[0])
+        plan = migration.plan(ids, children, rai, bands, pad=pad)
+        document = _document(fields, plan.levels, kind, migration.notes)
+        report = _report(migration, plan, target, kind)
         if target is not None and not dry_run:
             write_levels(plan.levels, document, target, kind, how)
     return report
@@ -233,21 +233,23 @@ def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> di
     return {"spatial": found["spatial"], "temporal": given.get("temporal") or found["temporal"]}
 
 
-def _report(work: Work, plan: Plan, target: Path | None, kind: str) -> MigrationReport:
-    notes, levels = work.notes, plan.levels
+def _report(
+    migration: Migration, plan: MigrationPlan, target: Path | None, kind: str
+) -> MigrationReport:
+    notes, levels = migration.notes, plan.levels
     files = [~level.folders for level in levels]
     sizes = [level.payloads.sizes()[mask] for level, mask in zip(levels, files, strict=True)]
     return MigrationReport(
-        source=work.frame.files[0],
+        source=migration.frame.files[0],
         output=target,
         container=kind,
-        dry_run=work.dry_run,
+        dry_run=migration.dry_run,
         levels=tuple(level.rows for level in levels),
         leaves=sum(map(len, sizes)) - plan.padding,
         bytes=sum(int(size.sum()) for size in sizes),
         padding=plan.padding,
         ids=plan.ids,
         changes=tuple(notes.changes),
-        missing=tuple(notes.missing) if work.dry_run else (),
+        missing=tuple(notes.missing) if migration.dry_run else (),
         refused=tuple(notes.refused),
     )

@@ -8,7 +8,7 @@ with an SRID, Z and M, other geometries) goes through shapely, a block of rows a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,7 @@ def points_xy(array: Any, where: str = "geometry") -> tuple[Floats, Floats]:
     result[0, plain], result[1, plain] = xs, ys
     known[plain] = False
     for rows, geometries in _decoded(array, np.flatnonzero(known), where):
-        shapely = _shapely()
-        points = (shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries)
-        result[0, rows[points]] = shapely.get_x(geometries[points])
-        result[1, rows[points]] = shapely.get_y(geometries[points])
+        _take_points(result, rows, geometries)
     return result[0], result[1]
 
 
@@ -145,6 +142,14 @@ def from_shapely(geometries: Any) -> Any:
     """Shapely objects as an Arrow array of ISO WKB in little-endian; None is null."""
     encoded = _shapely().to_wkb(np.asarray(geometries, object), byte_order=1, flavor="iso")
     return pa.array(encoded, pa.binary())
+
+
+def _take_points(result: Floats, rows: Rows, geometries: Any) -> None:
+    """Put x and y of those that are points into the columns `rows` of `result`."""
+    shapely = _shapely()
+    points = (shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries)
+    result[0, rows[points]] = shapely.get_x(geometries[points])
+    result[1, rows[points]] = shapely.get_y(geometries[points])
 
 
 def crashing(values: Iterable[bytes | str | None]) -> list[int]:
@@ -283,3 +288,51 @@ def text_points_xy(texts: Any) -> tuple[Floats, Floats]:
         for name in ("x", "y")
     )
     return x, y
+
+
+# -- whatever stands there -------------------------------------------------------------------------
+
+
+def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
+    """Coordinates of points, told as WKB or as WKT, among which anything may stand.
+
+    Parameters
+    ----------
+    column
+        Arrow array of n blobs or strings.
+
+    Returns
+    -------
+    x and y, arrays of n; NaN for null and for all that is no point.
+    """
+    known = _valid(column)
+    if pa.types.is_binary(column.type):
+        result = np.full((2, len(column)), np.nan)
+        plain, xs, ys = _plain_points(_binary(column), known)
+        result[:, plain] = xs, ys
+        known[plain], read = False, _shapely().from_wkb
+    else:
+        result = np.stack(text_points_xy(column))
+        known, read = known & np.isnan(result[0]), _shapely().from_wkt
+    rest = np.flatnonzero(known)
+    for start in range(0, len(rest), _BLOCK):
+        rows = rest[start : start + _BLOCK]
+        _take_points(result, rows, _readable(read, column.take(pa.array(rows)).to_pylist()))
+    return result[0], result[1]
+
+
+def _readable(read: Callable[..., Any], values: list[Any]) -> Any:
+    """Geometries; None for those that GEOS would crash over, and for broken ones and curves."""
+    for row in crashing(values):
+        values[row] = None
+    try:
+        return read(np.array(values, object), on_invalid="ignore")
+    except NotImplementedError:  # of curves, whatever is to be done about invalid ones
+        return np.array([_one_readable(read, value) for value in values], object)
+
+
+def _one_readable(read: Callable[..., Any], value: Any) -> Any:
+    try:
+        return read(value, on_invalid="ignore")
+    except NotImplementedError:
+        return None
