@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, LimitExceededError
-from comal.intake.nesting import fields_at, levels_of
+from comal.intake import fields_at, levels_of
 from comal.limits import DEFAULT_LIMITS
 
 NAMES = st.sampled_from(["a", "b", "c", "A", "é", "aa", " ", "\n", "日本"])

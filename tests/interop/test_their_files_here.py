@@ -12,7 +12,7 @@ import pytest
 from comal.taco.copying.converting import folder2zip, zip2folder
 from comal.taco.copying.exporting import export
 from comal.taco.reading.loading import load
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from tests.interop.environments import LATEST, drive
 from tests.taco.write.small import Archive
 

@@ -22,6 +22,7 @@ from comal.limits import Limits
 from comal.plan import ByteRange, run
 from comal.table import ParquetTable, footer_plan
 from comal.table.pages import expansion
+from comal.table.scan import Scan
 
 TABLE = sample_table(50)
 DATA = parquet(TABLE, row_group_size=20)
@@ -106,7 +107,7 @@ def test_a_flipped_bit_is_found_by_every_way_of_reading() -> None:
         lambda: table.read_rows(0, 5),
         lambda: table.take_rows([3]),
         lambda: list(table.iter_batches()),
-        lambda: table.dataset().to_table(),
+        lambda: Scan(table).to_table(),
     ):
         with pytest.raises(InvalidMetadataError, match="broken"):
             read()
@@ -199,9 +200,9 @@ def test_a_table_that_grows_when_decoded(case: str) -> None:
     bomb, _ = opened(data, limits=Limits(leaf_bytes=20_000_000))
     for read in (
         bomb.read,
-        lambda: bomb.dataset().to_table(),
-        lambda: bomb.dataset().to_table(columns=["a"], filter=ds.field("a").is_valid()),
-        lambda: list(bomb.dataset().scanner().to_reader()),
+        lambda: Scan(bomb).to_table(),
+        lambda: Scan(bomb).to_table(columns=["a"], filter=ds.field("a").is_valid()),
+        lambda: list(Scan(bomb).scanner().to_reader()),
     ):
         counted = _Counted()
         with pytest.raises(LimitExceededError, match="leaf bytes"), counted:
@@ -274,7 +275,7 @@ class Failing(MemorySource):
     [
         lambda table: table.read(),
         lambda table: next(table.iter_batches()),
-        lambda table: table.dataset().to_table(),
+        lambda table: Scan(table).to_table(),
     ],
 )
 def test_errors_of_the_source_stay_what_they_are(read: Any) -> None:

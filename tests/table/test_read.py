@@ -22,6 +22,7 @@ from comal.errors import InvalidInputError, LimitExceededError
 from comal.limits import Limits
 from comal.plan import ByteRange, Piece, run
 from comal.table import ParquetTable, footer_plan
+from comal.table.scan import Scan
 
 TABLE = sample_table()
 GROUPS = parquet(TABLE, row_group_size=100)
@@ -63,7 +64,7 @@ def test_row_groups_without_rows() -> None:
     assert found.read_rows(6, 8).equals(table[6:8])
     assert found.take_rows([9, 0]).equals(table.take([9, 0]))
     assert pa.Table.from_batches(found.iter_batches(rows=3)).equals(table)
-    assert found.dataset().scanner(filter=ds.field("number") > 7).to_table().num_rows == 2
+    assert Scan(found).scanner(filter=ds.field("number") > 7).to_table().num_rows == 2
     nothing = parquet(table[:0])
     assert opened(nothing)[0].read().equals(table[:0])
 
@@ -167,7 +168,7 @@ def test_known_pieces_are_not_fetched() -> None:
     footer = run(footer_plan(span, [whole]), source.fetch)
     table = ParquetTable(source, footer, known=[whole])
     assert table.read().equals(TABLE)
-    assert table.dataset().to_table().equals(TABLE)
+    assert Scan(table).to_table().equals(TABLE)
     assert source.requests == 0
 
 
@@ -177,7 +178,7 @@ def test_small_tables(rows: int) -> None:
     table, _ = opened(parquet(small))
     assert table.read().equals(small)
     assert sum(batch.num_rows for batch in table.iter_batches()) == rows
-    assert table.dataset().to_table().equals(small)
+    assert Scan(table).to_table().equals(small)
 
 
 def test_a_table_without_columns() -> None:
@@ -194,7 +195,7 @@ def wide() -> tuple[ParquetTable, MemorySource]:
 
 def test_dataset_pushes_down_to_ranges() -> None:
     table, source = wide()
-    data = table.dataset()
+    data = Scan(table)
     assert source.requests == 0
     read = data.to_table(columns=["id"], filter=ds.field("number") == 555)
     assert read.to_pydict() == {"id": ["s555"]}
@@ -206,7 +207,7 @@ def test_dataset_pushes_down_to_ranges() -> None:
 
 def test_duckdb_over_the_dataset() -> None:
     table, source = wide()
-    data = table.dataset()
+    data = Scan(table)
     with duckdb.connect() as connection:
         connection.register("data", data)
         query = "SELECT id, point.x AS x FROM data WHERE number BETWEEN 250 AND 252"
@@ -227,7 +228,7 @@ def test_threads_and_pickles() -> None:
     with ThreadPoolExecutor(8) as executor:
         for result in executor.map(lambda group: copy.read(None, [group]), range(10)):
             assert result.num_rows == 100
-        tables = list(executor.map(lambda _: copy.dataset().to_table(), range(8)))
+        tables = list(executor.map(lambda _: Scan(copy).to_table(), range(8)))
     assert all(other.equals(TABLE) for other in tables)
 
 

@@ -20,6 +20,7 @@ from tests.table.tables import opened, parquet, sample_table
 from comal.errors import ComalError, LimitExceededError
 from comal.limits import Limits
 from comal.table import scan
+from comal.table.scan import Scan
 
 TABLE = sample_table()
 GROUPS = parquet(TABLE, row_group_size=100)
@@ -43,11 +44,11 @@ def test_a_scan_gives_what_arrow_gives(names: list[str], number: int) -> None:
     condition = CONDITIONS[number]
     table, _ = opened(GROUPS)
     expected = ds.InMemoryDataset(TABLE).to_table(columns=names, filter=condition)
-    found = table.dataset().to_table(columns=names, filter=condition)
+    found = Scan(table).to_table(columns=names, filter=condition)
     assert found.equals(expected)
-    kept = table.dataset(whole=TABLE.select)
+    kept = Scan(table, whole=TABLE.select)
     assert kept.to_table(columns=names, filter=condition).equals(expected)
-    assert table.dataset().count_rows(filter=condition) == len(expected)
+    assert Scan(table).count_rows(filter=condition) == len(expected)
 
 
 def test_only_the_columns_of_query_and_filter_are_asked_for() -> None:
@@ -59,7 +60,7 @@ def test_only_the_columns_of_query_and_filter_are_asked_for() -> None:
         return TABLE.select(names)
 
     with duckdb.connect() as connection:
-        connection.register("data", table.dataset(whole=whole))
+        connection.register("data", Scan(table, whole=whole))
         query = "SELECT id FROM data WHERE number = 7 AND float > 0"
         assert connection.sql(query).fetchall() == [("s7",)]
         assert connection.sql("SELECT count(*) FROM data").fetchall() == [(1000,)]
@@ -71,14 +72,14 @@ def test_only_the_columns_of_query_and_filter_are_asked_for() -> None:
 def test_a_scan_in_many_reads_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_RUN_CELLS", 300)
     table, source = opened(GROUPS)
-    assert table.dataset().to_table().equals(TABLE)
+    assert Scan(table).to_table().equals(TABLE)
     assert source.round_trips == 10
     source.log.clear()
-    reader = table.dataset().scanner(columns=["id"]).to_reader()
+    reader = Scan(table).scanner(columns=["id"]).to_reader()
     assert source.requests == 0
     assert reader.read_next_batch().column(0)[0].as_py() == "s0"
     assert source.round_trips <= 1
-    copy = pickle.loads(pickle.dumps(table.dataset()))
+    copy = pickle.loads(pickle.dumps(Scan(table)))
     assert copy.to_table(columns=["id"]).equals(TABLE.select(["id"]))
 
 
@@ -106,10 +107,10 @@ def test_columns_in_chunks_of_their_own(
     table, _ = opened(GROUPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "_BATCH", most)
-        scanned = table.dataset(whole=chunked.select).scanner(filter=CONDITIONS[number])
+        scanned = Scan(table, whole=chunked.select).scanner(filter=CONDITIONS[number])
         batches = list(scanned.to_reader())
         with duckdb.connect() as connection:
-            connection.register("data", table.dataset(whole=chunked.select))
+            connection.register("data", Scan(table, whole=chunked.select))
             some = connection.sql("SELECT id FROM data WHERE number % 3 = 1").fetchall()
     assert some == [(f"s{row}",) for row in range(1, 1000, 3)]
     expected = ds.InMemoryDataset(TABLE).to_table(filter=CONDITIONS[number])
@@ -125,15 +126,15 @@ def test_rows_that_the_filter_drops_do_not_count_as_kept(
     data = parquet(pa.table({"text": texts, "n": np.arange(10_000)}), row_group_size=500)
     table, _ = opened(data, limits=Limits(leaf_bytes=400_000))
     failures: list[ComalError] = []
-    few = table.dataset(failures).to_table(filter=pc.bit_wise_and(ds.field("n"), 1023) == 5)
+    few = Scan(table, failures).to_table(filter=pc.bit_wise_and(ds.field("n"), 1023) == 5)
     assert few.column("n").to_pylist() == list(range(5, 10_000, 1024))
     with pytest.raises(LimitExceededError, match="leaf bytes"):
-        table.dataset(failures).to_table()
+        Scan(table, failures).to_table()
     assert len(failures) == 1
     assert isinstance(failures[0], LimitExceededError)
     monkeypatch.setattr(scan, "_PASSED", 1)
     with pytest.raises(LimitExceededError, match="reads more"):
-        table.dataset().to_table(filter=pc.bit_wise_and(ds.field("n"), 1023) == 5)
+        Scan(table).to_table(filter=pc.bit_wise_and(ds.field("n"), 1023) == 5)
 
 
 def test_a_scan_without_rows_of_its_own_cannot_be_made() -> None:

@@ -13,6 +13,7 @@ from tests.table.tables import opened
 from comal.errors import InvalidMetadataError, LimitExceededError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.table import plain_schema, plain_table
+from comal.table.scan import Scan
 from comal.table.schema import check_schema, plain_type
 
 INT_LIST = pa.list_(pa.field("element", pa.int64()))
@@ -85,10 +86,10 @@ def test_tables_of_others(compliant: bool) -> None:
     pq.write_table(table, file, use_compliant_nested_type=compliant)
     read, _ = opened(file.getvalue())
     expected = [str(plain_type(kind)) for kind in table.schema.types]
-    for found in (read.read(), read.dataset().to_table(), pa.table(read.schema.empty_table())):
+    for found in (read.read(), Scan(read).to_table(), pa.table(read.schema.empty_table())):
         assert [str(kind) for kind in found.schema.types] == expected
     assert read.read().to_pydict() == table.to_pydict()
-    assert read.dataset().to_table().to_pydict() == table.to_pydict()
+    assert Scan(read).to_table().to_pydict() == table.to_pydict()
 
 
 def nested(depth: int) -> Any:

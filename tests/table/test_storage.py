@@ -11,6 +11,7 @@ from tests.table.tables import parquet, sample_table
 from comal.plan import ByteRange, run
 from comal.storage import CountingSource, open_source
 from comal.table import ParquetTable, footer_plan
+from comal.table.scan import Scan
 from comal.ziparchive import ZipWriter, check_plan, directory_plan
 
 
@@ -29,7 +30,7 @@ def test_a_table_inside_an_archive_on_disk(tmp_path: Path) -> None:
         before = source.round_trips
         assert read.read(["number"]).equals(table.select(["number"]))
         assert source.round_trips == before + 1
-        found = read.dataset().to_table(filter=ds.field("id") == "s15000")
+        found = Scan(read).to_table(filter=ds.field("id") == "s15000")
         assert found.equals(table.slice(15_000, 1))
         assert run(check_plan(directory, content=True), source.fetch) == []
     with open_source(path) as plain:

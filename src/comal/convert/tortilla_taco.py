@@ -21,8 +21,8 @@ from comal.taco import spec as taco_spec
 from comal.taco.model.extent import extent_of_tables
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import pit_schema
-from comal.taco.writing.creating import Writing, container_of, write_levels
-from comal.taco.writing.stored import field_schema, settings
+from comal.taco.writing.creating import container_of, write_levels
+from comal.taco.writing.stored import Writing, field_schema, settings
 from comal.tortilla.reading import loading
 from comal.tortilla.reading.frame import TortillaFrame
 

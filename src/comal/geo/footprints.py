@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 # The chord of an arc of 2.5 km on the ground is 12 cm off, of 5 km half a metre.
 _SMALL = 10_000.0
 _FEW, _MANY = 2, 24
-_BLOCK = 65_536
+BLOCK = 65_536
 _TOGETHER = 64
 """Neighbours whose outlines are looked at as one."""
 _COARSE = 8
@@ -85,8 +85,8 @@ def footprints(crs: Any, geotransform: Any, shape: Any) -> Corners:
     result = np.full((4, len(affine)), np.nan)
     for name, rows in groups(crs, len(affine)):
         source = projection(name)
-        for start in range(0, len(rows), _BLOCK):
-            some = rows[start : start + _BLOCK]
+        for start in range(0, len(rows), BLOCK):
+            some = rows[start : start + BLOCK]
             result[:, some] = _boxes(source, affine[some], size[some])
     return result[0], result[1], result[2], result[3]
 
@@ -327,34 +327,16 @@ def geometry_boxes(
     result = np.full((4, len(geometry)), np.nan)
     for name, rows in groups(crs, len(geometry)):
         source = projection(name)
-        for start in range(0, len(rows), _BLOCK):
-            some = rows[start : start + _BLOCK]
+        for start in range(0, len(rows), BLOCK):
+            some = rows[start : start + BLOCK]
             result[:, some] = _geometry_boxes(
-                source, _take(geometry, some), check=check_antimeridian
+                source, take(geometry, some), check=check_antimeridian
             )
     return result[0], result[1], result[2], result[3]
 
 
-def geometry_centroids(
-    geometry: Any, crs: Any = "EPSG:4326", *, check_antimeridian: bool = True
-) -> tuple[Floats, Floats]:
-    """Longitude and latitude of the centroids of geometries.
-
-    The centroid is taken in the plane of the CRS and then transformed. In a geographic CRS a
-    geometry over the antimeridian is first made continuous, so that its centroid lies within it
-    and not on the other side of the earth. Parameters and errors are those of `geometry_boxes`.
-    """
-    lon, lat = np.full(len(geometry), np.nan), np.full(len(geometry), np.nan)
-    for name, rows in groups(crs, len(geometry)):
-        source = projection(name)
-        for start in range(0, len(rows), _BLOCK):
-            some = rows[start : start + _BLOCK]
-            part = _take(geometry, some)
-            lon[some], lat[some] = _centroids(source, part, check=check_antimeridian)
-    return wrap(lon), lat
-
-
-def _take(geometry: Any, rows: Rows) -> Any:
+def take(geometry: Any, rows: Rows) -> Any:
+    """Some rows of an Arrow array."""
     return geometry.take(pa.array(rows))
 
 
@@ -421,19 +403,3 @@ def _shells(geometries: Objects) -> tuple[Objects, Rows]:
     parts = np.array(parts, object)
     parts[areas] = shapely.get_exterior_ring(parts[areas])
     return parts, rows.astype(np.int64)
-
-
-def _centroids(source: Projection, geometry: Any, *, check: bool) -> tuple[Floats, Floats]:
-    import shapely  # noqa: PLC0415
-
-    geometries = wkb.to_shapely(geometry)
-    if source.is_geographic and check:
-        from comal.geo.shapes import unrolled  # noqa: PLC0415 - that module imports this one
-
-        geometries = unrolled(geometries)
-    # GEOS refuses all of them for the sake of one.
-    coordinates, row = shapely.get_coordinates(geometries, return_index=True)
-    geometries[row[~np.isfinite(coordinates).all(axis=1)]] = None
-    middle = shapely.centroid(geometries)
-    middle[shapely.is_empty(middle)] = None
-    return source.to_lonlat(shapely.get_x(middle), shapely.get_y(middle))

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import shapely
 
 from comal.geo import wkb
-from comal.geo.boxes import arc_width, continuous, edge_points
-from comal.geo.crs import Projection
-from comal.geo.footprints import densified, lonlat_boxes, places, without_poles
+from comal.geo.boxes import arc_width, continuous, edge_points, wrap
+from comal.geo.crs import Projection, groups, projection
+from comal.geo.footprints import BLOCK, densified, lonlat_boxes, places, take, without_poles
 
 Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]
@@ -165,3 +165,38 @@ def _turned(shape: Any) -> Iterator[Any]:
         part = shapely.intersection(shape, world)
         if shapely.get_dimensions(part) == shapely.get_dimensions(shape):
             yield shapely.transform(part, lambda xy, turn=turn: xy - [360 * turn, 0])
+
+
+# -- centroids -------------------------------------------------------------------------------------
+
+
+def geometry_centroids(
+    geometry: Any, crs: Any = "EPSG:4326", *, check_antimeridian: bool = True
+) -> tuple[Floats, Floats]:
+    """Longitude and latitude of the centroids of geometries.
+
+    The centroid is taken in the plane of the CRS and then transformed. In a geographic CRS a
+    geometry over the antimeridian is first made continuous, so that its centroid lies within it
+    and not on the other side of the earth. Parameters and errors are those of
+    `comal.geo.footprints.geometry_boxes`.
+    """
+    lon, lat = np.full(len(geometry), np.nan), np.full(len(geometry), np.nan)
+    for name, rows in groups(crs, len(geometry)):
+        source = projection(name)
+        for start in range(0, len(rows), BLOCK):
+            some = rows[start : start + BLOCK]
+            part = take(geometry, some)
+            lon[some], lat[some] = _centroids(source, part, check=check_antimeridian)
+    return wrap(lon), lat
+
+
+def _centroids(source: Projection, geometry: Any, *, check: bool) -> tuple[Floats, Floats]:
+    geometries = wkb.to_shapely(geometry)
+    if source.is_geographic and check:
+        geometries = unrolled(geometries)
+    # GEOS refuses all of them for the sake of one.
+    coordinates, row = shapely.get_coordinates(geometries, return_index=True)
+    geometries[row[~np.isfinite(coordinates).all(axis=1)]] = None
+    middle = shapely.centroid(geometries)
+    middle[shapely.is_empty(middle)] = None
+    return source.to_lonlat(shapely.get_x(middle), shapely.get_y(middle))

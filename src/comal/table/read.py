@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import ComalError, InvalidInputError, shown, translated
+from comal.errors import InvalidInputError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece
 from comal.table.decode import BATCH, Decoder, Ranges, SpanFile
@@ -160,32 +160,9 @@ class ParquetTable:
         for groups in self.runs(names):
             yield from self._decoder(names, groups).batches(rows)
 
-    def dataset(
-        self,
-        failures: list[ComalError] | None = None,
-        *,
-        whole: Callable[[Sequence[str]], Any] | None = None,
-    ) -> Any:
-        """A `pyarrow.dataset.Dataset`, for engines that push projections and filters down.
-
-        A scan fetches the columns that it names, of the row groups that its filter does not rule
-        out, with the checks and limits of `read`.
-
-        Parameters
-        ----------
-        failures
-            Takes the error that ended a scan, of which an engine would pass on the text alone.
-        whole
-            Gives columns of all row groups, such as from memory, instead of reading them.
-        """
-        # pyarrow.dataset brings pandas where it is installed: 45 MB that only queries need.
-        from comal.table.scan import Scan  # noqa: PLC0415 - see above
-
-        return Scan(self, [] if failures is None else failures, whole)
-
     def fragment(self) -> Any:
         """A `pyarrow.dataset.ParquetFileFragment`, to ask what statistics rule out."""
-        import pyarrow.dataset as ds  # noqa: PLC0415 - as in `dataset`
+        import pyarrow.dataset as ds  # noqa: PLC0415 - pandas comes with it
 
         with translated(BROKEN, "Parquet file is broken", where=self.where):
             file = SpanFile(self.source, self.footer.span, self._known)

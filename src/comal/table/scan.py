@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +19,7 @@ import pyarrow.dataset as ds
 from comal.errors import ComalError, LimitExceededError, translated
 from comal.table.columns import one_array
 from comal.table.footer import BROKEN
-
-if TYPE_CHECKING:
-    from comal.table.read import ParquetTable
+from comal.table.read import ParquetTable
 
 _RUN_BYTES = 32 << 20
 _RUN_CELLS = 4_000_000
@@ -33,24 +31,34 @@ _PASSED = 8
 
 
 class Scan(ds.InMemoryDataset):  # type: ignore[misc] # pyarrow is untyped
-    """A dataset over `table`; see `ParquetTable.dataset`.
+    """A table as a `pyarrow.dataset.Dataset`; engines ask it for its `scanner`.
 
-    Engines ask the class for its `scanner`, with columns and a filter.
+    A scan fetches the columns that it names, of the row groups that its filter does not rule out,
+    with the checks and limits of `ParquetTable.read`.
+
+    Parameters
+    ----------
+    table
+        What is scanned.
+    failures
+        Takes the error that ended a scan, of which an engine would pass on the text alone.
+    whole
+        Gives columns of all row groups, such as from memory, instead of reading them.
     """
 
     def __init__(
         self,
         table: ParquetTable,
-        failures: list[ComalError],
+        failures: list[ComalError] | None = None,
         whole: Callable[[Sequence[str]], Any] | None = None,
     ) -> None:
         super().__init__(table.schema.empty_table())
         self._table = table
-        self._failures = failures
+        self._failures = [] if failures is None else failures
         self._whole = whole
 
     def __reduce__(self) -> Any:
-        return Scan, (self._table, [])
+        return Scan, (self._table,)
 
     def scanner(
         self,

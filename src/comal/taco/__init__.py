@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from comal.taco.reading.joining import concat as concat
     from comal.taco.reading.loading import load as load
     from comal.taco.spec import PITSchema as PITSchema
+    from comal.taco.spec import TacoWarning as TacoWarning
     from comal.taco.spec import verbose as verbose
-    from comal.taco.warning import TacoWarning as TacoWarning
     from comal.taco.writing.creating import create as create
     from comal.taco.writing.packing import pack_folder as pack_folder
     from comal.taco.writing.tacocat import create_tacocat as create_tacocat
@@ -51,7 +51,7 @@ _HOMES = {
     "TacoDataFrame": "reading.frame",
     "TacoDataset": "reading.dataset",
     "TacoExtension": "extensions.base",
-    "TacoWarning": "warning",
+    "TacoWarning": "spec",
     "Tortilla": "model.tortilla",
     "TortillaExtension": "extensions.base",
     "check": "checking",

@@ -18,6 +18,11 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError, Problem, shown
 
+
+class TacoWarning(UserWarning):
+    """Content that is wrong somewhere, though what is returned is right."""
+
+
 TACO_VERSION = "2.0.0"
 READABLE_VERSIONS = re.compile(r"(0\.5\.0|2\.\d+\.\d+.*)$")
 """Writers of TACO 2 have always put 0.5.0 into their files, so both name the same format."""

@@ -23,7 +23,7 @@ from comal.errors import (
 from comal.taco.copying.converting import folder2zip, folder2zip_async, zip2folder, zip2folder_async
 from comal.taco.model.collection import Taco
 from comal.taco.reading.loading import load
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, RawZip, Recipe, folder, leaves_of, swapped_spans
 from tests.support import SHARED, needs_shared

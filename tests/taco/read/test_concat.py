@@ -13,7 +13,7 @@ from comal.errors import InvalidInputError
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.joining import concat
 from comal.taco.reading.loading import load
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree
 from tests.support import SHARED, needs_shared
 from tests.taco.read.scenes import (

@@ -138,8 +138,6 @@ def test_a_missing_library_names_its_extra(
     import sys
 
     monkeypatch.setitem(sys.modules, "polars", None)
-    monkeypatch.delitem(sys.modules, "comal.frames.topolars", raising=False)
-    monkeypatch.delattr("comal.frames.topolars", raising=False)
     with pytest.raises(ImportError, match=r"comal\[polars\]"):
         flat.to_polars()
 

@@ -10,7 +10,7 @@ import pytest
 
 from comal.errors import InvalidMetadataError
 from comal.taco.reading.loading import load
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree, replaced
 from tests.taco.read.scenes import (
     expected,

@@ -27,7 +27,7 @@ from comal.limits import Limits
 from comal.storage import CountingSource, open_source
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.reading.loading import load
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, Recipe, parquet
 from tests.servers.http import HttpServer

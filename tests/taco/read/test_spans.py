@@ -19,7 +19,7 @@ from comal.errors import (
 )
 from comal.storage import CountingSource, open_source
 from comal.taco.reading.loading import load
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, RawZip, Recipe, Tree, parquet, replaced, swapped_spans
 from tests.servers.http import HttpServer
 from tests.taco.read.scenes import expected, read_all, scenes, write, write_folder

@@ -21,8 +21,7 @@ from comal.storage import targets
 from comal.taco.extensions import Split
 from comal.taco.extensions.base import SampleExtension, TacoExtension, TortillaExtension
 from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.spec import verbose
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning, verbose
 from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat
 

@@ -25,9 +25,9 @@ from comal.errors import (
     LimitExceededError,
     ObjectNotFoundError,
 )
-from comal.intake.nesting import levels_of
+from comal.intake import levels_of
 from comal.taco.model.tree import level_tables
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from comal.taco.writing.packing import pack_folder
 from tests.support import SHARED, needs_shared
 from tests.taco.write.small import Archive

@@ -18,7 +18,7 @@ from comal.geo.times import parse_instant
 from comal.table import ParquetTable
 from comal.taco import spec
 from comal.taco.model.extent import Coverage
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 _NEAR = 1e-6
 """Degrees by which a stated box may be too small: about a decimetre."""

@@ -29,7 +29,7 @@ from comal.errors import (
     translated,
 )
 from comal.plan import ByteRange
-from comal.progress import Progress
+from comal.progress import Progress, telling
 from comal.public import warn
 from comal.storage import StorageConfig, open_source, targets
 from comal.storage.kinds import refuse_sources
@@ -38,16 +38,14 @@ from comal.taco import spec, wire
 from comal.taco.copying.exporting import check_limit, computed_schemas
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick
-from comal.taco.copying.telling import telling
 from comal.taco.model.levels import Level, Levels, relative_paths
 from comal.taco.model.pit import check_pit
 from comal.taco.model.sources import LocalFiles
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.spans import entry_names
-from comal.taco.spec import LOGGER
-from comal.taco.warning import TacoWarning
-from comal.taco.writing.creating import Writing, container_of, write_levels
-from comal.taco.writing.stored import field_schema, settings
+from comal.taco.spec import LOGGER, TacoWarning
+from comal.taco.writing.creating import container_of, write_levels
+from comal.taco.writing.stored import Writing, field_schema, settings
 from comal.ziparchive import wire as zipwire
 
 _SHOWN = 5

@@ -15,20 +15,19 @@ from typing import Any
 
 from comal.errors import InvalidInputError, shown
 from comal.geo.times import parse_instant
-from comal.progress import Progress
+from comal.progress import Progress, telling
 from comal.storage import targets
 from comal.storage.kinds import refuse_sources
 from comal.taco import spec
 from comal.taco.copying.foreign import check_foreign
-from comal.taco.copying.telling import telling
 from comal.taco.copying.viewlevels import view_levels
 from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import pit_schema
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.spec import LOGGER
-from comal.taco.writing.creating import Writing, container_of, write_levels
-from comal.taco.writing.stored import field_schema, settings
+from comal.taco.writing.creating import container_of, write_levels
+from comal.taco.writing.stored import Writing, field_schema, settings
 
 _OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
 """Keys that tell which archives an index is over; a container of its own is over none."""

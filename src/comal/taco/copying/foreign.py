@@ -24,7 +24,7 @@ from comal.errors import InvalidInputError, UnsafeContentError, shown
 from comal.public import warn
 from comal.taco import spec
 from comal.taco.model.levels import Level, Levels, children, path_of
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 _ODD = re.compile(r'[<>"|?*,%]')
 _SHOWN = 5

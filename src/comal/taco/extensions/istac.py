@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError
-from comal.geo import footprints as geometries
 from comal.geo.times import Instant
 from comal.taco.extensions.base import SameForAll, column
 from comal.taco.extensions.placing import (
@@ -119,10 +118,10 @@ def istac_table(
     if isinstance(geometry, pa.ChunkedArray):
         geometry = geometry.combine_chunks()
     names = text_column(crs, len(geometry))
+    from comal.geo.shapes import geometry_centroids  # noqa: PLC0415 - shapely
+
     try:
-        lon, lat = geometries.geometry_centroids(
-            geometry, names, check_antimeridian=check_antimeridian
-        )
+        lon, lat = geometry_centroids(geometry, names, check_antimeridian=check_antimeridian)
     except InvalidMetadataError as error:  # from a file it is bad content, here a bad argument
         raise InvalidInputError("invalid geometry", where=who, found=error.found) from error
     needed = pc.and_(pc.is_valid(geometry), pc.is_valid(names)).to_numpy(zero_copy_only=False)

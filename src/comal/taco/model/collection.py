@@ -18,7 +18,7 @@ from comal.taco.model.extent import extent_of
 from comal.taco.model.pit import check_pit
 from comal.taco.model.sample import Sample, as_table
 from comal.taco.model.tortilla import Tortilla
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 __all__ = ["Sample", "Taco", "Tortilla"]
 

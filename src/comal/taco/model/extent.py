@@ -7,7 +7,7 @@ greater than east where the dataset crosses the antimeridian.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from comal.geo import boxes as geo_boxes
 from comal.geo import times
-from comal.geo.places import Places, ways_of
+from comal.geo.places import GEOMETRY, Places, Way, ways_of
+from comal.public import warn
 from comal.taco import spec
 from comal.taco.model.levels import Levels
-from comal.taco.warning import warn_without_crs
+from comal.taco.spec import TacoWarning
 
 _NAMESPACES = ("istac", "stac")
 
@@ -163,3 +164,9 @@ def time_range(table: Any) -> tuple[int, int] | None:
 
 def _micros(value: Any) -> int:
     return int(value.cast(pa.timestamp("us"), safe=False).value)
+
+
+def warn_without_crs(ways: Iterable[Way]) -> None:
+    """Say that geometries without a CRS are taken to be in degrees."""
+    if any(way.columns == (GEOMETRY,) for way in ways):
+        warn(f"{GEOMETRY} without istac:crs is taken to be in EPSG:4326", TacoWarning)

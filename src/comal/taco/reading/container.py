@@ -26,7 +26,7 @@ from comal.taco import spec, wire
 from comal.taco.reading.filters import Filter
 from comal.taco.reading.level import Level
 from comal.taco.reading.origin import Origin
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,6 +9,7 @@ from typing import Any
 
 from comal import query as queries
 from comal.errors import InvalidInputError, counted, shown
+from comal.frames import html_facts
 from comal.geo.places import deciding
 from comal.public import guarded_class, warn
 from comal.storage.closing import Closing
@@ -20,8 +21,7 @@ from comal.taco.reading.home import Home
 from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View, may_change
 from comal.taco.reading.stages import stages as stages_of
 from comal.taco.reading.viewsql import pruning
-from comal.taco.spec import LOGGER
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import LOGGER, TacoWarning
 
 _NAVIGATION = {
     spec.ID: "Unique sample identifier within parent scope",
@@ -399,9 +399,23 @@ class TacoDataset(Closing):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from comal.taco.reading import html  # noqa: PLC0415 - notebooks only
-
-        return html.dataset(self)
+        return html_facts(
+            {
+                "id": self.id,
+                "title": self.title or "",
+                "version": self.dataset_version or "",
+                "description": self.description or "",
+                "tasks": ", ".join(map(str, self.tasks)),
+                "licenses": ", ".join(map(str, self.licenses)),
+                "spatial extent": self.extent.get("spatial", ""),
+                "temporal extent": self.extent.get("temporal", ""),
+                "location": self.location,
+                "levels": ", ".join(
+                    f"level {n}: {counted(self.pit_schema.rows(n), 'row')}"
+                    for n in range(self.pit_schema.levels)
+                ),
+            }
+        )
 
 
 def _is_count(value: object) -> bool:

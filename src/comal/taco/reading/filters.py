@@ -26,7 +26,7 @@ from comal.geo.places import (
     ways_of,
     within,
 )
-from comal.taco.warning import warn_without_crs
+from comal.taco.model.extent import warn_without_crs
 
 Bools = npt.NDArray[np.bool_]
 

@@ -16,8 +16,7 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.frames import html
-from comal.frames.named import NamedRows, is_position
+from comal.frames import NamedRows, html_table, is_position
 from comal.names import illegal
 from comal.public import guarded_class
 from comal.storage import RangeFile
@@ -325,7 +324,7 @@ class TacoDataFrame(NamedRows):
         return f"<TacoDataFrame: {counted(rows, 'row')}, {counted(columns, 'column')}>\n{first}"
 
     def _repr_html_(self) -> str:
-        return html.table(self.head(10).to_arrow(), self.shape)
+        return html_table(self.head(10).to_arrow(), self.shape)
 
 
 def _rebuild(table: Any, home: Home, rules: Sequence[Rule], queried: bool) -> TacoDataFrame:  # noqa: FBT001 - by pickle alone

@@ -13,7 +13,7 @@ from comal.public import warn
 from comal.taco import spec
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.stages import ColumnMode, Union
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 _MODES = ("intersection", "fill_missing", "strict")
 

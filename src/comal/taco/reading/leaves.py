@@ -21,7 +21,7 @@ from comal.public import warn
 from comal.storage import RangeFile, Source
 from comal.taco import spec
 from comal.taco.reading.spans import entry_spans
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 if TYPE_CHECKING:
     from comal.taco.reading.container import Container

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidMetadataError
 from comal.public import warn
 from comal.taco import spec
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 if TYPE_CHECKING:
     from comal.taco.reading.level import Level

@@ -100,13 +100,16 @@ class RowCompiler:
         return f"{text} WHERE starts_with({spec.ID}, '{spec.PAD_PREFIX}') IS NOT TRUE"
 
     def _relation(self, container: Container, index: int) -> Any:
+        # pyarrow.dataset brings pandas where it is installed: 45 MB that only queries need.
+        from comal.table.scan import Scan  # noqa: PLC0415 - see above
+
         level = container.levels[index]
         mended = level.relation(spans=self.spans and index > 0)
         if mended is not None:
             return mended
         if self.spans and level.keeps_columns:
-            return level.table.dataset(self.failures, whole=level.held)
-        return level.table.dataset(self.failures)
+            return Scan(level.table, self.failures, whole=level.held)
+        return Scan(level.table, self.failures)
 
     def _column(self, name: str, number: int, index: int, known: set[str]) -> str:
         container = self.home.containers[number]

@@ -23,7 +23,7 @@ from comal.limits import MIB
 from comal.plan import ByteRange, Plan, run
 from comal.public import warn
 from comal.taco import spec
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 
 if TYPE_CHECKING:
     from comal.taco.reading.level import Level

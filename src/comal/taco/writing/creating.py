@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from comal.progress import Progress, silent
 from comal.storage import targets
 from comal.storage.endings import check_ending
 from comal.storage.kinds import refuse_sources
-from comal.table import ParquetSettings
 from comal.taco import spec
 from comal.taco.model.collection import Taco
 from comal.taco.model.extent import extent_of
@@ -25,23 +23,12 @@ from comal.taco.spec import LOGGER
 from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import write_folder
 from comal.taco.writing.parts import PartSet
-from comal.taco.writing.stored import field_schema, settings
+from comal.taco.writing.stored import Writing, field_schema, settings
 from comal.taco.writing.streamwrite import write_stream, write_stream_parts
 from comal.taco.writing.tacocat import write_tacocat
 from comal.taco.writing.zipwrite import write_zip
 
 ZIP_SUFFIXES = (".tacozip", ".zip")
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """How a dataset is written."""
-
-    parquet: ParquetSettings
-    overwrite: bool = False
-    progress: Progress = silent
-    executor: Executor | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def create(

@@ -13,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal import raster
+from comal import intake, raster
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.geo import footprints, times, wkb
-from comal.intake import manifests
-from comal.intake.nesting import levels_of
-from comal.intake.trees import files_below
+from comal.intake import files_below, levels_of
 from comal.progress import Progress, silent
 from comal.storage import local_path, targets
 from comal.storage.kinds import refuse_sources
@@ -29,13 +27,13 @@ from comal.taco.model.columns import described
 from comal.taco.model.levels import check_depth, check_ids
 from comal.taco.model.sample import as_table
 from comal.taco.model.tree import level_tables
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import container_of, create
 
 _HEADER_BLOCK = 4_096
 _ID_UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _RASTER = r"(?i)[^/]\.(tif|tiff|jp2|png|jpg|jpeg|webp)$"
-_GEOMETRY = manifests.Geometry("istac:geometry", "istac:crs")
+_GEOMETRY = intake.Geometry("istac:geometry", "istac:crs")
 _STAC = (
     described("stac:crs", pa.string(), "Coordinate reference system"),
     described(
@@ -136,7 +134,7 @@ def pack_folder(
     container_of(target, output_format)
     refuse_sources(target, root, inside=True)
     tell = progress or silent
-    fields, where = None, manifests.label(manifest)
+    fields, where = None, intake.label(manifest)
     if manifest is None:
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
         ids, paths = files_below(root, patterns, target=target, warning=TacoWarning)
@@ -180,7 +178,7 @@ def _listed(manifest: Any, root: Path, where: str) -> tuple[Any, Any, Any]:
     """Id paths, files and fields of what a manifest lists."""
     if isinstance(manifest, str | os.PathLike):
         place = local_path(manifest, "the manifest")
-        manifest = manifests.read_table(place, geometry=_GEOMETRY)
+        manifest = intake.read_table(place, geometry=_GEOMETRY)
     table = as_table(manifest)
     if table is None:
         raise InvalidInputError(
@@ -188,7 +186,7 @@ def _listed(manifest: Any, root: Path, where: str) -> tuple[Any, Any, Any]:
             found=type(manifest).__name__,
             expected="a table with the columns id and path, or the path of one",
         )
-    return manifests.split(table, root, where)
+    return intake.split(table, root, where)
 
 
 def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, translated
+from comal.progress import Progress, silent
 from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec
 from comal.taco.model.columns import descriptions, without_null_type
@@ -49,6 +50,17 @@ _FOLDER: Mapping[str, Any] = {
 chunks are of about 64 KB: so pages are, and no dictionary of many values changes with every row.
 The first page of each column of a row group is another one when rows come or go before it: the
 larger the groups, the fewer such pages; but whoever wants one row reads a whole group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a dataset is written."""
+
+    parquet: ParquetSettings
+    overwrite: bool = False
+    progress: Progress = silent
+    executor: Executor | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def settings(parquet: Mapping[str, Any], kind: str) -> ParquetSettings:

@@ -36,7 +36,7 @@ from comal.taco.writing.stored import (
 from comal.taco.writing.zipwrite import Document, ZipStream, no_sample
 
 if TYPE_CHECKING:
-    from comal.taco.writing.creating import Writing
+    from comal.taco.writing.stored import Writing
 
 GROUPS = 100
 """At most so many groups, for each of which an archive is open while batches come."""

@@ -28,8 +28,7 @@ from comal.table import ParquetSettings, ParquetTable
 from comal.taco import spec, wire
 from comal.taco.model.columns import normal, normal_type
 from comal.taco.model.levels import flat
-from comal.taco.spec import LOGGER
-from comal.taco.warning import TacoWarning
+from comal.taco.spec import LOGGER, TacoWarning
 from comal.taco.writing import kinds, merge
 from comal.taco.writing.merge import Member, fields_of
 from comal.taco.writing.stored import settings, table_writer

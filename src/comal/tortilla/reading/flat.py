@@ -21,8 +21,8 @@ from comal.table.columns import (
     values_at,
 )
 from comal.tortilla import spec
+from comal.tortilla.reading.footers import joined
 from comal.tortilla.reading.home import Address, Home, Nested
-from comal.tortilla.reading.joining import joined
 from comal.tortilla.reading.leaves import Leaves
 
 T = TypeVar("T")

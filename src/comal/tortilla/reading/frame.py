@@ -13,8 +13,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal import query as queries
 from comal.errors import InvalidInputError, NotInContainerError, counted, shown
-from comal.frames import html
-from comal.frames.named import NamedRows
+from comal.frames import NamedRows, html_table
 from comal.plan import Piece
 from comal.public import guarded_class
 from comal.storage import RangeFile, vsi
@@ -467,7 +466,7 @@ class TortillaFrame(NamedRows):
         return f"<TortillaFrame: {size}>\n{first}"
 
     def _repr_html_(self) -> str:
-        return html.table(self.head(10).to_arrow(), self.shape)
+        return html_table(self.head(10).to_arrow(), self.shape)
 
 
 def _rebuild(table: Any, home: Home, depth: int) -> TortillaFrame:

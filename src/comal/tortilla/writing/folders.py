@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from comal import intake
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
-from comal.intake import manifests
-from comal.intake.nesting import Level, fields_at, levels_of
-from comal.intake.trees import files_below
+from comal.intake import Level, fields_at, files_below, levels_of
 from comal.limits import DEFAULT_LIMITS
 from comal.storage import local_path, targets
 from comal.storage.kinds import refuse_sources
@@ -71,13 +70,13 @@ def pack_folder(
         raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     target = targets.local_path(output)
     refuse_sources(target, root, inside=True)
-    fields, where = None, manifests.label(manifest)
+    fields, where = None, intake.label(manifest)
     if manifest is None:
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
         ids, paths = files_below(root, patterns, target=target, warning=TortillaWarning)
     else:
         table = _with_paths(read_manifest(manifest))
-        ids, paths, fields = manifests.split(table, root, where)
+        ids, paths, fields = intake.split(table, root, where)
     if paths.null_count == len(paths):
         raise InvalidInputError("no file to write", hint="look at the folder and the pattern")
     levels = levels_of(ids, paths, where, check_depth=_check_depth)
@@ -101,7 +100,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Any:
         It is neither.
     """
     place = local_path(path, "the manifest")
-    table = manifests.read_table(place, texts=(manifests.ID, spec.ID, manifests.PATH))
+    table = intake.read_table(place, texts=(intake.ID, spec.ID, intake.PATH))
     return table.rename_columns([_TIMES.get(name, name) for name in table.column_names])
 
 
@@ -112,16 +111,16 @@ def _check_depth(count: int) -> None:
 def _with_paths(table: Any) -> Any:
     """The table with the columns `id` and `path`; where no path is named, the id is one."""
     names = table.column_names
-    if manifests.ID not in names:
-        names = [manifests.ID if name == spec.ID else name for name in names]
+    if intake.ID not in names:
+        names = [intake.ID if name == spec.ID else name for name in names]
         table = table.rename_columns(names)
-    if manifests.PATH not in names and manifests.ID in names:
-        return table.append_column(manifests.PATH, table[manifests.ID])
+    if intake.PATH not in names and intake.ID in names:
+        return table.append_column(intake.PATH, table[intake.ID])
     return table
 
 
 def _table(level: Level, depth: int, fields: Any) -> Any:
-    columns: dict[str, Any] = {manifests.ID: level.ids, manifests.PATH: level.paths}
+    columns: dict[str, Any] = {intake.ID: level.ids, intake.PATH: level.paths}
     if fields is not None:
         columns |= fields_at(fields, level.rows)
     if depth:

@@ -1,19 +1,31 @@
-"""Rows in memory as a table: the part of a frame that knows nothing of archives."""
+"""Rows in memory as tables, found by position or by name, and what notebooks show of them."""
 
 from __future__ import annotations
 
+import html
+import operator
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self, SupportsIndex, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from comal import arrowcompute as pc
-from comal.errors import ComalError, InvalidInputError, MissingExtraError, shown, translated
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    MissingExtraError,
+    NotInContainerError,
+    counted,
+    shown,
+    translated,
+)
 from comal.public import guarded_class
+from comal.table.columns import blobs_column, rows_where
 
 
 class IdIndex:
@@ -105,10 +117,10 @@ class Rows(ABC):
             polars is not installed.
         """
         try:
-            from comal.frames import topolars  # noqa: PLC0415 - polars is optional
+            import polars as pl  # noqa: PLC0415 - polars is optional
         except ImportError as error:
             raise MissingExtraError.of("polars", "polars", "to_polars") from error
-        return topolars.from_arrow(self.to_arrow())
+        return pl.from_arrow(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
@@ -190,3 +202,122 @@ def _list_of_names(columns: Any) -> list[str]:
     raise InvalidInputError(
         "columns are chosen by a list of names", found=shown(columns), expected="['id', ...]"
     )
+
+
+# -- rows with names -------------------------------------------------------------------------------
+
+
+_SCANS = 4
+"""Look-ups by name that scan the column before an index of it is built."""
+
+
+@guarded_class
+class NamedRows(Rows):
+    """An Arrow table with a column of names."""
+
+    _lookups = 0
+
+    @property
+    @abstractmethod
+    def _names(self) -> Any:
+        """What each row is called, an Arrow column of texts."""
+
+    @cached_property
+    def _count(self) -> int:
+        return len(self)
+
+    @cached_property
+    def _ids(self) -> IdIndex:
+        return IdIndex(self._names)
+
+    def _row(self, key: SupportsIndex | str) -> int:
+        """The row at a position, which may be counted from the end, or with a name."""
+        if isinstance(key, str):
+            return self._row_of_id(key)
+        # Whether any object is a position costs several times what reading a row does.
+        if type(key) is not int and not is_position(key):
+            raise InvalidInputError(
+                "a row is named by position or id",
+                found=type(key).__name__,
+                hint="filter(mask) selects rows by a mask",
+            )
+        row = operator.index(key)
+        count = self._count
+        if not -count <= row < count:
+            raise NotInContainerError(
+                "no such row",
+                found=row,
+                expected=f"{-count} to {count - 1}" if count else "no rows",
+            )
+        return row % count
+
+    def _row_of_id(self, name: str) -> int:
+        rows = self._rows_of(name)
+        if len(rows) == 1:
+            return int(rows[0])
+        if len(rows) > 1:
+            raise InvalidInputError(
+                f"{len(rows)} rows have the id {shown(name)}",
+                found="rows " + ", ".join(str(row) for row in rows[:5]),
+                hint="read them by position",
+            )
+        some = ", ".join(shown(value) for value in self._names.slice(0, 5).to_pylist())
+        raise NotInContainerError(f"no row has the id {shown(name)}", expected=f"{some}, ...")
+
+    def _rows_of(self, name: str) -> npt.NDArray[np.int64]:
+        """All rows with a name, ascending."""
+        if self._lookups >= _SCANS:
+            return self._ids.find(name)
+        self._lookups += 1
+        # No column holds a lone surrogate, but `name` may.
+        wanted = blobs_column([name.encode("utf-8", "surrogatepass")], pa.string())[0]
+        return rows_where(pc.equal(self._names, wanted))
+
+
+def is_position(key: object) -> TypeGuard[SupportsIndex]:
+    """Whether `key` is one whole number, of Python or NumPy; arrays have `__index__` too."""
+    return (
+        isinstance(key, SupportsIndex)
+        and not isinstance(key, bool | np.bool_)
+        and not isinstance(key, Iterable)
+    )
+
+
+# -- what notebooks show ---------------------------------------------------------------------------
+
+
+_ROWS = 10
+_COLUMNS = 20
+_WIDTH = 80
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, pa.Scalar):
+        try:
+            value = value.as_py()
+        except (ArithmeticError, ValueError):  # a time that Python's do not reach
+            value = value.value
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return html.escape(text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "...")
+
+
+def html_table(shown: Any, shape: tuple[int, int]) -> str:
+    """The first rows of an Arrow table that stands for one of `shape`, as an HTML table."""
+    names = shown.column_names[:_COLUMNS]
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    rows = zip(*(shown.column(place)[:_ROWS] for place in range(len(names))), strict=True)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    return (
+        f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<p>{counted(shape[0], 'row')}, {counted(shape[1], 'column')}</p></div>"
+    )
+
+
+def html_facts(shown: Mapping[str, object]) -> str:
+    """Names and values as an HTML table."""
+    rows = "".join(
+        f"<tr><th>{_cell(key)}</th><td>{_cell(value)}</td></tr>" for key, value in shown.items()
+    )
+    return f"<div><table><tbody>{rows}</tbody></table></div>"

@@ -1,0 +1,575 @@
+"""Folders and manifests as columns: files below a folder, rows that nest, what a table lists."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from comal import arrowcompute as pc
+from comal import strictjson
+from comal.errors import (
+    AccessDeniedError,
+    ComalError,
+    InvalidInputError,
+    LimitExceededError,
+    ObjectNotFoundError,
+    StorageError,
+    shown,
+    translated,
+)
+from comal.names import all_distinct
+from comal.public import warn
+from comal.table.columns import (
+    SMALL_POOL,
+    numbers_column,
+    numbers_of,
+    one_array,
+    rows_equal,
+    rows_where,
+    texts_column,
+    valid_of,
+)
+
+_READING: dict[type[BaseException], type[ComalError]] = {
+    FileNotFoundError: ObjectNotFoundError,
+    PermissionError: AccessDeniedError,
+    OSError: StorageError,
+}
+_HELD = 1 << 16
+"""Ids that stand as Python objects before they become a column."""
+
+
+def files_below(
+    root: Path,
+    patterns: Sequence[str],
+    *,
+    target: Path,
+    warning: type[UserWarning] = UserWarning,
+) -> tuple[Any, Any]:
+    """All files below a folder whose names match.
+
+    Names are walked in their order, those that begin with a dot left out. Letters of patterns
+    match in their case on every system. What is written and lies below the folder, such as the
+    output of an earlier run, is left out.
+
+    A link to a file is followed. A link to a folder is left out with a warning: it can lead back to
+    a folder above, or bring the same files twice under two ids, which nobody would see in the
+    outcome. Whoever wants what it leads to names it in a manifest.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    patterns
+        Names of files as in a shell, such as ``*.tif``.
+    target
+        What will be written.
+    warning
+        Category of the warnings.
+
+    Returns
+    -------
+    ids, paths
+        Arrow strings: id paths (``scene_1/before.tif``) and absolute paths of the files, depth
+        first. Folders are those that the ids imply, so that one without a file has no row.
+
+    Raises
+    ------
+    InvalidInputError
+        Something that matches is no regular file, or has a name that is no UTF-8.
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        A folder cannot be read.
+    """
+    fits = re.compile("|".join(map(fnmatch.translate, patterns))) if patterns else None
+    top = str(root.absolute())
+    chunks: list[Any] = []
+    links: list[str] = []
+    held: list[str] = []
+    with translated(_READING, "folder cannot be read", where=shown(root, 200)):
+        for name in _walk(top, fits, _Target.of(target), links):
+            held.append(name)
+            if len(held) == _HELD:
+                chunks.append(_texts_of(held, top))
+                held = []
+    for link in links:
+        warn(f"a link to a folder is left out: {shown(link, 200)}", warning)
+    chunks.append(_texts_of(held, top))
+    with translated({pa.ArrowException: LimitExceededError}, "names are too long for one column"):
+        ids = pa.concat_arrays(chunks)
+    return ids, absolute(ids, root)
+
+
+def absolute(paths: Any, root: Path) -> Any:
+    """Paths against a folder, an Arrow array of strings; absolute ones and nulls stay."""
+    base, slash = texts_column([str(root.absolute()).rstrip("/"), "/"])
+    with translated({pa.ArrowException: LimitExceededError}, "paths are too long for one column"):
+        joined = pc.binary_join_element_wise(base, paths, slash)
+        is_absolute = pc.starts_with(paths, "/")
+        return pc.if_else(is_absolute, paths, joined) if pc.any(is_absolute).as_py() else joined
+
+
+class _Target:
+    """What is written, if it is there already."""
+
+    def __init__(self, real: str) -> None:
+        self._real, self._below = real, real.rstrip("/") + "/"
+
+    @classmethod
+    def of(cls, target: Path) -> _Target | None:
+        return cls(os.path.realpath(target)) if os.path.lexists(target) else None
+
+    def holds(self, path: str) -> bool:
+        """Whether a real path is the target, or lies below it."""
+        return path == self._real or path.startswith(self._below)
+
+
+def _walk(
+    top: str, fits: re.Pattern[str] | None, target: _Target | None, links: list[str]
+) -> Iterator[str]:
+    """Id paths of the files. Folders wait on a list, as they may be nested to any depth."""
+    real = os.path.realpath(top).rstrip("/")
+    if fits is None or (target is not None and target.holds(real)):
+        return
+    waiting = [("", iter(_entries(top)))]
+    while waiting:
+        above, entries = waiting[-1]
+        entry = next(entries, None)
+        if entry is None:
+            waiting.pop()
+            continue
+        name = above + entry.name
+        if target is not None and target.holds(_real(entry, f"{real}/{name}")):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            waiting.append((f"{name}/", iter(_entries(entry.path))))
+        elif entry.is_dir():
+            links.append(entry.path)
+        elif fits.match(entry.name):
+            _refuse_no_file(entry)
+            yield name
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What a folder holds, without what is hidden, in the order of names."""
+    with os.scandir(folder) as scan:
+        found = [entry for entry in scan if not entry.name.startswith(".")]
+    found.sort(key=lambda entry: entry.name)
+    return found
+
+
+def _real(entry: os.DirEntry[str], path: str) -> str:
+    """The real path of an entry of a real folder; only a link must be asked."""
+    return os.path.realpath(path) if entry.is_symlink() else path
+
+
+def _refuse_no_file(entry: os.DirEntry[str]) -> None:
+    """A file that was asked for and is not there is never left out in silence."""
+    if not entry.is_file():
+        raise InvalidInputError(
+            "no regular file",
+            where=shown(entry.path, 200),
+            found="a link that leads nowhere" if entry.is_symlink() else "a pipe, socket or device",
+            hint="remove it, or name the files to pack by a pattern",
+        )
+
+
+def _texts_of(names: list[str], top: str) -> Any:
+    try:
+        return texts_column(names)
+    except UnicodeEncodeError as error:
+        odd = next(name for name in names if not _is_utf8(name))
+        raise InvalidInputError(
+            "name of a file is no UTF-8", where=shown(f"{top}/{odd}", 200), hint="rename it"
+        ) from error
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# -- ids that nest ---------------------------------------------------------------------------------
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The n samples of one depth."""
+
+    ids: Any
+    """Arrow strings: the last part of each id path."""
+    paths: Any
+    """Arrow strings: the file; null for a folder."""
+    parents: Ints
+    """Row of the parent in the level above, shape (n,); zeros at level 0."""
+    rows: Ints
+    """Row of the columns that they came from, shape (n,); -1 for a folder that ids imply."""
+
+
+def levels_of(
+    ids: Any,
+    paths: Any,
+    where: str = "manifest",
+    *,
+    check_depth: Callable[[int], None] = lambda _: None,
+) -> list[Level]:
+    """Samples with id paths as one `Level` per depth, level 0 first.
+
+    Samples of a level stand in the order in which they, or what lies in them, first appear.
+
+    Parameters
+    ----------
+    ids
+        Arrow strings such as ``scene_1/before.tif``; slashes at either end do not count. Folders
+        above a sample need no row of their own.
+    paths
+        Arrow strings: the file of each; null for a folder.
+    where
+        What messages call the columns.
+    check_depth
+        Told how many levels there will be, before they are made; may refuse them.
+
+    Raises
+    ------
+    InvalidInputError
+        A row without an id, an id that stands twice, a sample in what is no folder.
+    """
+    parts = _parts(ids, where)
+    starts = numbers_of(parts.offsets).astype(np.int64)
+    deep = np.diff(starts)
+    check_depth(int(deep.max(initial=0)))
+    has_file = valid_of(paths)
+    levels: list[Level] = []
+    # The rows that reach this deep, and where the sample above each of them is in its level.
+    rows = np.arange(len(ids), dtype=np.int64)
+    above = np.zeros(len(ids), np.int64)
+    twice: list[int] = []
+    inside: list[int] = []
+    for depth in range(int(deep.max(initial=0))):
+        names = parts.values.take(numbers_column(starts[rows] + depth))
+        codes, firsts = _first_seen(above, names)
+        own = deep[rows] == depth + 1
+        twice += rows[own][_repeated(codes[own])][:1].tolist()
+        origin = np.full(len(firsts), -1, np.int64)
+        # Backwards, so that of rows that stand twice the first one counts.
+        origin[codes[own][::-1]] = rows[own][::-1]
+        files = np.zeros(len(firsts), bool)
+        files[origin >= 0] = has_file[origin[origin >= 0]]
+        inside += rows[~own & files[codes]][:1].tolist()
+        levels.append(Level(taken(names, firsts), taken(paths, origin), above[firsts], origin))
+        rows, above = rows[~own], codes[~own]
+    _refuse(ids, twice, inside, where)
+    return levels
+
+
+def _parts(ids: Any, where: str) -> Any:
+    """The parts of each id path, an Arrow array of lists."""
+    trimmed = pc.ascii_trim(ids, "/")
+    filled = valid_of(trimmed) & ~rows_equal(trimmed, "")
+    for row in np.flatnonzero(~filled)[:1].tolist():
+        raise InvalidInputError("manifest has a row without an id", where=f"{where}, row {row}")
+    return pc.split_pattern(trimmed, "/")
+
+
+def _first_seen(above: Ints, names: Any) -> tuple[Ints, Ints]:
+    """Numbers for pairs of parent and name, in the order in which they appear.
+
+    Returns
+    -------
+    codes, firsts
+        The number of each row, shape (rows,), and the first row of each number, shape (numbers,).
+    """
+    if all_distinct(names):
+        return np.arange(len(names)), np.arange(len(names))
+    encoded = names.dictionary_encode()
+    # Sorting takes a quarter of the memory of Arrow's table of so many numbers.
+    pairs = above * len(encoded.dictionary) + numbers_of(encoded.indices)
+    _, firsts, codes = np.unique(pairs, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[codes], firsts[order]
+
+
+def _repeated(codes: Ints) -> Ints:
+    """Places whose code stands at an earlier place too."""
+    seen = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    seen[codes[::-1]] = np.arange(len(codes))[::-1]
+    return np.flatnonzero(seen[codes] != np.arange(len(codes)))
+
+
+def _refuse(ids: Any, twice: list[int], inside: list[int], where: str) -> None:
+    """Refuse rows whose id stands twice, then those that lie in a file."""
+    for row in sorted(twice)[:1]:
+        raise InvalidInputError(
+            f"id {shown(ids[row].as_py())} stands twice", where=f"{where}, row {row}"
+        )
+    for row in sorted(inside)[:1]:
+        name = ids[row].as_py().strip("/")
+        raise InvalidInputError("sample lies in what is no folder", where=shown(name, 120))
+
+
+def taken(column: Any, rows: Ints) -> Any:
+    """The values of `rows`; null where a row is negative."""
+    if len(rows) == len(column) and (rows == np.arange(len(rows))).all():
+        return column
+    return column.take(numbers_column(rows, valid=rows >= 0))
+
+
+def fields_at(fields: Any, rows: Ints) -> dict[str, Any]:
+    """The fields of a level, by the rows of a table that its samples come from.
+
+    Parameters
+    ----------
+    fields
+        Arrow table.
+    rows
+        Rows of it, shape (n,); -1 for a sample without a row.
+
+    Returns
+    -------
+    dict of str to Arrow array
+        Columns of n values. A level has those that are not null in all of its rows, and those that
+        are null in all rows of the table; none when no sample has a row.
+    """
+    if not (rows >= 0).any():
+        return {}
+    found: dict[str, Any] = {}
+    for name, column in zip(fields.column_names, fields.columns, strict=True):
+        own = taken(column, rows)
+        if own.null_count < len(own) or column.null_count == len(column):
+            found[name] = own
+    return found
+
+
+# -- manifests -------------------------------------------------------------------------------------
+
+
+ID, PATH = "id", "path"
+_FAULTS: dict[type[BaseException], type[ComalError]] = {
+    FileNotFoundError: ObjectNotFoundError,
+    PermissionError: AccessDeniedError,
+    pa.ArrowException: InvalidInputError,
+    OSError: StorageError,
+    ValueError: InvalidInputError,
+}
+_LOOKING: dict[type[BaseException], type[ComalError]] = {
+    FileNotFoundError: ObjectNotFoundError,
+    NotADirectoryError: ObjectNotFoundError,
+    PermissionError: AccessDeniedError,
+    OSError: StorageError,
+    ValueError: ObjectNotFoundError,  # NUL, which no path holds
+}
+_PARQUET = frozenset({".parquet", ".geoparquet", ".pq"})
+_BLOCK = 1 << 14
+"""Paths that stand as Python objects at once."""
+
+
+class Geometry(NamedTuple):
+    """What a format calls the geometry of a GeoParquet file, and its CRS."""
+
+    column: str
+    crs: str
+
+
+def read_table(
+    path: Path, *, texts: Sequence[str] = (ID, PATH), geometry: Geometry | None = None
+) -> Any:
+    """A table of the user's in a file; its first bytes decide whether it is Parquet, else CSV.
+
+    Parameters
+    ----------
+    path
+        The file.
+    texts
+        Columns of a CSV file that are texts, whatever they look like: an id such as ``0001`` is no
+        number. Other columns get the type that their values have. Of texts only the empty one is
+        null: ``NA`` is a country.
+    geometry
+        New names for the primary geometry of a GeoParquet file (WKB) and a column of its CRS
+        (such as ``EPSG:4326``); nothing is renamed when None.
+
+    Returns
+    -------
+    pyarrow.Table
+        The table with all its columns.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        It cannot be read.
+    InvalidInputError, InvalidMetadataError
+        It is neither CSV nor Parquet; two columns of one name; its GeoParquet metadata is broken.
+    """
+    where = shown(path, 200)
+    with translated(_FAULTS, "manifest cannot be read", where=where):
+        with path.open("rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+        if is_parquet or path.suffix.lower() in _PARQUET:
+            table = pq.read_table(path)
+        else:
+            table = _read_csv(path, texts)
+    _refuse_twins(table, where)
+    return table if geometry is None else _with_geometry(table, geometry, where)
+
+
+def _read_csv(path: Path, texts: Sequence[str]) -> Any:
+    kinds = dict.fromkeys(texts, pa.string())
+    table = _parsed(path, kinds)
+    untyped = [field.name for field in table.schema if pa.types.is_null(field.type)]
+    if untyped:  # nothing but words such as 'NA', which may be just that
+        table = _parsed(path, kinds | dict.fromkeys(untyped, pa.string()))
+    empty, null = texts_column(["", None])
+    for position, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            column = table.column(position)
+            filled = pc.not_equal(column, empty)
+            table = table.set_column(position, field, pc.if_else(filled, column, null))
+    return table
+
+
+def _parsed(path: Path, kinds: Mapping[str, Any]) -> Any:
+    convert = pa_csv.ConvertOptions(column_types=kinds)
+    # The default pool keeps many megabytes for each thread that parses.
+    return pa_csv.read_csv(path, convert_options=convert, memory_pool=SMALL_POOL)
+
+
+def _refuse_twins(table: Any, where: str) -> None:
+    names: list[str] = table.column_names
+    for name in sorted({name for name in names if names.count(name) > 1})[:1]:
+        raise InvalidInputError("manifest has columns of one name", where=where, found=shown(name))
+
+
+def _with_geometry(table: Any, geometry: Geometry, where: str) -> Any:
+    described = (table.schema.metadata or {}).get(b"geo")
+    if described is None:
+        return table
+    document = strictjson.loads(described, where)
+    primary = document.get("primary_column")
+    if primary not in table.column_names:
+        return table
+    columns = document.get("columns")
+    about = columns.get(primary) if isinstance(columns, Mapping) else None
+    position = table.column_names.index(primary)
+    table = table.set_column(position, geometry.column, table.column(position))
+    if geometry.crs not in table.column_names:
+        crs = _crs_name(about.get("crs") if isinstance(about, Mapping) else None)
+        table = table.append_column(geometry.crs, pa.repeat(texts_column([crs])[0], table.num_rows))
+    return table
+
+
+def _crs_name(crs: Any) -> str:
+    """Name of a CRS in PROJJSON; GeoParquet without one means longitude and latitude."""
+    identity = crs.get("id") if isinstance(crs, Mapping) else None
+    if not isinstance(identity, Mapping) or identity.get("code") in {"CRS84", "4326", 4326}:
+        return "EPSG:4326" if not isinstance(crs, Mapping) or identity else json.dumps(crs)
+    return f"{identity.get('authority')}:{identity.get('code')}"
+
+
+def label(manifest: Any) -> str:
+    """What messages call a manifest: a path of one, or a table."""
+    is_path = isinstance(manifest, str | os.PathLike)
+    return f"manifest {shown(os.fspath(manifest), 200)}" if is_path else "manifest"
+
+
+def split(table: Any, root: Path, where: str = "manifest") -> tuple[Any, Any, Any]:
+    """A manifest as ids, files and all that is known of them.
+
+    Each distinct path is looked at once.
+
+    Parameters
+    ----------
+    table
+        Arrow table with the columns ``id`` and ``path``.
+    root
+        The folder of relative paths.
+    where
+        What messages call the table.
+
+    Returns
+    -------
+    ids, paths, fields
+        Arrow strings: id paths as they stand, and absolute paths, null for a folder; and the table
+        of all other columns.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is missing or no text; a path leads to what is no regular file.
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        A file is missing, or cannot be looked at.
+    """
+    _refuse_twins(table, where)
+    if not {ID, PATH} <= set(table.column_names):
+        raise InvalidInputError(
+            "manifest has no columns id and path",
+            where=where,
+            found=", ".join(map(shown, table.column_names[:20])),
+            expected="a table that has them, or the path of one",
+        )
+    ids, paths = (_texts(table.column(name), name, where) for name in (ID, PATH))
+    paths = absolute(paths, root)
+    _look_at(paths)
+    return ids, paths, table.drop_columns([ID, PATH])
+
+
+def _texts(column: Any, name: str, where: str) -> Any:
+    kind = column.type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_null,
+    )
+    if not any(test(value) for test in tests):
+        raise InvalidInputError(
+            f"column {name!r} of the manifest is no text",
+            where=where,
+            found=str(kind),
+            expected="string",
+        )
+    with translated({pa.ArrowException: InvalidInputError}, f"column {name!r} cannot be used"):
+        texts = one_array(column if pa.types.is_string(kind) else pc.cast(column, pa.string()))
+        texts.validate(full=True)  # Parquet may hold bytes that are no UTF-8
+    return texts
+
+
+def _look_at(paths: Any) -> None:
+    distinct = pc.unique(paths).drop_null()
+    for start in range(0, len(distinct), _BLOCK):
+        for path in distinct.slice(start, _BLOCK).to_pylist():
+            try:
+                if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - may be a million
+                    continue
+            except (OSError, ValueError):
+                with translated(
+                    _LOOKING, "file of the manifest is missing", where=_row(paths, path)
+                ):
+                    raise
+            raise InvalidInputError(
+                "file of the manifest is no regular file", where=_row(paths, path)
+            )
+
+
+def _row(paths: Any, path: str) -> str:
+    row = int(rows_where(pc.equal(paths, texts_column([path])[0]))[0])
+    return f"{shown(path, 200)} (row {row})"

@@ -1,1 +1,0 @@
-"""What users hand over to be packed: folders and manifests, as columns and never as objects."""
