@@ -1,4 +1,4 @@
-"""One raster of the run as RaQuet and as Tapalcatl: what a map reads."""
+"""The main job step by step: pack, query, read back, check, draw, and make a map of one raster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from comal import formats, raquet, taco, tapalcatl
+from comal import raquet, taco, tapalcatl
 from comal.convert import draw
 from comal.demo import pictures, scenes
 from comal.demo.pictures import Picture
-from comal.demo.scenes import IMAGE, MASK, Material
+from comal.demo.scenes import IMAGE, MASK, Scenes
 from comal.errors import InvalidInputError, InvalidMetadataError, counted
-from comal.progress import silent
 from comal.raster import preview
 from comal.storage import local_path, several, targets
 from comal.storage.endings import check_ending
@@ -24,59 +23,10 @@ from comal.storage.kinds import Kind
 from comal.storage.targetlock import Owns
 from comal.tapalcatl.kinds import TREE
 
-RASTER = "raster.parquet"
-TILES = "tiles"
-_BANDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """A raster as a Parquet table, and a value of it."""
-
-    path: Path
-    tiles: int
-    zooms: tuple[int, int]
-    place: tuple[float, float]
-    values: tuple[Any, ...]
-    mean: float
-
-
-def as_raquet(source: Path, folder: Path, nodata: int | None = None) -> Converted:
-    """Convert a raster, check the file, and ask it for a value and a mean."""
-    path = folder / RASTER
-    made = raquet.write(source, path, resampling="bilinear", nodata=nodata)
-    report = raquet.check(path, level="full", statistics=True)
-    if report.errors:
-        raise InvalidMetadataError("the RaQuet file has errors", problems=report.problems)
-    west, south, east, north = made.bounds
-    place = (west + east) / 2, (south + north) / 2
-    with raquet.open(path) as file:
-        values = np.ma.asarray(file.point(*place, masked=True)).tolist()
-        statistics = file.bands[0].statistics
-    mean = float("nan") if statistics is None or statistics.mean is None else statistics.mean
-    zooms = made.min_zoom, made.max_zoom
-    return Converted(path, made.tiles, zooms, place, tuple(values), mean)
-
-
-def as_tiles(raster: Path, folder: Path) -> Any:
-    """Draw the raster as PNG tiles, and find each of them again by the document alone."""
-    with raquet.open(raster) as file:
-        colours = len(file.bands) >= _BANDS
-        # Bands of satellites come from short waves to long ones: the third is red.
-        bands = [3, 2, 1] if colours and file.bands[0].dtype != "uint8" else None
-    built = draw(raster, folder / TILES, bands=bands)
-    with tapalcatl.open(folder / TILES) as tiles:
-        missing = [key for key in tiles.keys().tolist() if tiles.tile(*key) is None]
-    report = formats.adapter_of(formats.sniff(folder / TILES).format).check(
-        str(folder / TILES), level="full", progress=silent
-    )
-    if missing or report.errors:
-        raise InvalidMetadataError("the tileset has errors", problems=report.problems)
-    return built
-
-
 ARCHIVE = "scenes.tacozip"
 SHEET = "contact-sheet.png"
+RASTER = "raster.parquet"
+TILES = "tiles"
 SEED = 20250101
 MAPPED = f"cusco/{IMAGE}"
 """Of the made-up scenes the one that becomes a map."""
@@ -143,18 +93,18 @@ def run(
     check_ending(target)
     with targets.new_folder(target, overwrite, DEMO, sources) as folder:
         work = _Run(folder, target, tell)
-        material = work.prepare(sources)
-        work.pack(material)
+        made = work.prepare(sources)
+        work.pack(made)
         with taco.load(folder / ARCHIVE) as dataset:
             work.query(dataset, is_made_up=sources is None)
-            work.read(dataset, material)
+            work.read(dataset, made)
             work.check()
-            drawn = work.draw(dataset, material)
-        work.map(material)
+            drawn = work.draw(dataset, made)
+        work.map(made)
     return Result(
         target,
         target / ARCHIVE,
-        sorted(material.originals),
+        sorted(made.originals),
         [target / "pictures" / f"{picture.label}.png" for picture in drawn],
         target / SHEET,
         work.steps,
@@ -198,9 +148,9 @@ class _Run:
         if self._tell is not None:
             self._tell(step)
 
-    def prepare(self, sources: Sequence[str | os.PathLike[str]] | None) -> Material:
+    def prepare(self, sources: Sequence[str | os.PathLike[str]] | None) -> Scenes:
         if sources is None:
-            material = scenes.write_scenes(self.folder / "scenes", seed=SEED)
+            made = scenes.write_scenes(self.folder / "scenes", seed=SEED)
             text = (
                 f"{len(scenes.PLACES)} made-up scenes of {scenes.SIZE} x {scenes.SIZE} pixels: "
                 "four bands and a land cover mask each"
@@ -208,14 +158,14 @@ class _Run:
         else:
             named = several(sources, "paths of rasters")
             paths = [local_path(source, "a raster") for source in named]
-            material = scenes.take_rasters(paths)
+            made = scenes.take_rasters(paths)
             text = counted(len(paths), "raster")
         self.step("Rasters", text)
-        return material
+        return made
 
-    def pack(self, material: Material) -> None:
+    def pack(self, made: Scenes) -> None:
         dataset = taco.Taco(
-            tortilla=material.tortilla,
+            tortilla=made.tortilla,
             id="comal-demo",
             dataset_version="1.0.0",
             description="Scenes that show what comal does",
@@ -224,14 +174,14 @@ class _Run:
             tasks=["semantic-segmentation"],
             title="comal demo",
         )
-        if material.classes:
-            dataset.extend_with({"demo:classes": material.classes})
+        if made.classes:
+            dataset.extend_with({"demo:classes": made.classes})
         taco.create(dataset, self.folder / ARCHIVE)
         size = (self.folder / ARCHIVE).stat().st_size
-        files = sum(path.stat().st_size for path in material.originals.values())
+        files = sum(path.stat().st_size for path in made.originals.values())
         self.step(
             "Pack",
-            f"{counted(len(material.originals), 'file')} ({files / 1e6:.1f} MB) in one archive "
+            f"{counted(len(made.originals), 'file')} ({files / 1e6:.1f} MB) in one archive "
             f"({size / 1e6:.1f} MB): {self.folder / ARCHIVE}",
         )
 
@@ -262,42 +212,38 @@ class _Run:
         noun = "sample" if table.num_rows == 1 else "samples"
         self.step(title, f"{question}: {table.num_rows} {noun}", columns, rows)
 
-    def read(self, dataset: Any, material: Material) -> None:
+    def read(self, dataset: Any, made: Scenes) -> None:
         for key, vsi in leaf_paths(dataset):
-            if not scenes.same_pixels(vsi, material.originals[key]):
+            if not scenes.same_pixels(vsi, made.originals[key]):
                 raise InvalidMetadataError("pixels differ from the source", where=f"{key} ({vsi})")
         self.step(
             "Read",
-            f"{len(material.originals)} rasters through GDAL by byte range, pixels identical; "
+            f"{len(made.originals)} rasters through GDAL by byte range, pixels identical; "
             f"the last is {vsi}",
         )
 
     def check(self) -> None:
-        found = formats.sniff(self.folder / ARCHIVE)
-        report = formats.adapter_of(found.format).check(
-            str(self.folder / ARCHIVE), level="full", progress=silent
-        )
-        if report.errors:
-            raise InvalidMetadataError("the archive has errors", problems=report.problems)
+        report = taco.check(str(self.folder / ARCHIVE), level="full")
+        _refuse_errors(report, "the archive")
         self.step(
             "Check",
             f"every byte: {counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}",
         )
 
-    def draw(self, dataset: Any, material: Material) -> list[Picture]:
+    def draw(self, dataset: Any, made: Scenes) -> list[Picture]:
         paths = dict(leaf_paths(dataset))
-        if material.classes:
+        if made.classes:
             drawn = [_scene_picture(row, paths) for row in dataset.data.to_arrow().to_pylist()]
         else:
             drawn = [
                 pictures.from_png(Path(key).stem, "", preview(original, size=420))
-                for key, original in material.originals.items()
+                for key, original in made.originals.items()
             ]
         folder = self.folder / "pictures"
         folder.mkdir()
         for picture in drawn:
             (folder / f"{picture.label}.png").write_bytes(picture.png())
-        if material.classes:
+        if made.classes:
             sheet = pictures.contact_sheet(drawn, width=640, legend=scenes.LAND_COVER[1:])
         else:
             sheet = pictures.contact_sheet(drawn)
@@ -305,30 +251,29 @@ class _Run:
         self.step("Pictures", f"{len(drawn)} in {folder}, all together in {self.folder / SHEET}")
         return drawn
 
-    def map(self, material: Material) -> None:
+    def map(self, made: Scenes) -> None:
         """One of the rasters as a table that SQL reads, and as tiles that maps show."""
-        key = MAPPED if MAPPED in material.originals else next(iter(material.originals))
-        source = material.originals[key]
+        key = MAPPED if MAPPED in made.originals else next(iter(made.originals))
+        # No pixel of the made-up scenes is 0; of the rasters of others nobody knows.
+        nodata = 0 if key == MAPPED else None
+        raster, tiles = self.folder / RASTER, self.folder / TILES
         try:
-            # No pixel of the made-up scenes is 0; of the rasters of others nobody knows.
-            nodata = 0 if key == MAPPED else None
-            made = as_raquet(Path(source), self.folder, nodata)
-            built = as_tiles(made.path, self.folder)
+            written = _as_raquet(made.originals[key], raster, nodata)
+            built = _as_tiles(raster, tiles)
         except InvalidInputError as error:
             self.step("Map", f"{key} is not for maps: {error.what}")
             return
-        low, high = made.zooms
-        longitude, latitude = made.place
+        place, values = _value_in_the_middle(raster)
         self.step(
             "RaQuet",
-            f"{key} as {counted(made.tiles, 'tile')} of zoom {low} to {high}, one for each "
-            f"Parquet page; at {longitude:.3f},{latitude:.3f} it is {made.values}: {made.path}",
+            f"{key} as {counted(written.tiles, 'tile')} of zoom {written.min_zoom} to "
+            f"{written.max_zoom}, one for each Parquet page; at {place[0]:.3f},{place[1]:.3f} it "
+            f"is {values}: {raster}",
         )
         self.step(
             "Tapalcatl",
-            f"{built.tiles} PNG tiles in {built.archives} ZIP "
-            f"{'archive' if built.archives == 1 else 'archives'}, each found by meta.json alone: "
-            f"{self.folder / TILES}",
+            f"{built.tiles} PNG tiles in {counted(built.archives, 'ZIP archive')}, each found by "
+            f"meta.json alone: {tiles}",
         )
 
 
@@ -352,3 +297,37 @@ def _scene_picture(row: dict[str, Any], paths: dict[str, str]) -> Picture:
     note = f"{row['stac:time_start']:%Y-%m-%d}  cloud {row['cloud_cover']:.0f}%"
     both = [scenes.true_colour(image), scenes.colours(mask)]
     return pictures.side_by_side(row["id"], note, both)
+
+
+def _as_raquet(source: Path, path: Path, nodata: int | None) -> Any:
+    written = raquet.write(source, path, resampling="bilinear", nodata=nodata)
+    _refuse_errors(raquet.check(path, level="full", statistics=True), "the RaQuet file")
+    return written
+
+
+def _value_in_the_middle(path: Path) -> tuple[tuple[float, float], tuple[Any, ...]]:
+    """Longitude and latitude of the middle of a RaQuet file, and its value in each band."""
+    with raquet.open(path) as file:
+        west, south, east, north = file.bounds
+        place = (west + east) / 2, (south + north) / 2
+        return place, tuple(np.ma.asarray(file.point(*place, masked=True)).tolist())
+
+
+def _as_tiles(raster: Path, folder: Path) -> Any:
+    """Draw a RaQuet file as PNG tiles, and find each of them again by the document alone."""
+    with raquet.open(raster) as file:
+        colours = len(file.bands) >= 3
+        # Bands of satellites come from short waves to long ones: the third is red.
+        bands = [3, 2, 1] if colours and file.bands[0].dtype != "uint8" else None
+    built = draw(raster, folder, bands=bands)
+    with tapalcatl.open(folder) as tiles:
+        for key in tiles.keys().tolist():
+            if tiles.tile(*key) is None:
+                raise InvalidMetadataError("a tile cannot be found", where=f"{key} in {folder}")
+    _refuse_errors(tapalcatl.check(folder, level="full"), "the tileset")
+    return built
+
+
+def _refuse_errors(report: Any, what: str) -> None:
+    if report.errors:
+        raise InvalidMetadataError(f"{what} has errors", problems=report.problems)
