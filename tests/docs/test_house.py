@@ -94,10 +94,10 @@ ALLOWED = {
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine",),
-    "pmtiles": ("comal.tapalcatl.sources.pmtiles_file", "comal.tapalcatl.sinks.pmtiles_file"),
+    "pmtiles": ("comal.tapalcatl.containers.pmtiles", "comal.tapalcatl.containers.pmtiles"),
     "sqlite3": (
-        "comal.tapalcatl.sources.mbtiles",
-        "comal.tapalcatl.sinks.mbtiles_file",
+        "comal.tapalcatl.containers.mbtiles",
+        "comal.tapalcatl.containers.mbtiles",
         "comal.raquet.querying.zones",
     ),
     "uvicorn": ("comal.server.process", "comal.server.uvicornserver"),

@@ -16,7 +16,7 @@ from comal.raquet.checking.codes import CODES as RAQUET_CODES
 from comal.taco import spec as taco_spec
 from comal.taco.checking.codes import CODES as TACO_CODES
 from comal.tapalcatl import spec as tapalcatl_spec
-from comal.tapalcatl.checking.codes import CODES as TAPALCATL_CODES
+from comal.tapalcatl.checking import CODES as TAPALCATL_CODES
 from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.checking.run import CODES as TORTILLA_CODES
 from tests.support import REPOSITORY

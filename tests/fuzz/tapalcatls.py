@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from comal import tapalcatl
 from comal.errors import ComalError
-from comal.tapalcatl import spec, times, wire
-from comal.tapalcatl.checking.run import check
+from comal.tapalcatl import spec, wire
+from comal.tapalcatl import wire as times
+from comal.tapalcatl.checking import check
 from tests.fuzz.base import Target, as_file
 from tests.tapalcatl import odd
 

@@ -13,11 +13,11 @@ import shapely
 
 from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
-from comal.tapalcatl import extracting
 from comal.tapalcatl.addressing import tile_bounds
-from comal.tapalcatl.extracting import Area, Part
-from comal.tapalcatl.reading.keptruns import KeptRuns
-from comal.tapalcatl.sources.base import Square
+from comal.tapalcatl.containers.base import Square
+from comal.tapalcatl.containers.tilesets import KeptRuns
+from comal.tapalcatl.writing import extracting
+from comal.tapalcatl.writing.extracting import Area, Part
 from comal.ziparchive import local
 from tests.servers.http import HttpServer
 from tests.support import needs_shared

@@ -16,8 +16,7 @@ from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.generation1 import UNIT
-from comal.tapalcatl.reading.describing import summary
-from comal.tapalcatl.reading.entries import entry_tables
+from comal.tapalcatl.reading.entries import entry_tables, summary
 from comal.tapalcatl.reading.places import OneArchive
 from comal.tapalcatl.wire import parse_name, split_suffix
 

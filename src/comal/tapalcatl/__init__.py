@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from comal.findings import Report as Report
     from comal.tapalcatl.addressing import Layout as Layout
     from comal.tapalcatl.addressing import Template as Template
-    from comal.tapalcatl.checking.codes import CODES as CODES
-    from comal.tapalcatl.checking.run import check as check
-    from comal.tapalcatl.extracting import Extracted as Extracted
-    from comal.tapalcatl.extracting import extract as extract
+    from comal.tapalcatl.checking import CODES as CODES
+    from comal.tapalcatl.checking import check as check
+    from comal.tapalcatl.containers.export import Exported as Exported
+    from comal.tapalcatl.containers.export import open_tiles as open_tiles
+    from comal.tapalcatl.containers.export import to_directory as to_directory
+    from comal.tapalcatl.containers.export import to_mbtiles as to_mbtiles
+    from comal.tapalcatl.containers.export import to_pmtiles as to_pmtiles
+    from comal.tapalcatl.containers.iterable import NewTile as NewTile
     from comal.tapalcatl.generation1 import Generation1 as Generation1
     from comal.tapalcatl.planning import LayoutPlan as LayoutPlan
     from comal.tapalcatl.planning import choose_layout as choose_layout
     from comal.tapalcatl.planning import plan as plan
-    from comal.tapalcatl.reading.loading import archive as archive
-    from comal.tapalcatl.reading.loading import open as open  # noqa: A004 - tapalcatl.open
+    from comal.tapalcatl.reading.opening import archive as archive
+    from comal.tapalcatl.reading.opening import open as open  # noqa: A004 - tapalcatl.open
     from comal.tapalcatl.reading.tile import StoredTile as StoredTile
     from comal.tapalcatl.reading.tile import Tile as Tile
     from comal.tapalcatl.reading.tileset import TileSet as TileSet
-    from comal.tapalcatl.sinks.loose import to_directory as to_directory
-    from comal.tapalcatl.sinks.mbtiles_file import to_mbtiles as to_mbtiles
-    from comal.tapalcatl.sinks.pmtiles_file import to_pmtiles as to_pmtiles
-    from comal.tapalcatl.sinks.summary import Exported as Exported
-    from comal.tapalcatl.sources.given import NewTile as NewTile
-    from comal.tapalcatl.sources.opening import open_tiles as open_tiles
     from comal.tapalcatl.spec import ArchiveMetadata as ArchiveMetadata
+    from comal.tapalcatl.spec import TapalcatlWarning as TapalcatlWarning
     from comal.tapalcatl.spec import TileSetMetadata as TileSetMetadata
-    from comal.tapalcatl.warning import TapalcatlWarning as TapalcatlWarning
     from comal.tapalcatl.writing.building import Built as Built
     from comal.tapalcatl.writing.building import build as build
     from comal.tapalcatl.writing.compacting import Space as Space
     from comal.tapalcatl.writing.compacting import compact as compact
     from comal.tapalcatl.writing.compacting import space as space
+    from comal.tapalcatl.writing.extracting import Extracted as Extracted
+    from comal.tapalcatl.writing.extracting import extract as extract
     from comal.tapalcatl.writing.labelling import Labelled as Labelled
     from comal.tapalcatl.writing.labelling import edit_metadata as edit_metadata
     from comal.tapalcatl.writing.recovering import Recovered as Recovered
@@ -55,44 +55,44 @@ if TYPE_CHECKING:
 _HOMES = {
     "ArchiveMetadata": "spec",
     "Built": "writing.building",
-    "CODES": "checking.codes",
+    "CODES": "checking",
     "Changed": "writing.updating",
-    "Exported": "sinks.summary",
-    "Extracted": "extracting",
+    "Exported": "containers.export",
+    "Extracted": "writing.extracting",
     "Generation1": "generation1",
     "Labelled": "writing.labelling",
     "Layout": "addressing",
     "LayoutPlan": "planning",
-    "NewTile": "sources.given",
+    "NewTile": "containers.iterable",
     "Recovered": "writing.recovering",
     "Report": "comal.findings",
     "Space": "writing.compacting",
     "StoredTile": "reading.tile",
-    "TapalcatlWarning": "warning",
+    "TapalcatlWarning": "spec",
     "Template": "addressing",
     "Tile": "reading.tile",
     "TileSet": "reading.tileset",
     "TileSetMetadata": "spec",
-    "archive": "reading.loading",
+    "archive": "reading.opening",
     "build": "writing.building",
-    "check": "checking.run",
+    "check": "checking",
     "choose_layout": "planning",
     "compact": "writing.compacting",
     "delete": "writing.updating",
     "edit_metadata": "writing.labelling",
-    "extract": "extracting",
+    "extract": "writing.extracting",
     "merge": "writing.reshaping",
-    "open": "reading.loading",
-    "open_tiles": "sources.opening",
+    "open": "reading.opening",
+    "open_tiles": "containers.export",
     "plan": "planning",
     "put": "writing.updating",
     "recover": "writing.recovering",
     "remetatile": "writing.reshaping",
     "space": "writing.compacting",
     "split": "writing.reshaping",
-    "to_directory": "sinks.loose",
-    "to_mbtiles": "sinks.mbtiles_file",
-    "to_pmtiles": "sinks.pmtiles_file",
+    "to_directory": "containers.export",
+    "to_mbtiles": "containers.export",
+    "to_pmtiles": "containers.export",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports

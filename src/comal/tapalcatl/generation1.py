@@ -7,13 +7,21 @@ are tile sizes, not overviews. Everything that a reader must know is told by con
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from comal.errors import InvalidInputError, shown
 from comal.tapalcatl.addressing import md5_5
-from comal.tapalcatl.spec import CONTENT_TYPE, Headers, Tile
+from comal.tapalcatl.spec import (
+    CONTENT_TYPE,
+    Headers,
+    Tile,
+    TileSetMetadata,
+    ascii_line,
+    content_headers,
+    tilejson,
+)
 
 UNIT: Final = 256
 """Pixels of the smallest tile, of which a metatile of size m holds m per side."""
@@ -171,3 +179,43 @@ def _log2(value: int, what: str) -> int:
     if value < 1 or value & (value - 1):
         raise InvalidInputError(what, found=value, expected="a power of two")
     return value.bit_length() - 1
+
+
+def with_formats(known: Mapping[str, Headers], found: Iterable[str]) -> dict[str, Headers]:
+    """Formats of Tapalcatl 1 as its archives show them: those of Tilezen first, in its order."""
+    every = {*known, *found}
+    names = [name for name in FORMATS if name in every]
+    names += [name for name in known if name not in FORMATS]
+    names += sorted(every - {*names})
+    return {name: known.get(name) or usual_headers(name) for name in names}
+
+
+def usual_headers(ext: str) -> Headers:
+    """What the existing servers answer, or what the extension is known for."""
+    return FORMATS.get(ext) or content_headers(ext)
+
+
+NAMES: Final[Mapping[str, str]] = {"mvt": "mapbox", "json": "geojson", "topojson": "topojson"}
+"""Names of the documents by the extension of the tiles; others are called like their extension."""
+
+
+def tilejson_files(said: TileSetMetadata, found: TileSetMetadata, address: str) -> dict[str, bytes]:
+    """A document for each kind of tile, by its key without a hash.
+
+    Parameters
+    ----------
+    said
+        Name, description, attribution and other keys.
+    found
+        Zooms, bounds and formats of the tiles that were written.
+    address
+        Where tiles will be served, with ``{z}``, ``{x}`` and ``{y}``; ``{fmt}`` becomes the
+        extension.
+    """
+    whole = replace(said, min_zoom=found.min_zoom, max_zoom=found.max_zoom, bounds=found.bounds)
+    return {
+        tilejson_key(NAMES.get(ext, ext or "tiles"), hashed=False): ascii_line(
+            tilejson(whole, [address.replace("{fmt}", ext)])
+        )
+        for ext in found.formats
+    }

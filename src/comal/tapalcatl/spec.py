@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -107,6 +107,9 @@ _KNOWN = frozenset(
         "headers",
     }
 )
+TILEJSON: Final = "3.0.0"
+_OWN = frozenset({"tilejson", "tiles", "scheme", "basename", "filesize", "format", "type"})
+"""Keys of foreign documents that would say something else of tiles that are served anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -544,3 +547,25 @@ def with_variant(extra: Mapping[str, Any], variant: str | None) -> Mapping[str, 
     known = extra.get(VARIANTS)
     known = dict(known) if isinstance(known, Mapping) else {key: {} for key in variants_of(extra)}
     return {**extra, VARIANTS: {**known, variant: {}}}
+
+
+def tilejson(metadata: TileSetMetadata, tiles: Sequence[str], **more: Any) -> dict[str, Any]:
+    """TileJSON 3.0 of a tileset."""
+    foreign: Mapping[str, Any] = metadata.extra
+    document: dict[str, Any] = {"tilejson": TILEJSON, "tiles": list(tiles)}
+    if metadata.name is not None:
+        document["name"] = metadata.name
+    if metadata.description is not None:
+        document["description"] = metadata.description
+    document["scheme"] = "xyz"
+    document["minzoom"] = metadata.min_zoom or 0
+    if metadata.max_zoom is not None:
+        document["maxzoom"] = metadata.max_zoom
+    document["bounds"] = list(metadata.bounds or WORLD)
+    document.update({key: value for key, value in foreign.items() if key not in _OWN})
+    document.update(more)
+    return document
+
+
+class TapalcatlWarning(UserWarning):
+    """Content that is wrong or left out somewhere, though what is returned or written is right."""

@@ -1,12 +1,14 @@
-"""Names of entries: ``{z}/{x}/{y}[@{scale}x][.{ext}]``, one by one and a whole directory at once.
+"""Names of entries: ``{z}/{x}/{y}[@{scale}x][.{ext}]``, singly and by whole directories; times.
 
 What follows the row is called the suffix here: ``@2x.png``, ``.mvt``, or nothing. A directory holds
-few different ones, so that names become arrays of numbers and a code each.
+few different ones, so that names become arrays of numbers and a code each. Times are exact ones of
+an extra field where there are any, else MS-DOS in UTC.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,10 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
+from comal.grid.morton import deinterleave, interleave
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
+from comal.ziparchive import Directory
 from comal.ziparchive.headermaking import value_bytes, value_offsets
+from comal.ziparchive.headers import extra_field
 
 Int64s = npt.NDArray[np.int64]
+Keys = tuple[Int64s, Int64s, Int64s]
+"""Zooms, columns and rows of some tiles, arrays of shape (n,)."""
 
 _NUMBER = r"(0|[1-9][0-9]{0,9})"
 _SUFFIX = r"(?:@([0-9]{1,6}(?:\.[0-9]{1,6})?)x)?(?:\.([0-9A-Za-z_+-]{1,32}))?"
@@ -32,7 +39,7 @@ _PACKED = 16
 
 BASES: Final[tuple[int, ...]] = tuple((4**z - 1) // 3 for z in range(MAX_ZOOM + 2))
 """Number of tiles above each zoom, which is the key of the zoom's first tile."""
-_BASES = np.array(BASES[: MAX_ZOOM + 1], np.int64)
+_BASES = np.array(BASES, np.int64)
 _MASKS = np.array([(1 << 64) - (1 << 64 - 8 * size) for size in range(9)], np.uint64)
 """The last so many of eight bytes."""
 _LEAST = np.array([0, 0, *(10**size for size in range(1, 16))], np.int64)
@@ -60,6 +67,25 @@ def tile_keys(z: Any, x: Any, y: Any) -> Int64s:
     zs = np.asarray(z, np.int64)
     keys: Int64s = _BASES[zs] + (np.asarray(x, np.int64) << zs) + np.asarray(y, np.int64)
     return keys
+
+
+def key_tiles(keys: Int64s) -> Keys:
+    """Zooms, columns and rows of `tile_keys`."""
+    z = np.searchsorted(_BASES, keys, side="right").astype(np.int64) - 1
+    rest = keys - _BASES[z]
+    return z, rest >> z, rest & ((np.int64(1) << z) - 1)
+
+
+def order_of(z: Any, x: Any, y: Any) -> Int64s:
+    """Tiles as integers in the order of archives: by zoom, then Morton code. Below 2 ** 62."""
+    codes: Int64s = _BASES[np.asarray(z, np.int64)] + interleave(x, y)
+    return codes
+
+
+def tiles_in(order: Int64s) -> Keys:
+    """The tiles of `order_of`."""
+    z = np.searchsorted(_BASES, order, side="right") - 1
+    return (z.astype(np.int64), *deinterleave(order - _BASES[z]))
 
 
 def key_tile(key: int) -> Tile:
@@ -359,3 +385,70 @@ def _groups(low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> list[I
     differs = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
     groups = np.split(order, np.flatnonzero(differs) + 1)
     return sorted(groups, key=lambda group: int(group[0]))
+
+
+UT_ID: Final = 0x5455
+"""The "extended timestamp" field of Info-ZIP: a byte of flags and seconds since 1970."""
+
+
+def modified_times(directory: Directory) -> npt.NDArray[np.int64]:
+    """When each entry changed last, in seconds since 1970, UTC; 0 where nothing is said."""
+    times = dos_seconds(directory.date, directory.time)
+    if directory.extras is not None:
+        for row, extra in enumerate(directory.extras.to_pylist()):
+            exact = ut_seconds(extra)
+            if exact is not None:
+                times[row] = exact
+    return times
+
+
+def dos_seconds(dates: Any, times: Any) -> npt.NDArray[np.int64]:
+    """MS-DOS dates and times, taken as UTC, in seconds since 1970; 0 for what is no date."""
+    if len(dates) == 0:
+        return np.zeros(0, np.int64)
+    both = np.asarray(dates).astype(np.uint32) << np.uint32(16) | np.asarray(times)
+    if (both == both[0]).all():
+        return np.full(len(both), dos_moment(int(dates[0]), int(times[0])), np.int64)
+    distinct, which = np.unique(both, return_inverse=True)
+    seconds: npt.NDArray[np.int64] = _all(distinct)[which]
+    return seconds
+
+
+def _all(both: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    date, time = (both >> np.uint32(16)).astype(np.int64), (both & 0xFFFF).astype(np.int64)
+    year, month, day = (date >> 9) + 1980, (date >> 5) & 15, date & 31
+    hour, minute, second = time >> 11, (time >> 5) & 63, (time & 31) * 2
+    months = (year - 1970) * 12 + month - 1
+    days = months.astype("M8[M]").astype("M8[D]").astype(np.int64) + day - 1
+    seconds = days * 86_400 + hour * 3_600 + minute * 60 + second
+    real = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60)
+    found: npt.NDArray[np.int64] = np.where(real, seconds, 0)
+    return found
+
+
+@lru_cache(maxsize=256)
+def dos_moment(date: int, time: int) -> int:
+    """As `dos_seconds`, for one entry."""
+    return int(_all(np.array([date << 16 | time], np.uint32))[0])
+
+
+def ut_seconds(extra: bytes) -> int | None:
+    """The time of the last change in an extended timestamp field, or None."""
+    field = extra_field(extra, UT_ID)
+    if field is None or len(field) < 5 or not field[0] & 1:
+        return None
+    seconds: int = struct.unpack_from("<i", field, 1)[0]
+    return max(seconds, 0)
+
+
+def ut_field(seconds: int) -> bytes:
+    """An extended timestamp field with the time of the last change, for both headers."""
+    return struct.pack("<HHBi", UT_ID, 5, 1, seconds)
+
+
+def dos_of(seconds: int) -> tuple[int, int]:
+    """Date and time of MS-DOS for seconds since 1970, UTC; its first and last day at the ends."""
+    moment = np.datetime64(min(max(seconds, 315_532_800), 4_354_819_198), "s").item()
+    date = (moment.year - 1980) << 9 | moment.month << 5 | moment.day
+    time = moment.hour << 11 | moment.minute << 5 | moment.second // 2
+    return date, time

@@ -22,7 +22,7 @@ from comal.storage import CountingSource, StorageConfig, open_source
 from comal.storage.held import HeldFile
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.reading import archives, index, manytiles
-from comal.tapalcatl.reading.locating import InArchive, InTree, Locator
+from comal.tapalcatl.reading.places import InArchive, InTree, Locator
 from comal.tapalcatl.wire import key_tile
 from tests.servers.http import HttpServer
 from tests.tapalcatl.making import listed, payload, pyramid

@@ -297,7 +297,7 @@ def test_an_empty_archive(tmp_path: Path) -> None:
 
 
 # A changed byte of the version may make a newer one of it.
-@pytest.mark.filterwarnings("ignore::comal.tapalcatl.warning.TapalcatlWarning")
+@pytest.mark.filterwarnings("ignore::comal.tapalcatl.spec.TapalcatlWarning")
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, len(READ["plain"]) - 1), st.integers(1, 255))
 def test_any_changed_byte_gives_the_right_bytes_or_our_error(at: int, change: int) -> None:

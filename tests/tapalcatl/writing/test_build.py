@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.morton import interleave
-from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
+from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning, arranging
 from comal.tapalcatl.addressing import Layout, Template
-from comal.tapalcatl.sources.ahead import read_ahead
-from comal.tapalcatl.sources.base import Square, Tiles
-from comal.tapalcatl.sources.given import Given
+from comal.tapalcatl.containers.base import Square, Tiles, read_ahead
+from comal.tapalcatl.containers.iterable import Given
 from comal.tapalcatl.spec import TileSetMetadata
-from comal.tapalcatl.writing import archives, arranging
+from comal.tapalcatl.writing import archives
 from tests.tapalcatl.making import (
     listed,
     payload,

@@ -1,8 +1,9 @@
-"""All tiles of a tileset, archive by archive."""
+"""All tiles of a tileset, archive by archive, and what single archives show of themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,12 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, StorageError
-from comal.tapalcatl.addressing import Layout, column_ranges, tile_range
+from comal.plan import run
+from comal.tapalcatl import spec
+from comal.tapalcatl.addressing import Layout, archive_bounds, column_ranges, tile_range, union_of
+from comal.tapalcatl.generation1 import Generation1, usual_headers
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
-from comal.tapalcatl.reading.locating import InMetatiles, InTree, Locator
-from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
-from comal.tapalcatl.spec import WORLD, Tile, TileSetMetadata
-from comal.tapalcatl.wire import BASES
+from comal.tapalcatl.reading.index import ArchiveIndex
+from comal.tapalcatl.reading.places import InMetatiles, InTree, Locator, OneArchive, Tilezen, Tree
+from comal.tapalcatl.spec import WORLD, ArchiveMetadata, Tile, TileSetMetadata
+from comal.tapalcatl.wire import BASES, key_tile, key_tiles, split_suffix, tile_keys
+from comal.ziparchive import dead_bytes, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
 
 SCHEMA: Final = pa.schema(
@@ -36,7 +41,6 @@ SCHEMA: Final = pa.schema(
 """``offset`` and ``size`` are those of the stored bytes, where the local header holds no extra
 field but ZIP64's; `TileSet.stored_tile` reads the header and knows."""
 
-_BASES = np.array(BASES, np.int64)
 _MOST_LOOKED_FOR = 1 << 20
 
 
@@ -142,15 +146,6 @@ def all_keys(archive: OpenArchive) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return np.concatenate(keys), np.concatenate(codes)
 
 
-def key_tiles(
-    keys: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Zooms, columns and rows of `tile_keys`."""
-    z = np.searchsorted(_BASES, keys, side="right").astype(np.int64) - 1
-    rest = keys - _BASES[z]
-    return z, rest >> z, rest & ((np.int64(1) << z) - 1)
-
-
 def tile_array(
     tiles: Iterable[Tile], archives: Archives, locator: Locator
 ) -> npt.NDArray[np.int64]:
@@ -178,13 +173,7 @@ def _absolute(
     if metatile == (0, 0, 0):
         kept |= z < config.delta(config.tile_size)
     z, x, y = z[kept], x[kept], y[kept]
-    absolute: npt.NDArray[np.int64] = (
-        _BASES[z + metatile[0]]
-        + (((metatile[1] << z) + x) << (z + metatile[0]))
-        + (metatile[2] << z)
-        + y
-    )
-    return absolute
+    return tile_keys(z + metatile[0], (metatile[1] << z) + x, (metatile[2] << z) + y)
 
 
 def _levels(locator: Locator, metadata: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
@@ -215,3 +204,98 @@ def _inside(tiles: Iterable[Tile], locator: Locator, metadata: TileSetMetadata) 
         side = sides.get(z)
         if side is not None and x % side == 0 and y % side == 0 and max(x, y) < 1 << z:
             yield z, x, y
+
+
+_GAP = 64
+"""Keys of foreign documents that would say something else of tiles that are served anew."""
+
+
+def of_archive(index: ArchiveIndex) -> TileSetMetadata:
+    """A single archive as a tileset: its comment, and what only the directory knows."""
+    own = index.metadata or ArchiveMetadata()
+    split = [split_suffix(suffix) for suffix in index.suffixes]
+    formats = dict(own.formats) or {ext: spec.content_headers(ext) for _, ext in split}
+    scales = {scale for scale, _ in split}
+    single = scales.pop() if len(scales) == 1 and own.min_scale == own.max_scale == 1 else None
+    bounds = own.bounds
+    if bounds is None and own.root is not None:
+        bounds = archive_bounds(own.root, own.metatile)
+    return TileSetMetadata(
+        formats=formats,
+        min_zoom=index.lowest if own.min_zoom is None else own.min_zoom,
+        max_zoom=index.highest if own.max_zoom is None else own.max_zoom,
+        bounds=_bounds_of(index) if bounds is None else bounds,
+        metatile=own.metatile,
+        materialized_zooms=own.materialized_zooms
+        or (own.root[0] if own.root is not None else index.lowest or 0,),
+        name=own.name,
+        description=own.description,
+        min_scale=own.min_scale if single is None else single,
+        max_scale=own.max_scale if single is None else single,
+        version=own.version,
+        extra=own.extra,
+    )
+
+
+def of_generation1(config: Generation1) -> TileSetMetadata:
+    """What the configuration of Tapalcatl 1 says."""
+    return TileSetMetadata(
+        formats={ext: headers or usual_headers(ext) for ext, headers in config.formats.items()},
+        min_zoom=config.min_zoom,
+        max_zoom=config.max_zoom,
+        bounds=spec.WORLD,
+        metatile=config.metatile,
+    )
+
+
+def renamed(metadata: TileSetMetadata, source: str | None) -> TileSetMetadata:
+    """The metadata with another template, where one is given."""
+    return metadata if source is None else replace(metadata, source=source)
+
+
+def summary(archive: OpenArchive | None) -> dict[str, int]:
+    """Tiles and bytes of an archive, and how many of these belong to no tile any more, about.
+
+    Gaps below 64 bytes are extra fields of local headers and data descriptors.
+    """
+    if archive is None:
+        return dict.fromkeys(("count", "archives", "size", "dead_space"), 0)
+    index = archive.index
+    if index.count != len(index):
+        return {
+            "count": len(index),
+            "archives": 1,
+            "size": index.total,
+            "dead_space": _dead(archive),
+        }
+    table = index.table
+    order = np.argsort(table["offset"], kind="stable")
+    starts = table["offset"][order].astype(np.int64)
+    stops = starts + zip_wire.LOCAL_SIZE + table["name_size"][order] + table["csize"][order]
+    stops = np.maximum.accumulate(stops) if len(stops) else stops
+    gaps = np.r_[starts, index.end] - np.r_[0, stops]
+    return {
+        "count": len(index),
+        "archives": 1,
+        "size": index.total,
+        "dead_space": int(gaps[gaps >= _GAP].sum()),
+    }
+
+
+def _dead(archive: OpenArchive) -> int:
+    """Dead bytes of an archive that holds other things than tiles, each counted by itself."""
+    fetch = archive.source.fetch
+    directory = run(directory_plan("", where=archive.label, lenient=True), fetch)
+    offsets, _ = run(local_plan(directory), fetch)
+    return dead_bytes(directory, offsets)
+
+
+def _bounds_of(index: ArchiveIndex) -> spec.Bounds:
+    """The box around the tiles of the first zoom of an archive that does not say its own."""
+    if index.lowest is None:
+        return spec.WORLD
+    first, stop = BASES[index.lowest], BASES[index.lowest + 1]
+    found: list[spec.Tile] = []
+    for keys, _ in index.keys.values():
+        found += [key_tile(key) for key in keys if first <= key < stop][:4096]
+    return union_of(found)

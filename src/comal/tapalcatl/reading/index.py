@@ -22,10 +22,18 @@ import numpy as np
 from comal.errors import Problem
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
-from comal.tapalcatl.spec import ArchiveMetadata, read_comment
-from comal.tapalcatl.times import dos_moment, modified_times, ut_seconds
-from comal.tapalcatl.warning import TapalcatlWarning
-from comal.tapalcatl.wire import Int64s, TileNames, is_suffix, key_tile, parse_name, parse_names
+from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, read_comment
+from comal.tapalcatl.wire import (
+    Int64s,
+    TileNames,
+    dos_moment,
+    is_suffix,
+    key_tile,
+    modified_times,
+    parse_name,
+    parse_names,
+    ut_seconds,
+)
 from comal.ziparchive import Directory, directory_bytes_plan, parse_directory
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.end import End

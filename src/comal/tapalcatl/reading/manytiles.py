@@ -15,8 +15,8 @@ from isal.isal_zlib import crc32
 
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
 from comal.tapalcatl.reading.index import Fields
-from comal.tapalcatl.reading.locating import Locator
-from comal.tapalcatl.reading.payloads import entry_name
+from comal.tapalcatl.reading.places import Locator
+from comal.tapalcatl.reading.tile import entry_name
 from comal.tapalcatl.wire import Int64s, key_tile
 from comal.ziparchive import STORE
 from comal.ziparchive.wire import LOCAL_SIZE

@@ -26,13 +26,15 @@ from comal.storage import Source, open_again
 from comal.storage.closing import Closing
 from comal.storage.pins import same_version
 from comal.tapalcatl import spec
+from comal.tapalcatl.generation1 import with_formats
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
-from comal.tapalcatl.reading.describing import tilejson, with_formats
 from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
 from comal.tapalcatl.reading.index import Fields, Record
-from comal.tapalcatl.reading.locating import Locator
 from comal.tapalcatl.reading.manytiles import ABSENT, blocks
-from comal.tapalcatl.reading.payloads import (
+from comal.tapalcatl.reading.places import Locator, OneArchive, Tilezen, Tree
+from comal.tapalcatl.reading.tile import (
+    StoredTile,
+    Tile,
     check_local_name,
     entry_name,
     inflated,
@@ -40,10 +42,9 @@ from comal.tapalcatl.reading.payloads import (
     read_payload,
     read_payload_async,
     refuse,
+    tile_label,
 )
-from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
-from comal.tapalcatl.reading.tile import StoredTile, Tile, tile_label
-from comal.tapalcatl.spec import Headers, TileSetMetadata, variants_of
+from comal.tapalcatl.spec import Headers, TileSetMetadata, tilejson, variants_of
 from comal.tapalcatl.wire import Int64s, key_tile, split_suffix, suffix_of
 from comal.ziparchive import STORE
 from comal.ziparchive import wire as zip_wire

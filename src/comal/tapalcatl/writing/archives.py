@@ -20,10 +20,10 @@ from comal.errors import ComalError, ObjectChangedError
 from comal.plan import run
 from comal.storage import open_source
 from comal.storage.targetlock import write_errors
-from comal.tapalcatl.sources.ahead import read_ahead
-from comal.tapalcatl.sources.base import Int64s, Square, Tiles, TileSource, concatenated
+from comal.tapalcatl.arranging import Arrangement
+from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, read_ahead
 from comal.tapalcatl.spec import Headers, Tile
-from comal.tapalcatl.writing.arranging import Arrangement, order_of, tiles_in
+from comal.tapalcatl.wire import Int64s, order_of, tiles_in
 from comal.tapalcatl.writing.entries import Prepared, Rules, names_of, prepared
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
 from comal.ziparchive.headermaking import write_pieces

@@ -24,29 +24,24 @@ from comal.storage.endings import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Template
-from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.arranging import Alone, Arrangement, First, Second, smallest_metatile
+from comal.tapalcatl.containers.base import TileSource, no_tiles
+from comal.tapalcatl.containers.export import opened
+from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt
+from comal.tapalcatl.generation1 import Generation1, tilejson_files
 from comal.tapalcatl.kinds import tree_kind
-from comal.tapalcatl.sources.base import TileSource, no_tiles
-from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import (
     META,
     VARIANTS,
     Bounds,
     Headers,
+    TapalcatlWarning,
     Tile,
     TileSetMetadata,
     tileset_json,
     with_variant,
 )
-from comal.tapalcatl.warning import TapalcatlWarning
 from comal.tapalcatl.wire import split_suffix
-from comal.tapalcatl.writing.alone import (
-    Alone,
-    check_one,
-    is_archive,
-    place_of_one,
-    smallest_metatile,
-)
 from comal.tapalcatl.writing.archives import (
     ArchiveWriter,
     GroupTask,
@@ -54,12 +49,14 @@ from comal.tapalcatl.writing.archives import (
     archives_at,
     is_whole,
 )
-from comal.tapalcatl.writing.arranging import Arrangement, Dealt, First, Second, dealt
-from comal.tapalcatl.writing.boxes import bounds_of
-from comal.tapalcatl.writing.entries import FIXED, Rules, prepared
-from comal.tapalcatl.writing.options import rules_of
-from comal.tapalcatl.writing.tilejsons import tilejson_files
-from comal.tapalcatl.writing.workplace import Workplace, workplace
+from comal.tapalcatl.writing.entries import FIXED, Rules, prepared, rules_of
+from comal.tapalcatl.writing.workplace import (
+    Workplace,
+    check_one,
+    is_archive,
+    place_of_one,
+    workplace,
+)
 
 TEMPLATE: Final = "{z}/{x}/{y}.zip"
 _TASK: Final = 16

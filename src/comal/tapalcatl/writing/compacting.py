@@ -14,14 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import InvalidMetadataError, shown
-from comal.grid.morton import interleave
 from comal.plan import ByteRange, run
 from comal.progress import Progress, silent
 from comal.storage import Source, open_source
 from comal.storage.replacing import changing_file
 from comal.tapalcatl.generation1 import Generation1
-from comal.tapalcatl.reading.payloads import other_tile
-from comal.tapalcatl.wire import BASES, TileNames, parse_names
+from comal.tapalcatl.reading.tile import other_tile
+from comal.tapalcatl.wire import TileNames, order_of, parse_names
 from comal.tapalcatl.writing.targets import Target, compacting, refuse_unfinished, target_at
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
@@ -29,7 +28,6 @@ from comal.ziparchive.local import runs
 
 Location = str | os.PathLike[str]
 _BLOCK: Final = 8 << 20
-_BASES = np.array(BASES, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ def order_of_entries(directory: Directory) -> npt.NDArray[np.int64]:
     Of several with one name the last is kept.
     """
     names = parse_names(directory.raw_names)
-    codes = _BASES[names.z] + interleave(names.x, names.y)
+    codes = order_of(names.z, names.x, names.y)
     tiles = names.rows[np.lexsort((_ranks(names), codes))]
     others = np.setdiff1d(np.arange(len(directory)), names.rows)
     order = np.concatenate([tiles, others])

@@ -13,11 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError
-from comal.tapalcatl.sources.base import UNKNOWN_TIME, Int64s, Keys, Tiles, binary
-from comal.tapalcatl.sources.content import GZIP, compressed, extension, gzipped, kinds_of
-from comal.tapalcatl.spec import CONTENT_ENCODING, Headers, content_headers, entry_comment
-from comal.tapalcatl.times import dos_of, ut_field
-from comal.tapalcatl.wire import split_suffix, suffix_of
+from comal.geo.times import parse_instant
+from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, TileSource, binary
+from comal.tapalcatl.containers.content import GZIP, compressed, extension, gzipped, kinds_of
+from comal.tapalcatl.spec import (
+    CONTENT_ENCODING,
+    Headers,
+    content_headers,
+    entry_comment,
+    parse_headers,
+)
+from comal.tapalcatl.wire import (
+    Int64s,
+    Keys,
+    dos_of,
+    new_variant,
+    split_suffix,
+    suffix_of,
+    ut_field,
+)
 from comal.ziparchive import DEFLATE, STORE, Details
 from comal.ziparchive.headermaking import checksums, payload_sizes
 
@@ -264,3 +278,32 @@ def check_rules(rules: Rules) -> None:
         raise InvalidInputError(
             "times cannot be this", found=rules.times, expected="'fixed', 'source' or a time"
         )
+
+
+def rules_of(
+    tiles: TileSource, *, formats: Mapping[str, Any] | None, times: Any, **more: Any
+) -> Rules:
+    """Rules from the arguments of `build`."""
+    given = {ext: _headers_of(headers) for ext, headers in (formats or {}).items()}
+    if times not in {FIXED, SOURCE} and not isinstance(times, int):
+        times = parse_instant(times) // 1_000_000
+    headers = {key: tuple(value) for key, value in (more.pop("headers") or {}).items()}
+    variant = more.pop("variant")
+    rules = Rules(
+        hint=tiles.hint,
+        encoding=tiles.encoding,
+        formats=given,
+        times=times,
+        modified=tiles.modified,
+        headers=headers,
+        variant=None if variant is None else new_variant(variant),
+        **more,
+    )
+    check_rules(rules)
+    return rules
+
+
+def _headers_of(value: Any) -> Headers:
+    if isinstance(value, str):
+        return parse_headers(value, "formats")
+    return tuple((str(name), str(text)) for name, text in value)

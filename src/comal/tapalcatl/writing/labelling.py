@@ -16,8 +16,9 @@ from comal.errors import (
 )
 from comal.progress import Progress, silent
 from comal.tapalcatl.addressing import archive_bounds
-from comal.tapalcatl.reading.loading import open as open_tileset
-from comal.tapalcatl.sources.tilesets import OfTileSet
+from comal.tapalcatl.containers.survey import bounds_of, dealt, extents_of, union
+from comal.tapalcatl.containers.tilesets import OfTileSet
+from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.spec import (
     MAX_COMMENT,
     ArchiveMetadata,
@@ -32,8 +33,6 @@ from comal.tapalcatl.spec import (
     tileset_document,
 )
 from comal.tapalcatl.wire import TileNames
-from comal.tapalcatl.writing.arranging import dealt
-from comal.tapalcatl.writing.boxes import bounds_of, extents_of, union
 from comal.tapalcatl.writing.targets import (
     Target,
     editing_of,
@@ -165,7 +164,11 @@ def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -
     """
     if not len(tiles):
         return said
-    bounds = None if said.bounds is None else bounds_of(extents_of(tiles), said.bounds)
+    bounds = (
+        None
+        if said.bounds is None
+        else bounds_of(extents_of((tiles.z, tiles.x, tiles.y)), said.bounds)
+    )
     if bounds is not None and before.bounds is not None and before.root is not None:
         whole = archive_bounds(before.root, before.metatile)
         if union(before.bounds, whole) == before.bounds:

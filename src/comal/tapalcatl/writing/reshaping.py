@@ -16,14 +16,14 @@ from comal.storage.targetlock import write_errors
 from comal.storage.targets import new_set
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Layout
+from comal.tapalcatl.containers.base import TileSource, no_tiles
+from comal.tapalcatl.containers.combined import Filtered, Merged
+from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.kinds import tree_kind
-from comal.tapalcatl.sources.base import TileSource, no_tiles
-from comal.tapalcatl.sources.combined import Filtered, Merged
-from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
-from comal.tapalcatl.writing.alone import is_archive
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.entries import SOURCE
+from comal.tapalcatl.writing.workplace import is_archive
 
 _PARTS = "tilesets"
 """What the set of all parts is called while they are made."""

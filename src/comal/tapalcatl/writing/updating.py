@@ -16,29 +16,34 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.public import warn
+from comal.tapalcatl.arranging import First, fitted
+from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
+from comal.tapalcatl.containers.export import opened
+from comal.tapalcatl.containers.iterable import Given
+from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, extents_of
 from comal.tapalcatl.generation1 import Generation1
-from comal.tapalcatl.sources.base import Int64s, Keys, Tiles, TileSource, concatenated
-from comal.tapalcatl.sources.given import Given
-from comal.tapalcatl.sources.opening import opened
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
     ArchiveMetadata,
     Headers,
+    TapalcatlWarning,
     Tile,
     TileSetMetadata,
     read_comment,
     with_variant,
 )
-from comal.tapalcatl.warning import TapalcatlWarning
-from comal.tapalcatl.wire import split_suffix, tile_keys, variant_prefix
+from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tile_keys, variant_prefix
 from comal.tapalcatl.writing.archives import archives_at
-from comal.tapalcatl.writing.arranging import Dealt, First, dealt, order_of
-from comal.tapalcatl.writing.boxes import bounds_of, extents_of
-from comal.tapalcatl.writing.commenting import fitted
-from comal.tapalcatl.writing.entries import FIXED, Prepared, Rules, few_names, names_of, prepared
-from comal.tapalcatl.writing.inplace import NewEntries
-from comal.tapalcatl.writing.options import rules_of
-from comal.tapalcatl.writing.targets import Target, editing_of, held, write_document
+from comal.tapalcatl.writing.entries import (
+    FIXED,
+    Prepared,
+    Rules,
+    few_names,
+    names_of,
+    prepared,
+    rules_of,
+)
+from comal.tapalcatl.writing.targets import NewEntries, Target, editing_of, held, write_document
 from comal.ziparchive import ZipWriter
 from comal.ziparchive.entries import FEW
 
@@ -245,7 +250,7 @@ def _put_all(place: Target, source: TileSource, rules: Rules, progress: Progress
     if isinstance(source, Given) and len(source) <= _FEW:
         tiles = source.read_all()
         blocks = iter([tiles])
-        extents = partial(extents_of, tiles)
+        extents = partial(extents_of, (tiles.z, tiles.x, tiles.y))
     else:
         plan = dealt(source.keys(), place.arrangement)
         blocks = _blocks(source, plan, place)
@@ -369,8 +374,9 @@ def _text(tile: Tile) -> str:
 
 def _comment(said: ArchiveMetadata, entries: Prepared, variant: str | None) -> bytes | None:
     """The comment with what new tiles add to it; None when they add nothing."""
-    zooms = entries.tiles.z
-    split = [split_suffix(suffix) for suffix in entries.tiles.suffixes]
+    tiles = entries.tiles
+    zooms = tiles.z
+    split = [split_suffix(suffix) for suffix in tiles.suffixes]
     formats = {**{ext: entries.formats[ext] for _, ext in split}, **said.formats}
     scales = [scale for scale, _ in split]
     new = replace(
@@ -381,7 +387,9 @@ def _comment(said: ArchiveMetadata, entries: Prepared, variant: str | None) -> b
         max_scale=max([said.max_scale, *scales]),
         min_zoom=_least(said.min_zoom, int(zooms.min())),
         max_zoom=_most(said.max_zoom, int(zooms.max())),
-        bounds=None if said.bounds is None else bounds_of(extents_of(entries.tiles), said.bounds),
+        bounds=None
+        if said.bounds is None
+        else bounds_of(extents_of((tiles.z, tiles.x, tiles.y)), said.bounds),
     )
     if new == said:
         return None

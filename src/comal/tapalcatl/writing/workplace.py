@@ -15,15 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comal.errors import ComalError
+from comal.errors import ComalError, InvalidInputError
+from comal.storage import href_text
 from comal.storage.kinds import Kind, check_target
 from comal.storage.location import shown_path
 from comal.storage.publish import discard, flush_file_system
 from comal.storage.targetlock import BUILD, hidden, locked, write_errors
-from comal.storage.targets import publish_folder, target_of
+from comal.storage.targets import new_file, publish_folder, target_of
+from comal.tapalcatl.containers.survey import Dealt
+from comal.tapalcatl.kinds import ARCHIVE
 
 _BUILD = "build.json"
 _TREE = "tree"
+Location = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +136,42 @@ def _holds_files(tree: Path) -> bool:
 def _remove(folder: Path) -> None:
     with suppress(OSError):
         discard(folder)
+
+
+def is_archive(out: Location) -> bool:
+    """Whether a target is one archive by its name; with a slash at its end it is a folder."""
+    return href_text(out).lower().endswith(".zip")
+
+
+def check_one(plan: Dealt, out: Location) -> None:
+    """Refuse a layout that takes more than one archive.
+
+    Raises
+    ------
+    InvalidInputError
+        It takes several.
+    """
+    if len(plan.archives) > 1:
+        raise InvalidInputError(
+            "the layout takes several archives, and the target is a single one",
+            where=os.fspath(out),
+            found=f"{len(plan.archives)} archives",
+            hint="leave out metatile and materialized zooms, or write to a folder",
+        )
+
+
+@contextmanager
+def place_of_one(out: Location, *, overwrite: bool, source: Any) -> Iterator[Workplace]:
+    """Where a single archive is written: a file beside its target, published when it is whole.
+
+    Raises
+    ------
+    ConflictError
+        The target exists, or somebody else is writing it.
+    InvalidInputError
+        It is a folder.
+    """
+    with new_file(out, overwrite, ARCHIVE, source) as file:
+        # The archive is written by its path, and made durable by that.
+        file.close()
+        yield Workplace(Path(file.path.parent), file.target, going_on=False, name=file.path.name)

@@ -1,0 +1,392 @@
+"""Which archive each tile goes to, in both generations, what the archive is called and says.
+
+An arrangement answers for arrays of tiles, so that a pyramid is dealt out block by block. Comments
+of a zoom's archives differ in where the archives are and in nothing else: their text is made once,
+with marks where bounds and root stand, and filled in for each archive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Protocol
+
+import numpy as np
+
+from comal.errors import InvalidInputError
+from comal.tapalcatl.addressing import Layout, Template, archive_bounds
+from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.spec import (
+    MAX_COMMENT,
+    MAX_ZOOM,
+    ArchiveMetadata,
+    Headers,
+    Tile,
+    TileSetMetadata,
+    archive_comment,
+    archive_document,
+    ascii_line,
+)
+from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tiles_in
+
+COMMENT_ROOM: Final = 8 << 10
+"""A comment stands in the tail that readers fetch for the directory: no more of it for layers."""
+
+Comment = tuple[bytes, tuple[str, ...]]
+"""The comment of an archive, and the keys that had no room in it."""
+
+
+class Arrangement(Protocol):
+    """How tiles are dealt out to archives."""
+
+    def archives(self, keys: Keys) -> Keys:
+        """Zooms, columns and rows of the archives of some tiles."""
+        ...
+
+    def archive(self, tile: Tile) -> Tile:
+        """The archive of one tile."""
+        ...
+
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives of some tiles, -1 where there can be none."""
+        ...
+
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:
+        """Tiles as entries of archives are called; `owners` are `order_of` these."""
+        ...
+
+    def reach(self, root: int) -> int:
+        """How many zooms deeper than their root archives of a zoom go, at most."""
+        ...
+
+    def metatile(self, root: int) -> int:
+        """Root tiles of an archive of a zoom per side."""
+        ...
+
+    def path(self, archive: Tile) -> str:
+        """Where an archive stands, relative to the tileset."""
+        ...
+
+    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
+        """The comment of an archive, and the keys that had no room in it."""
+        ...
+
+    def comments(
+        self, archives: Sequence[Tile], formats: Mapping[str, Headers]
+    ) -> Sequence[Comment]:
+        """As `comment` for several archives of one zoom."""
+        ...
+
+    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:
+        """The same for archives whose names have these ends."""
+        ...
+
+
+@dataclass(frozen=True)
+class Second:
+    """Tapalcatl 2."""
+
+    layout: Layout
+    template: Template
+    metadata: TileSetMetadata
+    """Of the tileset; its zooms and bounds are those of the whole."""
+
+    def archives(self, keys: Keys) -> Keys:
+        """Zooms, columns and rows of the archives of some tiles."""
+        found = self.layout.archives(*keys)
+        if len(found[0]) and found[0].min() < 0:
+            raise self._too_shallow(int(keys[0].min()))
+        return found
+
+    def archive(self, tile: Tile) -> Tile:
+        """The archive of one tile."""
+        found = self.layout.archive(*tile)
+        if found is None:
+            raise self._too_shallow(tile[0])
+        return found
+
+    def _too_shallow(self, zoom: int) -> InvalidInputError:
+        return InvalidInputError(
+            "tiles lie above the first materialized zoom",
+            found=f"zoom {zoom}",
+            expected=f"zoom {self.layout.materialized_zooms[0]} or deeper",
+            hint="lay the tileset out anew with remetatile(), materialized zooms from there on",
+        )
+
+    def reach(self, root: int) -> int:
+        """How many zooms deeper than their root archives of a zoom go, at most."""
+        last = MAX_ZOOM if self.metadata.max_zoom is None else self.metadata.max_zoom
+        return max(self.layout.last_zoom(root, last) - root, 0)
+
+    def metatile(self, root: int) -> int:
+        """Root tiles of an archive of a zoom per side."""
+        return min(self.layout.metatile, 1 << root)
+
+    def path(self, archive: Tile) -> str:
+        """Where an archive stands, relative to the tileset."""
+        if self.template.hashed:
+            return self.template.address(archive)
+        return self._pattern % dict(zip("zxy", archive, strict=True))
+
+    @cached_property
+    def _pattern(self) -> str:
+        text = self.template.text.replace("%", "%%")
+        for name in "zxy":
+            text = text.replace(f"{{{name}}}", f"%({name})d")
+        return text
+
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives of some tiles, -1 above the first of them."""
+        z, x, y = self.layout.archives(*keys)
+        there = z >= 0
+        return np.where(there, order_of(*(np.where(there, part, 0) for part in (z, x, y))), -1)
+
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:  # noqa: ARG002 - the other one needs it
+        """Tiles as entries of archives are called: absolute."""
+        return keys
+
+    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
+        """The tileset's document, narrowed to the archive."""
+        own = self._narrowed(archive, formats)
+        data, cut = archive_comment(own)
+        if len(data) > COMMENT_ROOM and not cut:
+            cut = tuple(own.extra)
+            data, _ = archive_comment(replace(own, extra={}))
+        return data, cut
+
+    def comments(
+        self, archives: Sequence[Tile], formats: Mapping[str, Headers]
+    ) -> Sequence[Comment]:
+        """As `comment` for several archives of one zoom."""
+        found = filled(self._narrowed(archives[0], formats), archives)
+        if found is None or max(map(len, found)) > COMMENT_ROOM:
+            return [self.comment(archive, formats) for archive in archives]
+        return [(comment, ()) for comment in found]
+
+    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:  # noqa: ARG002
+        """The same: what one archive has in common with others is said of all of them."""
+        return self
+
+    def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
+        whole = self.metadata
+        last = self.layout.last_zoom(
+            archive[0], MAX_ZOOM if whole.max_zoom is None else whole.max_zoom
+        )
+        return ArchiveMetadata(
+            formats=formats,
+            min_zoom=max(archive[0], whole.min_zoom or 0),
+            max_zoom=max(last, archive[0]),
+            bounds=archive_bounds(archive, self.layout.metatile),
+            metatile=self.layout.metatile,
+            root=archive,
+            materialized_zooms=self.layout.materialized_zooms,
+            name=whole.name,
+            description=whole.description,
+            min_scale=whole.min_scale,
+            max_scale=whole.max_scale,
+            extra=whole.extra,
+        )
+
+
+@dataclass(frozen=True)
+class First:
+    """Tapalcatl 1: archives of metatiles, with nothing said inside."""
+
+    settings: Generation1
+
+    def archives(self, keys: Keys) -> Keys:
+        """Metatiles of some tiles."""
+        z, x, y = keys
+        depth = self._depths(z)
+        return z - depth, x >> depth, y >> depth
+
+    def reach(self, root: int) -> int:  # noqa: ARG002 - the other one needs it
+        """How many zooms deeper than their root archives of a zoom go, at most."""
+        return self.settings.levels
+
+    def metatile(self, root: int) -> int:  # noqa: ARG002
+        """Root tiles of an archive of a zoom per side: itself."""
+        return 1
+
+    def path(self, archive: Tile) -> str:
+        """The key of a metatile."""
+        return self.settings.key(archive)
+
+    def archive(self, tile: Tile) -> Tile:
+        """The metatile of one tile."""
+        return self.settings.place(*tile).metatile
+
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the metatiles of some tiles."""
+        return order_of(*self.archives(keys))
+
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:
+        """Tiles as entries of archives are called: relative to the metatile."""
+        root, x, y = tiles_in(owners)
+        z = keys[0] - root
+        return z, keys[1] - (x << z), keys[2] - (y << z)
+
+    def comment(
+        self,
+        archive: Tile,  # noqa: ARG002 - the other one needs it
+        formats: Mapping[str, Headers],  # noqa: ARG002
+    ) -> Comment:
+        """No comment."""
+        return b"", ()
+
+    def comments(
+        self,
+        archives: Sequence[Tile],
+        formats: Mapping[str, Headers],  # noqa: ARG002 - the other one needs it
+    ) -> Sequence[Comment]:
+        """No comments."""
+        return [(b"", ())] * len(archives)
+
+    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:  # noqa: ARG002
+        """The same: nothing is said."""
+        return self
+
+    def _depths(self, z: Int64s) -> Int64s:
+        table = [z - self.settings.place(z, 0, 0).metatile[0] for z in range(MAX_ZOOM + 1)]
+        depths: Int64s = np.array(table, np.int64)[z]
+        return depths
+
+
+Location = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Alone(Second):
+    """Tapalcatl 2 in one archive."""
+
+    name: str = ""
+    """The name of its file."""
+
+    def path(self, archive: Tile) -> str:  # noqa: ARG002 - there is but one
+        """The name of the file."""
+        return self.name
+
+    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
+        """What a document would say, and the keys that had no room."""
+        return fitted(self._narrowed(archive, formats))
+
+    def comments(
+        self, archives: Sequence[Tile], formats: Mapping[str, Headers]
+    ) -> Sequence[Comment]:
+        """As `comment`."""
+        return [self.comment(archive, formats) for archive in archives]
+
+    def of_suffixes(self, suffixes: Iterable[str]) -> Alone:
+        """The same with the scales of the tiles, for no document tells them."""
+        scales = [split_suffix(suffix)[0] for suffix in suffixes]
+        if not scales:
+            return self
+        metadata = replace(self.metadata, min_scale=min(scales), max_scale=max(scales))
+        return replace(self, metadata=metadata)
+
+    def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
+        whole = self.metadata
+        return replace(
+            super()._narrowed(archive, formats),
+            min_zoom=whole.min_zoom,
+            max_zoom=whole.max_zoom,
+            bounds=whole.bounds,
+        )
+
+
+def smallest_metatile(keys: Iterator[Keys], root: int) -> int:
+    """Root tiles per side of the smallest archive of a zoom that holds all tiles from there on."""
+    low: Int64s | None = None
+    high: Int64s | None = None
+    for z, x, y in keys:
+        deep = z >= root
+        if not deep.any():
+            continue
+        shift = z[deep] - root
+        places = np.stack([x[deep] >> shift, y[deep] >> shift])
+        least, most = places.min(axis=1), places.max(axis=1)
+        low = least if low is None else np.minimum(low, least)
+        high = most if high is None else np.maximum(high, most)
+    if low is None or high is None:
+        return 1
+    # Columns that differ in no bit from a bit on lie in one aligned square of that side.
+    return 1 << max(int(bits).bit_length() for bits in low ^ high)
+
+
+_BOUNDS: Final = "\0bounds"
+_ROOT: Final = "\0root"
+
+
+def filled(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | None:
+    """What `archive_document` gives for each archive, as bytes.
+
+    Parameters
+    ----------
+    said
+        The metadata of one of them.
+    archives
+        All of one zoom.
+
+    Returns
+    -------
+    list of bytes or None
+        None when a text of the metadata looks like a mark, so that they must be made one by one.
+    """
+    form = {**archive_document(said), "bounds": _BOUNDS, "root": _ROOT}
+    head, *middle = ascii_line(form).split(ascii_line(_BOUNDS))
+    parts = middle[0].split(ascii_line(_ROOT)) if len(middle) == 1 else []
+    if len(parts) != 2:
+        return None
+    between, tail = parts
+    z = archives[0][0]
+    across = _texts({x for _, x, _ in archives}, lambda x: (z, x, 0), said.metatile, (0, 2))
+    along = _texts({y for _, _, y in archives}, lambda y: (z, 0, y), said.metatile, (1, 3))
+    comments = []
+    for _, x, y in archives:
+        (west, east), (south, north) = across[x], along[y]
+        text = b'[%b,%b,%b,%b]%b"%d/%d/%d"' % (west, south, east, north, between, z, x, y)
+        comments.append(head + text + tail)
+    return comments
+
+
+def fitted(said: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
+    """The comment of an archive that stands alone, and the keys that had to be left out.
+
+    No document says elsewhere what is left out here, so that it is as little as can be: of keys
+    that the format does not know the longest ones, until the rest fits into 65 535 bytes.
+
+    Raises
+    ------
+    InvalidInputError
+        What the format itself needs is too long.
+    """
+    kept = dict(said.extra)
+    cut = []
+    left = len(ascii_line(archive_document(said))) - MAX_COMMENT
+    for size, key in sorted(((_size(key, said.extra[key]), key) for key in kept), reverse=True):
+        if left <= 0:
+            break
+        del kept[key]
+        cut.append(key)
+        left -= size
+    data, more = archive_comment(replace(said, extra=kept))
+    return data, (*cut, *more)
+
+
+def _size(key: str, value: object) -> int:
+    """Bytes of a key, its value and what stands around them."""
+    return len(ascii_line(key)) + len(ascii_line(value)) + 2
+
+
+def _texts(
+    places: set[int], tile: Callable[[int], Tile], metatile: int, sides: tuple[int, int]
+) -> dict[int, tuple[bytes, bytes]]:
+    """Two sides of the bounds of archives as JSON, which depend on column or row alone."""
+    found = {}
+    for place in places:
+        bounds = archive_bounds(tile(place), metatile)
+        low, high = (repr(bounds[side]).encode() for side in sides)
+        found[place] = (low, high)
+    return found

@@ -1,1 +1,0 @@
-"""Checking tilesets: structure, places, documents and contents."""

@@ -1,0 +1,1 @@
+"""What tiles come from and go to: MBTiles, PMTiles, folders, tilesets, iterables."""

@@ -1,0 +1,327 @@
+"""What every source of tiles offers, and the shape in which tiles travel.
+
+A source tells which tiles it has in blocks of coordinates, and reads them square by square. A
+square is at most 16 tiles wide, so whoever copies a pyramid of any size holds one square at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal.errors import InvalidInputError
+from comal.grid.morton import deinterleave, interleave
+from comal.tapalcatl.spec import TileSetMetadata
+from comal.tapalcatl.wire import Int64s, Keys
+from comal.ziparchive import wire
+from comal.ziparchive.headermaking import checksums, payload_sizes
+
+SIDE: Final = 16
+"""Tiles of a square per side, at most."""
+UNKNOWN_TIME: Final = -1
+
+
+class Square(NamedTuple):
+    """Tiles of one zoom: `side` columns from `x` and `side` rows from `y` on.
+
+    `side` is a power of two, at most `SIDE`; `x` and `y` are multiples of it.
+    """
+
+    z: int
+    x: int
+    y: int
+    side: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Some tiles with their bytes; arrays of shape (n,)."""
+
+    z: Int64s
+    x: Int64s
+    y: Int64s
+    payloads: list[bytes]
+    """Each tile as its source stores it."""
+    suffix: npt.NDArray[np.int32] | None = None
+    """Index into `suffixes`; None where names have no extension and the bytes must tell."""
+    suffixes: tuple[str, ...] = ()
+    """What follows the row in names, such as ``@2x.png``."""
+    methods: npt.NDArray[np.uint16] | None = None
+    """How payloads are compressed besides what belongs to the tile: stored (0), DEFLATE (8)."""
+    sizes: Int64s | None = None
+    """Bytes of each tile when that compression is undone."""
+    crcs: npt.NDArray[np.uint32] | None = None
+    """CRC-32 of each tile when that compression is undone."""
+    comments: Any = None
+    """Arrow binary array of entry comments, the tiles' own headers."""
+    modified: Int64s | None = None
+    """Seconds since 1970 UTC, `UNKNOWN_TIME` where nobody knows."""
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    @property
+    def codes(self) -> Int64s:
+        """Morton codes within the zoom."""
+        return interleave(self.x, self.y)
+
+    def take(self, rows: Int64s) -> Tiles:
+        """The tiles at `rows`, in that order."""
+        columns: dict[str, Any] = {}
+        for name in ("z", "x", "y", "suffix", "methods", "sizes", "crcs", "modified"):
+            column = getattr(self, name)
+            columns[name] = None if column is None else column[rows]
+        columns["payloads"] = [self.payloads[row] for row in rows.tolist()]
+        if self.comments is not None:
+            columns["comments"] = self.comments.take(pa.array(rows))
+        return replace(self, **columns)
+
+    def ordered(self) -> Tiles:
+        """By zoom, then Morton code, then suffix; of several of one name the last."""
+        if len(self) < 2:
+            return self
+        suffix = np.zeros(len(self), np.int32) if self.suffix is None else self.suffix
+        codes = self.codes
+        if _ascending(self.z, codes, suffix):
+            return self
+        order = np.lexsort((suffix, codes, self.z))
+        columns = (self.z[order], codes[order], suffix[order])
+        same = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
+        # Sorting is stable, so that the last of several stands last.
+        return self.take(order[np.append(~same, True)])
+
+
+def _ascending(z: Int64s, codes: Int64s, suffix: npt.NDArray[np.int32]) -> bool:
+    first, last = slice(None, -1), slice(1, None)
+    up = z[last] > z[first]
+    level = z[last] == z[first]
+    up |= level & (codes[last] > codes[first])
+    level &= codes[last] == codes[first]
+    return bool((up | (level & (suffix[last] > suffix[first]))).all())
+
+
+class TileSource(Protocol):
+    """A pyramid of tiles, wherever it is stored.
+
+    Sources may be used from several threads and can be pickled for other processes.
+    """
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def metadata(self) -> TileSetMetadata:
+        """What it says about itself; zooms and bounds are what it says, not what is there."""
+        ...
+
+    @property
+    def hint(self) -> str | None:
+        """The extension of its tiles, if it says so."""
+        ...
+
+    @property
+    def encoding(self) -> str | None:
+        """The content encoding of its tiles, if it says so."""
+        ...
+
+    @property
+    def modified(self) -> int | None:
+        """When it was changed last, in seconds since 1970 UTC."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """The same text as long as the source is the same; empty where nobody can tell."""
+        ...
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom that occur; None without any tile."""
+        ...
+
+    def keys(self) -> Iterator[Keys]:
+        """All tiles in blocks of any order."""
+        ...
+
+    def read(self, square: Square) -> Tiles:
+        """The tiles of a square, by Morton code; none of a name twice."""
+        ...
+
+    def verify(self) -> None:
+        """Raise `ObjectChangedError` when it is no longer what it was when it was opened."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
+def no_tiles(source: TileSource) -> InvalidInputError:
+    """The error for a source of which nothing can be made."""
+    return InvalidInputError(
+        "source without tiles", where=source.label, found="no tile", expected="at least one"
+    )
+
+
+def empty_tiles() -> Tiles:
+    """No tiles at all."""
+    none = np.zeros(0, np.int64)
+    return Tiles(none, none, none, [])
+
+
+def concatenated(parts: Sequence[Tiles]) -> Tiles:
+    """Tiles of several sources in one, those of later parts behind; what one lacks is made up."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return empty_tiles()
+    if len(parts) == 1:
+        return parts[0]
+    if all(part.suffix is None and part.methods is None for part in parts):
+        coordinates: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("z", "x", "y")
+        }
+        return Tiles(
+            **coordinates,
+            payloads=[payload for part in parts for payload in part.payloads],
+            comments=_comments(parts),
+            modified=_times(parts),
+        )
+    suffixes: dict[str, int] = {}
+    codes = []
+    for part in parts:
+        table = [suffixes.setdefault(suffix, len(suffixes)) for suffix in part.suffixes or ("",)]
+        own = np.zeros(len(part), np.int32) if part.suffix is None else part.suffix
+        codes.append(np.array(table, np.int32)[own])
+    full = [_complete(part) for part in parts]
+    columns = {
+        name: np.concatenate([one[name] for one in full])
+        for name in ("z", "x", "y", "methods", "sizes", "crcs")
+    }
+    return Tiles(
+        **columns,
+        payloads=[payload for part in parts for payload in part.payloads],
+        suffix=np.concatenate(codes),
+        suffixes=tuple(suffixes),
+        comments=_comments(parts),
+        modified=_times(parts),
+    )
+
+
+def _complete(part: Tiles) -> dict[str, Any]:
+    count = len(part)
+    plain = part.methods is None
+    return {
+        "z": part.z,
+        "x": part.x,
+        "y": part.y,
+        "methods": np.full(count, wire.STORE, np.uint16) if plain else part.methods,
+        "sizes": payload_sizes(part.payloads) if part.sizes is None else part.sizes,
+        "crcs": checksums(part.payloads) if part.crcs is None else part.crcs,
+    }
+
+
+def _times(parts: Sequence[Tiles]) -> Int64s | None:
+    if all(part.modified is None for part in parts):
+        return None
+    unknown = np.int64(UNKNOWN_TIME)
+    columns = [
+        np.full(len(part), unknown) if part.modified is None else part.modified for part in parts
+    ]
+    return np.concatenate(columns)
+
+
+def _comments(parts: Sequence[Tiles]) -> Any:
+    if all(part.comments is None for part in parts):
+        return None
+    columns = [
+        pa.array([b""] * len(part), pa.binary()) if part.comments is None else part.comments
+        for part in parts
+    ]
+    return pa.concat_arrays(columns)
+
+
+def binary(values: Iterable[bytes]) -> Any:
+    """An Arrow binary array."""
+    return pa.array(values, pa.binary())
+
+
+def zooms_of(blocks: Iterable[Keys]) -> tuple[int, int] | None:
+    """The first and last zoom of some tiles."""
+    ends = [(int(z.min()), int(z.max())) for z, _, _ in blocks if len(z)]
+    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
+
+class TileIndex:
+    """Where each of many tiles is, for sources that must look at all of them first.
+
+    Parameters
+    ----------
+    z, x, y
+        Coordinates, shape (n,); a tile may stand several times.
+
+    Notes
+    -----
+    16 bytes a tile.
+    """
+
+    def __init__(self, z: Int64s, x: Int64s, y: Int64s) -> None:
+        codes = interleave(x, y)
+        # Rows of one tile keep their order.
+        order = np.lexsort((codes, z))
+        self._z = z[order].astype(np.uint8)
+        self._codes = codes[order]
+        self._rows = order
+        self._starts = np.searchsorted(self._z, np.arange(65))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom that occur; None without any tile."""
+        return (int(self._z[0]), int(self._z[-1])) if len(self) else None
+
+    def keys(self) -> Iterator[Keys]:
+        """All tiles in blocks."""
+        for start in range(0, len(self), 1 << 18):
+            part = slice(start, start + (1 << 18))
+            yield (self._z[part].astype(np.int64), *deinterleave(self._codes[part]))
+
+    def rows(self, square: Square) -> Int64s:
+        """Rows of the tiles in a square, by Morton code."""
+        start, stop = self._starts[square.z], self._starts[square.z + 1]
+        first = int(interleave(square.x, square.y))
+        bounds = [first, first + square.side**2]
+        low, high = np.searchsorted(self._codes[start:stop], bounds) + start
+        return self._rows[low:high]
+
+
+_AHEAD: Final = 2
+
+
+def read_ahead(read: Callable[[Square], Tiles], squares: Sequence[Square]) -> Iterator[Tiles]:
+    """What `read` gives for each square, in their order; at most three of them are held."""
+    if len(squares) < 2:
+        yield from map(read, squares)
+        return
+    waiting = iter(squares)
+    coming: deque[Future[Tiles]] = deque()
+    with ThreadPoolExecutor(1, "comal-ahead") as pool:
+        try:
+            coming.extend(pool.submit(read, square) for square in islice(waiting, _AHEAD))
+            while coming:
+                tiles = coming.popleft().result()
+                coming.extend(pool.submit(read, square) for square in islice(waiting, 1))
+                yield tiles
+        finally:
+            for future in coming:
+                future.cancel()

@@ -1,0 +1,271 @@
+"""What a tile is by its first bytes, and what other tile formats say about themselves.
+
+MBTiles, PMTiles and folders share one vocabulary: names and texts of MBTiles, with the fields of
+TileJSON that vector tiles need in a text of JSON, or beside the others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from comal import strictjson
+from comal.errors import ComalError
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.tapalcatl.spec import (
+    CONTENT_ENCODING,
+    MAX_ZOOM,
+    MEDIA_TYPES,
+    Bounds,
+    Headers,
+    TileSetMetadata,
+    content_headers,
+)
+
+GZIP: Final = "gzip"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of tile."""
+
+    name: str
+    ext: str | None
+    """Its extension; None for what may hold anything."""
+    compressed: bool
+
+
+KINDS: Final = (
+    Kind("unknown", None, compressed=False),
+    Kind("png", "png", compressed=True),
+    Kind("jpeg", "jpg", compressed=True),
+    Kind("webp", "webp", compressed=True),
+    Kind("avif", "avif", compressed=True),
+    Kind("gif", "gif", compressed=True),
+    Kind(GZIP, None, compressed=True),
+    Kind("zstd", None, compressed=True),
+    Kind("json", "json", compressed=False),
+    Kind("tiff", "tif", compressed=False),
+    Kind("pbf", "mvt", compressed=False),
+)
+_CODES = {kind.name: code for code, kind in enumerate(KINDS)}
+_COMPRESSED = np.array([kind.compressed for kind in KINDS])
+
+# The first bytes, then others with their place.
+_MAGIC: Final[tuple[tuple[str, bytes, bytes, int], ...]] = (
+    ("png", b"\x89PNG\r\n\x1a\n", b"", 0),
+    ("jpeg", b"\xff\xd8\xff", b"", 0),
+    ("webp", b"RIFF", b"WEBP", 8),
+    # The size of the first box, which is never a large one.
+    ("avif", b"\0", b"ftypavif", 4),
+    ("avif", b"\0", b"ftypavis", 4),
+    ("gif", b"GIF8", b"", 0),
+    (GZIP, b"\x1f\x8b", b"", 0),
+    ("zstd", b"\x28\xb5\x2f\xfd", b"", 0),
+    ("json", b"{", b"", 0),
+    ("json", b"[", b"", 0),
+    ("tiff", b"II*\0", b"", 0),
+    ("tiff", b"MM\0*", b"", 0),
+    # A vector tile is a list of layers: field 3, with a length (vector tile specification 4.1).
+    ("pbf", b"\x1a", b"", 0),
+)
+_SHORT: Final = 4
+"""First bytes that tell most kinds, and in which the tiles of a pyramid are mostly alike."""
+_LONG: Final = max(max(len(mark), at + len(second)) for _, mark, second, at in _MAGIC)
+_OPEN: Final = 255
+_BY_FIRST: dict[bytes, list[tuple[int, bytes, bytes, int]]] = {}
+for _name, _mark, _second, _at in _MAGIC:
+    _BY_FIRST.setdefault(_mark[:1], []).append((_CODES[_name], _mark, _second, _at))
+
+
+def kinds_of(payloads: list[bytes]) -> npt.NDArray[np.uint8]:
+    """For each payload its place in `KINDS`."""
+    kinds = _by_head(payloads, _SHORT, _glimpsed)
+    open_rows = np.flatnonzero(kinds == _OPEN)
+    if len(open_rows):
+        rest = [payloads[row] for row in open_rows.tolist()]
+        kinds[open_rows] = _by_head(rest, _LONG, _kind)
+    return kinds
+
+
+def _by_head(
+    payloads: list[bytes], length: int, kind: Callable[[bytes], int]
+) -> npt.NDArray[np.uint8]:
+    """What `kind` says of the first bytes, asked once for those that begin alike."""
+    heads = [payload[:length] for payload in payloads]
+    table = {head: kind(head) for head in set(heads)}
+    return np.fromiter(map(table.__getitem__, heads), np.uint8, len(heads))
+
+
+def _glimpsed(head: bytes) -> int:
+    """What `_SHORT` bytes tell, `_OPEN` where more of them are needed."""
+    for code, mark, second, _ in _BY_FIRST.get(head[:1], ()):
+        if len(mark) <= _SHORT and not second and head.startswith(mark):
+            return code
+        if head.startswith(mark[:_SHORT]):
+            return _OPEN
+    return 0
+
+
+def _kind(head: bytes) -> int:
+    for code, mark, second, at in _BY_FIRST.get(head[:1], ()):
+        if head.startswith(mark) and head.startswith(second, at):
+            return code
+    return 0
+
+
+def compressed(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which kinds gain nothing from another compression."""
+    result: npt.NDArray[np.bool_] = _COMPRESSED[kinds]
+    return result
+
+
+def gzipped(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which are gzip, of whatever."""
+    result: npt.NDArray[np.bool_] = kinds == _CODES[GZIP]
+    return result
+
+
+def extension(kind: int, hint: str | None) -> str:
+    """The extension of a kind; `hint` is what the source says its tiles are.
+
+    Gzip without a hint is taken for vector tiles, the only tiles that are stored so.
+    """
+    found = KINDS[kind].ext
+    if found == "mvt" and hint in {"pbf", "mlt"}:
+        return hint
+    if found is None:
+        found = hint or ("mvt" if KINDS[kind].name == GZIP else "")
+    return found
+
+
+def headers_for(ext: str, encoding: str | None, formats: Mapping[str, Headers]) -> Headers:
+    """Headers of an extension: those that are given, or what it is known for."""
+    if ext in formats:
+        return formats[ext]
+    headers = content_headers(ext)
+    return (*headers, (CONTENT_ENCODING, encoding)) if encoding else headers
+
+
+def hinted(format_name: str | None) -> str | None:
+    """The extension for a format as MBTiles names it."""
+    if not format_name:
+        return None
+    text = format_name.strip().lower().removeprefix(".")
+    by_type = {media: ext for ext, media in reversed(list(MEDIA_TYPES.items()))}
+    text = by_type.get(text, text)
+    names = {"jpeg": "jpg", "pbf": "mvt", "application/x-protobuf": "mvt"}
+    text = names.get(text, text)
+    return text if text in MEDIA_TYPES else None
+
+
+# Said by the tileset itself, or about the file that it was.
+_DROPPED: Final = frozenset(
+    {
+        "name", "description", "bounds", "minzoom", "maxzoom", "scheme", "basename", "filesize",
+        "format", "type", "json", "tiles", "tilejson", "compression", "generator_options",
+    }
+)  # fmt: skip
+
+
+def metadata_of(
+    values: Mapping[str, Any], where: str, limits: Limits = DEFAULT_LIMITS
+) -> TileSetMetadata:
+    """Metadata from names and values as MBTiles has them; what cannot be meant is left out."""
+    merged = dict(values)
+    text = merged.get("json")
+    if isinstance(text, str):
+        with suppress(ComalError):  # tiles are worth copying without it
+            merged.update(strictjson.loads(text.encode(), f"{where}, json", limits))
+    extra = {key: value for key, value in merged.items() if key not in _DROPPED}
+    center = _numbers(extra.pop("center", None))
+    if len(center) in {2, 3}:
+        extra["center"] = [*center[:2], *map(int, center[2:])]
+    return TileSetMetadata(
+        name=_text(merged.get("name")),
+        description=_text(merged.get("description")),
+        bounds=_bounds(merged.get("bounds")),
+        min_zoom=_zoom(merged.get("minzoom")),
+        max_zoom=_zoom(merged.get("maxzoom")),
+        extra=extra,
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _numbers(value: Any) -> list[float]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        return []
+    numbers = []
+    for part in parts:
+        try:
+            numbers.append(float(part))
+        except (TypeError, ValueError):
+            return []
+    return numbers if all(map(math.isfinite, numbers)) else []
+
+
+def _bounds(value: Any) -> Bounds | None:
+    numbers = _numbers(value)
+    if len(numbers) != 4 or numbers[1] > numbers[3]:
+        return None
+    return numbers[0], numbers[1], numbers[2], numbers[3]
+
+
+def _zoom(value: Any) -> int | None:
+    try:
+        zoom = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return zoom if 0 <= zoom <= MAX_ZOOM else None
+
+
+_VECTOR: Final = ("vector_layers", "tilestats")
+_NAMES: Final[Mapping[str, str]] = {"mvt": "pbf", "jpeg": "jpg"}
+
+
+def mbtiles_rows(metadata: TileSetMetadata, ext: str, label: str) -> dict[str, str]:
+    """Names and values of the table of metadata (MBTiles 1.3)."""
+    values: dict[str, Any] = {"name": metadata.name or label, "format": _NAMES.get(ext, ext)}
+    if metadata.description:
+        values["description"] = metadata.description
+    if metadata.bounds is not None:
+        values["bounds"] = ",".join(f"{number:.10g}" for number in metadata.bounds)
+    values["minzoom"], values["maxzoom"] = metadata.min_zoom, metadata.max_zoom
+    layers = {key: metadata.extra[key] for key in _VECTOR if key in metadata.extra}
+    for key, value in metadata.extra.items():
+        if key == "center" and isinstance(value, list):
+            values[key] = ",".join(f"{number:.10g}" for number in value)
+        elif key not in layers:
+            values[key] = value
+    if layers:
+        values["json"] = json.dumps(layers, ensure_ascii=False, separators=(",", ":"))
+    return {key: _as_text(value) for key, value in values.items() if value is not None}
+
+
+def json_values(metadata: TileSetMetadata, ext: str | None) -> dict[str, Any]:
+    """A JSON document of the same."""
+    values: dict[str, Any] = {
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": None if ext is None else _NAMES.get(ext, ext),
+        "minzoom": metadata.min_zoom,
+        "maxzoom": metadata.max_zoom,
+        "bounds": None if metadata.bounds is None else list(metadata.bounds),
+        **metadata.extra,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,308 @@
+"""MBTiles: tiles in a SQLite table, rows counted from the south, metadata as names and values.
+
+Opened read-only and never locked. A database that somebody else wrote runs no code of its own:
+functions and views that could are not trusted (``trusted_schema``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from urllib.parse import quote
+
+import numpy as np
+
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StorageError,
+    shown,
+    translated,
+)
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.storage.kinds import file_kind
+from comal.storage.location import parse_href
+from comal.storage.targets import new_file
+from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
+from comal.tapalcatl.containers.content import hinted, mbtiles_rows, metadata_of
+from comal.tapalcatl.containers.sinks import Choice, TileSink
+from comal.tapalcatl.containers.survey import Pyramid
+from comal.tapalcatl.spec import MAX_ZOOM, TileSetMetadata
+from comal.tapalcatl.wire import Keys
+
+_ROWS: Final = 65_536
+Location = str | os.PathLike[str]
+_ERRORS: dict[type[BaseException], type[ComalError]] = {
+    sqlite3.DataError: LimitExceededError,
+    sqlite3.DatabaseError: InvalidMetadataError,
+    OverflowError: InvalidMetadataError,
+}
+_DISK: dict[type[BaseException], type[ComalError]] = {sqlite3.Error: StorageError}
+_TILES = "SELECT zoom_level, tile_column, tile_row{data} FROM {table}"
+_END = "SELECT {end}(zoom_level) FROM {table}"
+_PARTS = (
+    "(SELECT m.zoom_level, m.tile_column, m.tile_row, i.tile_data"
+    " FROM map m JOIN images i ON i.tile_id = m.tile_id)"
+)
+
+
+class MBTiles:
+    """The tiles of an MBTiles file.
+
+    Parameters
+    ----------
+    path
+        A local file.
+    limits
+        `tile_bytes` caps one tile, `json_bytes` the metadata.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        No such file.
+    NotThisFormatError
+        No SQLite database, or one without tiles.
+    """
+
+    encoding: str | None = None
+    """Nothing: MBTiles does not say whether vector tiles are compressed."""
+
+    def __init__(self, path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> None:
+        self._path = parse_href(path).path
+        self._limits = limits
+        self._idle: list[tuple[int, sqlite3.Connection]] = []
+        with translated({FileNotFoundError: ObjectNotFoundError}, "no such file", where=self.label):
+            self._seen = _version(self._path)
+        self._table = self._find_table()
+        values = self._values()
+        self._hint = values.get("format")
+        self.metadata: TileSetMetadata = metadata_of(values, self.label, limits)
+
+    @property
+    def href(self) -> str:
+        """Where it is."""
+        return self._path
+
+    @property
+    def label(self) -> str:
+        """The path."""
+        return shown(self._path, 200)
+
+    @property
+    def hint(self) -> str | None:
+        """The extension for what the file says its tiles are."""
+        return hinted(self._hint)
+
+    @property
+    def modified(self) -> int | None:
+        """Time of the file."""
+        return self._seen[1] // 10**9
+
+    @property
+    def identity(self) -> str:
+        """Path, size and time of the file."""
+        return json.dumps(["mbtiles", self._path, *self._seen])
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom that occur; None without any tile."""
+        with self._reading() as database:
+            # One at a time, each is found by the table's index alone.
+            ends = [
+                database.execute(_END.format(end=end, table=self._table)).fetchone()[0]
+                for end in ("min", "max")
+            ]
+        if ends[0] is None:
+            return None
+        z, _, _ = self._keys([(zoom, 0, 0) for zoom in ends])
+        return int(z[0]), int(z[1])
+
+    def keys(self) -> Iterator[Keys]:
+        """All tiles in blocks, rows counted from the north."""
+        with self._reading() as database:
+            cursor = database.execute(_TILES.format(data="", table=self._table))
+            while rows := cursor.fetchmany(_ROWS):
+                yield self._keys(rows)
+
+    def read(self, square: Square) -> Tiles:
+        """The tiles of a square."""
+        z, x, y, side = square
+        last = (1 << z) - 1 - y
+        # A column at a time is what the index of the table finds at once.
+        columns = ", ".join("?" * side)
+        query = (
+            _TILES.format(data=", tile_data", table=self._table)
+            + f" WHERE zoom_level = ? AND tile_column IN ({columns})"
+            + " AND tile_row BETWEEN ? AND ?"
+        )
+        values = (z, *range(x, x + side), last - side + 1, last)
+        with self._reading() as database:
+            rows = database.execute(query, values).fetchall()
+        if not rows:
+            return empty_tiles()
+        keys = self._keys([row[:3] for row in rows])
+        return Tiles(*keys, self._payloads(rows)).ordered()
+
+    def verify(self) -> None:
+        """Compare the file's size and time to those at opening."""
+        if _version(self._path) != self._seen:
+            raise ObjectChangedError("the file was changed while it was read", where=self.label)
+
+    def close(self) -> None:
+        """Close the connections."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle": []}
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses meanwhile."""
+        with translated(_ERRORS, "database cannot be read", where=self.label):
+            try:
+                process, database = self._idle.pop()
+            except IndexError:
+                process = -1
+            if process != os.getpid():  # a process that was forked opens its own
+                database = _connect(self._path, self._limits)
+            try:
+                yield database
+            finally:
+                self._idle.append((os.getpid(), database))
+
+    def _find_table(self) -> str:
+        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+        try:
+            with self._reading() as database:
+                names = {row[0] for row in database.execute(query)}
+        except InvalidMetadataError as error:
+            raise NotThisFormatError(
+                "no MBTiles file", where=self.label, found=error.found
+            ) from error
+        if "tiles" in names:
+            return "tiles"
+        if {"map", "images"} <= names:
+            return _PARTS
+        raise NotThisFormatError(
+            "database without tiles", where=self.label, expected="a table or view 'tiles'"
+        )
+
+    def _values(self) -> dict[str, str]:
+        query = "SELECT name, value FROM metadata"
+        try:
+            with self._reading() as database:
+                rows = database.execute(query).fetchmany(1_000)
+        except InvalidMetadataError as error:
+            if "no such table" in str(error.found):
+                return {}
+            raise
+        return {str(name): str(value) for name, value in rows if value is not None}
+
+    def _keys(self, rows: list[Any]) -> Keys:
+        try:
+            z, x, row = np.array(rows, np.int64).T
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidMetadataError(
+                "tile with a zoom, column or row that is no number", where=self.label
+            ) from error
+        levels = (z >= 0) & (z <= MAX_ZOOM)
+        last = (1 << np.where(levels, z, 0)) - 1
+        good = levels & (x >= 0) & (x <= last) & (row >= 0) & (row <= last)
+        if not good.all():
+            bad = int(np.argmin(good))
+            raise InvalidMetadataError(
+                "tile outside of its zoom", where=self.label, found=f"{z[bad]}/{x[bad]}/{row[bad]}"
+            )
+        return z, x, last - row
+
+    def _payloads(self, rows: list[Any]) -> list[bytes]:
+        values = [row[3] for row in rows]
+        if set(map(type, values)) != {bytes}:
+            bad = next(row for row in rows if not isinstance(row[3], bytes))
+            raise InvalidMetadataError(
+                "tile without bytes",
+                where=f"{self.label}, zoom {bad[0]}, column {bad[1]}, row {bad[2]}",
+                found=type(bad[3]).__name__,
+            )
+        return values
+
+
+def _version(path: str) -> tuple[int, int]:
+    status = os.stat(path)  # noqa: PTH116 - a string already
+    return status.st_size, status.st_mtime_ns
+
+
+def _connect(path: str, limits: Limits) -> sqlite3.Connection:
+    # Without locks, unless there is a journal that belongs to the content.
+    try:
+        live = os.stat(path + "-wal").st_size > 0  # noqa: PTH116 - a string already
+    except OSError:
+        live = False
+    uri = f"file:{quote(path)}?mode=ro" + ("" if live else "&immutable=1")
+    database = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.tile_bytes)
+    database.execute("PRAGMA trusted_schema = OFF")
+    database.execute("PRAGMA query_only = ON")
+    # Read, not mapped: of a mapped file that is cut short meanwhile the process would die.
+    database.execute("PRAGMA mmap_size = 0")
+    return database
+
+
+@contextmanager
+def mbtiles_sink(
+    path: Location, found: Pyramid, choice: Choice, *, overwrite: bool, source: Any
+) -> Iterator[TileSink]:
+    """MBTiles 1.3, byte for byte; gzip of vector tiles stays."""
+    with (
+        new_file(path, overwrite, _KIND, source) as file,
+        translated(_DISK, "database cannot be written", where=shown(str(path), 200)),
+        closing(sqlite3.connect(file.path)) as database,
+    ):
+        # The file has no name yet: nothing to roll back to, and it is made durable as a whole.
+        for line in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+            database.execute(f"PRAGMA {line}")
+        database.execute("CREATE TABLE metadata (name TEXT, value TEXT)")
+        database.execute(
+            "CREATE TABLE tiles (zoom_level INTEGER, tile_column INTEGER, tile_row INTEGER,"
+            " tile_data BLOB)"
+        )
+
+        def add(tiles: Tiles) -> None:
+            rows = (1 << tiles.z) - 1 - tiles.y
+            columns = (tiles.z.tolist(), tiles.x.tolist(), rows.tolist(), tiles.payloads)
+            database.executemany(
+                "INSERT INTO tiles VALUES (?, ?, ?, ?)", zip(*columns, strict=True)
+            )
+
+        yield add
+        database.execute(
+            "CREATE UNIQUE INDEX tile_index ON tiles (zoom_level, tile_column, tile_row)"
+        )
+        values = mbtiles_rows(found.metadata, choice.ext, Path(path).stem)
+        database.executemany("INSERT INTO metadata VALUES (?, ?)", values.items())
+        database.commit()
+
+
+def _is_mbtiles(file: BinaryIO) -> bool:
+    """SQLite, with the tables that MBTiles asks for."""
+    if not file.read(16).startswith(b"SQLite format 3\0"):
+        return False
+    uri = f"{Path(file.name).absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as database:
+        try:
+            rows = database.execute("SELECT name FROM sqlite_master").fetchall()
+        except sqlite3.Error:
+            return False
+    return {"tiles", "metadata"} <= {name for (name,) in rows}
+
+
+_KIND = file_kind("an MBTiles file", _is_mbtiles)

@@ -1,0 +1,286 @@
+"""One look over all tiles of a source: which archives and squares there are, and where they end.
+
+Memory grows with archives and squares, not with tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from comal.tapalcatl.addressing import tile_bounds, tile_range
+from comal.tapalcatl.arranging import Arrangement
+from comal.tapalcatl.containers.base import SIDE, Square, TileSource, no_tiles
+from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds, TileSetMetadata
+from comal.tapalcatl.wire import Int64s, Keys, order_of, tiles_in
+
+GROUP: Final = 32
+"""Tiles of a group per side at its deepest zoom: some 1 365 in all."""
+Extent = tuple[int, int, int, int]
+"""The first column and row, and the last ones."""
+Extents = Mapping[int, Extent]
+"""That of each zoom with tiles."""
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A pyramid dealt out: archives in groups, and the squares in which groups are read.
+
+    A group is a square of neighbouring archives that are small enough to be written together, most
+    often just one.
+    """
+
+    archives: Int64s
+    """`order_of` each archive, by group; shape (n,)."""
+    counts: Int64s
+    """Tiles of each as the source lists them; shape (n,)."""
+    archive_starts: Int64s
+    """Where the archives of each group begin; shape (groups + 1,)."""
+    squares: Int64s
+    """`order_of` the first tile of each square, by group and then ascending; shape (m,)."""
+    square_starts: Int64s
+    """Where the squares of each group begin; shape (groups + 1,)."""
+    extents: Extents
+    tiles: int
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return len(self.square_starts) - 1
+
+    def squares_of(self, group: int, arrangement: Arrangement) -> list[Square]:
+        """The squares of a group, by zoom and Morton code."""
+        squares = self.squares[self.square_starts[group] : self.square_starts[group + 1]]
+        sides = side_of(squares, arrangement).tolist()
+        columns = (column.tolist() for column in tiles_in(squares))
+        return [Square(*one) for one in zip(*columns, sides, strict=True)]
+
+    def rows_of(self, group: int) -> range:
+        """The archives of a group."""
+        return range(int(self.archive_starts[group]), int(self.archive_starts[group + 1]))
+
+
+def dealt(keys: Iterator[Keys], arrangement: Arrangement) -> Dealt:
+    """Deal out all tiles of a source; memory grows with archives and squares only."""
+    squares, archives = Distinct(), Distinct(counting=True)
+    extents: dict[int, Extent] = {}
+    total = 0
+    for z, x, y in keys:
+        if not len(z):
+            continue
+        total += len(z)
+        owners = arrangement.archives((z, x, y))
+        archives.add(order_of(*owners))
+        sides = group_side(owners[0], arrangement) << (z - owners[0])
+        masks = -np.minimum(sides, SIDE)
+        squares.add(order_of(z, x & masks, y & masks))
+        widen(extents, (z, x, y))
+    found, counts = archives.result()
+    ordered, _ = squares.result()
+    archive_groups = _groups_of(tiles_in(found), arrangement)
+    square_groups = _groups_of(arrangement.archives(tiles_in(ordered)), arrangement)
+    by_archive = np.argsort(archive_groups, kind="stable")
+    by_square = np.argsort(square_groups, kind="stable")
+    groups = np.unique(archive_groups)
+    return Dealt(
+        archives=found[by_archive],
+        counts=counts[by_archive],
+        archive_starts=_starts(archive_groups[by_archive], groups),
+        squares=ordered[by_square],
+        square_starts=_starts(square_groups[by_square], groups),
+        extents=dict(sorted(extents.items())),
+        tiles=total,
+    )
+
+
+def group_side(roots: Int64s, arrangement: Arrangement) -> Int64s:
+    """Root tiles of a group per side: its deepest zoom is `GROUP` tiles wide, if it can."""
+    table = np.ones(MAX_ZOOM + 1, np.int64)
+    for root in np.unique(roots).tolist():
+        wanted = max(arrangement.metatile(root), GROUP >> arrangement.reach(root))
+        table[root] = min(wanted, 1 << root)
+    sides: Int64s = table[roots]
+    return sides
+
+
+def side_of(squares: Int64s, arrangement: Arrangement) -> Int64s:
+    """Sides of squares by their first tiles."""
+    keys = tiles_in(squares)
+    roots = arrangement.archives(keys)[0]
+    sides: Int64s = np.minimum(group_side(roots, arrangement) << (keys[0] - roots), SIDE)
+    return sides
+
+
+def _groups_of(archives: Keys, arrangement: Arrangement) -> Int64s:
+    z, x, y = archives
+    masks = -group_side(z, arrangement)
+    return order_of(z, x & masks, y & masks)
+
+
+def _starts(ordered: Int64s, groups: Int64s) -> Int64s:
+    return np.append(np.searchsorted(ordered, groups), len(ordered))
+
+
+class Distinct:
+    """Different integers of many blocks, and how often each was met."""
+
+    def __init__(self, *, counting: bool = False) -> None:
+        self._parts: list[tuple[Int64s, Int64s]] = []
+        self._held = 0
+        self._counting = counting
+
+    def add(self, values: Int64s) -> None:
+        """Take a block."""
+        distinct, counts = np.unique(values, return_counts=True)
+        self._parts.append((distinct, counts.astype(np.int64)))
+        self._held += len(distinct)
+        if len(self._parts) > 1 and self._held > 2 * max(len(self._parts[0][0]), 1 << 20):
+            self._merge()
+
+    def result(self) -> tuple[Int64s, Int64s]:
+        """The integers, ascending, and how often each was met where that is counted."""
+        self._merge()
+        return self._parts[0]
+
+    def _merge(self) -> None:
+        if not self._parts:
+            self._parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        values = np.concatenate([part[0] for part in self._parts])
+        distinct, which = np.unique(values, return_inverse=True)
+        counts = np.zeros(len(distinct), np.int64)
+        if self._counting:
+            np.add.at(counts, which, np.concatenate([part[1] for part in self._parts]))
+        self._parts = [(distinct, counts)]
+        self._held = len(distinct)
+
+
+@dataclass(frozen=True)
+class Pyramid:
+    """What a source holds, before its tiles are read."""
+
+    source: TileSource
+    squares: Int64s
+    """`order_of` the first tile of each square that has tiles, ascending."""
+    extents: Extents
+    tiles: int
+
+    @property
+    def min_zoom(self) -> int:
+        """The first zoom that occurs."""
+        return min(self.extents)
+
+    @property
+    def max_zoom(self) -> int:
+        """The last zoom that occurs."""
+        return max(self.extents)
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the source says, widened where that would hide tiles."""
+        return bounds_of(self.extents, self.source.metadata.bounds)
+
+    @property
+    def metadata(self) -> TileSetMetadata:
+        """What the source says, with the zooms and bounds that hold."""
+        return replace(
+            self.source.metadata,
+            min_zoom=self.min_zoom,
+            max_zoom=self.max_zoom,
+            bounds=self.bounds,
+        )
+
+
+def pyramid(source: TileSource) -> Pyramid:
+    """Look over a source.
+
+    Raises
+    ------
+    InvalidInputError
+        It has no tiles.
+    """
+    found = Distinct()
+    extents: dict[int, Extent] = {}
+    total = 0
+    for z, x, y in source.keys():  # noqa: SIM118 - no mapping
+        if not len(z):
+            continue
+        total += len(z)
+        masks = -np.minimum(SIDE, np.int64(1) << z)
+        found.add(order_of(z, x & masks, y & masks))
+        widen(extents, (z, x, y))
+    if not total:
+        raise no_tiles(source)
+    squares, _ = found.result()
+    return Pyramid(source, squares, dict(sorted(extents.items())), total)
+
+
+def widen(extents: MutableMapping[int, Extent], keys: Keys) -> None:
+    """Let extents take in some tiles."""
+    z, x, y = keys
+    for zoom in np.unique(z).tolist():
+        rows = z == zoom
+        columns, lines = x[rows], y[rows]
+        first, top, last, low = extents.get(zoom, (1 << zoom, 1 << zoom, 0, 0))
+        extents[zoom] = (
+            min(first, int(columns.min())),
+            min(top, int(lines.min())),
+            max(last, int(columns.max())),
+            max(low, int(lines.max())),
+        )
+
+
+def extents_of(keys: Keys) -> dict[int, Extent]:
+    """The extents of some tiles."""
+    found: dict[int, Extent] = {}
+    widen(found, keys)
+    return found
+
+
+def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
+    """The box of what a source says, or of its deepest zoom, widened where tiles lie outside.
+
+    Readers answer "no tile" outside of the bounds: a box that misses a tile hides it. West > east
+    in `said` is taken for the whole circle.
+    """
+    if not extents:
+        return WORLD if said is None else said
+    box = _box(max(extents), extents[max(extents)]) if said is None else _ordered(said)
+    for zoom, extent in extents.items():
+        if not covers(box, zoom, extent):
+            box = union(box, _box(zoom, extent))
+    return box
+
+
+def covers(box: Bounds, zoom: int, extent: Extent) -> bool:
+    """Whether the tiles of a zoom within an extent all touch the box."""
+    columns, rows = tile_range(box, zoom)
+    return (
+        columns[0] <= extent[0]
+        and rows[0] <= extent[1]
+        and columns[-1] >= extent[2]
+        and rows[-1] >= extent[3]
+    )
+
+
+def _ordered(box: Bounds) -> Bounds:
+    west, south, east, north = box
+    return (-180.0, south, 180.0, north) if west > east else box
+
+
+def _box(zoom: int, extent: Extent) -> Bounds:
+    west, _, _, north = tile_bounds(zoom, extent[0], extent[1])
+    _, south, east, _ = tile_bounds(zoom, extent[2], extent[3])
+    return west, south, east, north
+
+
+def union(one: Bounds, other: Bounds) -> Bounds:
+    """The smallest box that holds both."""
+    return (
+        min(one[0], other[0]),
+        min(one[1], other[1]),
+        max(one[2], other[2]),
+        max(one[3], other[3]),
+    )

@@ -1,1 +1,0 @@
-"""What tiles can be written as: MBTiles, PMTiles, loose files."""

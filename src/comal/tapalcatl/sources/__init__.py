@@ -1,1 +1,0 @@
-"""What tiles come from: MBTiles, PMTiles, folders, tilesets, iterables."""

@@ -1,0 +1,492 @@
+"""A part of a tileset as a tileset of its own: `extract`, from a folder, a server or a store.
+
+Only the directories of archives that the part touches are read, and of these only the tiles of the
+part, neighbours in one request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import InvalidInputError, ObjectNotFoundError, shown, translated
+from comal.geo.boxes import validate_bbox
+from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
+from comal.grid.quadbin import cells, tiles
+from comal.progress import Progress, silent
+from comal.storage import DEFAULT_CONFIG, Source
+from comal.storage.local import LocalSource
+from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles, zooms_of
+from comal.tapalcatl.containers.tilesets import KeptRuns, OfTileSet, Reads
+from comal.tapalcatl.reading.archives import OpenArchive
+from comal.tapalcatl.reading.entries import all_keys
+from comal.tapalcatl.reading.index import TAIL
+from comal.tapalcatl.reading.opening import open as open_tileset
+from comal.tapalcatl.reading.places import InMetatiles, InTree
+from comal.tapalcatl.reading.tileset import TileSet
+from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
+from comal.tapalcatl.wire import Keys, key_tiles, tile_keys
+from comal.tapalcatl.writing.building import Built, build
+from comal.tapalcatl.writing.workplace import is_archive
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+_ENUMERATED: Final = 1 << 16
+"""Up to so many archives are looked for by arithmetic; beyond that the storage is asked."""
+_KNOWN: Final = 256
+"""Archives of which is remembered what is wanted of them."""
+_AT_ONCE: Final = 16
+"""Directories that are fetched at the same time."""
+_DEEPEST: Final = 26
+"""Zoom to which parts of the world can be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What an extract is, or would be."""
+
+    tiles: int
+    """Entries that are copied."""
+    bytes: int
+    """Their stored bytes."""
+    archives: int
+    """Archives of the source that hold any of them."""
+    requests: int
+    """Requests that reading their bytes takes from a server, directories not counted."""
+    transferred: int
+    """Bytes of these requests, with what lies between the tiles."""
+    directories: int
+    """Archives whose directories had to be read, a request each."""
+    directory_bytes: int = 0
+    """Bytes of these requests: the last 64 KiB of each archive, or more where that is short."""
+    built: Built | None = None
+    """What was written; None of a dry run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        own = {key: value for key, value in asdict(self).items() if key != "built"}
+        return own if self.built is None else {**own, **self.built.to_dict(), "tiles": self.tiles}
+
+
+def extract(
+    source: str | os.PathLike[str] | Source | TileSet,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    bbox: Sequence[float] | None = None,
+    geometry: Any = None,
+    min_zoom: int | None = None,
+    max_zoom: int | None = None,
+    overview_zoom: int | None = None,
+    dry_run: bool = False,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Extracted:
+    """Copy a part of a tileset; tiles keep their bytes, headers and times.
+
+    Parameters
+    ----------
+    source
+        As `comal.tapalcatl.open` takes it, or a tileset that is open.
+    out
+        The folder to write, or a single archive, whose name ends in ``.zip``; may be left out of a
+        dry run.
+    bbox
+        West, south, east, north in degrees; west > east crosses the antimeridian. Tiles that it
+        overlaps are taken.
+    geometry
+        GeoJSON as a mapping, as text or in a file, or a shapely geometry: instead of a box.
+    min_zoom, max_zoom
+        Zooms to take, both included.
+    overview_zoom
+        Tiles down to this zoom are taken wherever they are, so that a map has a background
+        outside of the area.
+    dry_run
+        Write nothing; tell tiles, bytes and requests.
+    metatile, materialized_zooms
+        The layout of the extract; that of the source unless given, or of one root for a single
+        archive.
+    executor, overwrite, progress
+        As for `comal.tapalcatl.build`.
+    **options
+        How the source is opened, such as the settings of Tapalcatl 1.
+
+    Raises
+    ------
+    InvalidInputError
+        Both a box and a geometry, zooms that are none, or a part without any tile.
+    ConflictError
+        `out` exists.
+    """
+    tileset = source if isinstance(source, TileSet) else open_tileset(source, **options)
+    try:
+        area = Area.of(bbox, geometry, min_zoom, max_zoom, overview_zoom)
+        part = Part(tileset, area)
+        sums = part.sums(progress or silent)
+        if dry_run:
+            return sums
+        if out is None:
+            raise InvalidInputError(
+                "no target to write to", where="out", expected="a path, or dry_run=True"
+            )
+        if not sums.tiles:
+            raise InvalidInputError(
+                "no tile lies in the part",
+                where=tileset.href,
+                found=f"zooms {area.min_zoom} to {area.max_zoom}",
+                expected=f"a part of zooms {tileset.min_zoom} to {tileset.max_zoom} "
+                f"and of {', '.join(f'{edge:g}' for edge in tileset.bounds)}",
+            )
+        layout = tileset.metadata
+        own = isinstance(tileset.locator, InTree) and not is_archive(out)
+        built = build(
+            part,
+            out,
+            metatile=metatile or (layout.metatile if own else None),
+            materialized_zooms=materialized_zooms or (layout.materialized_zooms if own else None),
+            times="source",
+            executor=executor,
+            overwrite=overwrite,
+            progress=progress,
+            resume=False,
+        )
+        return replace(sums, built=built)
+    finally:
+        if tileset is not source:
+            tileset.close()
+
+
+@dataclass(frozen=True)
+class Area:
+    """Which tiles are meant."""
+
+    bbox: Bounds | None = None
+    geometry: Any = None
+    """A shapely geometry."""
+    min_zoom: int = 0
+    max_zoom: int = _DEEPEST
+    overview_zoom: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        bbox: Sequence[float] | None,
+        geometry: Any,
+        min_zoom: int | None,
+        max_zoom: int | None,
+        overview_zoom: int | None,
+    ) -> Area:
+        """An area as a caller tells it, checked."""
+        if bbox is not None and geometry is not None:
+            raise InvalidInputError("both a box and a geometry", hint="give one of them")
+        low, high = min_zoom or 0, _DEEPEST if max_zoom is None else max_zoom
+        if not 0 <= low <= high <= _DEEPEST:
+            raise InvalidInputError(
+                "no range of zooms",
+                found=f"{low} to {high}",
+                expected=f"0 to {_DEEPEST}, ascending",
+            )
+        box = None if bbox is None else validate_bbox(bbox)
+        shape = None if geometry is None else shape_of(geometry)
+        return cls(box, shape, low, high, -1 if overview_zoom is None else overview_zoom)
+
+    def ranges(self, zoom: int) -> Int64s:
+        """Cells of a zoom that the area overlaps, as ranges of ids."""
+        if self.geometry is not None:
+            return geometry_ranges(self.geometry, zoom)
+        return bbox_ranges(WORLD if self.bbox is None else self.bbox, zoom, most=None)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """The box around the area; None of the world and across the antimeridian."""
+        if self.overview_zoom >= 0:
+            return None
+        box = self.bbox
+        if self.geometry is not None:
+            west, south, east, north = (float(value) for value in self.geometry.bounds)
+            box = (west, south, east, north)
+        return None if box is None or box[0] > box[2] else box
+
+
+class Part(OfTileSet):
+    """The tiles of a tileset that lie in an area, as a source of tiles."""
+
+    def __init__(self, tileset: TileSet, area: Area) -> None:
+        super().__init__(tileset)
+        self.tileset = tileset
+        self.area = area
+        self._ranges: dict[int, Int64s] = {}
+        self._kept = KeptRuns()
+        self._numbers: dict[Tile, tuple[OpenArchive, Int64s, Reads]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Open archives stay here; another process opens its own.
+        return {**self.__dict__, "_numbers": {}}
+
+    @property
+    def metadata(self) -> TileSetMetadata:
+        """That of the tileset, with the bounds of the area."""
+        own, area = self.tileset.metadata, self.area
+        low = max(own.min_zoom or 0, area.min_zoom)
+        bounds = _within_bounds(own.bounds, area.bounds)
+        return replace(own, bounds=bounds, min_zoom=low)
+
+    def zooms(self) -> tuple[int, int] | None:
+        """The first and last zoom that occur; None without any tile."""
+        return zooms_of(self.keys())
+
+    def keys(self) -> Iterator[Keys]:
+        """The tiles of the part, archive by archive."""
+        for archive, opened in self._archives():
+            numbers = self.numbers(archive, opened)
+            if len(numbers):
+                keys, _ = all_keys(opened)
+                yield self._absolute(archive, *key_tiles(keys[numbers]))
+
+    def sums(self, progress: Progress = silent) -> Extracted:
+        """How many tiles, bytes and requests the part is."""
+        sums = Extracted(0, 0, 0, 0, 0, 0)
+        config = getattr(self.tileset.source, "config", DEFAULT_CONFIG)
+        for archive, opened in self._archives():
+            index = opened.index
+            sums = replace(
+                sums,
+                directories=sums.directories + 1,
+                directory_bytes=sums.directory_bytes
+                + max(min(index.total, TAIL), index.total - index.end),
+            )
+            progress(sums.directories, None, "directories")
+            numbers, reads = self._wanted(archive, opened)
+            table = index.table[numbers]
+            if not len(table):
+                continue
+            sizes = reads.stops - reads.starts
+            sums = replace(
+                sums,
+                tiles=sums.tiles + len(table),
+                bytes=sums.bytes + int(table["csize"].sum(dtype=np.int64)),
+                archives=sums.archives + 1,
+                requests=sums.requests + int((-(-sizes // config.max_request)).sum()),
+                transferred=sums.transferred + int(sizes.sum()),
+            )
+        return sums
+
+    def numbers(self, archive: Tile, opened: OpenArchive) -> Int64s:
+        """The records of an archive that are in the part."""
+        keys, _ = all_keys(opened)
+        z, x, y = key_tiles(keys)
+        if self._depths is not None:
+            kept = np.isin(keys, self._nominal(archive, z, x, y))
+            z, x, y = z + archive[0], x + (archive[1] << z), y + (archive[2] << z)
+            return np.flatnonzero(kept & self.mask(z, x, y))
+        return np.flatnonzero(self.mask(z, x, y))
+
+    def _wanted(self, archive: Tile, opened: OpenArchive) -> tuple[Int64s, Reads]:
+        """As `numbers`, and the reads that bring them; kept for the squares that follow."""
+        known = self._numbers.get(archive)
+        if known is not None and known[0].index is opened.index:
+            return known[1], known[2]
+        numbers = self.numbers(archive, opened)
+        reads = Reads.of(opened.index.table[numbers])
+        if len(self._numbers) >= _KNOWN:
+            self._numbers = {}
+        self._numbers[archive] = opened, numbers, reads
+        return numbers, reads
+
+    def mask(self, z: Int64s, x: Int64s, y: Int64s) -> Bools:
+        """Which tiles are in the area."""
+        area = self.area
+        wanted: Bools = (z >= area.min_zoom) & (z <= area.max_zoom)
+        inside = z <= area.overview_zoom
+        for zoom in np.unique(z[wanted & ~inside]).tolist():
+            rows = np.flatnonzero(wanted & (z == zoom))
+            if zoom not in self._ranges:
+                self._ranges[zoom] = area.ranges(zoom)
+            inside[rows] = in_ranges(cells(z[rows], x[rows], y[rows]), self._ranges[zoom])
+        return wanted & inside
+
+    def _nominal(self, archive: Tile, z: Int64s, x: Int64s, y: Int64s) -> Int64s:
+        """Keys of a metatile's tiles that are of the size that was asked for."""
+        absolute = self._absolute(archive, z, x, y)
+        back = absolute[0] - archive[0]
+        return tile_keys(
+            back, absolute[1] - (archive[1] << back), absolute[2] - (archive[2] << back)
+        )
+
+    def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
+        """Those archives that the area touches."""
+        if self._single:
+            yield from super()._archives()
+            return
+        if self._wanted_archives is None:
+            for archive, opened in super()._archives():
+                if len(self.numbers(archive, opened)):
+                    yield archive, opened
+            return
+        for archive, found in self._directories(list(self._wanted_archives)):
+            if found is not None:
+                yield archive, found
+
+    def _directories(self, wanted: Sequence[Tile]) -> Iterator[tuple[Tile, OpenArchive | None]]:
+        """Some archives; from elsewhere side by side, few at a time, for a budget holds them."""
+        get = self.tileset.archives.get
+        if isinstance(self.tileset.places.root, LocalSource):
+            yield from ((archive, get(archive)) for archive in wanted)
+            return
+        with ThreadPoolExecutor(_AT_ONCE, "comal-directories") as pool:
+            for first in range(0, len(wanted), _AT_ONCE):
+                some = wanted[first : first + _AT_ONCE]
+                yield from zip(some, pool.map(get, some), strict=True)
+
+    @cached_property
+    def _wanted_archives(self) -> dict[Tile, None] | None:
+        """Archives that may hold tiles of the part, or None when these are too many to try."""
+        area, locator = self.area, self.tileset.locator
+        low = max(area.min_zoom, self.tileset.min_zoom)
+        high = min(area.max_zoom, self.tileset.max_zoom)
+        found: set[Tile] = set()
+        for zoom in range(low, high + 1):
+            root = _root_zoom(locator, zoom)
+            if root is None:
+                continue
+            ranges = area.ranges(root)
+            if zoom <= area.overview_zoom:
+                ranges = bbox_ranges(WORLD, root, most=None)
+            step = 1 << (52 - 2 * root)
+            if int(((ranges[:, 1] - ranges[:, 0]) // step + 1).sum()) > _ENUMERATED:
+                return None
+            _, x, y = tiles(range_cells(ranges))
+            side = locator.layout.metatile if isinstance(locator, InTree) else 1
+            pairs = zip((x & -side).tolist(), (y & -side).tolist(), strict=True)
+            found |= {(root, column, row) for column, row in pairs}
+        return dict.fromkeys(sorted(found))
+
+    def _read(self, archive: Tile, square: Square) -> Tiles:
+        wanted = None if self._single else self._wanted_archives
+        if wanted is not None and archive not in wanted:
+            return empty_tiles()
+        opened = self.tileset.archives.get(archive)
+        if opened is None:
+            return empty_tiles()
+        numbers, _ = self._wanted(archive, opened)
+        keys, codes = all_keys(opened)
+        z, x, y = self._absolute(archive, *key_tiles(keys[numbers]))
+        inside = (z == square.z) & (x >= square.x) & (x < square.x + square.side)
+        inside &= (y >= square.y) & (y < square.y + square.side)
+        rows = numbers[inside]
+        return self._tiles(archive, opened, rows, codes[rows]) if len(rows) else empty_tiles()
+
+    def _payloads(
+        self, opened: OpenArchive, table: Any, keys: list[int], codes: list[int]
+    ) -> list[bytes]:
+        """Stored bytes of some tiles out of reads that bring all of an archive's at once."""
+        if isinstance(opened.source, LocalSource):
+            return super()._payloads(opened, table, keys, codes)  # the system keeps what was read
+        archive, values = opened.tile, [b""] * len(table)
+        _, reads = self._wanted(archive, opened)
+        which = reads.which(table["offset"])
+        for read in np.unique(which).tolist():
+            rows = np.flatnonzero(which == read).tolist()
+            start, stop = int(reads.starts[read]), int(reads.stops[read])
+            source = self._kept.source(opened.source, archive, start, stop)
+            found = super()._payloads(
+                replace(opened, source=source),
+                table[rows],
+                [keys[row] for row in rows],
+                [codes[row] for row in rows],
+            )
+            for row, value in zip(rows, found, strict=True):
+                values[row] = value
+        return values
+
+
+def _root_zoom(locator: Any, zoom: int) -> int | None:
+    if isinstance(locator, InMetatiles):
+        return locator.config.place(zoom, 0, 0).metatile[0]
+    assert isinstance(locator, InTree)
+    return locator.layout.root_zoom(zoom)
+
+
+def _within_bounds(own: Bounds | None, area: Bounds | None) -> Bounds | None:
+    if own is None or area is None:
+        return own if area is None else area
+    west, south = max(own[0], area[0]), max(own[1], area[1])
+    east, north = min(own[2], area[2]), min(own[3], area[3])
+    return (west, south, east, north) if west <= east and south <= north else area
+
+
+def shape_of(geometry: Any) -> Any:
+    """A shapely geometry from GeoJSON in any of its forms, or from shapely.
+
+    Raises
+    ------
+    InvalidInputError
+        No GeoJSON, or an empty geometry.
+    ObjectNotFoundError
+        There is no such file.
+    """
+    import shapely  # noqa: PLC0415 - boxes do not need it
+
+    if isinstance(geometry, shapely.Geometry):
+        shape = geometry
+    else:
+        text = _geojson_text(geometry)
+        try:
+            shape = shapely.from_geojson(text)
+        except shapely.errors.GEOSException as error:
+            raise InvalidInputError(
+                "not GeoJSON", where="geometry", found=shown(str(error))
+            ) from error
+    if shape is None or shape.is_empty:
+        raise InvalidInputError("a geometry without any place", where="geometry")
+    return shape
+
+
+def _geojson_text(geometry: Any) -> str:
+    """GeoJSON as GEOS takes it: without features that have no geometry (RFC 7946, 3.2)."""
+    document = geometry
+    if not isinstance(geometry, Mapping):
+        data = _geojson_bytes(geometry)
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(
+                "not JSON", where="geometry", found=shown(str(error), 120)
+            ) from error
+    features = document.get("features") if isinstance(document, Mapping) else None
+    if isinstance(features, list):
+        placed = [one for one in features if not isinstance(one, Mapping) or one.get("geometry")]
+        document = {**document, "features": placed}
+    with translated(
+        {TypeError: InvalidInputError, ValueError: InvalidInputError}, "not JSON", where="geometry"
+    ):
+        return json.dumps(document)
+
+
+def _geojson_bytes(geometry: Any) -> bytes:
+    if not isinstance(geometry, str | bytes | os.PathLike):
+        raise InvalidInputError(
+            "not GeoJSON", where="geometry", found=shown(type(geometry).__name__)
+        )
+    text = os.fspath(geometry)
+    if isinstance(text, bytes):
+        return text
+    if text.lstrip().startswith("{"):
+        return text.encode("utf-8", "surrogatepass")
+    path = Path(text)
+    if not path.is_file():
+        raise ObjectNotFoundError("no such file", where=shown(text))
+    return path.read_bytes()

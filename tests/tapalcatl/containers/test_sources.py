@@ -1,0 +1,412 @@
+"""Sources of tiles: all give the same pyramid, and refuse what is broken."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import sqlite3
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from comal import tapalcatl
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    LimitExceededError,
+    NotThisFormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UnsupportedVersionError,
+)
+from comal.limits import Limits
+from comal.storage import CountingSource, open_source
+from comal.tapalcatl.containers.base import Square, TileSource
+from comal.tapalcatl.containers.content import KINDS, kinds_of
+from comal.tapalcatl.containers.folder import Folder
+from comal.tapalcatl.containers.iterable import Given
+from comal.tapalcatl.containers.mbtiles import MBTiles
+from comal.tapalcatl.containers.pmtiles import PMTiles
+from comal.tapalcatl.containers.pmtileswire import parse_directory, tile_ids, tiles_of
+from tests.servers.http import HttpServer
+from tests.tapalcatl.making import (
+    Key,
+    listed,
+    payload,
+    pyramid,
+    sparse,
+    write_mbtiles,
+    write_pmtiles,
+)
+
+LIBRARY: Any = import_module("pmtiles.tile")
+TILES = {**sparse(150, 9), **pyramid(2)}
+
+
+def everything(source: TileSource) -> dict[Key, bytes]:
+    """All tiles, by squares of every size that their keys fall into."""
+    found: dict[Key, bytes] = {}
+    squares = set()
+    listed_keys = []
+    for z, x, y in source.keys():  # noqa: SIM118 - no mapping
+        for key in zip(z.tolist(), x.tolist(), y.tolist(), strict=True):
+            side = min(16, 1 << key[0])
+            squares.add(Square(key[0], key[1] & -side, key[2] & -side, side))
+            listed_keys.append(key)
+    for square in squares:
+        tiles = source.read(square)
+        assert (np.diff(tiles.codes) >= 0).all()
+        for row in range(len(tiles)):
+            key = (int(tiles.z[row]), int(tiles.x[row]), int(tiles.y[row]))
+            assert key not in found
+            found[key] = tiles.payloads[row]
+    assert set(listed_keys) == set(found)
+    zooms = source.zooms()
+    assert zooms == (min(key[0] for key in found), max(key[0] for key in found))
+    return found
+
+
+def folder(path: Path, tiles: dict[Key, bytes], scheme: str = "xyz") -> Path:
+    for (z, x, y), data in tiles.items():
+        first, second = {"xyz": (x, y), "tms": (x, (1 << z) - 1 - y), "zyx": (y, x)}[scheme]
+        place = path / str(z) / str(first) / f"{second}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_mbtiles(tmp_path: Path, parts: bool) -> None:
+    path = write_mbtiles(tmp_path / "a ?#%.mbtiles", TILES, [("format", "png")], parts=parts)
+    with closing(MBTiles(path)) as source:
+        assert source.hint == "png"
+        assert everything(source) == TILES
+        with closing(pickle.loads(pickle.dumps(source))) as copy:
+            assert everything(copy) == TILES
+
+
+@pytest.mark.parametrize("order", ["by id", "any"])
+def test_pmtiles(tmp_path: Path, order: str) -> None:
+    tiles = dict(sorted(TILES.items(), key=lambda item: LIBRARY.zxy_to_tileid(*item[0])))
+    if order == "any":
+        tiles = dict(reversed(list(tiles.items())))
+    # Two tiles of the same bytes are one run, or one entry more.
+    tiles[2, 3, 3] = tiles[2, 2, 3]
+    path = write_pmtiles(tmp_path / "a.pmtiles", tiles)
+    with closing(PMTiles(path)) as source:
+        assert source.hint == "png"
+        assert source.metadata.name == "by the library"
+        assert source.metadata.extra["vector_layers"] == [{"id": "a"}]
+        assert everything(source) == tiles
+        assert everything(pickle.loads(pickle.dumps(source))) == tiles
+
+
+def test_pmtiles_over_http(tmp_path: Path, http_server: HttpServer) -> None:
+    tiles = dict(sorted(TILES.items(), key=lambda item: LIBRARY.zxy_to_tileid(*item[0])))
+    url = http_server.put("a.pmtiles", write_pmtiles(tmp_path / "a.pmtiles", tiles).read_bytes())
+    counted = CountingSource(open_source(url))
+    source = PMTiles(counted)
+    assert everything(source) == tiles
+    made = tapalcatl.build(url, tmp_path / "out")
+    assert made.tiles == len(tiles)
+
+
+@pytest.mark.parametrize("scheme", ["xyz", "tms", "zyx"])
+def test_folders(tmp_path: Path, scheme: str) -> None:
+    path = folder(tmp_path / "tiles", TILES, scheme)
+    (path / "notes.txt").write_text("no tile")
+    (path / "3" / "07").mkdir(parents=True)
+    (path / "3" / "07" / "1.png").write_bytes(b"leading zero")
+    (path / "2" / "9").mkdir()
+    (path / "2" / "9" / "1.png").write_bytes(b"outside")
+    (path / "metadata.json").write_text(json.dumps({"name": "n", "bounds": "1,2,3,4"}))
+    source = Folder(path, scheme)
+    assert everything(source) == TILES
+    assert source.metadata.name == "n"
+    assert source.metadata.bounds == (1, 2, 3, 4)
+
+
+def test_caches_of_other_programs(tmp_path: Path) -> None:
+    row = tmp_path / "ags" / "_alllayers" / "L16" / "R0000a1b2"
+    row.mkdir(parents=True)
+    (row / "C00000c0d.jpg").write_bytes(b"far")
+    (row / "Cc0d.jpg").write_bytes(b"not padded")
+    (row / "C00010000.jpg").write_bytes(b"outside")
+    assert everything(Folder(tmp_path / "ags", "ags")) == {(16, 0xC0D, 0xA1B2): b"far"}
+    # Squares of 16 tiles at zoom 7, whose numbers have as many digits as 16 has.
+    gwc = tmp_path / "gwc" / "EPSG_3857_07" / "05_02"
+    gwc.mkdir(parents=True)
+    (gwc / "0083_0040.png").write_bytes(b"one")
+    (gwc / "83_40.png").write_bytes(b"not padded")
+    other = tmp_path / "gwc" / "EPSG_3857_07" / "00_00"
+    other.mkdir()
+    (other / "0083_0040.png").write_bytes(b"in a wrong folder")
+    assert everything(Folder(tmp_path / "gwc", "gwc")) == {(7, 83, 127 - 40): b"one"}
+
+
+def test_times_of_files(tmp_path: Path) -> None:
+    path = folder(tmp_path / "tiles", {(0, 0, 0): b"x"})
+    os.utime(path / "0" / "0" / "0.png", (1_541_013_027, 1_541_013_027))
+    tapalcatl.build(path, tmp_path / "out", times="source")
+    with tapalcatl.open(tmp_path / "out") as tileset:
+        tile = tileset.tile(0, 0, 0)
+    assert tile is not None
+    assert tile.modified == 1_541_013_027
+
+
+def test_iterables() -> None:
+    with closing(Given(listed(TILES))) as source:
+        assert everything(source) == TILES
+        with pytest.raises(InvalidInputError, match="other processes"):
+            pickle.dumps(source)
+
+
+@pytest.mark.parametrize("layout", [(2, [0, 3, 6]), (4, [0, 3]), (8, [0])])
+def test_tilesets(tmp_path: Path, layout: tuple[int, list[int]]) -> None:
+    metatile, zooms = layout
+    tapalcatl.build(listed(TILES), tmp_path / "out", metatile=metatile, materialized_zooms=zooms)
+    for name in ("out", "out/meta.json"):
+        with tapalcatl.open(tmp_path / name) as tileset:
+            source = import_module("comal.tapalcatl.containers.tilesets").OfTileSet(tileset)
+            assert everything(source) == TILES
+
+
+def test_what_a_path_is(tmp_path: Path) -> None:
+    tapalcatl.build(listed(TILES), tmp_path / "set")
+    kinds = {
+        write_mbtiles(tmp_path / "a.bin", TILES): "MBTiles",
+        write_pmtiles(tmp_path / "b.bin", TILES): "PMTiles",
+        folder(tmp_path / "tiles", TILES): "Folder",
+        tmp_path / "set": "OfTileSet",
+        tmp_path / "set" / "0" / "0" / "0.zip": "OfTileSet",
+    }
+    for path, kind in kinds.items():
+        with closing(tapalcatl.open_tiles(path)) as source:
+            assert type(source).__name__ == kind
+    (tmp_path / "other").write_bytes(b"nothing")
+    with pytest.raises(NotThisFormatError, match="holds tiles"):
+        tapalcatl.open_tiles(tmp_path / "other")
+    with pytest.raises(ObjectNotFoundError):
+        tapalcatl.open_tiles(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotThisFormatError, match="without tiles"):
+        tapalcatl.open_tiles(tmp_path / "empty")
+
+
+def broken_mbtiles(path: Path, values: tuple[Any, ...]) -> Path:
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("CREATE TABLE tiles (zoom_level, tile_column, tile_row, tile_data)")
+        base.execute("INSERT INTO tiles VALUES (?, ?, ?, ?)", values)
+        base.commit()
+    return path
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (0, 0, 0, None),
+        (0, 0, 0, "text"),
+        (1, 2, 0, b"x"),
+        (99, 0, 0, b"x"),
+        ("a", 0, 0, b"x"),
+        (1, -1, 0, b"x"),
+    ],
+)
+def test_broken_mbtiles(tmp_path: Path, values: tuple[Any, ...]) -> None:
+    path = broken_mbtiles(tmp_path / "a.mbtiles", values)
+    with pytest.raises(InvalidMetadataError):
+        tapalcatl.build(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_odd_databases(tmp_path: Path) -> None:
+    path = tmp_path / "a.mbtiles"
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("CREATE TABLE other (a)")
+    with pytest.raises(NotThisFormatError, match="without tiles"):
+        MBTiles(path)
+    path.write_bytes(b"SQLite format 3\0" + bytes(2_000))
+    with pytest.raises(NotThisFormatError, match="no MBTiles"):
+        MBTiles(path)
+    large = broken_mbtiles(tmp_path / "b.mbtiles", (0, 0, 0, bytes(100_000)))
+    with (
+        closing(MBTiles(large, Limits(tile_bytes=50_000))) as source,
+        pytest.raises(LimitExceededError),
+    ):
+        source.read(Square(0, 0, 0, 1))
+
+
+def test_a_database_that_changes(tmp_path: Path) -> None:
+    path = write_mbtiles(tmp_path / "a.mbtiles", TILES)
+    with closing(MBTiles(path)) as source:
+        os.utime(path, (1, 1))
+        with pytest.raises(ObjectChangedError):
+            tapalcatl.build(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_database_that_is_cut_short(tmp_path: Path) -> None:
+    tiles = {(8, x, y): bytes([x, y]) * 2_000 for x in range(16) for y in range(16)}
+    path = write_mbtiles(tmp_path / "a.mbtiles", tiles)
+    with closing(MBTiles(path)) as source:
+        assert len(source.read(Square(8, 0, 0, 1))) == 1
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+        # Mapped, it would end the process.
+        with pytest.raises((InvalidMetadataError, ObjectChangedError)):
+            tapalcatl.build(source, tmp_path / "out")
+    with pytest.raises((InvalidMetadataError, NotThisFormatError)):
+        tapalcatl.build(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_connections_are_used_again(tmp_path: Path) -> None:
+    path = write_mbtiles(tmp_path / "a.mbtiles", TILES)
+    before = descriptors()
+    with closing(MBTiles(path)) as source:
+        for _ in range(5):
+            with ThreadPoolExecutor(1) as pool:
+                assert len(pool.submit(source.read, Square(0, 0, 0, 1)).result()) == 1
+        # Blocks may be asked for while tiles are read.
+        for _ in source.keys():  # noqa: SIM118 - no mapping
+            source.read(Square(0, 0, 0, 1))
+            assert descriptors() - before <= 2
+    assert descriptors() == before
+
+
+HEADS = [
+    b"\x89PNG\r\n\x1a\n\0\0\0\r", b"\x89PNG----", b"\xff\xd8\xff\xe0", b"RIFF....WEBPVP8 ",
+    b"RIFF....WAVE", b"\0\0\0\x1cftypavif", b"\0\0\0\x1cftypheic", b"GIF89a", b"\x1f\x8b\x08",
+    b"\x28\xb5\x2f\xfd", b"{}", b"[1]", b"II*\0", b"MM\0*", b"\x1a\x05", b"", b"RIF",
+]  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=16),
+            st.tuples(st.sampled_from(HEADS), st.binary(max_size=4)).map(b"".join),
+        ),
+        max_size=30,
+    )
+)
+def test_kinds_of_many_are_those_of_each(payloads: list[bytes]) -> None:
+    each = [int(kinds_of([payload])[0]) for payload in payloads]
+    assert kinds_of(payloads).tolist() == each
+    assert each == [int(kinds_of([payload[:12]])[0]) for payload in payloads]
+
+
+def test_kinds_by_first_bytes() -> None:
+    assert [KINDS[code].name for code in kinds_of(HEADS).tolist()] == [
+        "png", "unknown", "jpeg", "webp", "unknown", "avif", "unknown", "gif", "gzip", "zstd",
+        "json", "json", "tiff", "tiff", "pbf", "unknown", "unknown",
+    ]  # fmt: skip
+
+
+def test_files_that_vanish(tmp_path: Path) -> None:
+    path = folder(tmp_path / "tiles", TILES)
+    source = Folder(path)
+    (path / "0" / "0" / "0.png").unlink()
+    with pytest.raises(ObjectChangedError):
+        tapalcatl.build(source, tmp_path / "out")
+
+
+def test_broken_pmtiles(tmp_path: Path) -> None:
+    good = write_pmtiles(tmp_path / "a.pmtiles", TILES).read_bytes()
+    path = tmp_path / "b.pmtiles"
+    for at, value, kind in (
+        (0, b"X", NotThisFormatError),
+        (7, b"\x02", UnsupportedVersionError),
+        (97, b"\x04", UnsupportedVersionError),
+        (97, b"\x09", InvalidMetadataError),
+        (8, struct.pack("<Q", 2**62), InvalidMetadataError),
+        (16, struct.pack("<Q", 5), InvalidMetadataError),
+        (32, struct.pack("<Q", 2**40), InvalidMetadataError),
+    ):
+        path.write_bytes(good[:at] + value + good[at + len(value) :])
+        with pytest.raises(kind):
+            PMTiles(path)
+    path.write_bytes(good[:-50])
+    with closing(PMTiles(path)) as source, pytest.raises(ComalError):
+        everything(source)
+    bomb = gzip.compress(bytes(100 << 20))
+    header = good[:8] + struct.pack("<QQ", 127, len(bomb)) + good[24:127]
+    path.write_bytes(header + bomb)
+    with pytest.raises(LimitExceededError):
+        PMTiles(path)
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.integers(1, 2**40), st.integers(0, 2**20), st.integers(1, 2**30), st.integers(0, 2**40)
+    ),
+    max_size=30,
+)
+
+
+@given(ENTRIES, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_directories_are_those_of_the_library(
+    rows: list[tuple[int, int, int, int]], joined: bool
+) -> None:
+    entries = []
+    tile, offset = 0, 0
+    for step, run, length, place in rows:
+        tile += step
+        entries.append(LIBRARY.Entry(tile, offset if joined else place, length, run))
+        tile += run
+        offset += length
+    data = gzip.decompress(LIBRARY.serialize_directory(entries))
+    found = parse_directory(data, "here")
+    assert found.ids.tolist() == [entry.tile_id for entry in entries]
+    assert found.runs.tolist() == [entry.run_length for entry in entries]
+    assert found.lengths.tolist() == [entry.length for entry in entries]
+    assert found.offsets.tolist() == [entry.offset for entry in entries]
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_a_directory_or_refused(data: bytes) -> None:
+    try:
+        found = parse_directory(data, "here")
+    except InvalidMetadataError:
+        return
+    assert len(found.ids) == data[0]
+
+
+@given(
+    st.lists(
+        st.integers(0, 30).flatmap(
+            lambda z: st.tuples(
+                st.just(z), st.integers(0, (1 << z) - 1), st.integers(0, (1 << z) - 1)
+            )
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_ids_are_those_of_the_library(tiles: list[Key]) -> None:
+    columns = np.array(tiles, np.int64).T
+    ids = tile_ids(*columns)
+    assert ids.tolist() == [LIBRARY.zxy_to_tileid(*tile) for tile in tiles]
+    assert [tuple(key) for key in np.array(tiles_of(ids)).T.tolist()] == tiles
+
+
+def test_payload_is_one_of_each() -> None:
+    assert len({payload(*key) for key in TILES}) == len(TILES)
