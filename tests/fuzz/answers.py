@@ -10,7 +10,7 @@ from functools import cache
 
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
 from comal.storage import StorageConfig, open_source
-from comal.storage.byteranges import NotFittingError, boundary_of, read_parts
+from comal.storage.httpwire import NotFittingError, boundary_of, read_parts
 from comal.storage.retry import parse_retry_after
 from tests.fuzz.base import Target
 

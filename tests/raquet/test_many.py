@@ -14,7 +14,7 @@ import pytest
 from comal import raquet, storage
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectChangedError
 from comal.grid import quadbin
-from comal.storage.held import HeldFile
+from comal.storage.local import HeldFile
 from tests.raquet.build import Plan, framed, noise, stored, write
 from tests.raquet.test_reading import ABSENT_TILE, PLANS, TILES
 

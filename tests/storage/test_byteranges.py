@@ -12,14 +12,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from comal.plan import ByteRange
-from comal.storage.byteranges import (
+from comal.storage.coalesce import bundled
+from comal.storage.httpwire import (
     NotFittingError,
     boundary_of,
     most_bytes,
     read_one,
     read_parts,
 )
-from comal.storage.coalesce import bundled
 from comal.storage.location import parse_href
 from comal.storage.multirange import range_header
 from comal.storage.remote import Ask

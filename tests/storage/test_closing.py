@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comal.storage.closing import Closing
+from comal.storage.source import Closing
 
 
 class Door(Closing):

@@ -16,7 +16,7 @@ import pytest
 from comal.errors import ObjectChangedError, ShortReadError, StorageError
 from comal.plan import ByteRange, Tail
 from comal.storage import CountingSource, StorageConfig, open_source
-from comal.storage.held import HeldFile, held
+from comal.storage.local import HeldFile, held
 
 CONTENT = np.random.default_rng(5).bytes(200_000)
 MAPPED = StorageConfig(memory_map=True)

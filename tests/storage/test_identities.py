@@ -22,7 +22,8 @@ import pytest
 from comal import storage
 from comal.errors import AccessDeniedError, StorageError
 from comal.plan import ByteRange, Head
-from comal.storage import Source, StorageConfig, identities
+from comal.storage import Source, StorageConfig
+from comal.storage import credentials as identities
 from comal.storage.location import parse_href
 from comal.storage.signing import signer_of
 from comal.storage.stores import forked, networked_store, settings
@@ -568,7 +569,7 @@ def test_a_library_that_is_there_in_part(monkeypatch: pytest.MonkeyPatch) -> Non
     assert azure.installed()
     absent: set[str] = set()
     monkeypatch.setattr(
-        "comal.storage.identities.find_spec",
+        "comal.storage.credentials.find_spec",
         lambda name: None if name in absent else find_spec(name),
     )
     for library, there in (
@@ -582,7 +583,7 @@ def test_a_library_that_is_there_in_part(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_threads_wait_for_one_that_asks() -> None:
-    from comal.storage.tokens import Tokens
+    from comal.storage.credentials import Tokens
 
     asked: list[int] = []
 

@@ -20,10 +20,10 @@ import pytest
 
 from comal import storage
 from comal.errors import ObjectChangedError, ObjectNotFoundError, StorageError
+from comal.parallel import PerProcess
 from comal.plan import ByteRange, Head
 from comal.storage import BlockCache, CachedSource, Source, StorageConfig
 from comal.storage.cloud import memory_store
-from comal.storage.process import PerProcess
 from tests.servers.http import HttpServer
 from tests.servers.s3 import S3Server
 from tests.storage.places import noise

@@ -32,7 +32,8 @@ from comal.errors import (
     StorageError,
 )
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
-from comal.storage import CountingSource, Source, StorageConfig, cloud, identities, signing
+from comal.storage import CountingSource, Source, StorageConfig, cloud, signing
+from comal.storage import credentials as identities
 from comal.storage.location import parse_href
 from comal.storage.remote import RemoteSource
 from tests.servers.http import HttpServer

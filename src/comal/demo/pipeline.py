@@ -18,8 +18,7 @@ from comal.demo.scenes import IMAGE, MASK, Scenes
 from comal.errors import InvalidInputError, InvalidMetadataError, counted
 from comal.raster import preview
 from comal.storage import local_path, several, targets
-from comal.storage.endings import check_ending
-from comal.storage.kinds import Kind
+from comal.storage.kinds import Kind, check_ending
 from comal.storage.targetlock import Owns
 from comal.tapalcatl.kinds import TREE
 

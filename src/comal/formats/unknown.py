@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from comal.errors import shown
 from comal.formats.evidence import Evidence, columns
-from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
+from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
 from comal.storage.location import Location
 
 _RASTERS = (

@@ -33,7 +33,7 @@ from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
 from comal.raquet.writing.options import LEVEL, NO_NODATA, RAQUET
 from comal.raquet.writing.unifying import declare
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetFile, new_file
 
 Ints = npt.NDArray[np.int64]

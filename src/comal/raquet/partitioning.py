@@ -33,7 +33,7 @@ from comal.raquet.writing.creating import Written
 from comal.raquet.writing.layout import Rows, write_parquet
 from comal.raquet.writing.options import PARTS, RAQUET
 from comal.raquet.writing.unifying import unify
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetFile
 
 Ints = npt.NDArray[np.int64]

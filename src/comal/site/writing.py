@@ -13,8 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from comal.errors import InvalidInputError, StorageError, translated
 from comal.progress import Progress, silent
 from comal.site.sources import Placed, SiteSource, placed, site_files
-from comal.storage.endings import check_ending
-from comal.storage.kinds import Kind
+from comal.storage.kinds import Kind, check_ending
 from comal.storage.location import shown_path
 from comal.storage.targetlock import Owns
 from comal.storage.targets import local_path, new_folder

@@ -6,10 +6,7 @@ a `Source`. Behaviour is added by wrapping one: `CachedSource`, `CountingSource`
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from comal.storage import targets
+from comal.storage import gdal, targets
 from comal.storage.cache import BlockCache, CachedSource
 from comal.storage.config import DEFAULT_CONFIG, StorageConfig
 from comal.storage.counting import CountingSource
@@ -23,13 +20,12 @@ from comal.storage.opening import (
     open_beside,
     open_linked,
     open_source,
+    reload_once,
+    reload_once_async,
     several,
 )
-from comal.storage.reloading import reload_once, reload_once_async
-from comal.storage.source import ObjectInfo, Source
-
-if TYPE_CHECKING:
-    from comal.storage import vsi
+from comal.storage.pins import ObjectInfo
+from comal.storage.source import Source
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -43,6 +39,7 @@ __all__ = [
     "StorageConfig",
     "as_source",
     "check_several",
+    "gdal",
     "href_text",
     "local_path",
     "location_of",
@@ -55,12 +52,4 @@ __all__ = [
     "reload_once_async",
     "several",
     "targets",
-    "vsi",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # `vsi` brings pyarrow, which opening a file does not need.
-    if name == "vsi":
-        return import_module("comal.storage.vsi")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,9 +13,8 @@ from typing import Any
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Wanted
-from comal.storage.base import check_wanted, span_of
-from comal.storage.source import ObjectInfo, Source
-from comal.storage.wrapping import WrappedSource
+from comal.storage.pins import ObjectInfo
+from comal.storage.source import Source, WrappedSource, check_wanted, span_of
 
 BLOCK = 64 * KIB
 

@@ -27,23 +27,23 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from comal.parallel import executor
 from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
-from comal.storage.http_answer import answer_span
+from comal.storage.httpwire import answer_span
 from comal.storage.location import Location
-from comal.storage.process import executor
+from comal.storage.pins import ObjectInfo
 from comal.storage.remote import Ask, RemoteSource, Reply
 from comal.storage.retry import Tries, retrying
 from comal.storage.sealing import no_secrets
 from comal.storage.signing import Address, signer_of
-from comal.storage.source import ObjectInfo
-from comal.storage.storereads import read
 from comal.storage.stores import (
     forked,
     memory_store,
     networked_store,
     no_network_here,
+    read,
     store_errors,
 )
 

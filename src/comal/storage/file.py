@@ -11,7 +11,7 @@ from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Wanted
 
 if TYPE_CHECKING:
-    from comal.storage.source import ObjectInfo
+    from comal.storage.pins import ObjectInfo
 
 READ_AHEAD = 32 * KIB
 

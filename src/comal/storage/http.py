@@ -27,18 +27,17 @@ from urllib3.exceptions import (
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.limits import KIB
 from comal.plan import ByteRange, Wanted, Whole
-from comal.storage import http_answer as answers
+from comal.storage import httpwire as answers
 from comal.storage import multirange, reach
-from comal.storage.base import span_of, too_large
-from comal.storage.byteranges import NotFittingError
 from comal.storage.config import StorageConfig
 from comal.storage.http_pool import asking_for, kind_answered, manager, set_deadline
+from comal.storage.httpwire import NotFittingError
 from comal.storage.location import HTTP_SCHEMES, Location, parse_href
-from comal.storage.pins import changed
+from comal.storage.pins import ObjectInfo, changed
 from comal.storage.remote import Ask, RemoteSource, Reply
 from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
 from comal.storage.sealing import no_secrets
-from comal.storage.source import ObjectInfo
+from comal.storage.source import span_of, too_large
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What a remembered target of a redirect may answer; anything else is asked of the origin again.

@@ -27,10 +27,10 @@ from urllib3 import exceptions
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from comal.parallel import PerProcess
 from comal.storage import reach
 from comal.storage.config import StorageConfig
 from comal.storage.location import Location
-from comal.storage.process import PerProcess
 
 _POOLS = 64
 _FOREVER = float("inf")

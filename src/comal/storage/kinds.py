@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
-from comal.errors import AccessDeniedError, ComalError, ConflictError, shown
-from comal.storage.location import shown_path
+from comal.errors import AccessDeniedError, ComalError, ConflictError, InvalidInputError, shown
+from comal.storage.location import local_path, shown_path
 from comal.storage.replacing import state_of
 from comal.storage.targetlock import CHANGE, Owns, named
 
@@ -268,3 +268,54 @@ def _refuse_strangers(target: Path, owns: Owns) -> None:
             found=found,
             hint="move them away, or choose another name",
         )
+
+
+_FORMATS: Final = {
+    ".csv": "CSV",
+    ".geojson": "GeoJSON",
+    ".jp2": "JPEG 2000",
+    ".jpeg": "JPEG",
+    ".jpg": "JPEG",
+    ".json": "JSON",
+    ".mbtiles": "MBTiles",
+    ".nc": "NetCDF",
+    ".parquet": "Parquet",
+    ".pmtiles": "PMTiles",
+    ".png": "PNG",
+    ".taco": "TACO 1",
+    ".tacozip": "TACO",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".tortilla": "Tortilla",
+    ".vrt": "GDAL VRT",
+    ".webp": "WebP",
+    ".zip": "ZIP",
+}
+
+
+def check_ending(target: str | os.PathLike[str], *own: str) -> None:
+    """Refuse a target that is called like another format; other names are the caller's business.
+
+    Parameters
+    ----------
+    target
+        A local path.
+    own
+        What the name may end in, such as ``.tif``; nothing for a folder.
+
+    Raises
+    ------
+    InvalidInputError
+        The name ends in that of another format, or it is no local path.
+    """
+    path = local_path(target, "the target")
+    ending = path.suffix.lower()
+    if ending in own or ending not in _FORMATS:
+        return
+    raise InvalidInputError(
+        "the name of the target says another format",
+        where=shown_path(path),
+        found=f"{ending} ({_FORMATS[ending]})",
+        expected=" or ".join(own) if own else "the name of a folder",
+        hint=f"choose another name, or what writes {_FORMATS[ending]}",
+    )

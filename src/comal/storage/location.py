@@ -1,7 +1,8 @@
 """Where an object is: hrefs taken apart, put together and joined without leaving their place.
 
 The part of a location that names the object is kept in the spelling of its scheme: a plain path
-for files, the percent-encoded path for HTTP, the plain key for object stores.
+for files, the percent-encoded path for HTTP, the plain key for object stores. An ``hf://`` href is
+the public URL of a file on a Hugging Face Hub.
 """
 
 from __future__ import annotations
@@ -14,8 +15,50 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from comal.errors import InvalidInputError, UnsafeContentError, shown, without_secrets
-from comal.storage import hub
 from comal.storage.sealing import Sealed, no_secrets, told
+
+_HUB = "hf"
+_ENDPOINT = "https://huggingface.co"
+# [datasets/ or spaces/]owner/name[@revision]/path, as the Hub's own clients write it. A revision
+# with a slash is percent-encoded, or one of the names that the Hub itself gives.
+_HREF = re.compile(
+    r"(?P<kind>datasets/|spaces/)?(?!datasets/|spaces/)(?P<repository>\w[\w.-]*/\w[\w.-]*)"
+    r"(?:@(?P<revision>refs/(?:convert/\w+|pr/\d+)|[^/@]+))?/(?P<path>[^?#]+)"
+)
+
+
+def _hub_url(rest: str) -> str:
+    """The URL of what stands behind ``hf://``.
+
+    Parameters
+    ----------
+    rest
+        ``datasets/owner/name/path``, ``datasets/owner/name@revision/path``, or the same without
+        ``datasets/`` for a repository of models. Without a revision it is ``main``.
+
+    Returns
+    -------
+    str
+        An HTTPS URL. The environment variable ``HF_ENDPOINT`` names another Hub.
+
+    Raises
+    ------
+    InvalidInputError
+        Something else.
+    """
+    match = _HREF.fullmatch(rest)
+    parts = unquote(match["path"]).split("/") if match is not None else []
+    if match is None or not {"", ".", ".."}.isdisjoint(parts):
+        raise InvalidInputError(
+            "not a file on the Hub",
+            where=shown(f"{_HUB}://{rest}"),
+            expected="hf://datasets/owner/name/path or hf://datasets/owner/name@revision/path",
+        )
+    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or _ENDPOINT
+    revision = quote(unquote(match["revision"] or "main"), safe="")
+    path = "/".join(quote(part, safe="") for part in parts)
+    return f"{endpoint}/{match['kind'] or ''}{match['repository']}/resolve/{revision}/{path}"
+
 
 FILE = "file"
 HTTP_SCHEMES = ("http", "https")
@@ -238,8 +281,8 @@ def parse_href(href: str | os.PathLike[str]) -> Location:
         return _http_url(scheme, text)
     if scheme in STORE_SCHEMES:
         return _store_url(scheme, rest, text)
-    if scheme == hub.SCHEME:
-        return parse_href(hub.hub_url(rest))
+    if scheme == _HUB:
+        return parse_href(_hub_url(rest))
     raise InvalidInputError(
         "unknown scheme",
         where=_broken(text),

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from comal.errors import StorageError
 from comal.plan import ByteRange
-from comal.storage import http_answer as answers
-from comal.storage.byteranges import (
+from comal.storage import httpwire as answers
+from comal.storage.config import StorageConfig
+from comal.storage.httpwire import (
     NotFittingError,
     boundary_of,
     most_bytes,
     read_one,
     read_parts,
 )
-from comal.storage.config import StorageConfig
 from comal.storage.location import Location
 from comal.storage.remote import Ask, Reply
 from comal.storage.retry import Tries, retrying

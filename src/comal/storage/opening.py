@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from comal.errors import AccessDeniedError, InvalidInputError
+from comal.errors import AccessDeniedError, InvalidInputError, ObjectChangedError
 from comal.storage import reach
-from comal.storage.base import LocatedSource
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.local import LocalSource
 from comal.storage.location import FILE, HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
-from comal.storage.source import Source
-from comal.storage.wrapping import WrappedSource
+from comal.storage.source import LocatedSource, Source, WrappedSource
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
@@ -206,3 +204,37 @@ def check_several(given: Any, what: str) -> None:
         raise InvalidInputError(
             "not a list", found=type(given).__name__, expected=f"a list of {what}"
         )
+
+
+T = TypeVar("T")
+
+
+def reload_once(opening: Callable[[], T]) -> T:
+    """What `opening` returns, tried a second time where an object changed under the first.
+
+    Nothing has been handed out by then, so that starting anew mixes no versions. Later changes are
+    errors: what was opened is one version.
+
+    Parameters
+    ----------
+    opening
+        Opens its sources itself, by `open_source`: a source that is open already remembers the
+        version that it has seen.
+
+    Raises
+    ------
+    ObjectChangedError
+        The object changed again, or a source is not opened anew.
+    """
+    try:
+        return opening()
+    except ObjectChangedError:
+        return opening()
+
+
+async def reload_once_async(opening: Callable[[], Awaitable[T]]) -> T:
+    """As `reload_once`, without blocking the event loop."""
+    try:
+        return await opening()
+    except ObjectChangedError:
+        return await opening()

@@ -1,11 +1,11 @@
-"""Remembering which version of each object was seen first, so that versions are never mixed."""
+"""What is known of an object, and which version of it was seen first: versions are never mixed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from comal.errors import ObjectChangedError
-from comal.storage.source import ObjectInfo
 
 if TYPE_CHECKING:
     from comal.storage.location import Location
@@ -13,6 +13,24 @@ if TYPE_CHECKING:
 # A folder data set may have millions of objects. Its indexes are opened first and stay pinned;
 # leaves beyond this number are single reads, each checked against itself.
 _MOST = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What is known of one object; two versions of it differ in size, `etag` or `modified`."""
+
+    href: str
+    """Normalised URL, without user, password and query, or absolute path."""
+    size: int
+    """Size in bytes; 0 for a folder."""
+    etag: str | None = None
+    """A strong entity tag or a version, where the storage gives one."""
+    modified: int | None = None
+    """Time of the last change in nanoseconds since 1970, UTC."""
+    is_dir: bool = False
+    """Whether this is a folder, or a prefix that objects have."""
+    variant: str = field(default="", repr=False)
+    """Tells apart objects whose URLs differ in their query alone."""
 
 
 class Pins:

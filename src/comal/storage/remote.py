@@ -17,15 +17,14 @@ from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from comal.parallel import executor
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
-from comal.storage.base import LocatedSource, check_wanted, span_of
 from comal.storage.coalesce import Merged, bundled, coalesce, scatter
 from comal.storage.config import StorageConfig
+from comal.storage.counting import report
 from comal.storage.location import Location
-from comal.storage.observe import report
-from comal.storage.pins import Pins
-from comal.storage.process import executor
-from comal.storage.source import ObjectInfo
+from comal.storage.pins import ObjectInfo, Pins
+from comal.storage.source import LocatedSource, check_wanted, span_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ obstore signs, so that no signature is made by hand here. It is asked to where t
 computation: by the keys of S3, whichever way they come, by the private key of a Google service
 account, and by the key of an Azure account. Public objects, and Azure's with a shared access
 signature, have an address without that, and so have those that are read by a token: one that the
-caller or the caller's provider gives, or that of an identity which `comal.storage.identities` asks
+caller or the caller's provider gives, or that of an identity which `comal.storage.credentials` asks
 for. Tokens that only obstore knows it does not tell, and to have an address signed by a service of
 the cloud takes a request for each object, and rights that reading does not: there is no address
 then, nor where requests need signed headers, sessions or connections of the store's own.
@@ -28,11 +28,11 @@ import obstore
 from obstore.exceptions import BaseError
 
 from comal.errors import InvalidInputError
+from comal.parallel import PerProcess
 from comal.plan import Head
 from comal.storage.config import StorageConfig
-from comal.storage.identities import Identity
+from comal.storage.credentials import Identity, Token, Tokens, asked_at_once
 from comal.storage.location import Location
-from comal.storage.process import PerProcess
 from comal.storage.remote import Ask
 from comal.storage.retry import Tries, retrying
 from comal.storage.stores import (
@@ -49,7 +49,6 @@ from comal.storage.stores import (
     unsigned_hint,
     without,
 )
-from comal.storage.tokens import Token, Tokens, asked_at_once
 
 T = TypeVar("T")
 _Addresses = Callable[[str], str]

@@ -1,38 +1,24 @@
-"""What the rest of comal knows of storage: the `Source` protocol."""
+"""What the rest of comal knows of storage: sources, those with a location, and their wrappers."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.plan import ByteRange, Piece, Wanted
+from comal.errors import InvalidMetadataError, LimitExceededError, ShortReadError
+from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
+from comal.storage.config import StorageConfig
 from comal.storage.file import RangeFile
+from comal.storage.gdal import vsi_path
+from comal.storage.location import Location
+from comal.storage.pins import ObjectInfo, Pins
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """What is known of one object; two versions of it differ in size, `etag` or `modified`."""
-
-    href: str
-    """Normalised URL, without user, password and query, or absolute path."""
-    size: int
-    """Size in bytes; 0 for a folder."""
-    etag: str | None = None
-    """A strong entity tag or a version, where the storage gives one."""
-    modified: int | None = None
-    """Time of the last change in nanoseconds since 1970, UTC."""
-    is_dir: bool = False
-    """Whether this is a folder, or a prefix that objects have."""
-    variant: str = field(default="", repr=False)
-    """Tells apart objects whose URLs differ in their query alone."""
 
 
 class SpansByFetch:
@@ -148,3 +134,205 @@ class Source(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+class Closing(ABC):
+    """Closes itself when its block ends, whether well or not."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_LARGEST = 2**63 - 1
+
+
+class LocatedSource(SpansByFetch, Closing):
+    """A source with a location, a configuration and pins. It holds no connection itself.
+
+    So a pickled copy opens nothing, a forked child inherits nothing that it could break, and
+    `close` has nothing to do.
+    """
+
+    def __init__(self, location: Location, config: StorageConfig, pins: Pins | None = None) -> None:
+        self.location = location
+        self.config = config
+        self.pins = pins if pins is not None else Pins()
+
+    @property
+    def href(self) -> str:
+        """The location: a normalised URL, or an absolute path; for people, without secrets."""
+        return self.location.href
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location.label!r})"
+
+    @abstractmethod
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, in their order."""
+
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `fetch`, without blocking the event loop."""
+        # Neither files nor urllib3 have an async interface of their own: a thread waits for them.
+        import asyncio  # noqa: PLC0415 - whoever calls this has loaded it
+
+        return await asyncio.to_thread(self.fetch, wanted)
+
+    @abstractmethod
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of an object."""
+
+    @abstractmethod
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the location or a folder in it."""
+
+    def known(self, href: str = "") -> ObjectInfo | None:
+        """What is remembered of an object, without asking the storage."""
+        return self.pins.get(self.resolve(href).href)
+
+    def resolve(self, href: str) -> Location:
+        """The location of an object of this source."""
+        return self.location.join(href) if href else self.location
+
+    def child(self, href: str) -> Self:
+        """The source of a location below this one."""
+        return type(self)(self.resolve(href), self.config, self.pins)
+
+    def sibling(self, name: str) -> Self:
+        """The source of a location in the folder that holds this one."""
+        return type(self)(self.location.parent().join(name), self.config, self.pins)
+
+    def at(self, location: Location) -> Self:
+        """The source of another place of this origin, spoken to alike, which remembers nothing."""
+        return type(self)(location, self.config)
+
+    def vsi(self, href: str = "") -> str:
+        """The path by which GDAL opens an object."""
+        return vsi_path(self.resolve(href))
+
+    def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
+        """A seekable binary file over an object or a span of it."""
+        return RangeFile(self, href, offset, size)
+
+    def close(self) -> None:
+        """Do nothing: connections belong to the process and serve every source."""
+
+
+def check_wanted(want: Wanted, where: object) -> None:
+    """Refuse a negative or overflowing offset or size, which only broken content asks for."""
+    size = want.limit if isinstance(want, Whole) else want.size
+    offset = want.offset if isinstance(want, ByteRange) else 0
+    if size < 0 or offset < 0 or offset > _LARGEST - size:
+        raise InvalidMetadataError(
+            "a byte range that cannot exist", where=str(where), found=f"{offset}+{size}"
+        )
+
+
+def span_of(want: Wanted, total: int, where: object) -> tuple[int, int]:
+    """Offset and size of `want` in an object of `total` bytes.
+
+    Raises
+    ------
+    ShortReadError
+        When the object ends before a `ByteRange` does.
+    LimitExceededError
+        When the object is larger than `Whole` allows.
+    """
+    if isinstance(want, ByteRange):
+        if want.end > total:
+            raise ShortReadError(
+                "the object ends before the range",
+                where=f"{where} (bytes {want.offset}+{want.size})",
+                found=f"{total} bytes",
+                expected=f"at least {want.end}",
+            )
+        return want.offset, want.size
+    if isinstance(want, Head):
+        return 0, min(want.size, total)
+    if isinstance(want, Tail):
+        size = min(want.size, total)
+        return total - size, size
+    if total > want.limit:
+        raise too_large(where, total, want.limit)
+    return 0, total
+
+
+def too_large(where: object, found: int, limit: int) -> LimitExceededError:
+    """The error for an object that is larger than its reader allows."""
+    return LimitExceededError(
+        "the object is larger than allowed",
+        where=str(where),
+        found=f"{found} bytes",
+        expected=f"at most {limit}",
+        hint="raise the limit if the source is trusted",
+    )
+
+
+class WrappedSource(SpansByFetch, Closing):
+    """Passes everything on to `source`, except the reading, which its subclasses do."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source!r})"
+
+    @property
+    def href(self) -> str:
+        """The location: a normalised URL, or an absolute path."""
+        return self.source.href
+
+    @abstractmethod
+    def rewrap(self, source: Source) -> Self:
+        """The same wrapper around another source."""
+
+    @abstractmethod
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, in their order."""
+
+    @abstractmethod
+    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """As `fetch`, without blocking the event loop."""
+
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of an object."""
+        return self.source.stat(href)
+
+    def known(self, href: str = "") -> ObjectInfo | None:
+        """What is remembered of an object, without asking the storage."""
+        return self.source.known(href)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the location or a folder in it."""
+        return self.source.names(prefix)
+
+    def child(self, href: str) -> Self:
+        """The source of a location below this one, wrapped too."""
+        return self.rewrap(self.source.child(href))
+
+    def sibling(self, name: str) -> Self:
+        """The source of a location beside this one, wrapped too."""
+        return self.rewrap(self.source.sibling(name))
+
+    def vsi(self, href: str = "") -> str:
+        """The path by which GDAL opens an object, past this wrapper."""
+        return self.source.vsi(href)
+
+    def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
+        """A seekable binary file that reads through this wrapper."""
+        return RangeFile(self, href, offset, size)
+
+    def close(self) -> None:
+        """Close the wrapped source."""
+        self.source.close()

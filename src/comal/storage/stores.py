@@ -1,4 +1,4 @@
-"""Stores of obstore: how they are opened, and what their errors mean in the words of comal."""
+"""Stores of obstore: how they are opened, what their errors mean, what they read themselves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+import obstore
 from obstore.exceptions import (
     BaseError,
     NotSupportedError,
@@ -25,18 +26,23 @@ from comal.errors import (
     ComalError,
     InvalidInputError,
     ObjectNotFoundError,
+    ShortReadError,
     StorageError,
     shown,
 )
+from comal.parallel import PerProcess
+from comal.plan import ByteRange, Head, Tail, Wanted
 from comal.storage.config import StorageConfig
-from comal.storage.http_answer import ignores_range
-from comal.storage.identities import Identity, identity_of
+from comal.storage.credentials import Identity, asked_at_once, identity_of
+from comal.storage.httpwire import answer_span, check_version, ignores_range, is_question
 from comal.storage.location import Location
-from comal.storage.pins import changed
-from comal.storage.process import PerProcess
-from comal.storage.remote import Ask
+from comal.storage.pins import ObjectInfo, changed
+from comal.storage.remote import Ask, Reply
 from comal.storage.retry import TransientError, passes
-from comal.storage.tokens import asked_at_once
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
 
 _STATUS = re.compile(r"status(?: code)?: (\d{3})")
 _BROKEN = ("error sending request", "HTTP error", "error decoding", "timed out", "connection")
@@ -328,3 +334,87 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
 def _first_line(error: Exception) -> str:
     # obstore appends its own innards, which may hold signed URLs.
     return shown(str(error).partition("\n")[0], 200)[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    meta: Mapping[str, Any]
+    start: int = 0
+    data: bytes = b""
+
+
+def read(store: ObjectStore, ask: Ask, most: int) -> Reply:
+    """Make one request; a `Whole` may be answered by its first `most` bytes.
+
+    Raises
+    ------
+    TransientError
+        For trouble that may pass; trying again is the caller's.
+    """
+    if is_question(ask.want):
+        return Reply(b"", 0, _checked_info(ask, _head(store, ask)))
+    try:
+        with store_errors(ask):
+            answer = _ranged(store, ask, _range(ask.want, most))
+    except OtherWayError:
+        # An empty object has no ranges, and Azure does not count from the end. Where ranges are
+        # ignored altogether, the second attempt says so.
+        return _read_by_size(store, ask, most)
+    return _reply(ask, answer, most)
+
+
+def _read_by_size(store: ObjectStore, ask: Ask, most: int) -> Reply:
+    info = _checked_info(ask, _head(store, ask))
+    offset, size = answer_span(ask.want, info.size, most, ask.location)
+    if size == 0:
+        return Reply(b"", offset, info)
+    exact = Ask(ask.location, ByteRange(offset, size), info)
+    with store_errors(exact, last=True):
+        answer = _ranged(store, exact, (offset, offset + size))
+    return _reply(exact, answer, most)
+
+
+def _reply(ask: Ask, answer: _Answer, most: int) -> Reply:
+    info = _checked_info(ask, answer)
+    offset, size = answer_span(ask.want, info.size, most, ask.location)
+    if (answer.start, len(answer.data)) != (offset, size):
+        raise ShortReadError(
+            "the store answers another range than the one asked for",
+            where=ask.location.label,
+            found=f"{answer.start}+{len(answer.data)}",
+            expected=f"{offset}+{size}",
+        )
+    return Reply(answer.data, offset, info)
+
+
+def _range(want: Wanted, most: int) -> tuple[int, int] | dict[str, int]:
+    if isinstance(want, ByteRange):
+        return want.offset, want.end
+    if isinstance(want, Tail):
+        return {"suffix": want.size}
+    size = want.size if isinstance(want, Head) else min(want.limit, most)
+    return 0, max(1, size)
+
+
+def _head(store: ObjectStore, ask: Ask) -> _Answer:
+    with store_errors(ask, last=True):
+        return _Answer(cast("Mapping[str, Any]", obstore.head(store, ask.location.path)))
+
+
+def _ranged(store: ObjectStore, ask: Ask, span: tuple[int, int] | dict[str, int]) -> _Answer:
+    options: dict[str, Any] = {"range": span}
+    if ask.known is not None and ask.known.etag is not None:
+        options["if_match"] = ask.known.etag
+    result = obstore.get(store, ask.location.path, options=cast("Any", options))
+    data = bytes(result.bytes())
+    return _Answer(cast("Mapping[str, Any]", result.meta), result.range[0], data)
+
+
+def _checked_info(ask: Ask, answer: _Answer) -> ObjectInfo:
+    meta = answer.meta
+    etag = meta["e_tag"]
+    modified = int(meta["last_modified"].timestamp()) * 10**9
+    strong = etag if etag and not etag.startswith("W/") else None
+    info = ObjectInfo(ask.location.href, meta["size"], strong or meta["version"], modified)
+    check_version(ask.known, info, ask.location)
+    return info

@@ -26,7 +26,7 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.storage import open_source
-from comal.storage.held import HeldFile, held
+from comal.storage.local import HeldFile, held
 from comal.tapalcatl import TileSet, TileSetMetadata
 from comal.tapalcatl.reading import archives
 from tests.tapalcatl.odd import Entry, appended, archive

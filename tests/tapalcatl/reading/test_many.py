@@ -19,7 +19,7 @@ from comal import tapalcatl
 from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, LimitExceededError
 from comal.limits import Limits
 from comal.storage import CountingSource, StorageConfig, open_source
-from comal.storage.held import HeldFile
+from comal.storage.local import HeldFile
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.reading import archives, index, manytiles
 from comal.tapalcatl.reading.places import InArchive, InTree, Locator

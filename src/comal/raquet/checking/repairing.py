@@ -44,8 +44,7 @@ from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, 
 from comal.raquet.writing.layout import Rows, row_groups, write_parquet
 from comal.raquet.writing.options import RAQUET
 from comal.storage import Source, StorageConfig, open_source
-from comal.storage.endings import check_ending
-from comal.storage.kinds import refuse_sources
+from comal.storage.kinds import check_ending, refuse_sources
 from comal.storage.targets import local_path, new_file
 
 Ints = npt.NDArray[np.int64]

@@ -27,7 +27,7 @@ from comal.raquet.spec import TIME_CF, Metadata
 from comal.raquet.writing.combining import check_grids, joined, settled, united_custom
 from comal.raquet.writing.copying import version_for
 from comal.storage import StorageConfig
-from comal.storage.closing import Closing
+from comal.storage.source import Closing
 
 RASTER = "raster"
 """Name of the data set where only one is given."""

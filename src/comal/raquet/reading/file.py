@@ -33,7 +33,7 @@ from comal.raquet.reading.windows import (
 )
 from comal.raquet.spec import Band, Bounds, Metadata, Number
 from comal.storage import Source
-from comal.storage.closing import Closing
+from comal.storage.source import Closing
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]

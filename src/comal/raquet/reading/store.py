@@ -25,7 +25,7 @@ from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
 from comal.raquet.reading.part import ABSENT, Part, chunk_ranges, columns_plan, joined
 from comal.raquet.spec import Metadata
 from comal.storage import Source
-from comal.storage.held import HeldFile, held
+from comal.storage.local import HeldFile, held
 from comal.table import ParquetTable
 from comal.table.pages import OneValueReader
 

@@ -36,7 +36,7 @@ from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
 from comal.raster.variables import file_of
 from comal.raster.warping import MASK_BAND
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
 

@@ -23,7 +23,7 @@ from comal.limits import KIB, MIB
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
-from comal.storage.wrapping import WrappedSource
+from comal.storage.source import WrappedSource
 from comal.taco.model.sources import Rows, check_size
 from comal.ziparchive import wire
 from comal.ziparchive.headermaking import checksums

@@ -19,7 +19,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Piece, run
 from comal.public import warn
 from comal.storage import Source
-from comal.storage.http_answer import PAGE, PAGE_HINT, is_page
+from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
 from comal.storage.local import bind
 from comal.table import ParquetTable
 from comal.taco import spec, wire

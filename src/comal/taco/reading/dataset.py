@@ -12,7 +12,7 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.frames import html_facts
 from comal.geo.places import deciding
 from comal.public import guarded_class, warn
-from comal.storage.closing import Closing
+from comal.storage.source import Closing
 from comal.taco import spec
 from comal.taco.reading import views
 from comal.taco.reading.filters import Box, box_filter, has_place, has_time, period_filter

@@ -11,8 +11,7 @@ from typing import Any
 from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.storage import targets
-from comal.storage.endings import check_ending
-from comal.storage.kinds import refuse_sources
+from comal.storage.kinds import check_ending, refuse_sources
 from comal.taco import spec
 from comal.taco.model.collection import Taco
 from comal.taco.model.extent import extent_of

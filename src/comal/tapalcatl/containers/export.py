@@ -15,7 +15,7 @@ from comal.errors import InvalidInputError, NotThisFormatError, shown
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import open_source, parse_href
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.storage.location import FILE
 from comal.tapalcatl.containers.base import TileSource
 from comal.tapalcatl.containers.folder import Folder, folder_sink, scheme_of

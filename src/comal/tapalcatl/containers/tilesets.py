@@ -20,7 +20,7 @@ from comal.errors import ComalError, InvalidMetadataError
 from comal.limits import MIB
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage import Source
-from comal.storage.wrapping import WrappedSource
+from comal.storage.source import WrappedSource
 from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,

@@ -16,10 +16,8 @@ from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError, O
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run, run_async
 from comal.storage import Source
-from comal.storage.held import HeldFile, held
-from comal.storage.local import LocalSource
-from comal.storage.pins import same_version
-from comal.storage.source import ObjectInfo
+from comal.storage.local import HeldFile, LocalSource, held
+from comal.storage.pins import ObjectInfo, same_version
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import variant_prefix

@@ -23,8 +23,8 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, run
 from comal.public import guarded_class
 from comal.storage import Source, open_again
-from comal.storage.closing import Closing
 from comal.storage.pins import same_version
+from comal.storage.source import Closing
 from comal.tapalcatl import spec
 from comal.tapalcatl.generation1 import with_formats
 from comal.tapalcatl.reading.archives import Archives, OpenArchive

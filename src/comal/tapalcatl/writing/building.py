@@ -20,7 +20,7 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.public import warn
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Template

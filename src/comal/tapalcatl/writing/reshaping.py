@@ -11,7 +11,7 @@ from typing import Any
 
 from comal.errors import InvalidInputError
 from comal.storage import local_path, several
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.storage.targetlock import write_errors
 from comal.storage.targets import new_set
 from comal.tapalcatl import planning

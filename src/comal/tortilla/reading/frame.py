@@ -16,7 +16,7 @@ from comal.errors import InvalidInputError, NotInContainerError, counted, shown
 from comal.frames import NamedRows, html_table
 from comal.plan import Piece
 from comal.public import guarded_class
-from comal.storage import RangeFile, vsi
+from comal.storage import RangeFile, gdal
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import (
@@ -103,7 +103,7 @@ class TortillaFrame(NamedRows):
         table, parts = self._table, self._home.parts
         paths = [_vsi_or_none(part.source) for part in parts]
         if len(parts) == 1 and paths[0] is not None:
-            return vsi.subfile(paths[0], table[spec.OFFSET], table[spec.LENGTH])
+            return gdal.subfile(paths[0], table[spec.OFFSET], table[spec.LENGTH])
         if spec.PART not in table.column_names:
             return pa.nulls(table.num_rows, pa.string())
         spans = [pc.cast(table[name], pa.string()) for name in (spec.OFFSET, spec.LENGTH)]
@@ -336,7 +336,7 @@ class TortillaFrame(NamedRows):
         """
         leaf = self.leaf(key)
         path = self._home.parts[leaf.part].source.vsi()
-        return vsi.subfile_one(path, leaf.offset, leaf.size)
+        return gdal.subfile_one(path, leaf.offset, leaf.size)
 
     def leaf(self, key: Key) -> Leaf:
         """Where the bytes of one row lie."""

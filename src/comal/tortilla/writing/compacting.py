@@ -12,7 +12,7 @@ from comal.errors import InvalidInputError
 from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import parse_href
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame

@@ -14,7 +14,7 @@ from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.storage import StorageConfig, targets
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame

@@ -15,7 +15,7 @@ from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.public import warn
 from comal.storage import href_text, targets
-from comal.storage.endings import check_ending
+from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning

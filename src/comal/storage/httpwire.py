@@ -1,17 +1,167 @@
-"""Answers that hold many ranges: ``multipart/byteranges`` (RFC 9110, 14.6), read within bounds.
-
-How long a part is says its ``Content-Range``, so that its bytes may look like anything, also like
-the boundary. A part is believed only where it is made of ranges that were asked for; no memory is
-taken for what a header merely claims.
-"""
+"""What HTTP answers say of object and ranges, believed only where it is consistent; no I/O."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 
+from comal.errors import AccessDeniedError, ComalError, ObjectNotFoundError, StorageError, shown
 from comal.limits import KIB
-from comal.storage.http_answer import parse_content_range
+from comal.plan import ByteRange, Head, Tail, Wanted, Whole
+from comal.storage.location import Location
+from comal.storage.pins import ObjectInfo, changed, same_version
+from comal.storage.source import span_of
+
+_CONTENT_RANGE = re.compile(
+    r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII | re.IGNORECASE
+)
+_UNSATISFIED = re.compile(r"bytes\s+\*/(\d{1,19})", re.ASCII | re.IGNORECASE)
+
+_PAGES = (b"<!doctype", b"<html", b"<?xml")
+PAGE = "a page or an XML document"
+"""What a server sends that lists a folder, or that asks to log in first."""
+PAGE_HINT = "see whether the URL leads to the file itself; that of a folder ends with /"
+
+Headers = Mapping[str, str]
+
+
+def is_page(head: bytes) -> bool:
+    """Whether an object begins as a page does."""
+    return head.lstrip().lower().startswith(_PAGES)
+
+
+def range_header(want: Wanted, first: int) -> str:
+    """The ``Range`` header for `want`; of a whole object the first `first` bytes are asked for."""
+    if isinstance(want, ByteRange):
+        return f"bytes={want.offset}-{want.end - 1}"
+    if isinstance(want, Tail):
+        return f"bytes=-{max(1, want.size)}"
+    size = min(want.limit, first) if isinstance(want, Whole) else want.size
+    return f"bytes=0-{max(1, size) - 1}"
+
+
+def answer_span(want: Wanted, total: int, first: int, location: Location) -> tuple[int, int]:
+    """Offset and size that the answer to `want` must have, in an object of `total` bytes."""
+    offset, size = span_of(want, total, location)
+    if isinstance(want, Whole):
+        size = min(size, first)
+    return offset, size
+
+
+def object_info(headers: Headers, size: int, location: Location) -> ObjectInfo:
+    """The version of an object as an answer tells it. A weak entity tag tells nothing."""
+    etag = headers.get("ETag", "").strip()
+    strong = etag if etag.startswith('"') and etag.endswith('"') and len(etag) > 2 else None
+    modified = _modified(headers)
+    return ObjectInfo(location.href, size, strong, modified, variant=location.variant)
+
+
+def _modified(headers: Headers) -> int | None:
+    try:
+        return int(parsedate_to_datetime(headers["Last-Modified"]).timestamp()) * 10**9
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def check_version(known: ObjectInfo | None, info: ObjectInfo, location: Location) -> None:
+    """Raise `ObjectChangedError` when an answer is of another version than the one known."""
+    if known is not None and not same_version(known, info):
+        raise changed(location, known, info)
+
+
+def content_range(headers: Headers, location: Location) -> tuple[int, int, int]:
+    """First byte, number of bytes and total of a 206 answer."""
+    value = headers.get("Content-Range", "")
+    found = parse_content_range(value)
+    if found is None:
+        raise StorageError(
+            "the server answers a range without saying which",
+            where=location.label,
+            found=shown(value),
+            expected="Content-Range: bytes first-last/total",
+        )
+    start, size, total = found
+    if size < 1 or start + size > total:
+        raise wrong_range(value, None, location)
+    return found
+
+
+def parse_content_range(value: str) -> tuple[int, int, int] | None:
+    """First byte, number of bytes and total as ``Content-Range`` says, not compared yet."""
+    match = _CONTENT_RANGE.fullmatch(value.strip())
+    if match is None or match[3] == "*":
+        return None
+    start = int(match[1])
+    return start, int(match[2]) + 1 - start, int(match[3])
+
+
+def wrong_range(found: str, expected: object, location: Location) -> StorageError:
+    """The error for a server that answers another range than the one asked for."""
+    return StorageError(
+        "the server answers another range than the one asked for",
+        where=location.label,
+        found=shown(found),
+        expected=expected,
+    )
+
+
+def unsatisfied_total(headers: Headers) -> int | None:
+    """Size of the object as a 416 answer tells it."""
+    match = _UNSATISFIED.fullmatch(headers.get("Content-Range", "").strip())
+    return int(match[1]) if match else None
+
+
+def content_length(headers: Headers) -> int | None:
+    """Length of the body, if the answer tells it."""
+    value = headers.get("Content-Length", "").strip()
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
+
+
+def check_encoding(headers: Headers, location: Location) -> None:
+    """Refuse a body that is not the object's own bytes."""
+    encoding = headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise StorageError(
+            "the server encodes the object although it was asked not to",
+            where=location.label,
+            found=shown(encoding),
+            expected="no Content-Encoding",
+            hint="switch compression off for this object on the server",
+        )
+
+
+def ignores_range(size: int | None, limit: int, location: Location) -> StorageError:
+    """The error for a server that sends the whole of a large object instead of a range."""
+    return StorageError(
+        "the server ignores byte ranges",
+        where=location.label,
+        found="an answer of " + ("unknown size" if size is None else f"{size} bytes"),
+        expected=f"status 206, or at most {limit} bytes",
+        hint="serve it from one that answers ranges, or download it first",
+    )
+
+
+def refusal(status: int, location: Location) -> ComalError:
+    """The error for a status that no further try will change."""
+    if status in (404, 410):
+        return ObjectNotFoundError("no such object", where=location.label, status=status)
+    if status in (401, 403, 407):
+        return AccessDeniedError(
+            "access denied", where=location.label, found=f"status {status}", status=status
+        )
+    return StorageError(
+        "the server refuses the request",
+        where=location.label,
+        found=f"status {status}",
+        status=status,
+    )
+
+
+def is_question(want: Wanted) -> bool:
+    """Whether only the object's version is asked for, and no bytes."""
+    return isinstance(want, Head | Tail) and want.size == 0
+
 
 Read = Callable[[int], bytes]
 """Reads up to so many bytes; none at the end."""

@@ -1,25 +1,134 @@
-"""Tokens of the identities that a machine or a user has, asked for by the clouds' own libraries.
-
-obstore finds such identities, too, but tells nobody their tokens. Where google-auth or
-azure-identity is installed, it asks for them instead: which identity counts is decided here in the
-order and by the names that obstore has (object_store 0.14, ``gcp/builder.rs`` and
-``azure/builder.rs``), so that with the library and without it the same one reads. Each time
-something is asked for anew by objects made for it, of which nothing is left in a forked child.
-"""
+"""Bearer tokens for stores: of the caller, of the caller's provider, of a machine or a user."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
+import math
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from comal.errors import InvalidInputError, StorageError, shown
 from comal.storage.config import StorageConfig
 from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
+
+_Provider = Callable[[], Mapping[str, Any]]
+# A token that is about to expire could do so on its way.
+_BEFORE = 60.0
+_FAILURE = "the credential provider failed"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Token:
+    """A token and when it expires, by `time.monotonic`."""
+
+    value: str
+    until: float
+
+
+class Tokens:
+    """The token that is good now, asked of a provider when there is none."""
+
+    def __init__(
+        self, provider: _Provider, where: str, failure: str = _FAILURE, hint: str | None = None
+    ) -> None:
+        self._provider = provider
+        self._where = where
+        self._failure = failure
+        self._hint = hint
+        self._token: Token | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    def get(self, refused: str = "") -> Token | None:
+        """A token that has not expired, and is not the one that was refused.
+
+        None where the provider gives credentials of another kind.
+
+        Raises
+        ------
+        StorageError
+            When the provider fails.
+        InvalidInputError
+            When what it gives is not a token.
+        """
+        token = self._good(refused)
+        if token is not None:
+            return token
+        if self._pid != os.getpid():
+            # A thread of the parent, which is not here, may hold the lock.
+            self._start()
+        with self._lock:
+            # Services for tokens refuse who asks too often: one thread asks, the others wait.
+            token = self._good(refused)
+            if token is None:
+                token = self._token = self._ask()
+            return token
+
+    def _good(self, refused: str) -> Token | None:
+        token = self._token
+        good = token is not None and token.value != refused and time.monotonic() < token.until
+        return token if good else None
+
+    def _ask(self) -> Token | None:
+        try:
+            given = self._provider()
+            if "token" not in given:
+                return None
+            value, expires = given["token"], given.get("expires_at")
+            left = math.inf if expires is None else expires.timestamp() - time.time()
+        except Exception as error:  # whatever the caller's own code may raise
+            raise StorageError(
+                self._failure,
+                where=self._where,
+                found=shown(" ".join(f"{type(error).__name__}: {error}".split()), 200)[1:-1],
+                hint=self._hint,
+            ) from error
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise InvalidInputError(
+                "the credential provider gives no token",
+                where=self._where,
+                expected="printable ASCII",
+            )
+        return Token(value, time.monotonic() + left - _BEFORE)
+
+
+class AskedAtOnce:
+    """A credential provider that is a coroutine function, as one that is not.
+
+    Its coroutine runs in a thread of its own, whatever loop may run in the one that asks.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def __call__(self) -> Any:
+        """What the provider gives."""
+        with ThreadPoolExecutor(1, thread_name_prefix="comal-credentials") as pool:
+            return pool.submit(asyncio.run, self._provider()).result()
+
+    def __getattr__(self, name: str) -> Any:
+        # obstore looks for more than the call: some providers bring options of the store.
+        return getattr(self._provider, name)
+
+
+def asked_at_once(provider: Any) -> Any:
+    """A provider that answers when it is called, made of one that may need to be awaited."""
+    called = provider if inspect.isroutine(provider) else getattr(provider, "__call__", None)  # noqa: B004 - looked at, not called
+    return AskedAtOnce(provider) if inspect.iscoroutinefunction(called) else provider
+
 
 _LIBRARIES = {"gs": ("google.auth", "requests"), "az": ("azure.identity",)}
 _EXTRAS = {"gs": "gcs", "az": "azure"}
