@@ -18,6 +18,8 @@ from comal.taco import spec
 from tests.convert.migrated import FIELDS, assert_sound, collection, level
 from tests.tortilla.build import Item, built
 
+SHAPE = "stac:raster_shape"
+
 
 def moved(tmp_path: Path, *rows: dict[str, Any], **more: Any) -> tuple[Any, MigrationReport]:
     data = built([Item(f"i{n}", b"x", more=row) for n, row in enumerate(rows)])
@@ -108,6 +110,16 @@ def test_no_type_breaks_it(tmp_path: Path, name: str, value: Any, rai: str) -> N
     output = tmp_path / "new.tacozip"
     migrate(tmp_path / "old.tortilla", output, rai=rai, **FIELDS)  # type: ignore[arg-type]
     assert_sound(output)
+
+
+@pytest.mark.filterwarnings("ignore:.*left as it is")
+def test_shapes_beyond_64_bits_with_a_sign_are_kept(tmp_path: Path) -> None:
+    lists = pa.array([[2**63, 4]], pa.list_(pa.uint64()))
+    data = built([Item("a", b"II*\0", "GTiff")], table=lambda t: t.append_column(SHAPE, lists))
+    (tmp_path / "old.tortilla").write_bytes(data)
+    report = migrate(tmp_path / "old.tortilla", tmp_path / "new.tacozip", **FIELDS)
+    assert level(tmp_path / "new.tacozip")["tortilla:raster_shape"].to_pylist() == [[2**63, 4]]
+    assert messages(report, "kept").keys() == {SHAPE}
 
 
 def test_splits(tmp_path: Path) -> None:

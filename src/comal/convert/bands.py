@@ -15,12 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.convert.columns import integer_lists
 from comal.convert.report import Notes
 from comal.convert.tree import Depth
 from comal.limits import KIB
 from comal.plan import ByteRange
 from comal.progress import Progress
 from comal.storage import Source
+from comal.taco.model.levels import flat
 from comal.taco.model.sources import Spans
 from comal.tortilla import spec
 
@@ -58,25 +60,36 @@ def bands_of(
     """
     if given is not None:
         return [np.full(depth.rows, given, np.int64) for depth in depths]
+    shapes = [_shapes(depth) for depth in depths]
     counts = []
-    for number, depth in enumerate(depths):
+    for number, (depth, own) in enumerate(zip(depths, shapes, strict=True)):
         found = np.zeros(depth.rows, np.int64)
-        if _has_shapes(depth):
+        if own is not None:
             rows = np.flatnonzero(_rasters(depth))
-            found[rows], height, width = band_counts(depth.spans(sources), rows, progress)
-            _compare(depth, f"level {number}", rows, np.stack([height, width], axis=1), notes)
+            found[rows], *sizes = band_counts(depth.spans(sources), rows, progress)
+            _compare(own[rows], np.stack(sizes, axis=1), f"level {number}", notes)
         counts.append(found)
     for number in reversed(range(len(depths) - 1)):
-        _copy_first(depths[number], depths[number + 1], counts[number], counts[number + 1])
+        above, below = shapes[number : number + 2]
+        if above is not None and below is not None:
+            parents, first = np.unique(depths[number + 1].parent, return_index=True)
+            same = ((above[parents] == below[first]) & (above[parents] != -1)).all(axis=1)
+            counts[number][parents[same]] = counts[number + 1][first[same]]
     return counts
 
 
-def _has_shapes(depth: Depth) -> bool:
-    """Whether there are shapes of rasters, and not something else under that name."""
+def _shapes(depth: Depth) -> Ints | None:
+    """Rows and columns of each raster as the table has them, -1 where it has not two numbers."""
     if spec.RASTER_SHAPE not in depth.table.column_names:
-        return False
-    kind = depth.table.schema.field(spec.RASTER_SHAPE).type
-    return bool(pa.types.is_list(kind) and pa.types.is_integer(kind.value_type))
+        return None
+    column = integer_lists(flat(depth.table[spec.RASTER_SHAPE]))
+    if column is None:
+        return None
+    pairs = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), 2), False), bool)
+    values = pc.fill_null(pc.list_flatten(column.filter(pa.array(pairs))), -1)
+    found = np.full((depth.rows, 2), -1, np.int64)
+    found[pairs] = np.asarray(values).reshape(-1, 2)
+    return found
 
 
 def _rasters(depth: Depth) -> Any:
@@ -86,33 +99,12 @@ def _rasters(depth: Depth) -> Any:
     return np.asarray(pc.and_not(shaped, raw))
 
 
-def _shapes(depth: Depth, rows: Ints) -> Ints:
-    """Rows and columns of rasters as the table has them, -1 where it has not two numbers."""
-    column = depth.table[spec.RASTER_SHAPE].combine_chunks().take(pa.array(rows))
-    pairs = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), 2), False), bool)
-    values = pc.fill_null(pc.list_flatten(column.filter(pa.array(pairs))).cast(pa.int64()), -1)
-    found = np.full((len(rows), 2), -1, np.int64)
-    found[pairs] = np.asarray(values).reshape(-1, 2)
-    return found
-
-
-def _compare(depth: Depth, place: str, rows: Ints, sizes: Ints, notes: Notes) -> None:
+def _compare(told: Ints, found: Ints, place: str, notes: Notes) -> None:
     """Report rasters whose header has other rows and columns than the table."""
-    told = _shapes(depth, rows)
-    wrong = (sizes[:, 0] > 0) & (told != sizes).any(axis=1)
+    wrong = (found[:, 0] > 0) & (told != found).any(axis=1)
     if wrong.any() and (told != -1).all():
         message = "is not what the header of the raster says; kept"
         notes.tell("warning", place, spec.RASTER_SHAPE, message, int(np.count_nonzero(wrong)))
-
-
-def _copy_first(above: Depth, below: Depth, counts: Ints, counts_below: Ints) -> None:
-    """Give nested files the bands of their first child, where their shape is its shape."""
-    if not _has_shapes(above) or not _has_shapes(below):
-        return
-    parents, first = np.unique(below.parent, return_index=True)
-    own, inner = _shapes(above, parents), _shapes(below, first)
-    same = ((own == inner) & (own != -1)).all(axis=1)
-    counts[parents[same]] = counts_below[first[same]]
 
 
 def band_counts(spans: Spans, rows: Ints, progress: Progress) -> tuple[Ints, Ints, Ints]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,9 +144,10 @@ def _split(of: Footer, name: str, column: Any) -> dict[str, Any]:
 
 
 def _shape(of: Footer, name: str, column: Any) -> dict[str, Any]:
-    if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
+    lists = integer_lists(column)
+    if lists is None:
         return _unmapped(of, name, column, "holds no lists of integers")
-    shapes, plain = tensor_shapes(column, of.bands)
+    shapes, plain = tensor_shapes(lists, of.bands)
     of.tell("renamed", name, f"is {_TENSOR_SHAPE}, with the number of bands before it")
     if plain:
         of.tell(
@@ -253,13 +255,22 @@ def legal_key(name: str) -> str:
 # -- shapes and places -----------------------------------------------------------------------------
 
 
+def integer_lists(column: Any) -> Any:
+    """A column as lists of int64; None where it holds something else, or larger numbers."""
+    if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
+        return None
+    with suppress(pa.ArrowInvalid):
+        return column.cast(pa.list_(pa.int64()))
+    return None
+
+
 def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
     """Shapes with the number of bands before rows and columns.
 
     Parameters
     ----------
     shapes
-        Arrow lists of integers, n rows.
+        Arrow lists of int64, n rows.
     bands
         Bands of each row; 0 where they are not known.
 
@@ -269,7 +280,7 @@ def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
     numbers is kept as it is.
     """
     lengths = np.asarray(pc.fill_null(pc.list_value_length(shapes), 0), np.int64)
-    values = np.asarray(pc.list_flatten(shapes).cast(pa.int64()).fill_null(0), np.int64)
+    values = np.asarray(pc.list_flatten(shapes).fill_null(0), np.int64)
     pairs = lengths == 2
     more = pairs & (bands > 0)
     sizes = lengths + more
