@@ -1,8 +1,10 @@
 """A pixel has one value: whether and which, every view of a raster says the same.
 
 A case is a type, a nodata value, an alpha band or a mask, and where the raster lies (`PLACES`, each
-of which makes a file and says what its pixels are). Every view of `VIEWS` is asked for the pixels
-of each band, or for their count, minimum, maximum and mean, and compared with `numpy.ma`.
+of which makes a file and says what its pixels are): tiles of another writer, on the grid, warped,
+rotated, across the antimeridian, beyond 85 degrees. numpy says which pixels of a source have a
+value; rasterio warps their numbers, in one piece, to the grid of the file. Every view is asked for
+the pixels of each band, or for their count, minimum, maximum and mean.
 
 The ordinary run takes each pair of `PAIRS` once, and so each type and each nodata value;
 ``COMAL_FULL_SWEEP=1`` takes all combinations.
@@ -21,33 +23,41 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
+import rasterio.shutil
 import shapely
 import xarray
 from PIL import Image
-from rasterio.enums import ColorInterp
+from rasterio.enums import ColorInterp, Resampling
+from rasterio.warp import reproject
 
 from comal import grid, raquet, raster, server, tapalcatl
 from comal.convert.raquet_tapalcatl import draw
 from comal.raquet import spec
 from tests.raquet import build
 from tests.raquet.writing.sources import on_grid
+from tests.raster.rasters import write as write_tiff
 from tests.server.asking import ask
 
 # rasterio multiplies its own transforms in a way that affine has given up.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
     pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+    # ... and compares nodata values in the type of a band.
+    pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:the raster reaches beyond"),
 ]
 
 FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
-BLOCK, ZOOM = 16, 5
+BLOCK, ZOOM, FINE = 16, 5, 7
+"""Pixels of a tile's side, and zooms: of what lies on the grid, and of what is warped to it."""
 LEFT, TOP, ROWS, COLUMNS = 3, 5, 25, 41
-"""The source within the block of 3 x 2 tiles that holds it, in pixels."""
+"""The source within the block of 3 x 2 tiles that holds it, in pixels, where it is not warped."""
+INSIDE = np.s_[TOP : TOP + ROWS, LEFT : LEFT + COLUMNS]
 FIRST = (17, 9)
 """Column and row of the first of these tiles."""
 NAMES = ("b1", "b2")
 Values = Any
-"""Masked array (bands, 32, 48): the pixels of the tiles, masked where there is no value."""
+"""Masked array (bands, rows, columns): the pixels of the tiles, masked where there is no value."""
 
 DTYPES = spec.DTYPES
 PAIRS = (("nodata", "side"), ("dtype", "place"), ("side", "place"), ("nodata", "place"))
@@ -80,11 +90,15 @@ class Case:
         return one, highest if self.nodata == "per band" else one
 
     @property
-    def is_written(self) -> bool:
-        """Whether comal writes it, from a GeoTIFF that refuses nodata values that do not fit."""
-        wrong = {"out of range"} if np.dtype(self.dtype).kind == "f" else {"out of range", "nan"}
+    def is_possible(self) -> bool:
+        """Whether its place has it: GDAL has no float16, and nodata of 64 bits as a float alone."""
+        if self.place == "stored":
+            return True
+        wrong = set()
         if self.dtype in {"int64", "uint64"}:
-            wrong.add("max")  # rasterio knows nodata values as floats
+            wrong = {"max", "nan", "out of range", "per band"}
+        elif self.place == "aligned":  # a GeoTIFF refuses what does not fit
+            wrong = {"out of range"} if self.dtype[0] == "f" else {"out of range", "nan"}
         return self.dtype != "float16" and self.nodata not in wrong
 
 
@@ -95,16 +109,48 @@ class Made:
     case: Case
     path: Path
     values: Values
-    """Of the bands `NAMES` at `ZOOM`, from the corner `FIRST` on."""
+    """Of the bands `NAMES` in all tiles of a block."""
     source: Path | None = None
-    """The GeoTIFF that it was made of."""
+    """The GeoTIFF that it was made of, where its pixels are those of the file."""
+    zoom: int = ZOOM
+    first: tuple[int, int] = FIRST
+    """Column and row of the first tile of the block; columns count on across the antimeridian."""
+    inside: Any = INSIDE
+    """Rows and columns of the block that the raster reaches."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of pixels."""
+        return tuple(self.values.shape[1:])
+
+    @property
+    def places(self) -> dict[tuple[int, int, int], Any]:
+        """All tiles, and where their pixels are."""
+        rows, columns = (size // BLOCK for size in self.shape)
+        return {
+            (self.zoom, (self.first[0] + x) % (1 << self.zoom), self.first[1] + y): np.s_[
+                ..., y * BLOCK : (y + 1) * BLOCK, x * BLOCK : (x + 1) * BLOCK
+            ]
+            for y, x in product(range(rows), range(columns))
+        }
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """West, south, east, north of all tiles."""
-        west, north = grid.xy_to_lonlat(*FIRST, ZOOM)
-        east, south = grid.xy_to_lonlat(FIRST[0] + 3, FIRST[1] + 2, ZOOM)
-        return float(west), float(south), float(east), float(north)
+        """West, south, east, north of all tiles; east may lie beyond 180."""
+        (x, y), (rows, columns) = self.first, (size // BLOCK for size in self.shape)
+        across = (1 << self.zoom) / 360
+        north, south = (float(grid.xy_to_lonlat(0, at, self.zoom)[1]) for at in (y, y + rows))
+        return x / across - 180, south, (x + columns) / across - 180, north
+
+    def put_together(self, parts: Iterator[Any]) -> Values:
+        """Tiles as one array."""
+        whole: Any = None
+        for place, part in zip(self.places.values(), parts, strict=True):
+            if part is not None and whole is None:
+                whole = empty((*part.shape[:-2], *self.shape), part.dtype)
+            if part is not None:
+                whole[place] = part
+        return whole
 
 
 def highest_of(dtype: str) -> Any:
@@ -206,7 +252,100 @@ def aligned(case: Case, folder: Path) -> Made:
     return Made(case, path, without(case, pixels, shown), None if per_band else source)
 
 
-PLACES: dict[str, Callable[[Case, Path], Made]] = {"stored": stored, "aligned": aligned}
+WARPED: dict[str, tuple[str, tuple[float, ...]]] = {
+    "warped": ("EPSG:32632", (200_000, 12_000, 0, 5_900_000, 0, -12_000)),
+    "rotated": ("EPSG:3035", (4_000_000, 9_000, 5_000, 3_500_000, 4_500, -10_000)),
+    "dateline": ("EPSG:4326", (176.03, 0.18, 0, 20.02, 0, -0.18)),
+    "pole": ("EPSG:4326", (-20.03, 0.2, 0, 86.01, 0, -0.1)),
+}
+
+
+def warped(case: Case, folder: Path) -> Made:
+    """A raster elsewhere; GDAL moves the numbers of its pixels, and with them what numpy says."""
+    pixels, shown = pixels_of(case), hidden_of(case)
+    crs, affine = WARPED[case.place]
+    source = folder / "a.tif"
+    planes = [*pixels, shown.astype(case.dtype)] if case.side == "alpha" else pixels
+    write_tiff(source, planes, crs=crs, affine=affine, mask=shown if case.side == "mask" else None)
+    bands = {"b1": 1, "b2": 2}
+    if case.side == "alpha":
+        bands["alpha"] = 3
+        with rasterio.open(source, "r+") as dataset:
+            dataset.colorinterp = [ColorInterp.gray, ColorInterp.undefined, ColorInterp.alpha]
+    if case.nodata != "none":
+        source = with_nodata(source, case.nodata_of)
+    path = folder / "a.parquet"
+    raquet.write(source, path, bands=bands, block_size=BLOCK, zoom=FINE, min_zoom=FINE - 1)
+    assert raquet.check(path, level="full", statistics=True).counts == {}
+    with raquet.open(path) as file:
+        window, bounds = file.read(bands=list(NAMES)), file.bounds
+    corner = ~grid_transform() * (window.transform[2], window.transform[5])
+    (x, left), (y, top) = (divmod(round(one), BLOCK) for one in corner)
+    numbers = moved(source, window)
+    valid = ~np.ma.getmaskarray(without(case, pixels, shown))[:, *INSIDE]
+    at = np.maximum(numbers - 1, 0)
+    there = valid.reshape(2, -1)[:, at] & (numbers > 0)
+    rows, columns = numbers.shape
+    block = (-(-size // BLOCK) * BLOCK for size in (top + rows, left + columns))
+    values = empty((2, *block), case.dtype)
+    values[:, top : top + rows, left : left + columns] = np.ma.MaskedArray(
+        pixels.reshape(2, -1)[:, at], ~there
+    )
+    return Made(case, path, values, zoom=FINE, first=(x, y), inside=reached(bounds, (x, y)))
+
+
+def reached(bounds: tuple[float, ...], first: tuple[int, int]) -> Any:
+    """Rows and columns of pixels that a box of degrees touches, counted from a tile on."""
+    west, south, east, north = bounds
+    across = (BLOCK << FINE) / 360
+    rows = [grid.lonlat_to_xy(0, lat, FINE)[1] * BLOCK - first[1] * BLOCK for lat in (north, south)]
+    ends = (west + 180) * across, (east + 180 + 360 * (east < west)) * across
+    columns = [end - first[0] * BLOCK for end in ends]
+    low, high = (np.floor(np.round([*rows, *columns], 6)), np.ceil(np.round([*rows, *columns], 6)))
+    return np.s_[int(low[0]) : int(high[1]), int(low[2]) : int(high[3])]
+
+
+def grid_transform() -> Any:
+    """From columns and rows of pixels at the zoom `FINE` to Web Mercator."""
+    half = np.pi * 6378137.0
+    pixel = 2 * half / (BLOCK << FINE)
+    return rasterio.Affine(pixel, 0, -half, 0, -pixel, half)
+
+
+def moved(source: Path, window: Any) -> Any:
+    """The number of the pixel, from 1 on, that each pixel of a window is; 0 for none."""
+    target = np.zeros(window.data.shape[1:])
+    with rasterio.open(source) as dataset:
+        reproject(
+            np.arange(1, ROWS * COLUMNS + 1, dtype="float64").reshape(ROWS, COLUMNS),
+            target,
+            src_transform=dataset.transform,
+            src_crs=dataset.crs,
+            dst_transform=window.transform,
+            dst_crs="EPSG:3857",
+            resampling=Resampling.nearest,
+        )
+    return target.astype(int)
+
+
+def with_nodata(source: Path, nodata: tuple[Any, Any]) -> Path:
+    """A VRT, which declares for each band what it likes."""
+    path = source.with_suffix(".vrt")
+    with rasterio.open(source) as dataset:
+        rasterio.shutil.copy(dataset, path, driver="VRT")
+    first, *bands = path.read_text().split("<VRTRasterBand ")
+    for at, value in enumerate(nodata):
+        start, end = bands[at].split(">", 1)
+        bands[at] = f"{start}><NoDataValue>{value!r}</NoDataValue>{end}"
+    path.write_text("<VRTRasterBand ".join([first, *bands]))
+    return path
+
+
+PLACES: dict[str, Callable[[Case, Path], Made]] = {
+    "stored": stored,
+    "aligned": aligned,
+    **dict.fromkeys(WARPED, warped),
+}
 
 
 def held(nodata: Any, dtype: str) -> bool:
@@ -235,61 +374,45 @@ def lonlat(column: float, row: float) -> tuple[float, float]:
 
 # -- views: pixels ---------------------------------------------------------------------------------
 
-SHAPE = (2, 2 * BLOCK, 3 * BLOCK)
-TILES = [(ZOOM, FIRST[0] + x, FIRST[1] + y) for y, x in product(range(2), range(3))]
-INSIDE = np.s_[TOP : TOP + ROWS, LEFT : LEFT + COLUMNS]
-
-
-def place_of(tile: tuple[int, int, int]) -> Any:
-    """Where the pixels of a tile lie."""
-    _, x, y = tile
-    top, left = (y - FIRST[1]) * BLOCK, (x - FIRST[0]) * BLOCK
-    return np.s_[..., top : top + BLOCK, left : left + BLOCK]
-
-
-def put_together(parts: Iterator[Any]) -> Values:
-    """Tiles as one array."""
-    whole: Any = None
-    for tile, part in zip(TILES, parts, strict=True):
-        if part is not None and whole is None:
-            whole = empty((*part.shape[:-2], *SHAPE[1:]), part.dtype)
-        if part is not None:
-            whole[place_of(tile)] = part
-    return whole
-
 
 def points(made: Made, file: Any) -> Any:
-    row, column = np.indices(SHAPE[1:])
-    x, y = FIRST[0] + (column + 0.5) / BLOCK, FIRST[1] + (row + 0.5) / BLOCK
-    lon, lat = grid.xy_to_lonlat(x.ravel(), y.ravel(), ZOOM)
-    return file.points(lon, lat, list(NAMES), masked=True).reshape(SHAPE)
+    row, column = np.indices(made.shape)
+    x, y = made.first[0] + (column + 0.5) / BLOCK, made.first[1] + (row + 0.5) / BLOCK
+    lon, lat = grid.xy_to_lonlat(x.ravel() % (1 << made.zoom), y.ravel(), made.zoom)
+    return file.points(lon, lat, list(NAMES), masked=True).reshape(made.values.shape)
 
 
 def read(made: Made, file: Any) -> Any:
-    return file.read(made.box, bands=list(NAMES), masked=True).data
+    west, south, east, north = made.box
+    box = west, south, east - 360 if east > 180 else east, north
+    return file.read(box, bands=list(NAMES), masked=True).data
 
 
 def scaled(made: Made, file: Any) -> Any:
-    corner = FIRST[0] * BLOCK, FIRST[1] * BLOCK
-    found = file.window(ZOOM, *corner, SHAPE[2], SHAPE[1], list(NAMES), scaled=True)
+    corner = made.first[0] * BLOCK, made.first[1] * BLOCK
+    rows, columns = made.shape
+    if corner[0] + columns > BLOCK << made.zoom:
+        return None  # a window of pixels ends at the antimeridian
+    found = file.window(made.zoom, *corner, columns, rows, list(NAMES), scaled=True)
     return np.ma.masked_invalid(found.data)
 
 
 def of_xarray(made: Made, file: Any) -> Any:
     with xarray.open_dataset(made.path, engine="raquet") as found:
-        return np.ma.masked_invalid([found[name].values.astype(float) for name in NAMES])
+        planes = np.ma.masked_invalid([found[name].values.astype(float) for name in NAMES])
+    return in_block(made, planes)
 
 
 def of_sql(made: Made, file: Any) -> Any:
-    found = np.full(SHAPE, np.nan)
+    found = np.full(made.values.shape, np.nan)
     with raquet.connect(made.path) as connection:
         for band, name in enumerate(NAMES):
             call = f"ST_ClipMask({name}, block, $box, metadata, 'NaN'::DOUBLE)"
             query = f"SELECT z, x, y, {call} AS v FROM raster JOIN tiles USING (block)"
             for row in connection.sql(query, box=area(made)).to_pylist():
                 if row["v"] is not None:
-                    tile = row["z"], row["x"], row["y"]
-                    found[band][place_of(tile)] = np.reshape(row["v"], (BLOCK, BLOCK))
+                    place = made.places[row["z"], row["x"], row["y"]]
+                    found[band][place] = np.reshape(row["v"], (BLOCK, BLOCK))
     return np.ma.masked_invalid(found)
 
 
@@ -301,7 +424,7 @@ def of_geotiff(made: Made, file: Any) -> Any:
         raquet.to_geotiff(file, target, bands=[name])
         with rasterio.open(target) as dataset:
             planes.append(dataset.read(1, masked=True))
-    return np.ma.stack(planes)
+    return in_block(made, np.ma.stack(planes))
 
 
 def of_cog(made: Made, file: Any) -> Any:
@@ -315,7 +438,16 @@ def of_cog(made: Made, file: Any) -> Any:
         found = dataset.read(masked=True)
     if len(found) == 3:
         found[:, found.data[2] == 0] = np.ma.masked
-    return found[:2]
+    return in_block(made, found[:2])
+
+
+def in_block(made: Made, found: Values) -> Values:
+    """What may end with the raster, in the block of its tiles."""
+    if found.shape == made.values.shape:
+        return found
+    whole = empty(made.values.shape, found.dtype)
+    whole[:, *made.inside] = found
+    return whole
 
 
 def npy(made: Made, file: Any, more: str = "") -> Any:
@@ -329,14 +461,18 @@ def npy(made: Made, file: Any, more: str = "") -> Any:
         data, mask = np.load(io.BytesIO(reply.body))
         return np.ma.MaskedArray(data, mask == 0)
 
-    return np.ma.stack([put_together(one(band, tile) for tile in TILES) for band in (1, 2)])
+    return np.ma.stack(
+        [made.put_together(one(band, tile) for tile in made.places) for band in (1, 2)]
+    )
 
 
 PIXELS: dict[str, Callable[[Made, Any], Any]] = {
-    "tile": lambda made, file: put_together(
-        file.tile(*tile, list(NAMES), masked=True) for tile in TILES
+    "tile": lambda made, file: made.put_together(
+        file.tile(*tile, list(NAMES), masked=True) for tile in made.places
     ),
-    "tiles": lambda made, file: put_together(iter(file.tiles(TILES, list(NAMES), masked=True))),
+    "tiles": lambda made, file: made.put_together(
+        iter(file.tiles(list(made.places), list(NAMES), masked=True))
+    ),
     "read": read,
     "scaled": scaled,
     "points": points,
@@ -424,8 +560,8 @@ def drawn(made: Made, file: Any, bands: list[int]) -> Any:
     target = made.path.with_name(f"drawn{len(bands)}.zip")
     draw(made.path, target, bands=bands, stretch=(0, 100))
     with tapalcatl.open(target) as tiles:
-        read = (tiles.tile(*tile) for tile in TILES)
-        return put_together(picture_of(None if one is None else one.data) for one in read)
+        read = (tiles.tile(*tile) for tile in made.places)
+        return made.put_together(picture_of(None if one is None else one.data) for one in read)
 
 
 def served(made: Made, file: Any, bands: list[int]) -> Any:
@@ -436,21 +572,21 @@ def served(made: Made, file: Any, bands: list[int]) -> Any:
         reply = ask(app, "/r/{}/{}/{}.png?rescale=0,100&{}".format(*tile, chosen))
         return picture_of(reply.body if reply.status == 200 else None)
 
-    return put_together(one(tile) for tile in TILES)
+    return made.put_together(one(tile) for tile in made.places)
 
 
 def previewed(made: Made, file: Any, bands: list[int]) -> Any:
     found = picture_of(raquet.preview(file, bands=bands))
-    whole = np.zeros(SHAPE[1:], bool)
-    whole[INSIDE] = found
+    whole = np.zeros(made.shape, bool)
+    whole[made.inside] = found
     return whole
 
 
 def previewed_source(made: Made, file: Any, bands: list[int]) -> Any:
     if made.source is None:
         return None
-    whole = np.zeros(SHAPE[1:], bool)
-    whole[INSIDE] = picture_of(raster.preview(made.source, bands=tuple(bands)))
+    whole = np.zeros(made.shape, bool)
+    whole[made.inside] = picture_of(raster.preview(made.source, bands=tuple(bands)))
     return whole
 
 
@@ -475,7 +611,7 @@ PICTURES: dict[str, Callable[[Made, Any, list[int]], Any]] = {
 def cases() -> Iterator[Case]:
     """All of them, or enough for the pairs of `PAIRS`, with each type and each nodata value."""
     every = [Case(*one) for one in product(DTYPES, NODATA, SIDES, PLACES)]
-    every = [case for case in every if case.place == "stored" or case.is_written]
+    every = [case for case in every if case.is_possible]
     if FULL:
         yield from every
         return
