@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.plan import run
 from comal.progress import Progress, silent
+from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.partitioning import write_rows
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.pixels import fill_value
+from comal.raquet.reading.pixels import alpha_of, fill_value
 from comal.raquet.spec import Metadata
 from comal.raquet.writing.combining import check_grids, joined, settled
 from comal.raquet.writing.copying import StoredTiles, version_for
@@ -78,7 +79,8 @@ def append_bands(
     A tile that only one of them has is written for both; bands without pixels hold nodata there.
     Where a band has no nodata value and needs one for that, one is chosen that none of its pixels
     has, and NaN for floats. An alpha band of `other` comes as a band that hides nothing: what it
-    hid becomes nodata. That of `source` hides the added bands too.
+    hid becomes nodata. That of `source` hides the added bands too, as RaQuet has one for all bands
+    of a file; a warning says so.
     Tiles of JPEG and WebP are never compressed a second time: in the sequential layout their
     pixels are stored with gzip.
 
@@ -109,6 +111,10 @@ def append_bands(
                 hint="give new names: names={'band_1': '...'}",
             )
         metadata = joined(first.metadata, second.metadata, both, layout, first.href)
+        alpha = alpha_of(first.metadata.bands)
+        if alpha is not None:
+            name = shown(first.metadata.bands[alpha].name)
+            warn(f"alpha band {name} hides the added bands, too: pixels without it are nodata")
         keys = _keys(halves)
         for added, one in enumerate(halves):
             declare(one, gaps=len(one) < len(keys), added=bool(added))

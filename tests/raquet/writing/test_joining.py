@@ -66,6 +66,23 @@ def test_tiles_of_one_raster_have_no_value_in_the_bands_of_the_other(
     assert (dtype == "float32") is not bool(written.chosen_nodata)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_an_alpha_band_of_the_first_raster_hides_the_added_bands_too(
+    tmp_path: Path, interleaved: bool
+) -> None:
+    """And a warning says so: RaQuet has one alpha band for all bands of a file."""
+    shown = pixels("uint8", 5) % 2
+    one, two = {BOTH: [pixels("uint8", 1), shown]}, {BOTH: [pixels("uint8", 3)]}
+    first = made(tmp_path / "a.parquet", "uint8", one, interleaved=interleaved, alpha=True)
+    second = made(tmp_path / "b.parquet", "uint8", two, interleaved=interleaved, alpha=False)
+    with pytest.warns(UserWarning, match="'alpha' hides the added bands"):
+        raquet.append_bands(first, second, tmp_path / "c.parquet")
+    with raquet.open(tmp_path / "c.parquet") as file:
+        for band, plane in zip(file.tile(*BOTH, ["a", "b"], masked=True), (one, two), strict=True):
+            np.testing.assert_array_equal(~np.ma.getmaskarray(band), shown > 0)
+            np.testing.assert_array_equal(band.data[shown > 0], plane[BOTH][0][shown > 0])
+
+
 @pytest.mark.parametrize("alpha", [False, True], ids=["gap", "alpha"])
 def test_bands_of_all_values_are_refused(tmp_path: Path, alpha: bool) -> None:
     full = np.arange(SIDE * SIDE).reshape(SIDE, SIDE).astype("uint8")

@@ -176,6 +176,18 @@ def test_pictures_keep_what_has_no_value(tmp_path: Path, named: Any) -> None:
             raquet.write(source, path, compression="jpeg", overwrite=True, **options)
 
 
+@pytest.mark.parametrize("colours", [["red", "green", "blue", "alpha"], ["gray", "gray", "alpha"]])
+def test_pictures_refuse_nodata_beside_alpha(tmp_path: Path, colours: list[str]) -> None:
+    """One of them would be lost: the pixels of a picture are not what they were."""
+    source = utm(tmp_path / "a.tif", noise((len(colours), 50, 70), "uint8"), nodata=9)
+    with rasterio.open(source, "r+") as dataset:
+        dataset.colorinterp = [ColorInterp[name] for name in colours]
+    options: dict[str, Any] = {"spec_version": "0.5.0", "layout": "interleaved", "block_size": 32}
+    with pytest.raises(InvalidInputError, match="cannot tell which pixels have no value"):
+        raquet.write(source, tmp_path / "a.parquet", compression="webp", **options)
+    raquet.write(source, tmp_path / "a.parquet", **options)
+
+
 def test_undeclared_nan_and_infinity(tmp_path: Path) -> None:
     pixels = noise((150, 170), "float32")
     pixels[:70] = np.nan

@@ -342,10 +342,10 @@ def _needs_alpha(
     if options.compression not in spec.LOSSY_BANDS:
         return masked and any(out.nodata is None for at, out in enumerate(outs) if at != alpha)
     # Pictures cannot keep a nodata value; of colours WebP has alpha.
-    hidden = masked or any(out.nodata is not None for out in outs)
-    if options.compression == "webp" and len(outs) == 3:
+    hidden = masked or any(out.nodata is not None for at, out in enumerate(outs) if at != alpha)
+    if options.compression == "webp" and len(outs) == 3 and alpha is None:
         return hidden or (padded and options.nodata != NO_NODATA)
-    if hidden and alpha is None:
+    if hidden:
         raise InvalidInputError(
             f"{options.compression} tiles of these bands cannot tell which pixels have no value",
             where=sources.first.where,
