@@ -20,13 +20,10 @@ from comal import strictjson
 from comal.errors import ComalError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.tapalcatl.spec import (
-    CONTENT_ENCODING,
     MAX_ZOOM,
     MEDIA_TYPES,
     Bounds,
-    Headers,
     TileSetMetadata,
-    content_headers,
 )
 
 GZIP: Final = "gzip"
@@ -144,14 +141,6 @@ def extension(kind: int, hint: str | None) -> str:
     if found is None:
         found = hint or ("mvt" if KINDS[kind].name == GZIP else "")
     return found
-
-
-def headers_for(ext: str, encoding: str | None, formats: Mapping[str, Headers]) -> Headers:
-    """Headers of an extension: those that are given, or what it is known for."""
-    if ext in formats:
-        return formats[ext]
-    headers = content_headers(ext)
-    return (*headers, (CONTENT_ENCODING, encoding)) if encoding else headers
 
 
 def hinted(format_name: str | None) -> str | None:

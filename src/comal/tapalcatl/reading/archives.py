@@ -7,14 +7,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError, ObjectNotFoundError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.plan import run, run_async
+from comal.plan import run
 from comal.storage import Source
 from comal.storage.local import HeldFile, LocalSource, held
 from comal.storage.pins import ObjectInfo, same_version
@@ -30,6 +30,9 @@ LOCAL_RECHECK = 1.0
 REMOTE_RECHECK = 10.0
 """Seconds for which is believed that an archive is the same, or absent, without asking again."""
 _ABSENT_WEIGHT = 300
+_AWAITED: Final = 64
+"""Threads in which coroutines wait for archives and tiles from elsewhere, at most."""
+T = TypeVar("T")
 
 
 class Places(Protocol):
@@ -95,17 +98,6 @@ class _Absent:
     checked: float
 
 
-class _Flight:
-    """A directory that is on its way, who fetches it, and what others wait for."""
-
-    __slots__ = ("landing", "thread")
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.landing: Future[Any] | None = None
-        """Made by the first who waits."""
-
-
 class Archives:
     """The archives of a tileset by their root tile.
 
@@ -145,7 +137,8 @@ class Archives:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._kept: OrderedDict[Tile, OpenArchive | _Absent] = OrderedDict()
-        self._coming: dict[Tile, _Flight] = {}
+        self._coming: dict[Tile, Future[Any]] = {}
+        self._threads: ThreadPoolExecutor | None = None
         self._weight = self._files = 0
 
     def of_variant(self, variant: str) -> Archives:
@@ -171,27 +164,30 @@ class Archives:
             return kept  # nothing is touched on this, the hot, path
         found = self._ready(tile)
         while found is None:
-            flight, landing = self._claim(tile)
-            if landing is None:
-                return self._settle(tile, flight, self._load(tile, flight))
-            if flight.thread == threading.get_ident():
-                # A coroutine of this very thread is at it and could not go on while we wait.
-                return self._opened(tile)
-            found = _landed(landing.result())
+            with self._lock:
+                coming = self._coming.get(tile)
+                own = None if coming else self._coming.setdefault(tile, Future())
+            if own is not None:
+                return self._load(tile, own)
+            assert coming is not None
+            # None when whoever loads it was stopped: then it is tried here.
+            found = coming.result()
         return found if isinstance(found, OpenArchive) else None
 
-    async def get_async(self, tile: Tile) -> OpenArchive | None:
-        """As `get`, without blocking the event loop."""
+    def at_hand(self, tile: Tile) -> bool:
+        """Whether an archive is a file of this machine, open, and believed without asking."""
         kept = self._kept.get(tile)
-        if kept.__class__ is OpenArchive and monotonic() < kept.believed:
-            return kept
-        found = self._ready(tile)
-        while found is None:
-            flight, landing = self._claim(tile)
-            if landing is None:
-                return self._settle(tile, flight, await self._load_async(tile, flight))
-            found = _landed(await asyncio.shield(asyncio.wrap_future(landing)))
-        return found if isinstance(found, OpenArchive) else None
+        return (
+            isinstance(kept, OpenArchive) and kept.file is not None and monotonic() < kept.believed
+        )
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """What a function gives that waits for the storage, without blocking the event loop."""
+        if self._pid != os.getpid():
+            self._start()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_AWAITED, "comal-archives")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     def drop(self, tile: Tile, archive: OpenArchive | _Absent | None = None) -> None:
         """Forget an archive; only if it is still this one, where one is given."""
@@ -258,45 +254,21 @@ class Archives:
             return self._recheck
         return LOCAL_RECHECK if local else REMOTE_RECHECK
 
-    def _claim(self, tile: Tile) -> tuple[_Flight, Future[Any] | None]:
-        """A new flight, or that of somebody else and what it will end with."""
-        with self._lock:
-            flight = self._coming.get(tile)
-            if flight is None:
-                flight = self._coming[tile] = _Flight()
-                return flight, None
-            if flight.landing is None:
-                flight.landing = Future()
-            return flight, flight.landing
+    def _load(self, tile: Tile, coming: Future[Any]) -> OpenArchive | None:
+        """Open an archive for all who wait for it.
 
-    def _load(self, tile: Tile, flight: _Flight) -> OpenArchive | None:
+        They get the same error; after one that is about us alone they try themselves.
+        """
         try:
-            return self._opened(tile)
+            archive = self._opened(tile)
         except BaseException as error:
-            self._fail(tile, flight, error)
+            with self._lock:
+                self._coming.pop(tile, None)
+            if isinstance(error, ComalError):
+                coming.set_exception(error)
+            else:
+                coming.set_result(None)
             raise
-
-    async def _load_async(self, tile: Tile, flight: _Flight) -> OpenArchive | None:
-        try:
-            return await self._opened_async(tile)
-        except BaseException as error:
-            self._fail(tile, flight, error)
-            raise
-
-    def _fail(self, tile: Tile, flight: _Flight, error: BaseException) -> None:
-        """Who waits gets the same error; after one that is about us alone they try themselves."""
-        with self._lock:
-            self._coming.pop(tile, None)
-        if flight.landing is None:
-            return
-        if isinstance(error, ComalError):
-            flight.landing.set_exception(error)
-        else:
-            flight.landing.set_result(None)
-
-    def _settle(
-        self, tile: Tile, flight: _Flight, archive: OpenArchive | None
-    ) -> OpenArchive | None:
         kept = archive if archive is not None else _Absent(monotonic())
         with self._lock:
             self._coming.pop(tile, None)
@@ -305,8 +277,7 @@ class Archives:
             self._count(kept, 1)
             while len(self._kept) > 1 and (self._weight > self._budget or self._files > HELD_FILES):
                 self._forget(next(iter(self._kept)))
-        if flight.landing is not None:
-            flight.landing.set_result(kept)
+        coming.set_result(kept)
         return archive
 
     def _forget(self, tile: Tile) -> None:
@@ -326,17 +297,6 @@ class Archives:
     def _opened(self, tile: Tile) -> OpenArchive | None:
         for number, source in enumerate(self._places.candidates(tile)):
             found = self._open(tile, source, number)
-            if found is not None:
-                return found
-        return None
-
-    async def _opened_async(self, tile: Tile) -> OpenArchive | None:
-        for number, source in enumerate(self._places.candidates(tile)):
-            if isinstance(source, LocalSource):
-                # A local file takes one thread, not one for each of its reads.
-                found = await asyncio.to_thread(self._open, tile, source, number)
-            else:
-                found = await self._open_async(tile, source, number)
             if found is not None:
                 return found
         return None
@@ -364,19 +324,6 @@ class Archives:
             return None
         return near_index(file.fetch, label, self._limits, self._prefix)
 
-    async def _open_async(self, tile: Tile, source: Source, number: int) -> OpenArchive | None:
-        label = _label(source)
-        try:
-            try:
-                index = await run_async(self._plan(label), source.fetch_async)
-            except ObjectChangedError:
-                source = self._places.candidates(tile)[number]
-                index = await run_async(self._plan(label), source.fetch_async)
-        except ObjectNotFoundError:
-            return None
-        self._places.chosen(number)
-        return OpenArchive(tile, index, source, None, monotonic(), 0.0, number, label)
-
     def _fresh(self, archive: OpenArchive) -> Source:
         return next(
             source
@@ -397,10 +344,6 @@ class Archives:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start()
-
-
-def _landed(result: Any) -> OpenArchive | _Absent | None:
-    return result if isinstance(result, OpenArchive | _Absent) else None
 
 
 def _label(source: Source) -> str:

@@ -24,7 +24,6 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
 from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, read_comment
 from comal.tapalcatl.wire import (
-    Int64s,
     TileNames,
     dos_moment,
     is_suffix,
@@ -162,26 +161,6 @@ class ArchiveIndex:
             if at == count or keys[at] != key:
                 return None
         number = first + at
-        fields = columns.unpack(columns.records, number * columns.record_size)
-        return fields, columns.comments.get(number) if columns.comments else None
-
-    def numbers(self, suffix: str, keys: Int64s) -> Int64s | None:
-        """Numbers of the records of many tiles, -1 where there is none.
-
-        None where they are so few that each is found by its name.
-        """
-        if self._columns is None and len(keys) <= self._left:
-            return None
-        entry = self.keys.get(suffix)
-        if entry is None or not len(entry[0]):
-            return np.full(len(keys), -1, np.int64)
-        known, first = np.asarray(entry[0]), entry[1]
-        at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        return np.where(known[at] == keys, at + first, -1)
-
-    def record(self, number: int) -> tuple[Fields, bytes | None]:
-        """The record of this number, and the comment of its entry."""
-        columns = self._made()
         fields = columns.unpack(columns.records, number * columns.record_size)
         return fields, columns.comments.get(number) if columns.comments else None
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -19,12 +17,10 @@ from comal.storage import Source, open_again, open_beside, open_linked
 from comal.tapalcatl.addressing import HASHES, Layout, Template, tile_range
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile
-from comal.tapalcatl.wire import BASES, Int64s, tile_key, tile_keys
+from comal.tapalcatl.wire import BASES
 
 Spot = tuple[Tile, int]
 """The root tile of an archive, and the `tile_key` of an entry in it."""
-Spots = tuple[Int64s, Int64s]
-"""As `Spot` for many tiles: keys of the root tiles, -1 for None, and keys of the entries."""
 _ONE = (0, 0, 0)
 
 
@@ -33,10 +29,6 @@ class Locator(Protocol):
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile, or None where the tileset can have none."""
-        ...
-
-    def find_many(self, rows: Int64s, size: int | None = None) -> Spots:
-        """As `find` for tiles of shape (n, 3)."""
         ...
 
 
@@ -60,9 +52,6 @@ class InTree:
             columns, rows = whole if bounds is None else tile_range(bounds, z)
             ends = columns.start, columns.stop, rows.start, rows.stop
             self._zooms.append((root, z - root, BASES[z], *ends))
-        # Of a zoom without tiles no column is east of 0 and west of 0.
-        table = np.array([zoom or (0,) * 7 for zoom in self._zooms], np.int64)
-        self._table = np.delete(table, 2, axis=1)
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile; `size` has no meaning here."""
@@ -78,18 +67,6 @@ class InTree:
         mask = self._mask
         return (root, x >> depth & mask, y >> depth & mask), base + (x << z) + y
 
-    def find_many(self, rows: Int64s, size: int | None = None) -> Spots:
-        """As `find` for tiles of shape (n, 3)."""
-        _refuse_size(size)
-        known = (rows[:, 0] >= 0) & (rows[:, 0] <= MAX_ZOOM)
-        z, x, y = np.where(known[:, None], rows, 0).T
-        root, depth, west, east, north, south = self._table[z].T
-        known &= (west <= x) & (x < east) & (north <= y) & (y < south)
-        z, x, y = np.where(known, (z, x, y), 0)
-        root, depth = np.where(known, (root, depth), 0)
-        roots = tile_keys(root, x >> depth & self._mask, y >> depth & self._mask)
-        return np.where(known, roots, -1), tile_keys(z, x, y)
-
 
 class InArchive:
     """A single archive: its directory alone says which tiles there are."""
@@ -103,15 +80,6 @@ class InArchive:
         if not (0 <= x < count and 0 <= y < count):
             return None
         return _ONE, BASES[z] + (x << z | y)
-
-    def find_many(self, rows: Int64s, size: int | None = None) -> Spots:
-        """As `find` for tiles of shape (n, 3)."""
-        _refuse_size(size)
-        z, x, y = rows.T
-        side = np.int64(1) << np.clip(z, 0, MAX_ZOOM)
-        known = (z >= 0) & (z <= MAX_ZOOM) & (x >= 0) & (x < side) & (y >= 0) & (y < side)
-        keys = tile_keys(*(rows if known.all() else np.where(known[:, None], rows, 0)).T)
-        return known.astype(np.int64) - 1, keys
 
 
 class InMetatiles:
@@ -130,13 +98,6 @@ class InMetatiles:
             return None
         metatile, (depth, column, row) = config.place(z, x, y, size)
         return metatile, BASES[depth] + (column << depth) + row
-
-    def find_many(self, rows: Int64s, size: int | None = None) -> Spots:
-        """As `find` for tiles of shape (n, 3)."""
-        spots = [self.find(z, x, y, size) for z, x, y in rows.tolist()]
-        roots = [-1 if spot is None else tile_key(*spot[0]) for spot in spots]
-        keys = [0 if spot is None else spot[1] for spot in spots]
-        return np.array(roots, np.int64), np.array(keys, np.int64)
 
 
 def _refuse_size(size: int | None) -> None:

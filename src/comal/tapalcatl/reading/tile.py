@@ -18,7 +18,7 @@ from isal import igzip_lib, isal_zlib
 from comal import ziparchive
 from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import ByteRange, Plan, run, run_async
+from comal.plan import ByteRange, Plan, run
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import BAD, ENCRYPTED, Fields, Record
 from comal.tapalcatl.spec import CONTENT_ENCODING, CONTENT_TYPE, OCTETS, Headers
@@ -238,20 +238,6 @@ def read_payload(
         return data[start : start + csize]
     plan = payload_plan(archive, Record(*fields), data, tile_label(archive.label, key, suffix))
     return run(plan, archive.source.fetch)
-
-
-async def read_payload_async(
-    archive: OpenArchive, fields: Fields, limits: Limits, key: int, suffix: str
-) -> bytes:
-    """As `read_payload`. A local file is read at once: its pages are most often in memory."""
-    if archive.file is not None:
-        return read_payload(archive, fields, limits, key, suffix)
-    record, where = Record(*fields), tile_label(archive.label, key, suffix)
-    refuse(record, limits, where)
-    (piece,) = await archive.source.fetch_async([ByteRange(record.offset, record.span)])
-    check_local_name(archive, record.offset, piece.data, key, suffix)
-    plan = payload_plan(archive, record, piece.data, where)
-    return await run_async(plan, archive.source.fetch_async)
 
 
 def entry_name(key: int, suffix: str) -> bytes:

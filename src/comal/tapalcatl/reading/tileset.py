@@ -6,7 +6,6 @@ its bytes from one exact read.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final
 
-import numpy as np
 from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
@@ -30,8 +28,7 @@ from comal.tapalcatl.generation1 import with_formats
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
 from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
 from comal.tapalcatl.reading.index import Fields, Record
-from comal.tapalcatl.reading.manytiles import ABSENT, blocks
-from comal.tapalcatl.reading.places import Locator, OneArchive, Tilezen, Tree
+from comal.tapalcatl.reading.places import Locator, OneArchive, Spot, Tilezen, Tree
 from comal.tapalcatl.reading.tile import (
     StoredTile,
     Tile,
@@ -40,7 +37,6 @@ from comal.tapalcatl.reading.tile import (
     inflated,
     payload_plan,
     read_payload,
-    read_payload_async,
     refuse,
     tile_label,
 )
@@ -220,15 +216,11 @@ class TileSet(Closing):
         size: int | None = None,
     ) -> StoredTile | None:
         """As `stored_tile`, without blocking the event loop."""
-        found = await self._find_async(z, x, y, scale, ext, size)
-        if found is None:
-            return None
-        try:
-            return await self._stored_async(found)
-        except ComalError as error:
-            await asyncio.to_thread(self._renew, found, error)
-        found = await self._find_async(z, x, y, scale, ext, size)
-        return None if found is None else await self._stored_async(found)
+        read = partial(self.stored_tile, z, x, y, scale=scale, ext=ext, size=size)
+        spot = self._spot(z, x, y, size)
+        if spot is None or self.archives.at_hand(spot[0]):
+            return read()
+        return await self.archives.in_thread(read)
 
     def entry(
         self,
@@ -268,29 +260,25 @@ class TileSet(Closing):
         scale, ext, size, verify
             See `tile`, whose errors are those of this; the first tile that cannot be read ends it.
         """
-        rows = tile_rows(tiles)
-        roots, _ = self.locator.find_many(rows, size)
-        results: list[Tile | None] = [None] * len(rows)
-        if self.archives.local:
-            # An archive after another, so that each is opened once.
-            order = np.argsort(roots, kind="stable")
-            found = self.iter_tiles(rows[order], scale=scale, ext=ext, size=size, verify=verify)
-            for number, tile in zip(order.tolist(), found, strict=True):
-                results[number] = tile
-            return results
-        groups: dict[int, list[int]] = {}
-        for number, root in enumerate(roots.tolist()):
-            if root >= 0:
-                groups.setdefault(root, []).append(number)
+        asked = [(z, x, y) for z, x, y in tile_rows(tiles).tolist()]
+        results: list[Tile | None] = [None] * len(asked)
+        groups: dict[Key, list[int]] = {}
+        for number, place in enumerate(asked):
+            spot = self.locator.find(*place, size)
+            if spot is not None:
+                groups.setdefault(spot[0], []).append(number)
 
         def one(numbers: Sequence[int]) -> None:
-            asked = [(z, x, y) for z, x, y in rows[numbers].tolist()]
-            for number, tile in zip(
-                numbers, self._of_archive(asked, scale, ext, size, verify), strict=True
-            ):
+            wanted = [asked[number] for number in numbers]
+            if self.archives.local:
+                options: dict[str, Any] = {"scale": scale, "ext": ext, "size": size}
+                found = [self.tile(*place, **options, verify=verify) for place in wanted]
+            else:
+                found = self._of_archive(wanted, scale, ext, size, verify)
+            for number, tile in zip(numbers, found, strict=True):
                 results[number] = tile
 
-        if len(groups) <= 1:
+        if self.archives.local or len(groups) <= 1:
             for numbers in groups.values():
                 one(numbers)
             return results
@@ -311,13 +299,12 @@ class TileSet(Closing):
         """As `tiles`, but one after the other: no more than some are held at a time.
 
         Of local archives this is the fastest way to read tiles, as each can take the memory of
-        the one before. An archive is looked at again after some thousand tiles; until then one
-        that is replaced is still read as it was.
+        the one before.
         """
         rows = tile_rows(tiles)
-        if self.archives.local:
-            return self._streamed(rows, scale, ext, size, verify)
         options: dict[str, Any] = {"scale": scale, "ext": ext, "size": size, "verify": verify}
+        if self.archives.local:
+            return (self.tile(z, x, y, **options) for z, x, y in rows.tolist())
         return (
             tile
             for at in range(0, len(rows), _TOGETHER)
@@ -335,8 +322,8 @@ class TileSet(Closing):
     ) -> list[Tile | None]:
         """As `tiles`, without blocking the event loop."""
         rows = tile_rows(tiles)
-        return await asyncio.to_thread(
-            self.tiles, rows, scale=scale, ext=ext, size=size, verify=verify
+        return await self.archives.in_thread(
+            partial(self.tiles, rows, scale=scale, ext=ext, size=size, verify=verify)
         )
 
     def archive_tiles(self) -> Iterator[Key]:
@@ -474,10 +461,7 @@ class TileSet(Closing):
     def _find(
         self, z: int, x: int, y: int, scale: float | None, ext: str | None, size: int | None
     ) -> Found | None:
-        try:
-            spot = self.locator.find(z, x, y, size)
-        except TypeError as error:
-            raise _no_integers(z, x, y) from error
+        spot = self._spot(z, x, y, size)
         if spot is None:
             return None
         address, key = spot
@@ -495,31 +479,11 @@ class TileSet(Closing):
         self.archives.drop(address, archive)
         return self._find(z, x, y, scale, ext, size)
 
-    async def _find_async(
-        self, z: int, x: int, y: int, scale: float | None, ext: str | None, size: int | None
-    ) -> Found | None:
+    def _spot(self, z: int, x: int, y: int, size: int | None) -> Spot | None:
         try:
-            spot = self.locator.find(z, x, y, size)
+            return self.locator.find(z, x, y, size)
         except TypeError as error:
             raise _no_integers(z, x, y) from error
-        if spot is None:
-            return None
-        address, key = spot
-        archive = await self.archives.get_async(address)
-        if archive is None:
-            return None
-        for suffix in self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive):
-            record = archive.index.lookup(suffix, key)
-            if record is not None:
-                return archive, *record, suffix, key
-        if self._learned(archive):
-            return await self._find_async(z, x, y, scale, ext, size)
-        if self.archives.is_fresh(archive) or not await asyncio.to_thread(
-            self.archives.has_grown, archive
-        ):
-            return None
-        self.archives.drop(address, archive)
-        return await self._find_async(z, x, y, scale, ext, size)
 
     def _renew(self, found: Found, error: ComalError) -> None:
         """Drop an archive that has changed meanwhile; else the error stands."""
@@ -598,11 +562,6 @@ class TileSet(Closing):
         payload = read_payload(archive, fields, self.limits, key, suffix)
         return self._as_stored(found, payload)
 
-    async def _stored_async(self, found: Found) -> StoredTile:
-        archive, fields, _, suffix, key = found
-        payload = await read_payload_async(archive, fields, self.limits, key, suffix)
-        return self._as_stored(found, payload)
-
     def _as_stored(self, found: Found, payload: bytes) -> StoredTile:
         archive, fields, comment, suffix, key = found
         _, _, _, size, crc, modified, method, _ = fields
@@ -634,47 +593,6 @@ class TileSet(Closing):
             if len(self._comments) < _KEPT_COMMENTS:
                 self._comments[comment] = headers
         return headers
-
-    def _streamed(
-        self,
-        rows: Int64s,
-        scale: float | None,
-        ext: str | None,
-        size: int | None,
-        verify: bool,  # noqa: FBT001 - private
-    ) -> Iterator[Tile | None]:
-        """Tiles of local archives, one after the other."""
-
-        def suffix_in(archive: OpenArchive) -> str | None:
-            # Where it is not there the tile is looked for by itself, among the others.
-            chosen = self._suffixes.get((scale, ext)) or self._chosen(scale, ext, archive)
-            return chosen[0] if chosen else None
-
-        def alone(place: Key) -> Tile | None:
-            return self.tile(*place, scale=scale, ext=ext, size=size, verify=verify)
-
-        most = self.limits.tile_bytes
-        for block in blocks(rows, size, self.locator, self.archives, suffix_in, most):
-            told = [
-                self._described(archive, None, suffix)
-                for archive, suffix in zip(block.archives, block.suffixes, strict=True)
-            ]
-            for at, number in enumerate(block.numbers):
-                if number < 0:
-                    yield None if number == ABSENT else alone(block.places[at])
-                    continue
-                try:
-                    data = block.data(at, verify=verify)
-                    if data is None:
-                        tile: Tile | None = self._decoded(block.found(at), verify)
-                    else:
-                        headers, own_ext, own_scale = told[block.owners[at]]
-                        modified = block.times[at] or None
-                        tile = Tile(data, headers, block.crcs[at], modified, own_ext, own_scale)
-                except ComalError:
-                    # An archive that has changed is opened anew; anything else fails once more.
-                    tile = alone(block.places[at])
-                yield tile
 
     def _of_archive(
         self,
