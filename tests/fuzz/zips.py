@@ -115,7 +115,7 @@ def _archives() -> Iterator[bytes]:
     for name, entries in CASES.items():
         if name != "long name":
             yield archive(entries)
-            yield archive(entries[:2], comment=b'{"a": 1}', alignment=64)
+            yield archive(entries[:2], comment=b'{"a": 1}')
     tiles = odd.tiles(deflate=True, comment=b"note", extra=b"UT\5\0\1\1\2\3\4")
     yield odd.archive(tiles)
     yield odd.archive(odd.tiles(descriptor=True), stub=b"stub", gap=b"gap", behind=b"\0")

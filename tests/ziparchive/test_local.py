@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.tapalcatl import odd
 from tests.ziparchive.archives import Entry, archive, opened
 
 from comal.errors import InvalidMetadataError, LimitExceededError
@@ -84,10 +85,13 @@ def test_zip64_sizes() -> None:
     assert (header.csize, header.size, header.length) == (1 << 33, 1 << 34, 51)
 
 
-@pytest.mark.parametrize("alignment", [0, 64])
+@pytest.mark.parametrize("padding", [0, 7, 63])
 @pytest.mark.parametrize("name", ["DATA/a", "DATA/é", "PK\x03\x04"])
-def test_local_before(alignment: int, name: str) -> None:
-    data = archive([Entry("x", b"PK\3\4" * 30), Entry(name, b"1234")], alignment=alignment)
+def test_local_before(padding: int, name: str) -> None:
+    extra = struct.pack("<HH", 0xD935, padding) + bytes(padding) if padding else b""
+    data = odd.archive(
+        [odd.Entry(b"x", b"PK\3\4" * 30), odd.Entry(name.encode(), b"1234", local_extra=extra)]
+    )
     offset = data.index(b"1234")
     prefix = data[max(0, offset - prefix_size(len(name.encode()))) : offset]
     header = local_before(prefix, name, 4, where="x.zip")

@@ -24,11 +24,10 @@ from comal.ziparchive import ZipWriter, check_plan
 needs_unzip = pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
 
 
-@pytest.mark.parametrize("alignment", [0, 64])
 @pytest.mark.parametrize("case", CASES)
-def test_entries_come_back(case: str, alignment: int) -> None:
+def test_entries_come_back(case: str) -> None:
     entries = CASES[case]
-    data = archive(entries, alignment=alignment, comment=b"the comment")
+    data = archive(entries, comment=b"the comment")
     expected = {entry.name: entry.data for entry in entries}
     assert contents(data) == expected
     with zipfile.ZipFile(io.BytesIO(data)) as other:
@@ -55,7 +54,7 @@ def test_our_own_check_finds_nothing(case: str) -> None:
 )
 def test_unzip_is_content(case: str, tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
-    path.write_bytes(archive(CASES[case], alignment=16))
+    path.write_bytes(archive(CASES[case]))
     done = subprocess.run(["unzip", "-tqq", path], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
 
@@ -105,31 +104,9 @@ def test_position_and_spans() -> None:
     assert file.getvalue()[33:38] == b"12345"
 
 
-@pytest.mark.parametrize("alignment", [2, 4, 16, 64, 4096])
-def test_alignment_is_in_the_local_header_only(alignment: int) -> None:
-    names = pa.array(["n" * (1 + row % 70) + str(row) for row in range(200)])
-    payloads = pa.array([bytes(row) for row in range(200)], pa.binary())
-    file = io.BytesIO()
-    writer = ZipWriter(file, alignment=alignment)
-    single = writer.add("first", b"123").offset
-    offsets = writer.add_many(names, payloads)
-    streamed = writer.add_stream("s", io.BytesIO(b"77"), 2, where="s").offset
-    writer.close()
-    assert single % alignment == 0
-    assert streamed % alignment == 0
-    assert (offsets % alignment == 0).all()
-    with zipfile.ZipFile(file) as other:
-        assert other.testzip() is None
-        assert all(info.extra == b"" for info in other.infolist())
-    extra_size = struct.unpack_from("<H", file.getvalue(), 28)[0]
-    extra = file.getvalue()[35 : 35 + extra_size]
-    assert extra[:2] in {b"", b"\x35\xd9"}
-    assert not any(extra[4:])
-
-
 def test_reserved_entry_is_filled_last() -> None:
     file = io.BytesIO()
-    writer = ZipWriter(file, alignment=64)
+    writer = ZipWriter(file)
     header = writer.reserve("TACO_HEADER", 116)
     assert (header.offset, header.size) == (41, 116)
     writer.add("a", b"1")
@@ -239,8 +216,6 @@ def test_duplicate_names_are_refused_at_the_end() -> None:
 
 
 def test_other_refusals() -> None:
-    with pytest.raises(InvalidInputError, match="alignment"):
-        ZipWriter(io.BytesIO(), alignment=-1)
     writer = ZipWriter(io.BytesIO())
     with pytest.raises(InvalidInputError, match="level"):
         writer.add("a", b"", deflate=True, level=13)
@@ -319,13 +294,13 @@ entry_lists = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(entry_lists, st.binary(max_size=60), st.sampled_from([0, 8, 64]))
-def test_round_trip(entries: list[Entry], comment: bytes, alignment: int) -> None:
-    data = archive(entries, comment=comment.replace(b"PK", b"pk"), alignment=alignment)
+@given(entry_lists, st.binary(max_size=60))
+def test_round_trip(entries: list[Entry], comment: bytes) -> None:
+    data = archive(entries, comment=comment.replace(b"PK", b"pk"))
     assert contents(data) == {entry.name: entry.data for entry in entries}
     directory = opened(data)
     assert directory.comment == comment.replace(b"PK", b"pk")
     assert directory.problems == ()
     with zipfile.ZipFile(io.BytesIO(data)) as other:
         assert other.testzip() is None
-    assert archive(entries, comment=comment.replace(b"PK", b"pk"), alignment=alignment) == data
+    assert archive(entries, comment=comment.replace(b"PK", b"pk")) == data

@@ -204,30 +204,6 @@ def checksums(payloads: Any) -> npt.NDArray[np.uint32]:
     )
 
 
-def paddings(
-    position: int, name_sizes: wire.Int64s, sizes: wire.Int64s, alignment: int
-) -> wire.Int64s:
-    """Bytes of the alignment field for each of a run of entries that starts at `position`."""
-    count = len(sizes)
-    if alignment <= 1 or count == 0:
-        return np.zeros(count, np.int64)
-    # Each payload begins on the alignment, so only its length decides about the entry behind it.
-    before = np.empty(count, np.int64)
-    before[0] = position
-    before[1:] = sizes[:-1]
-    gaps = -(before + wire.LOCAL_SIZE + name_sizes) % alignment
-    short = (gaps > 0) & (gaps < 4)
-    gaps[short] += -((gaps[short] - 4) // alignment) * alignment
-    return gaps
-
-
-def padding_array(pads: wire.Int64s) -> Any:
-    """The alignment fields as an Arrow array of binary."""
-    kinds, codes = np.unique(pads, return_inverse=True)
-    fields = pa.array([wire.padding_field(size) for size in kinds.tolist()], pa.binary())
-    return fields.take(pa.array(codes))
-
-
 def entry_records(
     starts: wire.Int64s,
     sizes: wire.Int64s,

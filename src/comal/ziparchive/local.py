@@ -25,7 +25,7 @@ from comal.ziparchive.directory import Directory
 from comal.ziparchive.headers import extra_field, label
 
 SLACK = 128
-"""Room for extra fields between name and payload: 20 bytes for ZIP64, 67 for an alignment of 64."""
+"""Room for extra fields between name and payload: 20 bytes for ZIP64, 67 of who aligns by 64."""
 
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
 _MARK = wire.LOCAL_SIGNATURE.to_bytes(4, "little")

@@ -22,7 +22,6 @@ from comal.ziparchive.headermaking import (
     DISK,
     entry_records,
     flags_of,
-    paddings,
     value_bytes,
     write_all,
 )
@@ -39,7 +38,6 @@ class PathCopier:
         entries: Entries,
         position: int,
         shift: int,
-        alignment: int,
         *,
         dos_date: int,
         dos_time: int,
@@ -49,7 +47,6 @@ class PathCopier:
         self._file = file
         self._entries = entries
         self._shift = shift
-        self._alignment = alignment
         self._dos_date, self._dos_time = dos_date, dos_time
         self._start = self._crc = 0
 
@@ -63,11 +60,7 @@ class PathCopier:
     ) -> tuple[wire.Int64s, wire.Int64s]:
         """Copy all `paths` under `names` (a binary array); offsets and sizes of the payloads."""
         name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-        pads = np.zeros(len(paths), np.int64)
-        if self._alignment > 1:  # then the place of a payload depends on those before it
-            sizes = manyfiles.file_sizes(paths) if sizes is None else sizes
-            pads = paddings(self.position, name_sizes, sizes, self._alignment)
-        gaps = wire.LOCAL_SIZE + name_sizes + pads
+        gaps = wire.LOCAL_SIZE + name_sizes
         self._offsets = np.empty(len(paths), np.int64)
         self._sizes = np.empty(len(paths), np.int64)
         for piece in manyfiles.read_ahead(paths, gaps, _checksums, sizes, regular=regular):
@@ -75,19 +68,17 @@ class PathCopier:
                 self._write_part(piece, names[piece.row].as_py(), paths[piece.row])
             else:
                 rows = slice(piece.first, piece.first + len(piece.starts))
-                self._write_block(piece, names[rows], name_sizes[rows], pads[rows])
+                self._write_block(piece, names[rows], name_sizes[rows])
                 self._offsets[rows] = self.position - len(piece.array) + piece.starts
                 self._sizes[rows] = piece.sizes
         return self._offsets, self._sizes
 
-    def _write_block(
-        self, block: _Block, names: Any, name_sizes: wire.Int64s, pads: wire.Int64s
-    ) -> None:
+    def _write_block(self, block: _Block, names: Any, name_sizes: wire.Int64s) -> None:
         sizes = block.sizes
         flags = flags_of(names)
         headers = wire.local_headers(
             name_sizes=name_sizes,
-            extra_sizes=pads,
+            extra_sizes=0,
             crcs=block.made,
             sizes=sizes,
             flags=flags,
@@ -95,13 +86,10 @@ class PathCopier:
             dos_time=self._dos_time,
             dos_date=self._dos_date,
         )
-        starts = block.starts - pads - name_sizes - wire.LOCAL_SIZE
+        starts = block.starts - name_sizes - wire.LOCAL_SIZE
         name_bytes = value_bytes(names)
         _scatter(block.array, starts, headers.view(np.uint8).reshape(-1, wire.LOCAL_SIZE))
         _scatter_names(block.array, starts + wire.LOCAL_SIZE, name_sizes, name_bytes)
-        for row in np.flatnonzero(pads).tolist():
-            end, size = int(block.starts[row]), int(pads[row])
-            block.array[end - size : end] = np.frombuffer(wire.padding_field(size), np.uint8)
         write_all(self._file, block.array.data)
         self._entries.extend(
             entry_records(self.position + starts, sizes, block.made, flags, name_sizes), name_bytes
@@ -130,13 +118,11 @@ class PathCopier:
 
     def _begin(self, name: bytes, size: int) -> None:
         self._start, self._crc = self.position, 0
-        zip64 = 20 if wire.needs_zip64(size, size) else 0
         header = wire.local_header(
             name,
             crc=0,
             csize=size,
             size=size,
-            extra=wire.alignment_extra(self.position + zip64, len(name), self._alignment),
             dos_time=self._dos_time,
             dos_date=self._dos_date,
         )

@@ -42,8 +42,6 @@ DOS_TIME_MIDNIGHT = 0x0000
 U16 = 0xFFFF
 U32 = 0xFFFFFFFF
 ZIP64_ID = 0x0001
-ALIGNMENT_ID = 0xD935
-"""Extra field whose only use is its length; the id is the one of Android's zipalign."""
 
 LOCAL_SIZE = 30
 CENTRAL_SIZE = 46
@@ -300,27 +298,6 @@ def end_records(*, count: int, size: int, offset: int, comment: bytes = b"") -> 
         )
         + comment
     )
-
-
-def alignment_extra(start: int, name_size: int, alignment: int) -> bytes:
-    """The extra field that makes the payload of a header at `start` begin on `alignment`."""
-    return padding_field(alignment_size(start + LOCAL_SIZE + name_size, alignment))
-
-
-def alignment_size(unaligned: int, alignment: int) -> int:
-    """Bytes of the extra field that moves a payload from `unaligned` to `alignment`.
-
-    A field takes at least the four bytes of its own header.
-    """
-    if alignment <= 1 or unaligned % alignment == 0:
-        return 0
-    gap = -unaligned % alignment
-    return gap if gap >= 4 else gap + alignment * -((gap - 4) // alignment)
-
-
-def padding_field(size: int) -> bytes:
-    """An alignment field of `size` bytes in all, zero filled."""
-    return struct.pack("<HH", ALIGNMENT_ID, size - 4) + bytes(size - 4) if size else b""
 
 
 def flags_of(name: bytes) -> int:

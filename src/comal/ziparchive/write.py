@@ -36,8 +36,6 @@ from comal.ziparchive.headermaking import (
     flags_of,
     flat,
     interleaved,
-    padding_array,
-    paddings,
     payload_sizes,
     value_bytes,
     write_all,
@@ -79,8 +77,6 @@ class ZipWriter:
     base_offset
         Offset in the archive of the first byte that is written: 0 for a new archive, the old size
         when entries are appended to one.
-    alignment
-        Payloads begin at multiples of this, by an extra field in the local header only. 0: off.
     dos_date, dos_time
         Modification time of every entry; 1980-01-01 00:00 unless given.
 
@@ -94,21 +90,15 @@ class ZipWriter:
         file: BinaryIO,
         *,
         base_offset: int = 0,
-        alignment: int = 0,
         dos_date: int = wire.DOS_DATE_1980,
         dos_time: int = wire.DOS_TIME_MIDNIGHT,
     ) -> None:
-        if not 0 <= alignment <= 32_768:
-            raise InvalidInputError(
-                "alignment of payloads", found=alignment, expected="0 to 32768 bytes"
-            )
         self._file = file
         self._position = base_offset
         with translated(DISK, "target cannot be written"):
             self._shift = file.tell() - base_offset if file.seekable() else 0
         self._entries = Entries()
         self._open_reservations: set[int] = set()
-        self._alignment = alignment
         self._dos = {"dos_time": dos_time, "dos_date": dos_date}
         self._closed = False
 
@@ -236,7 +226,7 @@ class ZipWriter:
         """
         encoded = encoded_name(name)
         self._need_seekable("add_stream")
-        row, header = self._begin(encoded, size, self._padding(encoded, size, size, b""))
+        row, header = self._begin(encoded, size)
         start = self._position
         crc = 0
         for chunk in exact_chunks(source, size, where):
@@ -292,9 +282,7 @@ class ZipWriter:
             raise InvalidInputError(
                 "sizes and paths differ in length", found=len(sizes), expected=len(paths)
             )
-        copier = PathCopier(
-            self._file, self._entries, self._position, self._shift, self._alignment, **self._dos
-        )
+        copier = PathCopier(self._file, self._entries, self._position, self._shift, **self._dos)
         try:
             return copier.copy(encoded, paths, sizes, regular=regular)
         finally:
@@ -303,11 +291,11 @@ class ZipWriter:
     def reserve(self, name: str, size: int) -> Reserved:
         """Add a stored entry of `size` zero bytes whose payload comes later, by `fill`.
 
-        It never takes an extra field: readers of TACO expect the payload of the first entry
-        right behind its name (TACO 2.0: byte 41).
+        Readers of TACO expect the payload of the first entry right behind its name (TACO 2.0:
+        byte 41).
         """
         self._need_seekable("reserve")
-        row, header = self._begin(encoded_name(name), size, b"")
+        row, header = self._begin(encoded_name(name), size)
         self._open_reservations.add(row)
         reserved = Reserved(row, header, self._position, size, name)
         for chunk in zeros(size):
@@ -378,14 +366,14 @@ class ZipWriter:
             self._file.flush()
         self._closed = True
 
-    def _begin(self, encoded: bytes, size: int, extra: bytes) -> tuple[int, int]:
+    def _begin(self, encoded: bytes, size: int) -> tuple[int, int]:
         """Write a local header whose checksum is set later; its row and offset."""
         header = self._position
         row = self._entries.append(
             encoded, offset=header, csize=size, size=size, crc=0, method=wire.STORE
         )
         self._write(
-            wire.local_header(encoded, crc=0, csize=size, size=size, extra=extra, **self._dos)
+            wire.local_header(encoded, crc=0, csize=size, size=size, extra=b"", **self._dos)
         )
         return row, header
 
@@ -415,7 +403,7 @@ class ZipWriter:
             csize=csize,
             size=size,
             method=method,
-            extra=extra + self._padding(encoded, size, csize, extra),
+            extra=extra,
             **dos,
         )
         row = self._entries.append(
@@ -465,13 +453,12 @@ class ZipWriter:
             if details.extras is None
             else pc.binary_length(details.extras).to_numpy().astype(np.int64)
         )
-        pads = paddings(self._position, name_sizes + extra_sizes, csizes, self._alignment)
         crcs = checksums(payloads) if details.crcs is None else details.crcs
         flags = flags_of(names)
         stamps = details.stamps
         headers = wire.local_headers(
             name_sizes=name_sizes,
-            extra_sizes=extra_sizes + pads,
+            extra_sizes=extra_sizes,
             crcs=crcs,
             sizes=sizes,
             csizes=csizes,
@@ -484,9 +471,7 @@ class ZipWriter:
         columns = [record_array(headers), names]
         if details.extras is not None:
             columns.append(as_binary(details.extras))
-        if pads.any():
-            columns.append(padding_array(pads))
-        before = wire.LOCAL_SIZE + name_sizes + extra_sizes + pads
+        before = wire.LOCAL_SIZE + name_sizes + extra_sizes
         starts = self._position + np.cumsum(before + csizes) - before - csizes
         self._remember(
             entry_records(starts, sizes, crcs, flags, name_sizes, csizes, methods), names, details
@@ -504,12 +489,6 @@ class ZipWriter:
         self._entries.describe(first, details.extras, details.comments)
         if details.stamps is not None:
             self._entries.stamp(first, details.stamps)
-
-    def _padding(self, encoded: bytes, size: int, csize: int, extra: bytes) -> bytes:
-        zip64 = 20 if wire.needs_zip64(csize, size) else 0
-        return wire.alignment_extra(
-            self._position + zip64 + len(extra), len(encoded), self._alignment
-        )
 
     def _need_seekable(self, verb: str) -> None:
         if not self._file.seekable():
