@@ -283,20 +283,12 @@ def tensor_shapes(shapes: Any, bands: Ints) -> tuple[Any, int]:
     values = np.asarray(pc.list_flatten(shapes).fill_null(0), np.int64)
     pairs = lengths == 2
     more = pairs & (bands > 0)
-    sizes = lengths + more
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    made = np.empty(int(sizes.sum()), np.int64)
-    heads = starts[more]
-    inside = np.ones(len(made), bool)
-    inside[heads] = False
-    made[heads] = bands[more]
-    made[inside] = values
-    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    starts = np.cumsum(lengths) - lengths
+    offsets = np.concatenate([[0], np.cumsum(lengths + more)])
     missing = shapes.is_null()
     found = pa.ListArray.from_arrays(
-        pa.array(offsets),
-        pa.array(made),
+        pa.array(offsets, pa.int32()),
+        pa.array(np.insert(values, starts[more], bands[more])),
         type=pa.list_(pa.field("element", pa.int64())),
         mask=missing if missing.true_count else None,
     )

@@ -336,15 +336,9 @@ def format_of(href: str, config: StorageConfig | None = None) -> str:
     ComalError
         Nothing is there, or nothing that can be served.
     """
-    # Loads Arrow.
-    from comal.formats.evidence import read_evidence  # noqa: PLC0415
-    from comal.formats.sniff import FORMATS, recognise  # noqa: PLC0415
+    from comal.formats.sniff import recognise  # noqa: PLC0415 - loads Arrow
 
     with open_source(href, config=config) as source:
-        evidence = read_evidence(source)
-        for candidate in FORMATS:
-            if candidate.name in _MODULES and candidate.rule(evidence) is not None:
-                return candidate.name
         return recognise(source).format.name
 
 
