@@ -46,24 +46,17 @@ def converted(tmp_path: Path, pixels: Any, **profile: Any) -> Path:
     return tmp_path / "raster.parquet"
 
 
-def test_eight_bit_colour_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tiles", "tiles.zip"])
+def test_eight_bit_colour_is_kept(tmp_path: Path, name: str) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 512, 256), np.uint8)
     file = converted(tmp_path, pixels, photometric="rgb")
-    built = draw(file, tmp_path / "tiles")
-    assert built.tiles == 3
-    drawn = picture(tmp_path / "tiles", 1, 0, 1)
+    built = draw(file, tmp_path / name)
+    assert (built.archives, built.tiles) == (1, 3)
+    assert (tmp_path / name).is_file() == name.endswith(".zip")
+    drawn = picture(tmp_path / name, 1, 0, 1)
     np.testing.assert_array_equal(np.moveaxis(drawn[..., :3], -1, 0), pixels[:, 256:])
     assert (drawn[..., 3] == 255).all()
-
-
-def test_a_name_of_a_zip_makes_one_archive(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(1).integers(0, 256, (3, 512, 256), np.uint8)
-    file = converted(tmp_path, pixels, photometric="rgb")
-    built = draw(file, tmp_path / "tiles.zip")
-    assert (built.archives, built.tiles) == (1, 3)
-    drawn = picture(tmp_path / "tiles.zip", 1, 0, 1)
-    np.testing.assert_array_equal(np.moveaxis(drawn[..., :3], -1, 0), pixels[:, 256:])
-    assert tapalcatl.check(tmp_path / "tiles.zip").ok
+    assert tapalcatl.check(tmp_path / name).ok
 
 
 def test_a_band_is_stretched_and_nodata_is_clear(tmp_path: Path) -> None:

@@ -128,20 +128,6 @@ def test_generic_commands(tmp_path: Path) -> None:
 
 
 @needs_shared
-def test_leaves_are_where_they_say() -> None:
-    for source in (MVT, FOLDER / "t2/mvt-js/0/0/0.zip"):
-        archive_of = adapter_of(sniff(source).format).archive(str(source))
-        for table in archive_of.leaves():
-            for row in table.to_pylist():
-                data = Path(row["href"]).read_bytes()[row["offset"] :][: row["size"]]
-                assert b"".join(archive_of.blocks(row["key"])) == data
-                assert row["type"] == "application/vnd.mapbox-vector-tile"
-        with pytest.raises(NotInContainerError):
-            list(archive_of.blocks("9/9/9.mvt"))
-        archive_of.close()
-
-
-@needs_shared
 def test_info_with_options() -> None:
     told = answer("info", FIRST, "--open", "metatile=4", "--open", "layer=all")
     assert (told["version"], told["archives"], told["count"]) == ("1", 21, 1323)
