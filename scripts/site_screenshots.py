@@ -70,14 +70,13 @@ def take(browser: Any, server: StaticServer) -> None:
     page.mouse.move(800, 420)
     save(page, "site-light")
     page = browser.new_page(viewport=size, color_scheme="dark")
-    visit(page, f"{server.origin}/whitney/#map=12.3/36.565/-118.325")
-    page.get_by_role("button", name="Inspect tiles").click()
-    page.mouse.click(560, 330)
+    visit(page, f"{server.origin}/whitney/#map=12.3/36.565/-118.290")
+    page.mouse.click(640, 480)
     page.get_by_text("Last-Modified").wait_for()
     save(page, "site-dark")
     page = browser.new_page(viewport={"width": 390, "height": 780}, color_scheme="light")
     visit(page, f"{server.origin}/bay/")
-    page.mouse.click(180, 200)
+    page.mouse.move(180, 200)
     save(page, "site-phone")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from comal.site import SiteSource
 from tests.browser import making
 from tests.browser.making import png, pyramid, ramp_tile, raquet, tiles_to, tileset, vector_tile
 from tests.browser.server import StaticServer
-from tests.browser.viewing import focused, nameless, near, rests, settles
+from tests.browser.viewing import focused, nameless, near, rests, running, settles
 from tests.support import REPOSITORY, SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_tiles_of_an_archive_are_on_the_map(show: Any, sources: Path, query: str
 
 def test_vector_tiles_are_styled_and_told(show: Any, sources: Path) -> None:
     page = show(sources / "shapes", at="0.5/30/0")
-    ground = settles(page, (1000, 20))
+    ground = settles(page, (1000, 60))
     found = settles(page, (800, 330), lambda color: not near(ground, 20)(color))
     red, green, blue = found
     assert blue > red
@@ -123,7 +124,7 @@ def test_a_raster_is_drawn_hovered_and_restyled(show: Any, sources: Path) -> Non
     left = settles(page, (420, 360), lambda c: c[2] > 80 and c[2] > c[1])
     right = settles(page, (1000, 360))
     assert left[2] > left[1]
-    page.mouse.move(550, 360)
+    page.mouse.move(722, 360)
     page.locator("#readout", has_text=re.compile(r"ramp \d+\.?\d* m")).wait_for()
     value = re.search(r"ramp\s+([\d.]+) m", page.locator("#readout").inner_text())
     assert value is not None
@@ -213,6 +214,40 @@ def test_answers_of_the_worker(show: Any, sources: Path) -> None:
     tilejson = page.evaluate(ask, "tiles/halves.json")[2]
     assert tilejson["tilejson"] == "3.0.0"
     assert (tilejson["minzoom"], tilejson["maxzoom"]) == (1, 3)
+
+
+def test_documents_are_those_of_the_server(show: Any, sources: Path) -> None:
+    """The viewer asks both for the same, so names and values must be one."""
+    names = {"halves": "halves", "shapes": "shapes", "ramp": "ramp.parquet"}
+    page = show(*(sources / name for name in names.values()))
+    ask = "async (path) => (await fetch(`tiles/${path}`)).json()"
+    asked = ["sources.json", "colormaps.json", *names]
+    asked += [f"ramp/{name}?bidx=1" for name in ("statistics", "histogram")]
+    with running({name: str(sources / path) for name, path in names.items()}) as server:
+        told = {path: httpx.get(f"{server.origin}/{path}").json() for path in asked}
+    found = {path: page.evaluate(ask, path) for path in asked}
+    # Of the site; of a band when nothing is chosen; of layers that the first tile tells of.
+    own = {"title", "colormap_name", "id", "fields"}
+    assert _names(found) - _names(told) <= own
+    for path in names:
+        alike = ("name", "kind", "format", "minzoom", "maxzoom", "bounds", "attribution", "type")
+        for key in set(alike) & set(found[path]):
+            assert found[path][key] == pytest.approx(told[path][key], abs=1e-6), (path, key)
+    counted, expected = (one["ramp/histogram?bidx=1"] for one in (found, told))
+    assert sum(counted["counts"]) > 1000
+    for key in ("min", "max", "percentile_2", "percentile_98"):
+        assert counted[key] == pytest.approx(expected[key], abs=2), key
+    assert counted["edges"][0] == counted["min"]
+    assert counted["edges"][-1] == pytest.approx(counted["max"])
+
+
+def _names(document: Any) -> set[str]:
+    """Every key in a document, at any depth."""
+    if isinstance(document, list):
+        return set().union(*map(_names, document))
+    if not isinstance(document, dict):
+        return set()
+    return set(document).union(*map(_names, document.values()))
 
 
 def test_directories_outlive_the_worker(
@@ -312,7 +347,7 @@ def test_the_map_begins_where_the_sources_are(show: Any, tmp_path: Path) -> None
 
 def test_nothing_to_show_is_said(show: Any) -> None:
     page = show()
-    assert "No sources yet" in page.locator("#sources").inner_text()
+    assert "Name some in site.json" in page.locator("#sources").inner_text()
 
 
 def test_a_browser_without_webgl_is_told(page: Page, server: StaticServer, tmp_path: Path) -> None:
@@ -348,7 +383,7 @@ def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
     page.locator("#readout").wait_for()
     rests(page)
     assert page.title() == EVIL
-    assert page.get_by_role("heading", level=1).inner_text() == EVIL
+    assert page.get_by_role("link", name=EVIL).inner_text() == EVIL
     assert page.get_by_role("heading", level=2).first.inner_text() == EVIL
     assert page.locator("img, body script").count() == 0
     kind = "async () => (await fetch('tiles/evil/0/0/0.mvt')).headers.get('content-type')"
@@ -360,11 +395,8 @@ def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
 
 def test_tiles_are_inspected_by_mouse_and_by_keyboard(show: Any, sources: Path) -> None:
     page = show(sources / "halves", at="2/0/0")
-    button = page.get_by_role("button", name="Inspect tiles")
-    button.click()
-    assert button.get_attribute("aria-pressed") == "true"
     page.mouse.click(480, 360)
-    body = page.locator("#inspector-body")
+    body = page.locator(".inspector__body")
     body.get_by_text(re.compile("^data/halves/2/.*zip$")).wait_for()
     assert "image/png" in body.inner_text()
     assert "ETag" in body.inner_text()
@@ -389,7 +421,7 @@ def test_everything_has_a_name_and_is_reached_by_tab(show: Any, sources: Path) -
         name, is_seen = focused(page)
         assert is_seen, f"{name} does not show that it has the focus"
         visited.add(name)
-    assert {"Inspect tiles", "Dark colours", "Two halves", "Opacity", "Colours"} <= visited
+    assert {"Zoom to Two halves", "Dark colours", "Two halves", "Opacity", "Colours"} <= visited
     box = page.get_by_role("checkbox", name="Two halves")
     box.focus()
     page.keyboard.press("Space")
@@ -399,7 +431,7 @@ def test_everything_has_a_name_and_is_reached_by_tab(show: Any, sources: Path) -
 def test_dark_and_light(show: Any, sources: Path, page: Page) -> None:
     page.emulate_media(color_scheme="dark")
     show(sources / "halves", at="4/0/0")
-    surface = "getComputedStyle(document.querySelector('.panel')).backgroundColor"
+    surface = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(surface) == "rgb(38, 33, 29)"
     page.get_by_role("button", name="Dark colours").click()
     assert page.evaluate(surface) == "rgb(255, 255, 255)"

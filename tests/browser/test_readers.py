@@ -623,7 +623,7 @@ def test_pixels_are_shown_by_the_law_of_the_package(
 
 _COVERED = """async ([url, tile, points]) => {
   const { RaquetFile } = await import("/assets/lib/raquet.js");
-  const { RaquetSource } = await import("/assets/lib/served.js");
+  const { RaquetSource } = await import("/assets/lib/answers.js");
   const { accessOf } = await import("/assets/lib/ranges.js");
   const { draw, summarize } = await import("/assets/lib/render.js");
   const raster = await RaquetFile.open([url], accessOf());

@@ -132,7 +132,7 @@ def test_colours_stretch_and_opacity_change_the_map(watched: Watched) -> None:
     page = watched.open(f"#{VIEW}")
     ramp = card(page, "ramp")
     ramp.get_by_label("Colours", exact=True).select_option("viridis")
-    low, high = ramp.get_by_role("textbox").all()
+    low, high = (ramp.get_by_label(f"{end} value of level, typed") for end in ("lowest", "highest"))
     low.fill("45")
     low.press("Enter")
     high.fill("55")

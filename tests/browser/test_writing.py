@@ -41,9 +41,7 @@ def test_a_copy_holds_the_page_and_the_tileset_alone(tiles: Path, tmp_path: Path
             assert (out / name).read_bytes() == asset.path.read_bytes()
     assert (out / "data/my-tiles/2/3/3.zip").read_bytes() == (tiles / "2/3/3.zip").read_bytes()
     assert not (out / "data/my-tiles/notes.txt").exists()
-    assert {"index.html", "sw.js", "assets/site.js", "vendor/maplibre-gl/maplibre-gl.js"} <= set(
-        site.site_files()
-    )
+    assert {"index.html", "sw.js", "vendor/maplibre-gl/maplibre-gl.js"} <= set(site.site_files())
 
 
 def test_a_link_names_the_place(tiles: Path, tmp_path: Path) -> None:
@@ -59,6 +57,10 @@ def test_names_are_unique(tiles: Path, tmp_path: Path) -> None:
     assert names == ["my-tiles", "my-tiles-2", "my-tiles-3"]
     with pytest.raises(InvalidInputError, match="two sources"):
         site.write(tmp_path / "two", [tiles, SiteSource(href=tiles, name="my-tiles")])
+    with pytest.raises(InvalidInputError, match="the page needs"):
+        site.write(tmp_path / "two", [SiteSource(href=tiles, name="sources")])
+    assert site.write(tmp_path / "two", [tiles.rename(tmp_path / "Sources")])
+    assert (tmp_path / "two/data/sources-2/meta.json").is_file()
 
 
 @pytest.mark.parametrize(

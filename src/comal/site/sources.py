@@ -25,11 +25,10 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-# Files of the static page alone, by their name in its folder. A service worker reaches only what
-# is below its own address, so that it stands at the root.
-_SITE_ALONE: Final = {"assets/index.html": "index.html", "assets/sw.js": "sw.js"}
-# What only a server's viewer uses.
-_VIEWER_ALONE: Final = "assets/viewer/"
+PAGE: Final = "assets/viewer/index.html"
+"""The page, which a server and a static site share."""
+# A service worker reaches only what is below its own address, so that it stands at the root.
+_WORKER: Final = "assets/sw.js"
 
 
 class Asset(NamedTuple):
@@ -45,19 +44,16 @@ def viewer_files() -> Mapping[str, Asset]:
     Returns
     -------
     Mapping
-        Modules and styles under ``assets/``, libraries of others under ``vendor/``. What belongs
-        to the static site alone, its page and its service worker, is not among them.
+        Modules and styles under ``assets/``, libraries of others under ``vendor/``. The service
+        worker, which only a static site has, is not among them.
     """
-    return {name: asset for name, asset in _found() if name not in _SITE_ALONE}
+    return {name: asset for name, asset in _found() if name != _WORKER}
 
 
 def site_files() -> Mapping[str, Asset]:
     """What a static site is made of, by path below its folder; `site.json` is not among them."""
-    return {
-        _SITE_ALONE.get(name, name): asset
-        for name, asset in _found()
-        if not name.startswith(_VIEWER_ALONE)
-    }
+    roots = {PAGE: "index.html", _WORKER: "sw.js"}
+    return {roots.get(name, name): asset for name, asset in _found()}
 
 
 def _found() -> Iterator[tuple[str, Asset]]:
@@ -71,6 +67,8 @@ TAPALCATL: Final = "tapalcatl"
 RAQUET: Final = "raquet"
 _META: Final = "meta.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+# Documents below ``tiles/`` that are of no source.
+_TAKEN: Final = frozenset({"sources", "colormaps"})
 _ORIGIN = re.compile(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
 # What signed addresses of S3, Google, Azure and CloudFront, and tokens, are called in a query.
 _SIGNED = re.compile(
@@ -151,7 +149,7 @@ def placed(sources: Iterable[str | os.PathLike[str] | SiteSource]) -> list[Place
     found: list[Placed] = []
     for given in sources:
         source = given if isinstance(given, SiteSource) else SiteSource(href=given)
-        found.append(_named(_place(source), {other.name for other in found}))
+        found.append(_named(_place(source), {*_TAKEN, *(other.name for other in found)}))
     return found
 
 
@@ -264,6 +262,8 @@ def _named(place: Placed, taken: set[str]) -> Placed:
         )
     if place.name not in taken:
         return place
+    if place.source.name in _TAKEN:
+        raise InvalidInputError("the page needs the name for itself", where=place.name)
     if place.source.name is not None:
         raise InvalidInputError("two sources have one name", where=place.name)
     number = next(n for n in range(2, len(taken) + 3) if f"{place.name}-{n}" not in taken)

@@ -20,7 +20,11 @@ from comal.storage.targets import local_path, new_folder
 
 _CONFIG = "site.json"
 _DATA = "data"
-_SELF = "connect-src 'self'"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'{origins}; worker-src 'self'; base-uri 'none'; form-action 'none'"
+)
+"""The Content-Security-Policy of the page; its own host and those of remote sources answer it."""
 
 
 def write(
@@ -88,7 +92,7 @@ def write(
                     progress(done, total, f"copying {place.name}")
             entries.append(place.entry(_href(place, target, link=link)))
         _write_config(folder, title, entries)
-        _allow_origins(folder / "index.html", entries)
+        _make_page(folder / "index.html", entries)
     return target
 
 
@@ -138,9 +142,18 @@ def _write_config(folder: Path, title: str, entries: list[dict[str, Any]]) -> No
         (folder / _CONFIG).write_text(text, encoding="utf-8")
 
 
-def _allow_origins(page: Path, entries: list[dict[str, Any]]) -> None:
-    """Let the page reach the origins of its remote sources, and no other."""
+def _make_page(page: Path, entries: list[dict[str, Any]]) -> None:
+    """Make the server's page that of a site, which may reach its remote sources and no others."""
     remote = [urlsplit(entry["href"]) for entry in entries if "://" in entry["href"]]
-    origins = sorted({f"{part.scheme}://{part.netloc}" for part in remote})
+    origins = sorted({f" {part.scheme}://{part.netloc}" for part in remote})
+    policy = _POLICY.format(origins="".join(origins))
     text = page.read_text(encoding="utf-8")
-    page.write_text(text.replace(_SELF, " ".join([_SELF, *origins]), 1), encoding="utf-8")
+    for old, new in {
+        "<html ": "<html data-site ",
+        '"_/': '"',
+        "<title>": '<meta name="referrer" content="no-referrer">\n    <title>',
+        '<meta charset="utf-8">': '<meta charset="utf-8">\n    '
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+    }.items():
+        text = text.replace(old, new)
+    page.write_text(text, encoding="utf-8")

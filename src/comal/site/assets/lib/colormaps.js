@@ -14,7 +14,7 @@ const STOPS = {
 };
 
 /** @type {Record<string, string>} names for people */
-export const COLORMAPS = {
+const COLORMAPS = {
   viridis: "Viridis",
   magma: "Magma",
   cividis: "Cividis",
@@ -23,6 +23,9 @@ export const COLORMAPS = {
   redblue: "Red to blue",
   gray: "Gray",
 };
+
+/** Colours of a ramp that is shown. */
+const SHOWN = 16;
 
 /** @type {Map<string, Uint8Array>} */
 const tables = new Map();
@@ -41,6 +44,18 @@ export function colormap(name) {
     tables.set(name, table);
   }
   return table;
+}
+
+/** Each colour map with some of its colours, from low to high. */
+export function colormapList() {
+  return Object.entries(COLORMAPS).map(([name, title]) => {
+    const table = /** @type {Uint8Array} */ (colormap(name));
+    const colors = Array.from({ length: SHOWN }, (_, index) => {
+      const at = Math.round((index / (SHOWN - 1)) * 255) * 3;
+      return `rgb(${table.subarray(at, at + 3).join(" ")})`;
+    });
+    return { name, title, colors };
+  });
 }
 
 /** @param {string} hex */

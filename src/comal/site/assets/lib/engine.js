@@ -1,23 +1,28 @@
 /**
- * A tile server without a server: answers what a tile server would, from archives that it reads
+ * A tile server without a server: answers what comal's server would, from archives that it reads
  * by byte ranges. It runs in a service worker, or in the page where there is none.
  *
+ *     tiles/sources.json                         what there is
+ *     tiles/colormaps.json                       colour maps for rasters
+ *     tiles/{source}                             what the source holds
  *     tiles/{source}.json                        TileJSON 3.0
  *     tiles/{source}/{z}/{x}/{y}[@2x].{ext}      a tile
  *     tiles/{source}/point/{lon},{lat}?zoom=     values of a raster
  *     tiles/{source}/statistics                  what values a raster has
+ *     tiles/{source}/histogram                   how often a band has which
  */
 
+import { RaquetSource, TapalcatlSource } from "./answers.js";
 import { text } from "./bytes.js";
-import { AbsentError, RequestError, asArchiveError } from "./errors.js";
+import { colormapList } from "./colormaps.js";
+import { AbsentError, ArchiveError, RequestError, StorageError, asArchiveError } from "./errors.js";
 import { accessOf, readWhole } from "./ranges.js";
 import { RaquetFile } from "./raquet.js";
-import { RaquetSource, TapalcatlSource } from "./served.js";
 import { IndexStore } from "./store.js";
 import { TileSet } from "./tapalcatl.js";
 import { parseJson } from "./tileset.js";
 
-/** @typedef {import("./served.js").Source} Source */
+/** @typedef {import("./answers.js").Source} Source */
 
 /**
  * A source as `site.json` names it.
@@ -30,25 +35,28 @@ import { parseJson } from "./tileset.js";
  * @property {number[]} [absent] further statuses of the store that mean "no such object"
  */
 
+/** Milliseconds that a list waits for a source to be opened. */
+const PATIENCE = 10_000;
+
 /** Answers requests for the tiles of the sources in one configuration. */
 export class Engine {
   /**
-   * @param {string} config address of `site.json`; tiles are below its folder
+   * @param {string} address of `site.json`; tiles are below its folder
    * @param {Partial<import("./ranges.js").Access>} [access]
    */
-  constructor(config, access) {
-    this.config = config;
-    this.base = new URL("tiles/", config).href;
+  constructor(address, access) {
+    this.address = address;
+    this.base = new URL("tiles/", address).href;
     this.access = accessOf({ store: new IndexStore(), ...access });
-    /** @type {Promise<Map<string, SourceEntry>> | undefined} */
-    this.entries = undefined;
+    /** @type {Promise<{title: string, entries: Map<string, SourceEntry>}> | undefined} */
+    this.listed = undefined;
     /** @type {Map<string, Promise<Source>>} */
     this.open = new Map();
   }
 
   /** Forget what is open: the configuration or an archive has changed. */
   reset() {
-    this.entries = undefined;
+    this.listed = undefined;
     this.open.clear();
   }
 
@@ -78,23 +86,45 @@ export class Engine {
   /** @param {URL} url */
   async answer(url) {
     const path = url.href.slice(this.base.length).split(/[?#]/)[0];
+    if (path === "sources.json") return json(await this.sources());
+    if (path === "colormaps.json") return json({ colormaps: colormapList() });
     const document = /^([\w.-]+)\.json$/.exec(path);
     if (document) return json(await (await this.source(document[1])).tilejson());
-    const [name, rest] = /^([\w.-]+)\/(.+)$/.exec(path)?.slice(1) ?? [];
+    const [name, rest] = /^([\w.-]+)(?:\/(.+))?$/.exec(path)?.slice(1) ?? [];
     if (name === undefined) throw new AbsentError("there is no such address");
     const source = await this.source(name);
+    if (rest === undefined) return json({ ...source.summary(), ...(await source.details()) });
     const point = /^point\/(-?[\d.]+),(-?[\d.]+)$/.exec(rest);
-    if (point)
-      return json(await source.point(Number(point[1]), Number(point[2]), url.searchParams));
-    if (rest === "statistics") return json(await source.statistics(url.searchParams));
+    const query = url.searchParams;
+    if (point && source.point)
+      return json(await source.point(Number(point[1]), Number(point[2]), query));
+    if (rest === "statistics" && source.statistics) return json(await source.statistics(query));
+    if (rest === "histogram" && source.histogram) return json(await source.histogram(query));
     const { z, x, y, scale, extension } = tileAddress(rest);
-    return source.tile(z, x, y, extension, scale, url.searchParams);
+    return source.tile(z, x, y, extension, scale, query);
+  }
+
+  /** What the configuration names, in its order, also what cannot be opened. */
+  async sources() {
+    const { title, entries } = await this.config();
+    const sources = [...entries.values()].map((entry) => this.describe(entry));
+    return { title, sources: await Promise.all(sources) };
+  }
+
+  /** @param {SourceEntry} entry */
+  async describe({ name, title }) {
+    try {
+      const source = await Promise.race([this.source(name), late()]);
+      return { ...source.summary(), state: "ready" };
+    } catch (error) {
+      const problem = asArchiveError(error).toProblem();
+      return { name, title: title ?? name, kind: null, state: "error", problem };
+    }
   }
 
   /** @param {string} name @returns {Promise<Source>} */
   async source(name) {
-    this.entries ??= this.readConfig();
-    const entry = (await this.entries).get(name);
+    const entry = (await this.config()).entries.get(name);
     if (!entry) throw new AbsentError("there is no such source");
     let source = this.open.get(name);
     if (!source) {
@@ -106,17 +136,32 @@ export class Engine {
     return source;
   }
 
+  /** Title and sources, read once. */
+  config() {
+    this.listed ??= this.readConfig();
+    return this.listed;
+  }
+
   async readConfig() {
     try {
-      const document = parseJson(text(await readWhole(this.config, this.access)));
+      const document = parseJson(text(await readWhole(this.address, this.access)));
+      if (document === undefined) throw new ArchiveError("site.json is no JSON");
       const listed = Array.isArray(document?.sources) ? document.sources : [];
       const sources = listed.filter((/** @type {any} */ entry) => typeof entry?.name === "string");
-      return new Map(sources.map((/** @type {SourceEntry} */ entry) => [entry.name, entry]));
+      const title = typeof document?.title === "string" ? document.title : "";
+      const pairs = sources.map((/** @type {SourceEntry} */ entry) => [entry.name, entry]);
+      return { title, entries: new Map(pairs) };
     } catch (error) {
-      this.entries = undefined;
+      this.listed = undefined;
       throw error;
     }
   }
+}
+
+/** Refuse once nobody waits any longer. @returns {Promise<never>} */
+function late() {
+  const error = new StorageError("the source is still being opened");
+  return new Promise((_, refuse) => setTimeout(() => refuse(error), PATIENCE));
 }
 
 /**
@@ -134,7 +179,7 @@ function tileAddress(path) {
 
 /** @param {SourceEntry} entry @param {Engine} engine @returns {Promise<Source>} */
 async function openSource(entry, engine) {
-  const urls = [entry.href].flat().map((href) => new URL(href, engine.config).href);
+  const urls = [entry.href].flat().map((href) => new URL(href, engine.address).href);
   const absent = new Set([...engine.access.absent, ...(entry.absent ?? [])]);
   const access = { ...engine.access, absent };
   if (entry.kind === "raquet") {

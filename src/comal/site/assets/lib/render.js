@@ -180,22 +180,24 @@ export function summarize(samples, band, hidden) {
   if (!values.length) return null;
   const sorted = Float64Array.from(values).sort();
   const at = (/** @type {number} */ share) => sorted[Math.floor(share * (sorted.length - 1))];
-  const [min, max] = [sorted[0], sorted[sorted.length - 1]];
   return {
     count: sorted.length,
-    min,
-    max,
-    p2: at(0.02),
-    p98: at(0.98),
-    histogram: histogram(sorted, min, max),
+    min: sorted[0],
+    max: at(1),
+    median: at(0.5),
+    percentile_2: at(0.02),
+    percentile_98: at(0.98),
+    histogram: histogram(sorted),
   };
 }
 
-/** @param {Float64Array} sorted @param {number} min @param {number} max */
-function histogram(sorted, min, max) {
+/** Counts, and edges between which they lie. @param {Float64Array} sorted */
+function histogram(sorted) {
+  const [min, max] = [sorted[0], sorted[sorted.length - 1]];
   const counts = new Array(48).fill(0);
   const width = (max - min) / counts.length || 1;
   for (const value of sorted)
     counts[Math.min(counts.length - 1, Math.floor((value - min) / width))] += 1;
-  return counts;
+  const edges = Array.from({ length: counts.length + 1 }, (_, index) => min + width * index);
+  return [counts, edges];
 }

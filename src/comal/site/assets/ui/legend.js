@@ -7,7 +7,7 @@ import { layerColor } from "./palette.js";
 import { currentTheme } from "./theme.js";
 
 /**
- * @param {import("./sources.js").SourceState} state whose `hidden` is changed in place
+ * @param {import("./mapview.js").SourceState} state whose `hidden` is changed in place
  * @param {() => void} onChange
  */
 export function layerLegend(state, onChange) {
@@ -26,7 +26,7 @@ export function layerLegend(state, onChange) {
   return legend;
 }
 
-/** Swatches in the colours of the theme. @param {Element} legend @param {import("./sources.js").SourceState} state */
+/** Swatches in the colours of the theme. @param {Element} legend @param {import("./mapview.js").SourceState} state */
 export function recolorLegend(legend, { info }) {
   const isDark = currentTheme() === "dark";
   legend.querySelectorAll(".swatch").forEach((swatch, index) => {

@@ -7,7 +7,29 @@ import { watchGraticule } from "./graticule.js";
 import { layerColor } from "./palette.js";
 import { currentTheme, token } from "./theme.js";
 
-/** @typedef {import("./sources.js").SourceState} SourceState */
+/**
+ * What the map needs to know of a source.
+ * @typedef {object} TileInfo
+ * @property {string} name
+ * @property {string[]} tiles templates of addresses; empty before it is known how to draw
+ * @property {number} minzoom
+ * @property {number} maxzoom
+ * @property {[number, number, number, number]} bounds
+ * @property {{id: string}[]} [vector_layers]
+ * @property {"vector" | "raster"} type
+ * @property {number} tileSize pixels of a side
+ * @property {boolean} isSharp whether its pixels stay squares
+ */
+
+/**
+ * What the map shows of a source.
+ * @typedef {object} SourceState
+ * @property {string} id
+ * @property {TileInfo} info
+ * @property {boolean} visible
+ * @property {number} opacity
+ * @property {Set<number>} hidden vector layers that are switched off
+ */
 
 const GROUND = "ground";
 const GRATICULE = "graticule";
@@ -92,18 +114,18 @@ export function addSource(map, state, tiles, above) {
     // A box that crosses the antimeridian is none to MapLibre.
     ...(west < east && south < north ? { bounds: info.bounds } : {}),
   };
-  if (info.comal.type === "vector") {
+  if (info.type === "vector") {
     map.addSource(id, /** @type {any} */ ({ type: "vector", ...shared }));
     addVectorLayers(map, state, below);
   } else {
     map.addSource(
       id,
-      /** @type {any} */ ({ type: "raster", tileSize: info.comal.tileSize, ...shared }),
+      /** @type {any} */ ({ type: "raster", tileSize: info.tileSize, ...shared }),
     );
     const paint = {
       "raster-opacity": state.opacity,
       "raster-fade-duration": 120,
-      "raster-resampling": info.comal.kind === "raquet" ? "nearest" : "linear",
+      "raster-resampling": info.isSharp ? "nearest" : "linear",
     };
     map.addLayer({ id, type: "raster", source: id, paint: /** @type {any} */ (paint) }, below);
   }
@@ -224,6 +246,16 @@ export function mark(map, tile) {
 }
 
 /**
+ * The zoom of the tiles of a source that the map shows.
+ * @param {maplibre.Map} map
+ * @param {SourceState} state
+ */
+export function zoomAt(map, { info: { maxzoom, type, tileSize } }) {
+  const level = map.getZoom() + Math.log2(512 / tileSize);
+  return Math.max(0, Math.min(maxzoom, type === "vector" ? Math.floor(level) : Math.round(level)));
+}
+
+/**
  * The tile of a source that the map shows at a place, if the source has tiles there.
  * @param {maplibre.Map} map
  * @param {SourceState} state
@@ -231,10 +263,8 @@ export function mark(map, tile) {
  * @returns {[z: number, x: number, y: number] | undefined}
  */
 export function tileAt(map, state, { lng, lat }) {
-  const { minzoom, maxzoom, comal } = state.info;
-  const level = map.getZoom() + Math.log2(512 / comal.tileSize);
-  const z = Math.min(maxzoom, comal.type === "vector" ? Math.floor(level) : Math.round(level));
-  if (z < minzoom) return undefined;
+  const z = zoomAt(map, state);
+  if (z < state.info.minzoom) return undefined;
   const sine = Math.sin((Math.min(85, Math.max(-85, lat)) * Math.PI) / 180);
   const x = Math.floor((((((lng + 180) % 360) + 360) % 360) / 360) * 2 ** z);
   const y = Math.floor((0.5 - Math.atanh(sine) / (2 * Math.PI)) * 2 ** z);
@@ -242,29 +272,6 @@ export function tileAt(map, state, { lng, lat }) {
 }
 
 /** The smallest zoom of the map at which a source shows. @param {SourceState} state */
-export function firstZoom({ info: { minzoom, comal } }) {
-  return minzoom - Math.log2(512 / comal.tileSize) - (comal.type === "vector" ? 0 : 0.5);
-}
-
-/**
- * Move the map to sources.
- * @param {maplibre.Map} map
- * @param {SourceState[]} states
- * @param {boolean} animate
- * @param {{top: number, left: number, right: number, bottom: number}} padding what is covered
- */
-export function fit(map, states, animate, padding) {
-  if (!states.length) return;
-  const boxes = states.map((state) => state.info.bounds);
-  const at = (/** @type {number} */ i) => boxes.map((box) => box[i]);
-  const [west, south] = [Math.min(...at(0)), Math.max(-80, Math.min(...at(1)))];
-  const [east, north] = [Math.max(...at(2)), Math.min(84, Math.max(...at(3)))];
-  map.fitBounds([west, south, Math.max(east, west + 1e-6), Math.max(north, south + 1e-6)], {
-    padding,
-    animate,
-    maxZoom: 17,
-    maxDuration: 1200,
-  });
-  const least = Math.max(...states.map(firstZoom));
-  if (states.length === 1 && map.getZoom() < least && !animate) map.setZoom(least + 0.01);
+export function firstZoom({ info: { minzoom, type, tileSize } }) {
+  return minzoom - Math.log2(512 / tileSize) - (type === "vector" ? 0 : 0.5);
 }

@@ -16,8 +16,10 @@ const TOLD = [
   "last-modified",
   "cache-control",
 ];
-/** Headers of the server, or of the reader, which say nothing about the tile. */
+/** Headers of the server, which say nothing about the tile. */
 const HIDDEN = /^x-(comal-|content-type-options$|request-id$)/;
+/** Headers by which the reader in the browser says where it found the tile. */
+const FOUND = { Archive: "x-comal-archive", Entry: "x-comal-entry" };
 
 /** The address of a tile. @param {string} template @param {TileAddress} tile */
 export function addressOf(template, [z, x, y]) {
@@ -36,11 +38,15 @@ export function tileArticle(title, tile, ...parts) {
 }
 
 /**
- * The usual headers first, then those that the archive adds.
+ * Where the tile was found, then the usual headers, then those that the archive adds.
  * @param {[string, string][]} headers
- * @param {[string, string][]} [before] facts above them
  */
-export function headerFacts(headers, before = []) {
+export function headerFacts(headers) {
+  const here = new URL("./", document.baseURI).href;
+  const before = Object.entries(FOUND).map(([name, header]) => {
+    const text = headers.find(([one]) => one === header)?.[1];
+    return /** @type {[string, string | undefined]} */ ([name, text?.replace(here, "")]);
+  });
   const own = headers.filter(
     ([name]) => TOLD.includes(name) || (name.startsWith("x-") && !HIDDEN.test(name)),
   );

@@ -1,8 +1,14 @@
 /**
- * The JSON API of the server that this page comes from, and of no other.
+ * The one door to what the page shows: the API of the server that it comes from or, on a static
+ * site, the same API below `tiles/`, which the browser answers itself.
  */
 
-import { queryOf } from "../ui/query.js";
+import { queryOf, reasonOf } from "../ui/query.js";
+import { READS, connect } from "./host.js";
+
+const ROOT = new URL(READS ? "tiles/" : "./", document.baseURI);
+const host = connect(new URL("./", document.baseURI));
+host.then(({ kind }) => (document.documentElement.dataset.engine = kind));
 
 /** An answer that is no success, or none at all. */
 export class ApiError extends Error {
@@ -26,9 +32,14 @@ export class ApiError extends Error {
  * @returns {string}
  */
 export function address(path, parameters = {}) {
-  const url = new URL(path, document.baseURI);
+  const url = new URL(path, ROOT);
   for (const [name, value] of queryOf(parameters)) url.searchParams.append(name, value);
   return url.href;
+}
+
+/** An address as the map has to ask for it. @param {string} url */
+export async function tileUrl(url) {
+  return (await host).tileUrl(url);
 }
 
 /**
@@ -67,19 +78,15 @@ export async function getJson(path, parameters = {}, { signal } = {}) {
 }
 
 /**
- * The headers of an answer, without its body.
+ * The headers of a tile, without its body.
  * @param {string} url
- * @param {{signal?: AbortSignal}} [options]
- * @returns {Promise<{status: number, headers: [string, string][]}>} also for answers that are no success
+ * @returns {Promise<[string, string][] | null>} null where there is no tile
  */
-export async function getHeaders(url, { signal } = {}) {
-  try {
-    const response = await fetch(url, { method: "HEAD", signal, cache: "no-store" });
-    return { status: response.status, headers: [...response.headers] };
-  } catch (error) {
-    if (isAbort(error)) throw error;
-    throw new ApiError("The server does not answer.");
-  }
+export async function getHeaders(url) {
+  const { ok, status, headers } = await send(url, { method: "HEAD", cache: "no-store" });
+  if (status === 404 || status === 204) return null;
+  // Only an answer with a body says what is wrong.
+  return [...(ok ? headers : (await ask(url)).headers)];
 }
 
 /** Whether an error only says that nobody waits any more. @param {unknown} error */
@@ -87,33 +94,37 @@ export function isAbort(error) {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-/**
- * @param {string} url
- * @param {RequestInit} options
- */
-async function ask(url, options) {
-  let response;
+/** @param {string} url @param {RequestInit} [options] */
+async function send(url, options) {
   try {
-    response = await fetch(url, options);
+    return await (await host).fetch(url, options);
   } catch (error) {
     if (isAbort(error)) throw error;
-    throw new ApiError("The server does not answer.");
+    throw new ApiError(READS ? reasonOf(error) : "The server does not answer.");
   }
-  if (response.ok) return response;
-  throw await problemOf(response);
 }
 
-/** @param {Response} response */
-async function problemOf(response) {
+/** @param {string} url @param {RequestInit} [options] */
+async function ask(url, options) {
+  const response = await send(url, options);
+  if (response.ok) return response;
+  throw problemOf(response.status, await response.text());
+}
+
+/**
+ * What a problem document says.
+ * @param {number} status @param {string} text of the document, or of what a proxy says instead
+ */
+export function problemOf(status, text) {
   /** @type {{title?: string, detail?: string, code?: string, id?: string}} */
   let problem = {};
   try {
-    problem = await response.json();
+    problem = JSON.parse(text) ?? {};
   } catch {
     // A proxy in between may answer with a page of its own; the status still counts.
   }
-  const title = problem.title || `status ${response.status}`;
+  const title = problem.title || `status ${status}`;
   const message =
     problem.detail && problem.detail !== title ? `${title}: ${problem.detail}` : title;
-  return new ApiError(message, { status: response.status, code: problem.code, id: problem.id });
+  return new ApiError(message, { status, code: problem.code, id: problem.id });
 }

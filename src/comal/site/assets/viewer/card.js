@@ -7,8 +7,7 @@ import { swatchOf } from "./footprints.js";
 import { count, counted, day } from "../ui/format.js";
 import { codeBlock, failure, fill, slider, waiting } from "../ui/page.js";
 import { layerLegend, recolorLegend } from "../ui/legend.js";
-import { RasterControls } from "../ui/rastercontrols.js";
-import { servedRaster } from "./servedraster.js";
+import { RasterControls } from "./rastercontrols.js";
 
 /** @typedef {import("./sources.js").Entry} Entry */
 /** @typedef {import("./sources.js").Sources} Sources */
@@ -42,12 +41,13 @@ export class SourceCard {
 
   usable() {
     const { source } = this.entry;
+    const description = plainText(source.description ?? "");
     return h(
       "li",
       { class: "source", "data-source": source.name },
       this.head(),
       h("p", { class: "source__facts" }, summary(source)),
-      source.description && h("p", { class: "source__text", dir: "auto" }, source.description),
+      description && h("p", { class: "source__text", dir: "auto" }, description),
       source.kind === "samples" && this.explore(),
       this.body,
       this.hint,
@@ -59,6 +59,8 @@ export class SourceCard {
     const { source } = this.entry;
     const problem = source.problem ?? {};
     const reason = [problem.title, problem.detail].filter(Boolean).join(": ");
+    fill(this.body, failure("It cannot be opened", reason, () => this.sources.again(this.entry)));
+    this.body.hidden = false;
     return h(
       "li",
       { class: "source", "data-source": source.name },
@@ -67,7 +69,7 @@ export class SourceCard {
         { class: "source__head" },
         h("h2", { class: "source__title", dir: "auto" }, this.title),
       ),
-      failure("It cannot be opened", reason),
+      this.body,
     );
   }
 
@@ -83,7 +85,7 @@ export class SourceCard {
     const format = FORMATS[/** @type {"taco"} */ (source.format)] ?? source.format;
     this.swatch = source.kind === "samples" ? h("i", { class: "swatch" }) : null;
     this.recolor();
-    const fit = () => this.sources.fit(this.entry, true);
+    const fit = () => this.sources.fit([this.entry], true);
     const zoom = h(
       "button",
       {
@@ -139,9 +141,7 @@ export class SourceCard {
     };
     fill(
       this.body,
-      style &&
-        new RasterControls(servedRaster(encodeURIComponent(source.name)), detail, style, redraw)
-          .element,
+      style && new RasterControls(encodeURIComponent(source.name), detail, style, redraw).element,
       this.layers(),
       slider("Opacity", { min: 0, max: 1, step: 0.01, value: state.opacity }, percent, change),
       this.details(detail),
@@ -151,10 +151,10 @@ export class SourceCard {
   /** Layers of vector tiles, each to be switched off. */
   layers() {
     const { state } = this.entry;
-    if (state.info.comal.type !== "vector") return null;
+    if (state.info.type !== "vector") return null;
     const layers = state.info.vector_layers ?? [];
     if (!layers.length) {
-      return h("p", { class: "notice" }, "The archive does not say which layers its tiles have.");
+      return h("p", { class: "notice" }, "Neither the archive nor its first tile says which layers there are.");
     }
     this.legend = layerLegend(state, () => this.sources.draw(this.entry));
     return this.legend;
@@ -182,6 +182,8 @@ export class SourceCard {
       ["Size", pixels],
       ["Bands", bands.join(", ")],
       ["Formats", Object.keys(detail.formats ?? {}).join(", ")],
+      ["Archives at", detail.materialized_zooms && `zoom ${detail.materialized_zooms.join(", ")}`],
+      ["Metatile", detail.metatile && `${detail.metatile} × ${detail.metatile} tiles`],
       [
         "Box",
         source.bounds?.map((/** @type {number} */ edge) => Number(edge.toFixed(4))).join(", "),
@@ -192,7 +194,7 @@ export class SourceCard {
     return h(
       "details",
       {},
-      h("summary", {}, "Details and Python"),
+      h("summary", {}, python ? "Details and Python" : "Details"),
       known,
       python && codeBlock(python),
     );

@@ -3,9 +3,10 @@
  */
 
 import { facts, h, icon } from "../ui/dom.js";
-import { mark, tileAt } from "../ui/mapview.js";
+import { mark, tileAt, zoomAt } from "../ui/mapview.js";
 import { addressOf, headerFacts, tileArticle } from "../ui/tileinfo.js";
 import { ApiError, getHeaders, getJson, isAbort } from "./api.js";
+import { READS } from "./host.js";
 import { reasonOf } from "../ui/query.js";
 import { debounced, emptiness, failure, fill, waiting } from "../ui/page.js";
 import { place as placeText, value as shown } from "../ui/format.js";
@@ -16,6 +17,7 @@ import { valueParameters } from "../ui/rasterstyle.js";
 
 const CLOSE = "m5 5 10 10M15 5 5 15";
 const FEATURES = 8;
+const FEATURE_NAMES = ["name", "name:en", "title", "label", "kind", "class", "type", "id"];
 
 /** Values under the pointer, and the panel about a place. */
 export class Inspector {
@@ -58,36 +60,42 @@ export class Inspector {
     }
   }
 
-  /** A line for every raster that is shown. @param {Place} place @param {AbortSignal} signal */
-  values(place, signal) {
-    const rasters = this.sources
-      .shown()
-      .filter(({ source, style }) => source.kind === "raster" && style);
-    return Promise.all(
-      rasters.slice(0, 4).map(async (entry) => {
-        const text = await this.valueAt(entry, place, signal);
-        const title = String(entry.source.title ?? entry.source.name);
-        return h(
-          "span",
-          { class: "readout__value" },
-          h("span", { class: "readout__name", dir: "auto" }, title),
-          " ",
-          h("b", {}, text),
-        );
-      }),
-    );
+  /** A line for every source that has something to say. @param {Place} place @param {AbortSignal} signal */
+  async values(place, signal) {
+    const shown = this.sources.shown().filter(({ state }) => state.info.tiles.length);
+    const told = shown.map(async (entry) => {
+      if (entry.style) return [nameOf(entry), await this.valueAt(entry, place, signal)];
+      return entry.state.info.type === "vector" ? this.featureAt(entry, place) : null;
+    });
+    const found = (await Promise.all(told)).filter((one) => one !== null);
+    return found.slice(0, 4).map(([name, text]) => {
+      const label = h("span", { class: "readout__name", dir: "auto" }, name);
+      return h("span", { class: "readout__value" }, label, " ", h("b", {}, text));
+    });
+  }
+
+  /** @param {Entry} entry @param {Place} place */
+  featureAt({ state }, place) {
+    const [feature] = this.view.featuresAt(place, [state]);
+    if (!feature) return null;
+    const key = FEATURE_NAMES.find((name) => feature.properties[name] !== undefined);
+    const text = String(key ? feature.properties[key] : "feature");
+    return [feature.sourceLayer ?? state.info.name, text.slice(0, 60)];
   }
 
   /** @param {Entry} entry @param {Place} place @param {AbortSignal} signal */
-  async valueAt({ source, style }, place, signal) {
+  async valueAt({ source, state, style }, place, signal) {
     const path = `${encodeURIComponent(source.name)}/point/${place.lng.toFixed(7)},${place.lat.toFixed(7)}`;
     try {
       const detail = await this.sources.detail(source.name);
-      const parameters = style ? valueParameters(detail, style) : {};
+      // Who reads archives has the tiles of the scale that is shown at hand.
+      const zoom = READS ? zoomAt(this.view.map, state) : null;
+      const parameters = { ...(style && valueParameters(detail, style)), zoom };
       const { values } = await getJson(path, parameters, { signal });
-      const isKnown = values.some((/** @type {unknown} */ one) => one !== null);
+      const numbers = values.map((/** @type {any} */ one) => (READS ? one.value : one));
+      const isKnown = numbers.some((/** @type {unknown} */ one) => one !== null);
       const unit = style?.mode === "formula" ? "" : detail.bands[(style?.bands[0] ?? 1) - 1]?.unit;
-      const text = isKnown ? values.map(shown).join(", ") : "no data";
+      const text = isKnown ? numbers.map(shown).join(", ") : "no data";
       return unit && isKnown ? `${text} ${unit}` : text;
     } catch (error) {
       if (isAbort(error)) throw error;
@@ -140,18 +148,16 @@ export class Inspector {
   }
 
   /** @param {Entry} entry @param {import("../ui/tileinfo.js").TileAddress | undefined} tile */
-  async about({ source, state }, tile) {
+  async about(entry, tile) {
+    const { state } = entry;
     const about = (/** @type {(Node | string)[]} */ ...parts) =>
-      tileArticle(String(source.title ?? source.name), tile, ...parts);
+      tileArticle(nameOf(entry), tile, ...parts);
     if (!tile) return about(h("p", { class: "caption" }, "It has no tiles for so small a scale."));
     const [template] = state.info.tiles;
     if (!template) return about();
     try {
-      const { status, headers } = await getHeaders(addressOf(template, tile));
-      if (status === 404 || status === 204) return about(h("p", {}, "There is no tile here."));
-      if (status >= 400)
-        return about(failure("The tile cannot be read", `The server answers ${status}.`));
-      return about(headerFacts(headers));
+      const headers = await getHeaders(addressOf(template, tile));
+      return about(headers ? headerFacts(headers) : h("p", {}, "There is no tile here."));
     } catch (error) {
       return about(failure("The tile cannot be read", reasonOf(error)));
     }
@@ -159,7 +165,7 @@ export class Inspector {
 
   /** @param {Place} place */
   features(place) {
-    const vectors = this.sources.shownStates().filter(({ info }) => info.comal.type === "vector");
+    const vectors = this.sources.shownStates().filter(({ info }) => info.type === "vector");
     const found = this.view.featuresAt(place, vectors).slice(0, FEATURES);
     if (!found.length) return null;
     const lists = found.map((feature) => {
@@ -176,4 +182,9 @@ export class Inspector {
     });
     return h("article", { class: "tile" }, h("h3", {}, "Features"), ...lists);
   }
+}
+
+/** @param {Entry} entry */
+function nameOf({ source }) {
+  return String(source.title ?? source.name);
 }

@@ -5,16 +5,14 @@
 import { reasonOf } from "../ui/query.js";
 import { byId } from "../ui/dom.js";
 import { watchTheme } from "../ui/theme.js";
-import { Dataset } from "./dataset.js";
 import { Inspector } from "./inspector.js";
 import { MapView } from "./map.js";
 import { announce, failure, fill, waiting } from "../ui/page.js";
-import { showSample } from "./sample.js";
 import { Sources } from "./sources.js";
 
 const { body } = document;
 
-/** @type {Dataset | null} */
+/** @type {import("./dataset.js").Dataset | null} */
 let dataset = null;
 
 const view = makeMap();
@@ -63,6 +61,7 @@ async function openSample(key, path) {
     return;
   }
   view.footprints.choose(key, path);
+  const { showSample } = await import("./sample.js");
   const dialog = /** @type {HTMLDialogElement} */ (byId("sample"));
   await showSample(dialog, encodeURIComponent(entry.source.name), path, (bounds) =>
     view.fit(bounds),
@@ -105,9 +104,16 @@ async function route() {
   byId("dataset").hidden = !wanted;
   sources.leave(wanted);
   byId("place").textContent = wanted ?? "";
-  document.title = wanted ? `${wanted} \u2013 comal` : "comal";
+  entitle();
   view.map.resize();
   if (wanted) await openDataset(wanted);
+}
+
+/** What the page is called: a static site has a title of its own. */
+function entitle() {
+  const wanted = wantedData();
+  document.title = wanted ? `${wanted} \u2013 ${sources.title}` : sources.title;
+  fill(byId("title"), sources.title);
 }
 
 /** @param {string} name */
@@ -115,7 +121,10 @@ async function openDataset(name) {
   const holder = byId("dataset");
   fill(holder, waiting("Opening"));
   try {
-    const detail = await sources.detail(name);
+    const [detail, { Dataset }] = await Promise.all([
+      sources.detail(name),
+      import("./dataset.js"),
+    ]);
     if (detail.kind !== "samples") {
       location.hash = "#/";
       return;
@@ -148,5 +157,6 @@ async function start() {
     if (event.key === "Escape" && !event.defaultPrevented) inspector.close();
   });
   await Promise.all([sources.load(!wantedData()), route()]);
+  entitle();
   document.documentElement.dataset.state = "ready";
 }

@@ -4,10 +4,11 @@
 
 import { addSource, applyState, createMap, layerIds, repaint } from "../ui/mapview.js";
 import { byId, h } from "../ui/dom.js";
+import { problemOf } from "./api.js";
 import { Footprints } from "./footprints.js";
 import { fill } from "../ui/page.js";
 
-/** @typedef {import("../ui/sources.js").SourceState} SourceState */
+/** @typedef {import("../ui/mapview.js").SourceState} SourceState */
 /** @typedef {{lng: number, lat: number}} Place */
 
 /**
@@ -80,8 +81,9 @@ export class MapView {
   async report({ sourceId, error }) {
     // A tile that is not there is no failure: sets of tiles are sparse.
     if (sourceId === undefined || error?.status === 404) return;
-    const body = error?.body instanceof Blob ? await error.body.text().catch(() => "") : "";
-    this.listeners.onFailure(sourceId, reasonIn(body) || reasonOf(error));
+    const text = error?.body instanceof Blob ? await error.body.text().catch(() => "") : "";
+    const told = error?.status ? problemOf(error.status, text) : error;
+    this.listeners.onFailure(sourceId, told?.message || "unknown reason");
   }
 
   /** Say something about what is seen, or nothing. @param {string} text */
@@ -146,9 +148,9 @@ export class MapView {
    * Put a source on the map as its state says, below the one that stands above it in the list.
    * @param {SourceState} state
    * @param {SourceState | undefined} above
+   * @param {string} tiles template of the addresses that the map asks for
    */
-  show(state, above) {
-    const [tiles] = state.info.tiles;
+  show(state, above, tiles) {
     const source = /** @type {any} */ (this.map.getSource(state.id));
     if (!source) addSource(this.map, state, tiles, above);
     else if (source.tiles?.[0] !== tiles) source.setTiles([tiles]);
@@ -165,22 +167,6 @@ export class MapView {
   featuresAt(place, states) {
     const layers = states.flatMap((state) => layerIds(this.map, state));
     return layers.length ? this.map.queryRenderedFeatures(this.map.project(place), { layers }) : [];
-  }
-}
-
-/** @param {any} error */
-function reasonOf(error) {
-  if (error?.status) return `the server answers ${error.status}`;
-  return error?.message || "unknown reason";
-}
-
-/** What a problem document says. @param {string} text */
-function reasonIn(text) {
-  try {
-    const { title, detail } = JSON.parse(text);
-    return String(detail || title || "");
-  } catch {
-    return "";
   }
 }
 

@@ -1,25 +1,28 @@
 /**
- * The sources of the server: what is known of each, what is chosen, and what of it the map shows.
+ * The sources: what is known of each, what is chosen, and what of it the map shows.
  */
 
 import { h, plainText } from "../ui/dom.js";
 import { firstZoom } from "../ui/mapview.js";
-import { address, getJson } from "./api.js";
+import { address, getJson, tileUrl } from "./api.js";
 import { reasonOf } from "../ui/query.js";
 import { SourceCard } from "./card.js";
 import { FootprintLoader } from "./footprintloader.js";
+import { READS } from "./host.js";
 import { counted } from "../ui/format.js";
 import { announce, debounced, emptiness, failure, fill, waiting } from "../ui/page.js";
 import { initialStyle, tileParameters } from "../ui/rasterstyle.js";
 
-/** @typedef {import("../ui/sources.js").SourceState} SourceState */
+/** @typedef {import("../ui/mapview.js").SourceState} SourceState */
 
+const FILL_SERVER = "Start the server with the path of an archive: comal serve elevation.parquet";
+const FILL_SITE = "Name some in site.json beside this page, or write the site again with sources.";
 const WORLD = [-180, -85.0511287798066, 180, 85.0511287798066];
 
 /**
  * One source of the list.
  * @typedef {object} Entry
- * @property {any} source as the list of the server has it
+ * @property {any} source as the list has it
  * @property {SourceCard} card
  * @property {SourceState} state as the map draws it; without tiles before it was asked for
  * @property {import("../ui/rasterstyle.js").RasterStyle | null} style
@@ -27,7 +30,7 @@ const WORLD = [-180, -85.0511287798066, 180, 85.0511287798066];
  * @property {FootprintLoader} [footprints] of samples that were shown
  */
 
-/** Sources of the server. */
+/** Sources that the page has. */
 export class Sources {
   /**
    * @param {HTMLElement} panel
@@ -38,6 +41,7 @@ export class Sources {
     this.view = view;
     /** @type {Entry[]} the first lies above the others */
     this.entries = [];
+    this.title = "comal";
     /** @type {Map<string, Promise<any>>} */
     this.details = new Map();
     /** @type {string | null} the source whose samples have a page of their own now */
@@ -46,14 +50,15 @@ export class Sources {
   }
 
   /**
-   * Ask the server what there is, and show it.
-   * @param {boolean} [fits] whether the map moves to the first of them
+   * Ask what there is, and show it.
+   * @param {boolean} [fits] whether the map moves to what is shown
    */
   async load(fits = true) {
     fill(this.panel, waiting("Looking for sources"));
     this.panel.setAttribute("aria-busy", "true");
     try {
-      const { sources } = await getJson("sources.json");
+      const { sources, title } = await getJson("sources.json");
+      this.title = title || this.title;
       this.entries = sources.map((/** @type {any} */ source, /** @type {number} */ index) =>
         this.entry(source, index),
       );
@@ -71,35 +76,49 @@ export class Sources {
 
   list() {
     if (!this.entries.length) {
-      const hint = "Start the server with the path of an archive: comal serve elevation.parquet";
-      fill(this.panel, emptiness("No sources", hint));
+      fill(this.panel, emptiness("No sources", READS ? FILL_SITE : FILL_SERVER));
       return;
     }
     const title = h("h1", { class: "panel__title" }, counted(this.entries.length, "source"));
-    fill(
-      this.panel,
-      title,
-      h("ul", { class: "sources" }, ...this.entries.map(({ card }) => card.element)),
-    );
+    const cards = this.entries.map(({ card }) => card.element);
+    fill(this.panel, title, h("ul", { class: "sources", "aria-label": "Sources" }, ...cards));
   }
 
   /**
-   * Show the first source that can be shown, so that nobody begins with an empty map.
+   * Show all sources of a site, which were chosen for one map, or the first of a server that can be
+   * shown, so that nobody begins with an empty map.
    * @param {boolean} fits
    */
   async begin(fits) {
     const ready = this.entries.filter(({ source }) => source.kind);
     const first = ready.find(({ source }) => source.kind !== "samples") ?? ready[0];
-    if (!first) return;
-    await this.toggle(first, true);
-    const placed = first.source.bounds ? first : ready.find(({ source }) => source.bounds);
-    if (placed && fits && !this.view.isPlaced) this.fit(placed, false);
+    const begun = READS ? ready : first ? [first] : [];
+    await Promise.all(begun.map((entry) => this.toggle(entry, true)));
+    const placed = [...begun, ...ready].filter(({ source }) => source.bounds);
+    if (placed.length && fits && !this.view.isPlaced)
+      this.fit(READS ? placed : placed.slice(0, 1), false);
+  }
+
+  /** Ask anew for a source that could not be opened. @param {Entry} entry */
+  async again(entry) {
+    const at = this.entries.indexOf(entry);
+    try {
+      const { sources } = await getJson("sources.json");
+      const found = sources.find((/** @type {any} */ one) => one.name === entry.source.name);
+      this.entries[at] = this.entry(found ?? entry.source, at);
+    } catch (error) {
+      entry.card.refuse(reasonOf(error), () => this.again(entry));
+      return;
+    }
+    const fresh = this.entries[at];
+    entry.card.element.replaceWith(fresh.card.element);
+    if (fresh.source.kind) await this.toggle(fresh, true);
   }
 
   /** @param {any} source @param {number} index @returns {Entry} */
   entry(source, index) {
     const clipped = source.bounds ?? WORLD;
-    /** @type {any} */
+    /** @type {SourceState} */
     const state = {
       id: `s${index}`,
       info: {
@@ -113,19 +132,20 @@ export class Sources {
           clipped[2],
           Math.min(clipped[3], WORLD[3]),
         ],
-        comal: { kind: source.format, type: "raster", tileSize: 256 },
+        type: "raster",
+        tileSize: 256,
+        isSharp: source.kind === "raster",
       },
       visible: false,
       opacity: 1,
       hidden: new Set(),
-      look: new URLSearchParams(),
     };
     const entry = /** @type {any} */ ({ source, state, style: null, color: index });
     entry.card = new SourceCard(entry, this);
     return entry;
   }
 
-  /** What the server says of one source, asked once. @param {string} name */
+  /** What is known of one source, asked once. @param {string} name */
   detail(name) {
     let asked = this.details.get(name);
     if (!asked) {
@@ -185,8 +205,8 @@ export class Sources {
   /** What the map needs to know before it draws. @param {Entry} entry @param {any} detail */
   prepare(entry, detail) {
     const { source, state } = entry;
-    state.info.comal.type = detail.type ?? "raster";
-    state.info.comal.tileSize = detail.type === "vector" ? 512 : (detail.tilesize ?? 256);
+    state.info.type = detail.type ?? "raster";
+    state.info.tileSize = detail.type === "vector" ? 512 : (detail.tilesize ?? 256);
     state.info.vector_layers = detail.vector_layers ?? undefined;
     if (source.kind === "raster") entry.style ??= initialStyle(detail);
   }
@@ -199,7 +219,8 @@ export class Sources {
     const tiles = this.template(entry, detail);
     if (tiles !== entry.state.info.tiles[0]) entry.card.clear();
     entry.state.info.tiles = [tiles];
-    this.view.show(entry.state, this.above(entry));
+    const asked = await tileUrl(tiles);
+    this.view.show(entry.state, this.above(entry), asked);
     this.tellZooms();
   }
 
@@ -260,8 +281,16 @@ export class Sources {
     this.tellZooms();
   }
 
-  /** Move the map to a source. @param {Entry} entry @param {boolean} animate */
-  fit({ source, state }, animate) {
+  /** Move the map to sources. @param {Entry[]} entries @param {boolean} animate */
+  fit(entries, animate) {
+    const boxes = entries.map(({ source }) => source.bounds);
+    const first = (/** @type {number} */ at) => Math.min(...boxes.map((box) => box[at]));
+    const last = (/** @type {number} */ at) => Math.max(...boxes.map((box) => box[at]));
+    if (boxes.length > 1) {
+      this.view.fit([first(0), first(1), last(2), last(3)], { animate });
+      return;
+    }
+    const [{ source, state }] = entries;
     const least = source.kind === "samples" ? -2 : firstZoom(state) + 0.01;
     this.view.fit(source.bounds, { animate, least });
   }

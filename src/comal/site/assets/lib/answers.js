@@ -1,11 +1,20 @@
 /**
- * What sources answer: tiles as they are in archives, and rasters drawn.
+ * What sources answer, with the names of comal's server: documents, tiles as they are in archives,
+ * and rasters drawn.
  */
 
 import { AbsentError, ArchiveError, RequestError } from "./errors.js";
 import { layersOf } from "./mvt.js";
 import { tilePosition } from "./quadbin.js";
-import { alphaOf, defaultBands, draw, isValid, parseLook, summarize } from "./render.js";
+import {
+  alphaOf,
+  defaultBands,
+  defaultColormap,
+  draw,
+  isValid,
+  parseLook,
+  summarize,
+} from "./render.js";
 
 /** @typedef {import("./engine.js").SourceEntry} SourceEntry */
 /** @typedef {import("./raquet.js").RaquetFile} RaquetFile */
@@ -14,9 +23,12 @@ import { alphaOf, defaultBands, draw, isValid, parseLook, summarize } from "./re
 /**
  * What every kind of source answers.
  * @typedef {object} Source
+ * @property {() => Record<string, unknown>} summary what a list says of it
+ * @property {() => Promise<object>} details what its own document says beside that
  * @property {() => Promise<object>} tilejson
- * @property {(lon: number, lat: number, query: URLSearchParams) => Promise<object>} point
- * @property {(query: URLSearchParams) => Promise<object>} statistics
+ * @property {(lon: number, lat: number, query: URLSearchParams) => Promise<object>} [point]
+ * @property {(query: URLSearchParams) => Promise<object>} [statistics]
+ * @property {(query: URLSearchParams) => Promise<object>} [histogram]
  * @property {(z: number, x: number, y: number, extension: string, scale: number | undefined, query: URLSearchParams) => Promise<Response>} tile
  */
 
@@ -37,6 +49,15 @@ const DRAWN = ["png", "webp", "jpg", "jpeg"];
 const SAMPLES = 6;
 const ENOUGH = 20_000;
 
+/**
+ * TileJSON 3.0 of a source.
+ * @param {any} summary @param {string} template an address
+ */
+function tilejsonOf({ title, description, attribution, minzoom, maxzoom, bounds }, template) {
+  const texts = { name: title, description: description ?? "", attribution: attribution ?? "" };
+  return { tilejson: "3.0.0", ...texts, tiles: [template], minzoom, maxzoom, bounds };
+}
+
 /** Tiles as they are in archives. */
 export class TapalcatlSource {
   /** @param {SourceEntry} entry @param {string} base @param {TileSet} tiles */
@@ -46,35 +67,54 @@ export class TapalcatlSource {
     this.tiles = tiles;
   }
 
-  async tilejson() {
-    const { metadata } = this.tiles;
-    const extensions = await this.tiles.extensions();
-    const extension =
-      extensions.find((name) => VECTOR.has(name)) ?? extensions.find((name) => name in TYPES);
-    if (extension === undefined)
-      throw new ArchiveError("no format that a map can show", { where: this.tiles.url });
-    const vector = VECTOR.has(extension);
-    const suffix = this.tiles.scale === 1 ? "" : `@${this.tiles.scale}x`;
+  summary() {
+    const { name, description, attribution, minzoom, maxzoom, bounds } = this.tiles.metadata;
     return {
-      tilejson: "3.0.0",
-      name: this.entry.title || metadata.name || this.entry.name,
-      description: metadata.description,
-      attribution: this.entry.attribution || metadata.attribution,
-      tiles: [`${this.base}${this.entry.name}/{z}/{x}/{y}${suffix}.${extension}`],
-      minzoom: metadata.minzoom,
-      maxzoom: metadata.maxzoom,
-      bounds: metadata.bounds,
-      ...(vector ? { vector_layers: await this.layers(extension) } : {}),
-      comal: {
-        kind: "tapalcatl",
-        type: vector ? "vector" : "raster",
-        tileSize: vector ? 512 : 256,
-        formats: Object.fromEntries(metadata.formats),
-        materializedZooms: metadata.zooms,
-        metatile: metadata.metatile,
-        scale: this.tiles.scale,
+      name: this.entry.name,
+      title: this.entry.title || name || this.entry.name,
+      description: description || null,
+      format: "tapalcatl",
+      kind: "tiles",
+      bounds,
+      minzoom,
+      maxzoom,
+      attribution: this.entry.attribution || attribution || null,
+    };
+  }
+
+  /** The format that a map is shown: vector tiles before pictures. */
+  async extension() {
+    const found = await this.tiles.extensions();
+    const shown = found.find((name) => VECTOR.has(name)) ?? found.find((name) => name in TYPES);
+    if (shown === undefined)
+      throw new ArchiveError("no format that a map can show", { where: this.tiles.url });
+    return shown;
+  }
+
+  async details() {
+    const { metadata, scale } = this.tiles;
+    const extension = await this.extension();
+    const isVector = VECTOR.has(extension);
+    return {
+      type: isVector ? "vector" : "raster",
+      formats: Object.fromEntries(metadata.formats),
+      vector_layers: isVector ? await this.layers(extension) : null,
+      materialized_zooms: metadata.zooms,
+      metatile: metadata.metatile,
+      tiles: {
+        template: `${this.entry.name}/{z}/{x}/{y}{scale}.{ext}`,
+        extensions: [extension],
+        scales: [scale],
       },
     };
+  }
+
+  async tilejson() {
+    const extension = await this.extension();
+    const suffix = this.tiles.scale === 1 ? "" : `@${this.tiles.scale}x`;
+    const template = `${this.base}${this.entry.name}/{z}/{x}/{y}${suffix}.${extension}`;
+    const layers = VECTOR.has(extension) && { vector_layers: await this.layers(extension) };
+    return { ...tilejsonOf(this.summary(), template), ...layers };
   }
 
   /** Layers as the metadata lists them, else as a tile holds them. @param {string} extension */
@@ -90,16 +130,6 @@ export class TapalcatlSource {
     return tile ? layersOf(tile.bytes) : [];
   }
 
-  /** @returns {Promise<object>} */
-  async point() {
-    throw new AbsentError("tiles have no values to tell");
-  }
-
-  /** @returns {Promise<object>} */
-  async statistics() {
-    throw new AbsentError("tiles have no values to tell");
-  }
-
   /**
    * @param {number} z @param {number} x @param {number} y @param {string} extension
    * @param {number | undefined} scale
@@ -112,6 +142,7 @@ export class TapalcatlSource {
     if (/html|script|xml/i.test(headers.get("Content-Type") ?? "")) {
       headers.set("Content-Type", "application/octet-stream");
     }
+    headers.set("Content-Length", String(tile.bytes.length));
     headers.set("X-Content-Type-Options", "nosniff");
     headers.set("X-Comal-Archive", tile.archive);
     headers.set("X-Comal-Entry", tile.entry);
@@ -130,39 +161,44 @@ export class RaquetSource {
     this.summaries = new Map();
   }
 
-  async tilejson() {
-    const { metadata } = this.raster;
+  summary() {
+    const { title, minzoom, maxzoom, bounds } = this.raster.metadata;
     return {
-      tilejson: "3.0.0",
-      name: this.entry.title || metadata.title || this.entry.name,
-      description: "",
-      attribution: this.entry.attribution ?? "",
-      tiles: [`${this.base}${this.entry.name}/{z}/{x}/{y}.png`],
-      minzoom: metadata.minzoom,
-      maxzoom: metadata.maxzoom,
-      bounds: metadata.bounds,
-      comal: {
-        kind: "raquet",
-        type: "raster",
-        tileSize: Math.min(1024, Math.max(128, metadata.width)),
-        bands: metadata.bands.map(({ name, type, description, unit, nodata, colors }) => ({
-          name,
-          type,
-          description,
-          unit,
-          nodata: nodata === null ? null : String(nodata),
-          palette: colors && Object.fromEntries([...colors].slice(0, 256)),
-        })),
-        shown: defaultBands(metadata).map((band) => band + 1),
-        block: [metadata.width, metadata.height],
-        compression: metadata.compression,
-        steps: metadata.steps,
-      },
+      name: this.entry.name,
+      title: this.entry.title || title || this.entry.name,
+      description: null,
+      format: "raquet",
+      kind: "raster",
+      bounds,
+      minzoom,
+      maxzoom,
+      attribution: this.entry.attribution || null,
+      tilesize: this.raster.metadata.width,
     };
   }
 
+  async details() {
+    const { metadata } = this.raster;
+    const bands = metadata.bands.map(bandDocument);
+    const shown = defaultBands(metadata).map((band) => band + 1);
+    return {
+      tiles: {
+        template: `${this.entry.name}/{z}/{x}/{y}.{ext}`,
+        extensions: DRAWN,
+        scales: [1],
+      },
+      bands,
+      defaults: { bidx: shown, rescale: [], colormap_name: bands[shown[0] - 1].colormap_name },
+      time: metadata.steps > 1 ? { count: metadata.steps, values: [] } : null,
+    };
+  }
+
+  async tilejson() {
+    return tilejsonOf(this.summary(), `${this.base}${this.entry.name}/{z}/{x}/{y}.png`);
+  }
+
   /** @param {number} band from 0 @param {number} [time] */
-  summary(band, time = 0) {
+  counted(band, time = 0) {
     const key = `${band} ${time}`;
     let summary = this.summaries.get(key);
     if (!summary) {
@@ -193,8 +229,18 @@ export class RaquetSource {
   /** @param {URLSearchParams} query */
   async statistics(query) {
     const { bands, time } = parseLook(query, this.raster.metadata);
-    const found = await Promise.all(bands.map((band) => this.summary(band, time)));
-    return { bands: found.map((summary, index) => ({ band: bands[index] + 1, ...summary })) };
+    const found = await Promise.all(bands.map((band) => this.counted(band, time)));
+    const named = bands.map((band, at) => [this.raster.metadata.bands[band].name, found[at]]);
+    return { exact: false, statistics: Object.fromEntries(named) };
+  }
+
+  /** @param {URLSearchParams} query */
+  async histogram(query) {
+    const { bands, time } = parseLook(query, this.raster.metadata);
+    const found = await this.counted(bands[0], time);
+    const [counts, edges] = found?.histogram ?? [[], []];
+    const { name } = this.raster.metadata.bands[bands[0]];
+    return { band: bands[0] + 1, name, exact: false, ...found, counts, edges };
   }
 
   /** @param {number} lon @param {number} lat @param {URLSearchParams} query */
@@ -216,10 +262,12 @@ export class RaquetSource {
     const place = row * metadata.width + column;
     const alpha = alphaOf(metadata);
     const opacity = alpha < 0 ? undefined : (tile?.pixels[alpha]?.[place] ?? 0);
+    const wanted = query.has("bidx") ? parseLook(query, metadata).bands : metadata.bands.keys();
     return {
       zoom: z,
       tile: [z, x, y],
-      values: metadata.bands.map((band, index) => {
+      values: Array.from(wanted, (index) => {
+        const band = metadata.bands[index];
         const stored = tile?.pixels[index]?.[place];
         const hiding = index === alpha ? undefined : opacity;
         const covered = tile?.covered?.[index]?.[place];
@@ -255,6 +303,7 @@ export class RaquetSource {
     const image = await canvas.convertToBlob({ type, quality: 0.9 });
     const headers = {
       "Content-Type": image.type,
+      "Content-Length": String(image.size),
       "X-Comal-Archive": this.raster.parts[0].file.url,
     };
     return new Response(image, { headers });
@@ -263,8 +312,8 @@ export class RaquetSource {
   /** @param {number} band @param {number} [time] @returns {Promise<[number, number]>} */
   async range(band, time) {
     if (this.raster.metadata.bands[band].type === "uint8") return [0, 255];
-    const summary = await this.summary(band, time);
-    return summary ? [summary.p2, summary.p98] : [0, 255];
+    const summary = await this.counted(band, time);
+    return summary ? [summary.percentile_2, summary.percentile_98] : [0, 255];
   }
 }
 
@@ -273,4 +322,26 @@ function jsonNumber(value) {
   if (typeof value === "bigint")
     return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
   return Number.isFinite(value) ? value : String(value);
+}
+
+/** @param {import("./raquet.js").Band} band @param {number} index from 0 */
+function bandDocument(band, index) {
+  const { name, type, description, unit, nodata, colors } = band;
+  const table = colors && [...colors].slice(0, 256);
+  return {
+    index: index + 1,
+    name,
+    description,
+    dtype: type,
+    nodata: nodata === null ? null : String(nodata),
+    unit,
+    has_colortable: Boolean(colors),
+    colortable: table && table.map(([value, color]) => ({ value, color: hexOf(color) })),
+    colormap_name: colors ? null : defaultColormap(band),
+  };
+}
+
+/** @param {ArrayLike<number>} color its red, green, blue and opacity */
+function hexOf(color) {
+  return `#${Array.from(color, (part) => part.toString(16).padStart(2, "0")).join("")}`;
 }

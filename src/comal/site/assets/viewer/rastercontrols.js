@@ -2,15 +2,17 @@
  * Controls of a raster: what is drawn, in which colours, which values, which time.
  */
 
-import { h, newId } from "./dom.js";
-import { value as shown } from "./format.js";
-import { histogram } from "./histogram.js";
-import { emptiness, failure, field, fill, waiting } from "./page.js";
-import { reasonOf } from "./query.js";
-import { fullRange, isPaletted, valueParameters } from "./rasterstyle.js";
-import { timeControl } from "./timesteps.js";
+import { h, newId } from "../ui/dom.js";
+import { value as shown } from "../ui/format.js";
+import { histogram } from "../ui/histogram.js";
+import { emptiness, failure, field, fill, waiting } from "../ui/page.js";
+import { reasonOf } from "../ui/query.js";
+import { fullRange, isPaletted, valueParameters } from "../ui/rasterstyle.js";
+import { getJson } from "./api.js";
+import { READS } from "./host.js";
+import { timeControl } from "../ui/timesteps.js";
 
-/** @typedef {import("./rasterstyle.js").RasterStyle} RasterStyle */
+/** @typedef {import("../ui/rasterstyle.js").RasterStyle} RasterStyle */
 
 /**
  * What a band's values are like.
@@ -24,15 +26,17 @@ import { timeControl } from "./timesteps.js";
  * @property {number} [percentile_98]
  */
 
-/**
- * Who knows the raster: a server, or the reader in the browser.
- * @typedef {object} RasterData
- * @property {(parameters: Record<string, unknown>, signal: AbortSignal) => Promise<Counted>} histogram
- * @property {() => Promise<{name: string, title?: string, colors: string[]}[]>} colourmaps
- * @property {boolean} calculates whether formulas are drawn
- * @property {(band: any) => string | null} colormapOf the colour map of a band without colours of
- *   its own; null for grey
- */
+/** @typedef {{name: string, title?: string, colors: string[]}} Colourmap */
+
+/** @type {Promise<Colourmap[]> | null} */
+let asked = null;
+
+/** Colour maps, asked for once. @returns {Promise<Colourmap[]>} */
+function colourmaps() {
+  asked ??= getJson("colormaps.json").then((found) => found.colormaps);
+  asked.catch(() => (asked = null));
+  return asked;
+}
 
 /** Black to white, for bands without a colour map. */
 const GREYS = Array.from({ length: 16 }, (_, step) => `hsl(0 0% ${Math.round(6 + step * 5.8)}%)`);
@@ -54,13 +58,13 @@ const MOST_LEGEND = 32;
 /** The controls of one raster. */
 export class RasterControls {
   /**
-   * @param {RasterData} data
+   * @param {string} name the source's as it stands in an address
    * @param {any} detail bands, time and defaults of it
    * @param {RasterStyle} style changed in place
    * @param {() => void} onChange
    */
-  constructor(data, detail, style, onChange) {
-    this.data = data;
+  constructor(name, detail, style, onChange) {
+    this.name = name;
     this.detail = detail;
     this.style = style;
     this.onChange = onChange;
@@ -95,7 +99,7 @@ export class RasterControls {
     const possible = MODES.filter(
       ([mode]) =>
         (mode !== "rgb" || this.detail.bands.length >= 3) &&
-        (mode !== "formula" || this.data.calculates),
+        (mode !== "formula" || !READS),
     );
     if (possible.length < 2) return null;
     const choices = possible.map(([mode, text]) => {
@@ -194,22 +198,22 @@ export class RasterControls {
   /** A band without colours of its own gets a colour map, where grey is one of those. */
   chooseColormap() {
     const band = this.detail.bands[this.style.bands[0] - 1];
-    if (!band?.has_colortable) this.style.colormap ??= this.data.colormapOf(band);
+    if (!band?.has_colortable) this.style.colormap ??= band?.colormap_name ?? null;
   }
 
   /** @returns {HTMLElement[]} */
   colourFields() {
-    const { style, data } = this;
+    const { style } = this;
     if (style.mode === "rgb") return [];
     const band = this.detail.bands[style.bands[0] - 1];
     const isOwn = band?.has_colortable && style.mode === "one";
-    const plain = isOwn ? "Its own colours" : data.colormapOf(band) === null && "Grey";
+    const plain = isOwn ? "Its own colours" : !band?.colormap_name && "Grey";
     const select = h("select", { class: "select" }, plain && h("option", { value: "" }, plain));
     select.addEventListener("change", () => {
       style.colormap = select.value || null;
       this.restyle();
     });
-    data.colourmaps().then(
+    colourmaps().then(
       (found) =>
         select.append(
           ...found.map(({ name, title = name }) =>
@@ -245,7 +249,7 @@ export class RasterControls {
     const wanted = style.mode === "rgb" ? [0, 1, 2] : [0];
     try {
       const found = await Promise.all(
-        wanted.map((index) => this.data.histogram(valueParameters(detail, style, index), signal)),
+        wanted.map((index) => this.counted(index, signal)),
       );
       const ramp = style.mode === "rgb" ? null : await this.rampOf(style.colormap);
       const plots = found.map((one, index) => this.plot(one, index, ramp));
@@ -260,9 +264,15 @@ export class RasterControls {
     }
   }
 
+  /** How often a band or a formula has which values. @param {number} index @param {AbortSignal} signal @returns {Promise<Counted>} */
+  counted(index, signal) {
+    const parameters = valueParameters(this.detail, this.style, index);
+    return getJson(`${this.name}/histogram`, parameters, { signal });
+  }
+
   /** Colours from low to high. @param {string | null} name null for grey */
   async rampOf(name) {
-    const found = name ? await this.data.colourmaps() : [];
+    const found = name ? await colourmaps() : [];
     return found.find((one) => one.name === name)?.colors ?? GREYS;
   }
 

@@ -1,6 +1,7 @@
 /**
- * Who answers for the tiles: the service worker, or this page itself where there can be none
- * (plain http, private windows of some browsers, or `?engine=page`).
+ * Who answers this page: comal's server or, for the page of a static site, a service worker, or the
+ * page itself where there can be none (plain http, private windows of some browsers, or
+ * `?engine=page`).
  */
 
 import { addProtocol } from "../../vendor/maplibre-gl/maplibre-gl.js";
@@ -9,16 +10,21 @@ const PATIENCE = 4000;
 
 /**
  * @typedef {object} Host
- * @property {"worker" | "page"} kind
- * @property {(url: string) => Promise<Response>} fetch
+ * @property {"server" | "worker" | "page"} kind
+ * @property {(url: string, options?: RequestInit) => Promise<Response>} fetch
  * @property {(url: string) => string} tileUrl the address that the map asks for
  */
 
+/** Whether this page reads archives, and has no server but one for files. */
+export const READS = document.documentElement.hasAttribute("data-site");
+
 /** @param {URL} base folder of the page @returns {Promise<Host>} */
 export async function connect(base) {
+  const asked = { fetch: fetch.bind(globalThis), tileUrl: (/** @type {string} */ url) => url };
+  if (!READS) return { kind: "server", ...asked };
   const forced = new URLSearchParams(location.search).get("engine") === "page";
   if (!forced && "serviceWorker" in navigator && (await controlled(base).catch(() => false))) {
-    return { kind: "worker", fetch: (url) => fetch(url), tileUrl: (url) => url };
+    return { kind: "worker", ...asked };
   }
   return inPage(base);
 }
@@ -48,8 +54,17 @@ async function inPage(base) {
   addProtocol(`comal+${base.protocol.slice(0, -1)}`, async ({ url }) => {
     const response = await engine.respond(url.slice("comal+".length));
     if (response.ok) return { data: await response.arrayBuffer() };
-    const problem = await response.json();
-    throw Object.assign(new Error(problem.title), { status: response.status, problem });
+    // As MapLibre tells of answers that it asked for itself.
+    const { status } = response;
+    throw Object.assign(new Error(`status ${status}`), { status, body: await response.blob() });
   });
-  return { kind: "page", fetch: (url) => engine.respond(url), tileUrl: (url) => `comal+${url}` };
+  return {
+    kind: "page",
+    fetch: async (url, { method, signal } = {}) => {
+      const response = await engine.respond(url, method);
+      signal?.throwIfAborted();
+      return response;
+    },
+    tileUrl: (url) => `comal+${url}`,
+  };
 }
