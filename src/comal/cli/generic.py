@@ -12,6 +12,7 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.check import LEVELS, Report
 from comal.cli import options
 from comal.cli.app import PARTLY, Command, tell
 from comal.cli.options import Style
@@ -27,7 +28,6 @@ from comal.cli.output import (
     write_bytes,
 )
 from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, Problem, counted
-from comal.findings import LEVELS, Report
 from comal.formats import FORMATS, Adapter, Findings, adapter_of, of_band, sniff
 from comal.formats.base import Archive, Partly
 from comal.storage import parse_href, targets

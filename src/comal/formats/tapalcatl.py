@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from comal import tapalcatl
+from comal.check import OF_CONTENT
 from comal.errors import ComalError, NotInContainerError, StorageError, shown
-from comal.findings import OF_CONTENT
 from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.progress import Progress
 from comal.tapalcatl import TileSet

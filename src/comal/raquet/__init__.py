@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from comal.public import exports
 
 if TYPE_CHECKING:
-    from comal.findings import LEVELS as LEVELS
-    from comal.findings import Report as Report
+    from comal.check import LEVELS as LEVELS
+    from comal.check import Report as Report
     from comal.raquet.checking.codes import CODES as CODES
     from comal.raquet.checking.repairing import repair as repair
     from comal.raquet.checking.run import check as check
@@ -47,12 +47,12 @@ _HOMES = {
     "BandStatistics": "spec",
     "CODES": "checking.codes",
     "Exported": "exporting",
-    "LEVELS": "comal.findings",
+    "LEVELS": "comal.check",
     "Metadata": "spec",
     "Options": "writing.options",
     "RaquetConnection": "querying.session",
     "RaquetFile": "reading.file",
-    "Report": "comal.findings",
+    "Report": "comal.check",
     "TimeAxis": "reading.steps",
     "Window": "reading.windows",
     "Written": "writing.creating",

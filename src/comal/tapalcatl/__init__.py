@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from comal.public import exports
 
 if TYPE_CHECKING:
-    from comal.findings import Report as Report
+    from comal.check import Report as Report
     from comal.tapalcatl.addressing import Layout as Layout
     from comal.tapalcatl.addressing import Template as Template
     from comal.tapalcatl.checking import CODES as CODES
@@ -65,7 +65,7 @@ _HOMES = {
     "LayoutPlan": "planning",
     "NewTile": "containers.iterable",
     "Recovered": "writing.recovering",
-    "Report": "comal.findings",
+    "Report": "comal.check",
     "Space": "writing.compacting",
     "StoredTile": "reading.tile",
     "TapalcatlWarning": "spec",

@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from comal import strictjson, ziparchive
+from comal.check import OF_CONTENT, Check, Report, rules
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -28,10 +29,9 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
-from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Whole, run
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.storage import Source, StorageConfig, as_source, open_again
 from comal.storage.local import LocalSource
 from comal.storage.replacing import state_of
@@ -48,33 +48,12 @@ from comal.tapalcatl.tilechecking import fault_of
 from comal.tapalcatl.wire import TileNames, parse_names, split_suffix, variant_prefix
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.check import ZIP_RULES
 from comal.ziparchive.headers import label
 from comal.ziparchive.local import runs
 
 _ERRORS = {
-    # The archive as a ZIP
-    "zip-end": "there is no end record, or it cannot be used",
-    "zip-directory": "the central directory cannot be read",
-    "zip-count": "the end record and the directory disagree about the number of entries",
-    "zip-two-ends": "several end records hold",
-    "zip-trailing-bytes": "bytes follow the archive",
-    "zip-zip64-locator": "the ZIP64 locator points nowhere",
-    "zip-zip64-mismatch": "the plain and the ZIP64 end record disagree",
-    "zip-zip64-field": "a ZIP64 field of an entry cannot be used",
-    "zip-prefix": "bytes stand before the archive and are not counted in it",
-    "zip-span": "an entry reaches outside of the archive",
-    "zip-overlap": "an entry reaches into another one",
-    "zip-duplicate-name": "an entry name stands twice; the last one counts",
-    "zip-name": "an entry name is no safe path",
-    "zip-name-encoding": "an entry name is not the UTF-8 that it claims",
-    "zip-local-header": "an entry has no local header",
-    "zip-local-mismatch": "a local header is not what the directory says",
-    "zip-method": "an entry has a compression method that is not supported",
-    "zip-size": "a stored entry has two sizes",
-    "zip-encrypted": "an entry is encrypted",
-    "zip-symlink": "an entry is a symbolic link",
-    "zip-content": "a compressed entry does not inflate to what it should",
-    "zip-crc": "the bytes of an entry do not match its checksum",
+    **ZIP_RULES,
     # The comment of an archive
     "comment-json": "the comment is no JSON object that describes an archive",
     "comment-version": "the comment is of a version of Tapalcatl that is not known",
@@ -127,10 +106,7 @@ _WARNINGS = {
     "tile-not-decoded": "an image is of a format that is compared by its checksum alone",
 }
 
-CODES: Final[Mapping[str, tuple[str, str]]] = {
-    **{code: ("error", text) for code, text in _ERRORS.items()},
-    **{code: ("warning", text) for code, text in _WARNINGS.items()},
-}
+CODES: Final = rules(_ERRORS, _WARNINGS)
 """Code to severity (``error`` or ``warning``) and meaning."""
 
 MILDER: Final[Mapping[str, str]] = {"zip-local-mismatch": "zip-local-note"}
@@ -138,30 +114,15 @@ MILDER: Final[Mapping[str, str]] = {"zip-local-mismatch": "zip-local-note"}
 
 
 OLD_SHAPE: Final = "is no list of objects with one key, which existing readers want"
-_ONE_OF = 20
 _DEAD = frozenset({"zip-hole", "zip-undeclared-entry"})
 """What lies between entries: for this format bytes of earlier versions, told in one sum."""
 _WANTED = ("minzoom", "maxzoom", "bounds", "formats", "root")
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedArchive:
-    """What other checks need of an archive that could be opened."""
+class _Expected:
+    """What is known of archives before they are looked at."""
 
-    place: str
-    directory: Directory
-    names: TileNames
-    metadata: ArchiveMetadata | None
-    dead: int
-    """Bytes that belong to nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How archives are checked."""
-
-    level: str
-    limits: Limits
     formats: Callable[[ArchiveMetadata | None, str], Headers]
     """Headers of an extension, from the document or the comment."""
     commented: bool = True
@@ -171,112 +132,115 @@ class Rules:
     """Those that the document names, whose tiles have names of their own."""
 
 
-def check_archive(
-    source: Source, place: str, rules: Rules, findings: Findings
-) -> CheckedArchive | None:
-    """Everything about one archive that can be told without the others.
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    """An archive that could be opened."""
 
-    Parameters
-    ----------
-    source
-        The archive.
-    place
-        What messages call it.
+    findings: Check
+    """Told of this archive."""
+    directory: Directory
+    names: TileNames
+    variants: Sequence[TileNames]
+    metadata: ArchiveMetadata | None
 
-    Returns
-    -------
-    CheckedArchive or None
-        None when it is no archive that could be read.
-    """
-    with findings.guard("zip-directory", place):
-        plan = directory_plan("", limits=rules.limits, where=place, lenient=True)
-        directory = run(plan, source.fetch)
-        return _checked(source, place, directory, rules, findings)
+    @property
+    def all_names(self) -> list[TileNames]:
+        """Tiles without a name, and those of each variant."""
+        return [self.names, *self.variants]
+
+    def entries(self, code: str, rows: Any, message: str) -> None:
+        """A problem of each of some entries, by row."""
+        directory = self.directory
+        self.findings.add_rows(code, rows, lambda row: (label(directory.names, row), message))
+
+    def tiles(self, code: str, wrong: Any, message: str) -> None:
+        """A problem of each of the tiles of which this is true."""
+        directory, names = self.directory, self.names
+
+        def tell(row: int) -> tuple[str, str]:
+            return shown(directory.names[int(names.rows[row])].as_py()), f"is {message}"
+
+        self.findings.add_rows(code, np.flatnonzero(wrong), tell)
+
+    def by_suffix(self, is_wrong: Callable[[float, str], bool]) -> Any:
+        """For each tile what is true of its scale and extension."""
+        table: Any = np.array(
+            [*(is_wrong(*split_suffix(one)) for one in self.names.suffixes), False]
+        )
+        return table[self.names.suffix]
+
+
+def _check_archive(
+    source: Source, place: str, expected: _Expected, findings: Check
+) -> _Archive | None:
+    """Everything about one archive that can be told without the others; None if it is none."""
+    told = findings.at(place)
+    with told.guard("zip-directory", ""):
+        plan = directory_plan("", limits=told.limits, where=place, lenient=True)
+        return _checked(source, run(plan, source.fetch), expected, told)
     return None
 
 
-def _checked(
-    source: Source, place: str, directory: Directory, rules: Rules, findings: Findings
-) -> CheckedArchive:
-    told = _Told(findings, place)
+def _checked(source: Source, directory: Directory, expected: _Expected, told: Check) -> _Archive:
     told.take(ziparchive.problems(directory))
     offsets, local = run(ziparchive.local_plan(directory), source.fetch)
     told.take(problem for problem in local if problem.code not in _DEAD)
     dead = ziparchive.dead_bytes(directory, offsets)
     if dead:
-        told.add("dead-space", f"{dead} of {directory.total} bytes belong to no tile any more")
+        message = f"{dead} of {directory.total} bytes belong to no tile any more"
+        told.add("dead-space", "", message)
     size = directory.total - directory.start
     if size > DIRECTORY_LIMIT:
-        told.add("archive-directory", f"directory, end record and comment take {size} bytes")
-    names = parse_names(directory.raw_names, rules.prefix)
-    metadata = _check_comment(directory, told, rules)
-    others = [parse_names(directory.raw_names, variant_prefix(one)) for one in rules.variants]
-    _check_names(directory, [names, *others], rules, told)
+        message = f"directory, end record and comment take {size} bytes"
+        told.add("archive-directory", "", message)
+    names, *others = (
+        parse_names(directory.raw_names, prefix)
+        for prefix in (expected.prefix, *map(variant_prefix, expected.variants))
+    )
+    metadata = _check_comment(directory, told, commented=expected.commented)
+    archive = _Archive(told, directory, names, others, metadata)
+    _check_names(archive, expected.prefix)
     _check_entry_comments(directory, told)
-    if rules.level != "structure":
-        _check_contents(source, directory, [names, *others], offsets, metadata, rules, told)
-    return CheckedArchive(place, directory, names, metadata, dead)
+    if told.one_of:
+        _check_contents(source, archive, offsets, expected)
+    return archive
 
 
-class _Told:
-    """Findings about one archive: its name stands before each place."""
-
-    def __init__(self, findings: Findings, place: str) -> None:
-        self.findings, self.place = findings, place
-
-    def add(self, code: str, message: str, more: str = "") -> None:
-        self.findings.add(code, f"{self.place}, {more}" if more else self.place, message)
-
-    def rows(self, code: str, rows: Any, directory: Directory, message: str) -> None:
-        self.findings.add_rows(
-            code, rows, lambda row: (f"{self.place}, {label(directory.names, row)}", message)
-        )
-
-    def take(self, problems: Any) -> None:
-        for problem in problems:
-            known = problem.place.startswith(self.place)
-            place = problem.place if known else f"{self.place}, {problem.place}"
-            self.findings.take([replace(problem, place=place)])
-
-
-def _check_names(
-    directory: Directory, all_names: Sequence[TileNames], rules: Rules, told: _Told
-) -> None:
-    odd = np.ones(len(directory), bool)
-    for names in all_names:
+def _check_names(archive: _Archive, prefix: bytes) -> None:
+    odd = np.ones(len(archive.directory), bool)
+    for names in archive.all_names:
         odd[names.rows] = False
-    if rules.prefix:  # what is not below it are tiles of other variants, or of none
-        below = pc.starts_with(directory.raw_names, pattern=rules.prefix)
+    if prefix:  # what is not below it are tiles of other variants, or of none
+        below = pc.starts_with(archive.directory.raw_names, pattern=prefix)
         odd &= below.to_numpy(zero_copy_only=False)
-    told.rows("entry-name", np.flatnonzero(odd), directory, "is no tile, and is ignored")
+    archive.entries("entry-name", np.flatnonzero(odd), "is no tile, and is ignored")
 
 
-def _check_comment(directory: Directory, told: _Told, rules: Rules) -> ArchiveMetadata | None:
+def _check_comment(directory: Directory, told: Check, *, commented: bool) -> ArchiveMetadata | None:
     comment = directory.comment
     if not comment.strip():
-        if rules.commented:
-            told.add("comment-missing", "tells nothing about its tiles")
+        if commented:
+            told.add("comment-missing", "", "tells nothing about its tiles")
         return None
-    metadata, problems = spec.read_comment(comment, f"{told.place}, comment", rules.limits)
+    metadata, problems = spec.read_comment(comment, f"{told.place}, comment", told.limits)
     told.take(problems)
     if zip_wire.END_SIGNATURE.to_bytes(4, "little") in comment:
-        told.add(
-            "comment-end-record", "holds an end record that others take for the end", "comment"
-        )
+        message = "holds an end record that others take for the end"
+        told.add("comment-end-record", "comment", message)
     odd = next((byte for byte in comment if not 0x20 <= byte < 0x7F), None)
     if odd is not None:
         message = "is not ASCII" if odd >= 0x80 else "holds a line break or control character"
-        told.add("comment-ascii", f"{message}: byte 0x{odd:02x}", "comment")
+        told.add("comment-ascii", "comment", f"{message}: byte 0x{odd:02x}")
     if metadata is not None:
         known = spec.archive_document(metadata)
         missing = [key for key in _WANTED if not known.get(key) and known.get(key) != 0]
         if missing:
-            told.add("comment-cut", f"lacks {', '.join(missing)}", "comment")
-        document = strictjson.loads(comment, told.place, rules.limits)
+            told.add("comment-cut", "comment", f"lacks {', '.join(missing)}")
+        document = strictjson.loads(comment, told.place, told.limits)
         for ext in old_shapes(document):
-            told.add("formats-shape", f"{shown(ext)}: {OLD_SHAPE}", "comment, formats")
+            told.add("formats-shape", "comment, formats", f"{shown(ext)}: {OLD_SHAPE}")
         if spec.is_newer(metadata.version):
-            told.add("newer-version", f"is of version {shown(metadata.version)}", "comment")
+            told.add("newer-version", "comment", f"is of version {shown(metadata.version)}")
     return metadata
 
 
@@ -286,7 +250,7 @@ def old_shapes(document: Mapping[str, Any]) -> list[str]:
     return [ext for ext, headers in formats.items() if spec.is_old_shape(headers)]
 
 
-def _check_entry_comments(directory: Directory, told: _Told) -> None:
+def _check_entry_comments(directory: Directory, told: Check) -> None:
     if directory.comments is None:
         return
     for row, comment in enumerate(directory.comments.to_pylist()):
@@ -295,37 +259,28 @@ def _check_entry_comments(directory: Directory, told: _Told) -> None:
         headers = spec.parse_entry_comment(comment)
         place = label(directory.names, row)
         if headers is None:
-            told.add("entry-comment", "is no JSON list of headers, and is ignored", place)
+            told.add("entry-comment", place, "is no JSON list of headers, and is ignored")
             continue
         if comment[:1] == b"{" or spec.is_old_shape(json.loads(comment)):
-            told.add("entry-comment", OLD_SHAPE, place)
+            told.add("entry-comment", place, OLD_SHAPE)
         for name, _ in sorted(set(headers) - set(spec.safe_headers(headers))):
-            told.add("entry-header", f"{shown(name)} is not passed on", place)
+            told.add("entry-header", place, f"{shown(name)} is not passed on")
 
 
-def _check_contents(
-    source: Source,
-    directory: Directory,
-    all_names: Sequence[TileNames],
-    offsets: Any,
-    metadata: ArchiveMetadata | None,
-    rules: Rules,
-    told: _Told,
-) -> None:
+def _check_contents(source: Source, archive: _Archive, offsets: Any, expected: _Expected) -> None:
     """Read tiles in large runs; compare sizes and checksums, and decode what is inside."""
+    directory, limits = archive.directory, archive.findings.limits
     readable = (offsets >= 0) & ((directory.flags & zip_wire.FLAG_ENCRYPTED) == 0)
     readable &= (directory.method == zip_wire.STORE) | (directory.method == zip_wire.DEFLATE)
     readable &= directory.csize <= directory.start - offsets
-    large = readable & (np.maximum(directory.csize, directory.size) > rules.limits.tile_bytes)
-    told.rows("limit-exceeded", np.flatnonzero(large), directory, "is larger than tile_bytes")
+    large = readable & (np.maximum(directory.csize, directory.size) > limits.tile_bytes)
+    archive.entries("limit-exceeded", np.flatnonzero(large), "is larger than tile_bytes")
     headers: list[Headers] = []
     suffixes = np.full(len(directory), -1, np.int32)
-    for names in all_names:
+    for names in archive.all_names:
         suffixes[names.rows] = names.suffix + len(headers)
-        headers += [_headers(metadata, suffix, rules) for suffix in names.suffixes]
-    rows = np.flatnonzero(readable & ~large)
-    if rules.level == "sample":
-        rows = rows[::_ONE_OF]
+        headers += [_headers(archive.metadata, one, expected) for one in names.suffixes]
+    rows = np.flatnonzero(readable & ~large)[:: archive.findings.one_of]
     order = rows[np.argsort(offsets[rows], kind="stable")]
     for found in runs(offsets, offsets + directory.csize, order):
         (piece,) = source.fetch([ByteRange(found.start, found.stop - found.start)])
@@ -335,13 +290,13 @@ def _check_contents(
             payload = bytes(data[start : start + int(directory.csize[row])])
             code = int(suffixes[row])
             described = headers[code] if code >= 0 else None
-            _check_content(payload, directory, row, described, rules, told)
+            _check_content(payload, directory, row, described, archive.findings)
 
 
-def _headers(metadata: ArchiveMetadata | None, suffix: str, rules: Rules) -> Headers:
+def _headers(metadata: ArchiveMetadata | None, suffix: str, expected: _Expected) -> Headers:
     _, ext = split_suffix(suffix)
     own = () if metadata is None else metadata.headers
-    return own + rules.formats(metadata, ext)
+    return own + expected.formats(metadata, ext)
 
 
 def _check_content(
@@ -349,8 +304,7 @@ def _check_content(
     directory: Directory,
     row: int,
     headers: Headers | None,
-    rules: Rules,
-    told: _Told,
+    told: Check,
 ) -> None:
     place = label(directory.names, row)
     try:
@@ -363,10 +317,10 @@ def _check_content(
         )
     except InvalidMetadataError as error:
         code = "zip-crc" if error.what == "checksum mismatch" else "zip-content"
-        told.add(code, f"{error.what}: {error.found}, expected {error.expected}", place)
+        told.add(code, place, f"{error.what}: {error.found}, expected {error.expected}")
         return
     except LimitExceededError as error:
-        told.add("limit-exceeded", error.what, place)
+        told.add("limit-exceeded", place, error.what)
         return
     if headers is None:
         return
@@ -376,9 +330,9 @@ def _check_content(
     folded = {name.lower(): value for name, value in headers}
     content_type = folded.get("content-type", spec.OCTETS)
     encoding = folded.get("content-encoding")
-    fault = fault_of(data, content_type, encoding, place, rules.limits)
+    fault = fault_of(data, content_type, encoding, place, told.limits)
     if fault is not None:
-        told.add(fault[0], fault[1], place)
+        told.add(fault[0], place, fault[1])
 
 
 _NEEDED = ("minzoom", "maxzoom", "bounds", "formats", "materializedZooms")
@@ -425,9 +379,8 @@ def check(
     InvalidInputError
         An unknown level.
     """
-    check_level(level)
+    findings = Check(CODES, level, limits, progress, milder=MILDER)
     source = as_source(href, config=config)
-    findings = Findings(CODES, milder=MILDER)
     container = "tree"
     try:
         with warnings.catch_warnings():
@@ -439,24 +392,24 @@ def check(
         container = _container_of(source)
         code = "comment-version" if container == "archive" else "document-version"
         findings.take_error(error, code, "")
-        return findings.report(source.href, container, level)
+        return findings.reported(source.href, container)
     except NotThisFormatError as error:
         container = _container_of(source)
         if container != "archive":
             raise
         findings.take_error(error, "zip-end", shown(source.href.rpartition("/")[2], 120)[1:-1])
-        return findings.report(source.href, container, level)
+        return findings.reported(source.href, container)
     except OF_CONTENT as error:
         container = _container_of(source)
         findings.take_error(error, "zip-directory" if container == "archive" else "document", "")
-        return findings.report(source.href, container, level)
-    rules = _rules(tileset, level, limits, options.get("variant"))
+        return findings.reported(source.href, container)
+    expected = _expected(tileset, options.get("variant"))
     if isinstance(tileset.places, OneArchive):
         container = "archive"
-        _check_single(tileset, rules, findings)
+        _check_single(tileset, expected, findings)
     else:
-        _check_tree(tileset, rules, findings, progress or silent)
-    return findings.report(tileset.href, container, level)
+        _check_tree(tileset, expected, findings)
+    return findings.reported(tileset.href, container)
 
 
 def _container_of(source: Source) -> str:
@@ -470,69 +423,46 @@ def _container_of(source: Source) -> str:
 # -- one archive ----------------------------------------------------------------------------------
 
 
-def _check_single(tileset: TileSet, rules: Rules, findings: Findings) -> None:
-    place = tileset.href.rpartition("/")[2]
-    found = check_archive(open_again(tileset.source), shown(place, 120)[1:-1], rules, findings)
-    if found is not None and found.metadata is not None:
-        _check_own(found, found.metadata, None, findings)
+def _check_single(tileset: TileSet, expected: _Expected, findings: Check) -> None:
+    place = shown(tileset.href.rpartition("/")[2], 120)[1:-1]
+    archive = _check_archive(open_again(tileset.source), place, expected, findings)
+    if archive is not None and archive.metadata is not None:
+        _check_own(archive, archive.metadata, None)
 
 
-def _rules(tileset: TileSet, level: str, limits: Limits, variant: str | None) -> Rules:
+def _expected(tileset: TileSet, variant: str | None) -> _Expected:
     def headers(own: ArchiveMetadata | None, ext: str) -> Headers:
         known = tileset.metadata.formats.get(ext)
         if known is None and own is not None:
             known = own.formats.get(ext)
         return known or spec.content_headers(ext)
 
-    prefix = variant_prefix(variant)
     variants = spec.variants_of(tileset.metadata.extra)
-    return Rules(level, limits, headers, tileset.version != 1, prefix, variants)
+    return _Expected(headers, tileset.version != 1, variant_prefix(variant), variants)
 
 
-def _check_own(
-    found: CheckedArchive, own: ArchiveMetadata, tile: Tile | None, findings: Findings
-) -> None:
+def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> None:
     """What a comment says against what the archive holds and where it is."""
-    place, names = found.place, found.names
+    findings, names = archive.findings, archive.names
     if tile is not None and own.root is not None and own.root != tile:
-        findings.add("archive-root", place, f"is called {_text(tile)}, says {_text(own.root)}")
+        findings.add("archive-root", "", f"is called {_text(tile)}, says {_text(own.root)}")
     low = 0 if own.min_zoom is None else own.min_zoom
     high = spec.MAX_ZOOM if own.max_zoom is None else own.max_zoom
-    _rows(findings, "archive-zooms", (names.z < low) | (names.z > high), found, "outside the zooms")
+    archive.tiles("archive-zooms", (names.z < low) | (names.z > high), "outside the zooms")
     if own.formats:
-        known = [split_suffix(suffix)[1] in own.formats for suffix in names.suffixes]
-        _rows(findings, "archive-formats", ~_by_suffix(known, names), found, "of unknown format")
-    scales = [
-        own.min_scale <= split_suffix(suffix)[0] <= own.max_scale for suffix in names.suffixes
-    ]
-    _rows(findings, "archive-scales", ~_by_suffix(scales, names), found, "of unknown scale")
+        unknown = archive.by_suffix(lambda _, ext: ext not in own.formats)
+        archive.tiles("archive-formats", unknown, "of unknown format")
+    odd = archive.by_suffix(lambda scale, _: not own.min_scale <= scale <= own.max_scale)
+    archive.tiles("archive-scales", odd, "of unknown scale")
     root = tile if tile is not None else own.root
     if tile is None and own.bounds is not None and own.materialized_zooms:
         # One archive may be the whole tileset: the bounds of its tiles are enough then.
         outside = _outside(own.bounds, names)
-        _rows(findings, "archive-bounds", outside, found, "outside the bounds of the comment")
+        archive.tiles("archive-bounds", outside, "outside the bounds of the comment")
     elif own.bounds is not None and root is not None:
         whole = archive_bounds(root, own.metatile)
         if _narrower(own.bounds, whole):
-            findings.add("archive-bounds", place, f"{own.bounds}, its root tiles have {whole}")
-
-
-def _by_suffix(values: Sequence[bool], names: TileNames) -> Any:
-    table: Any = np.array([*values, True])
-    return table[names.suffix]
-
-
-def _rows(findings: Findings, code: str, wrong: Any, found: CheckedArchive, message: str) -> None:
-    rows = np.flatnonzero(wrong)
-    if not len(rows):
-        return
-    directory, names = found.directory, found.names
-
-    def tell(row: int) -> tuple[str, str]:
-        name = shown(directory.names[int(names.rows[row])].as_py())
-        return f"{found.place}, {name}", f"is {message}"
-
-    findings.add_rows(code, rows, tell)
+            findings.add("archive-bounds", "", f"{own.bounds}, its root tiles have {whole}")
 
 
 def _narrower(bounds: spec.Bounds, whole: spec.Bounds) -> bool:
@@ -549,24 +479,24 @@ def _narrower(bounds: spec.Bounds, whole: spec.Bounds) -> bool:
 # -- a tree ---------------------------------------------------------------------------------------
 
 
-def _check_tree(tileset: TileSet, rules: Rules, findings: Findings, progress: Progress) -> None:
+def _check_tree(tileset: TileSet, expected: _Expected, findings: Check) -> None:
     _check_change(tileset.source, findings)
     if tileset.version != 1:
         _check_document(tileset, findings)
     listed, there = _archives(tileset, findings)
     total, there_are = len(listed), False
     for number, tile in enumerate(listed):
-        progress(number, total, "archives")
+        findings.progress(number, total, "archives")
         place = f"{_text(tile)}.zip"
         try:
-            found = _check_listed(tile, tileset, place, rules, findings)
+            found = _check_listed(tile, tileset, place, expected, findings)
         except ObjectNotFoundError:
             there.discard(tile)
             continue
         there_are = True
         if found is not None:
-            _check_placed(found, tile, tileset, findings)
-    progress(total, total, "archives")
+            _check_placed(found, tile, tileset)
+    findings.progress(total, total, "archives")
     if not there_are:
         where = tileset.metadata.source or tileset.places.root.href
         findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive at all")
@@ -574,7 +504,7 @@ def _check_tree(tileset: TileSet, rules: Rules, findings: Findings, progress: Pr
     _check_missing(tileset, there, findings)
 
 
-def _check_change(source: Source, findings: Findings) -> None:
+def _check_change(source: Source, findings: Check) -> None:
     """What a writer that was killed has left beside the document."""
     if not isinstance(source, LocalSource):
         return
@@ -586,13 +516,13 @@ def _check_change(source: Source, findings: Findings) -> None:
 
 
 def _check_listed(
-    tile: Tile, tileset: TileSet, place: str, rules: Rules, findings: Findings
-) -> CheckedArchive | None:
+    tile: Tile, tileset: TileSet, place: str, expected: _Expected, findings: Check
+) -> _Archive | None:
     """One archive, at the first of its possible places (of each hash) that has one."""
     sources = tileset.places.candidates(tile)
     for number, source in enumerate(sources):
         try:
-            found = check_archive(source, place, rules, findings)
+            found = _check_archive(source, place, expected, findings)
         except ObjectNotFoundError:
             if number == len(sources) - 1:
                 raise
@@ -602,7 +532,7 @@ def _check_listed(
     return None
 
 
-def _archives(tileset: TileSet, findings: Findings) -> tuple[list[Tile], set[Tile]]:
+def _archives(tileset: TileSet, findings: Check) -> tuple[list[Tile], set[Tile]]:
     """The archives to look at; those that lie where no tile leads to are reported."""
     places = tileset.places
     assert not isinstance(places, OneArchive)
@@ -618,7 +548,7 @@ def _archives(tileset: TileSet, findings: Findings) -> tuple[list[Tile], set[Til
     return every, there
 
 
-def _check_document(tileset: TileSet, findings: Findings) -> None:
+def _check_document(tileset: TileSet, findings: Check) -> None:
     (piece,) = tileset.source.fetch([Whole(tileset.limits.json_bytes)])
     where = spec.META
     with findings.guard("document", where):
@@ -633,34 +563,33 @@ def _check_document(tileset: TileSet, findings: Findings) -> None:
         findings.add("newer-version", where, f"is of version {shown(tileset.metadata.version)}")
 
 
-def _check_placed(found: CheckedArchive, tile: Tile, tileset: TileSet, findings: Findings) -> None:
+def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
     """Each tile through the document: is it looked for in this archive, and found at all."""
-    if found.metadata is not None:
-        _check_own(found, found.metadata, tile, findings)
-        _check_agreement(found, found.metadata, tile, tileset.metadata, findings)
-    names, locator = found.names, tileset.locator
+    if archive.metadata is not None:
+        _check_own(archive, archive.metadata, tile)
+        _check_agreement(archive, archive.metadata, tile, tileset.metadata)
+    names, locator = archive.names, tileset.locator
     if isinstance(locator, InMetatiles):
         deep = names.z > locator.config.levels
-        _rows(findings, "tile-place", deep, found, "below the levels of a metatile")
+        archive.tiles("tile-place", deep, "below the levels of a metatile")
         return
     assert isinstance(locator, InTree)
     roots = locator.layout.archives(names.z, names.x, names.y)
     elsewhere = np.zeros(len(names), bool)
     for root, own in zip(roots, tile, strict=True):
         elsewhere |= root != own
-    _rows(findings, "tile-place", elsewhere, found, "looked for in another archive")
+    archive.tiles("tile-place", elsewhere, "looked for in another archive")
     metadata = tileset.metadata
     low = 0 if metadata.min_zoom is None else metadata.min_zoom
     high = spec.MAX_ZOOM if metadata.max_zoom is None else metadata.max_zoom
     hidden = (names.z < low) | (names.z > high)
-    _rows(findings, "document-zooms", hidden, found, "outside the zooms of the document")
+    archive.tiles("document-zooms", hidden, "outside the zooms of the document")
     if metadata.bounds is not None:
         outside = _outside(metadata.bounds, names)
-        _rows(findings, "document-bounds", outside, found, "outside the bounds of the document")
+        archive.tiles("document-bounds", outside, "outside the bounds of the document")
     if metadata.formats:
-        known = [split_suffix(suffix)[1] in metadata.formats for suffix in names.suffixes]
-        unknown = ~_by_suffix(known, names)
-        _rows(findings, "document-formats", unknown, found, "of a format without headers")
+        unknown = archive.by_suffix(lambda _, ext: ext not in metadata.formats)
+        archive.tiles("document-formats", unknown, "of a format without headers")
 
 
 def _outside(bounds: spec.Bounds, names: TileNames) -> Any:
@@ -677,11 +606,7 @@ def _outside(bounds: spec.Bounds, names: TileNames) -> Any:
 
 
 def _check_agreement(
-    found: CheckedArchive,
-    own: ArchiveMetadata,
-    tile: Tile,
-    document: TileSetMetadata,
-    findings: Findings,
+    archive: _Archive, own: ArchiveMetadata, tile: Tile, document: TileSetMetadata
 ) -> None:
     side = min(own.metatile, 1 << tile[0]), min(document.metatile, 1 << tile[0])
     pairs: list[tuple[str, Any, Any]] = [
@@ -697,10 +622,10 @@ def _check_agreement(
         # A comment may leave out what is the same for all.
         if mine != others and mine is not None:
             message = f"{what}: {shown(mine)}, the document says {shown(others)}"
-            findings.add("archive-document", found.place, message)
+            archive.findings.add("archive-document", "", message)
 
 
-def _check_missing(tileset: TileSet, there: Iterable[Tile], findings: Findings) -> None:
+def _check_missing(tileset: TileSet, there: Iterable[Tile], findings: Check) -> None:
     present = set(there)
     if isinstance(tileset.locator, InMetatiles):
         return  # how deep the tree goes is not told

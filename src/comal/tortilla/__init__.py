@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from comal.public import exports
 
 if TYPE_CHECKING:
-    from comal.findings import LEVELS as LEVELS
-    from comal.findings import Report as Report
+    from comal.check import LEVELS as LEVELS
+    from comal.check import Report as Report
     from comal.tortilla.checking.run import CODES as CODES
     from comal.tortilla.checking.run import check as check
     from comal.tortilla.reading.frame import TortillaFrame as TortillaFrame
@@ -46,9 +46,9 @@ _HOMES = {
     "CODES": "checking.run",
     "Created": "writing.creating",
     "Enrichment": "writing.enriching",
-    "LEVELS": "comal.findings",
+    "LEVELS": "comal.check",
     "RAI": "writing.samples",
-    "Report": "comal.findings",
+    "Report": "comal.check",
     "STAC": "writing.samples",
     "Sample": "writing.samples",
     "Samples": "writing.samples",

@@ -6,8 +6,8 @@ the entries, `content_plan` every byte. `check_plan` does all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,31 @@ from comal.ziparchive.directory import Directory
 from comal.ziparchive.headers import MAX_PROBLEMS, label, slices
 from comal.ziparchive.local import SIZE, SLACK, Run, differences, local_size, parse_local, runs
 
+ZIP_RULES: Final[Mapping[str, str]] = {
+    "zip-end": "there is no end record, or it cannot be used",
+    "zip-directory": "the central directory cannot be read",
+    "zip-count": "the end record and the directory disagree about the number of entries",
+    "zip-two-ends": "several end records hold",
+    "zip-trailing-bytes": "bytes follow the archive",
+    "zip-zip64-locator": "the ZIP64 locator points nowhere",
+    "zip-zip64-mismatch": "the plain and the ZIP64 end record disagree",
+    "zip-zip64-field": "a ZIP64 field of an entry cannot be used",
+    "zip-prefix": "bytes stand before the archive and are not counted in it",
+    "zip-span": "an entry reaches outside of the archive",
+    "zip-overlap": "an entry reaches into another one",
+    "zip-duplicate-name": "an entry name stands twice; the last one counts",
+    "zip-name": "an entry name is no safe path",
+    "zip-name-encoding": "an entry name is not the UTF-8 that it claims",
+    "zip-local-header": "an entry has no local header",
+    "zip-local-mismatch": "a local header is not what the directory says",
+    "zip-method": "an entry has a compression method that is not supported",
+    "zip-size": "a stored entry has two sizes",
+    "zip-encrypted": "an entry is encrypted",
+    "zip-symlink": "an entry is a symbolic link",
+    "zip-content": "a compressed entry does not inflate to what it should",
+    "zip-crc": "the bytes of an entry do not match its checksum",
+}
+"""What each code means that is an error in an archive of any format, if it can be found there."""
 _UNSAFE = r"^/|^[A-Za-z]:|\\|(^|/)\.\.?(/|$)|[\x00-\x1f\x7f]|^$"
 _UNIX = 3
 _SYMLINK = 0o120000

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from comal.check import MAX_LISTED
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -15,10 +16,9 @@ from comal.errors import (
     ObjectNotFoundError,
     Problem,
 )
-from comal.findings import MAX_LISTED
 from comal.taco.checking import check
 from comal.taco.checking.archive import SHARE, some
-from comal.taco.checking.codes import new_findings
+from comal.taco.checking.codes import new_check
 from comal.taco.checking.document import covers, plain_type
 from tests.attacks.build import FLAT, NESTED, Recipe, swapped_spans
 from tests.attacks.corpus.base import raw, zipped
@@ -39,7 +39,7 @@ def test_report_is_plain_data(tmp_path: Path) -> None:
 
 
 def test_a_thousand_problems_are_listed_and_all_are_counted() -> None:
-    findings = new_findings()
+    findings = new_check()
     findings.add_rows("taco-offset-mismatch", np.arange(5_000), lambda row: (str(row), "wrong"))
     findings.add("taco-licence", "x", "y")
     report = findings.report("here", "zip", "full")
@@ -50,7 +50,7 @@ def test_a_thousand_problems_are_listed_and_all_are_counted() -> None:
 
 
 def test_errors_stand_before_warnings() -> None:
-    findings = new_findings()
+    findings = new_check()
     findings.add("taco-licence", "a", "b")
     findings.add("zip-crc", "c", "d")
     assert [p.code for p in findings.report("x", None, "full").problems] == [
@@ -60,7 +60,7 @@ def test_errors_stand_before_warnings() -> None:
 
 
 def test_an_error_with_problems_gives_all_of_them() -> None:
-    findings = new_findings()
+    findings = new_check()
     inner = (Problem("zip-span", "a", "b"), Problem("zip-span", "c", "d"))
     with findings.guard("taco-table", "level 0"):
         raise InvalidMetadataError("broken", problems=inner)
@@ -72,7 +72,7 @@ def test_an_error_with_problems_gives_all_of_them() -> None:
 
 
 def test_other_errors_are_not_swallowed() -> None:
-    with pytest.raises(ZeroDivisionError), new_findings().guard("taco-table", "level 0"):
+    with pytest.raises(ZeroDivisionError), new_check().guard("taco-table", "level 0"):
         raise ZeroDivisionError
 
 

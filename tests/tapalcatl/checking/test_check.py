@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from comal import tapalcatl
+from comal.check import Report
 from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
-from comal.findings import Report
 from comal.limits import Limits
 from comal.raster.pictures import encode_picture
 from comal.tapalcatl import CODES

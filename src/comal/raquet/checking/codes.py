@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
+
+from comal.check import rules
 
 _ERRORS = {
     # The Parquet file
@@ -78,8 +80,5 @@ _WARNINGS = {
     "raquet-pages": "tiles cannot be read one by one: dictionary, codec or no page index",
 }
 
-CODES: Mapping[str, tuple[str, str]] = {
-    **{code: ("error", text) for code, text in _ERRORS.items()},
-    **{code: ("warning", text) for code, text in _WARNINGS.items()},
-}
+CODES: Final = rules(_ERRORS, _WARNINGS)
 """Code to severity (``error`` or ``warning``) and meaning."""

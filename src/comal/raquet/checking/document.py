@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from comal import grid
+from comal.check import OF_CONTENT, Findings
 from comal.errors import InvalidMetadataError, UnsupportedVersionError, counted, shown
-from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.raquet import spec
 from comal.raquet.checking.table import Subject

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from comal import grid
+from comal.check import Findings
 from comal.errors import InvalidMetadataError, Problem, shown
-from comal.findings import Findings
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.progress import Progress, silent

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from comal.check import OF_CONTENT, Check, Findings, Report
 from comal.errors import InvalidInputError, NotThisFormatError
-from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Tail, run
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.raquet.checking.codes import CODES
 from comal.raquet.checking.document import check_index, check_statistics, read_metadata
 from comal.raquet.checking.table import (
@@ -23,7 +23,7 @@ from comal.raquet.checking.table import (
     check_page_index,
     read_subject,
 )
-from comal.raquet.checking.tiles import ONE_OF, TileCheck, band_checks, check_byte_interleaved
+from comal.raquet.checking.tiles import TileCheck, band_checks, check_byte_interleaved
 from comal.storage import Source, StorageConfig, open_source, several
 from comal.table import footer_plan
 
@@ -75,37 +75,27 @@ def check(
     InvalidInputError
         An unknown level, or statistics without all tiles.
     """
-    check_level(level)
+    findings = Check(CODES, level, limits, progress)
     if statistics and level != "full":
         raise InvalidInputError("statistics need every tile", found=level, expected="level='full'")
     hrefs = [href] if isinstance(href, str | os.PathLike) else several(href, "paths or URLs")
-    findings = Findings(CODES)
     where = ""
     for one in hrefs:
         with open_source(one, config=config) as source:
             where = where or source.href
-            found = Findings(CODES)
-            _check_file(source, level, found, progress or silent, limits, statistics=statistics)
-            if len(hrefs) == 1:
-                findings = found
-            else:
+            found = findings if len(hrefs) == 1 else findings.part()
+            _check_file(source, found, statistics=statistics)
+            if found is not findings:
                 findings.take_all(found, PurePosixPath(source.href).name)
-    return findings.report(where, "parquet", level)
+    return findings.reported(where, "parquet")
 
 
-def _check_file(
-    source: Source,
-    level: str,
-    findings: Findings,
-    progress: Progress,
-    limits: Limits,
-    *,
-    statistics: bool,
-) -> None:
+def _check_file(source: Source, findings: Check, *, statistics: bool) -> None:
+    limits = findings.limits
     footer = read_footer(source, findings, limits)
     if footer is None or not check_columns(footer, findings):
         return
-    progress(0, None, "index")
+    findings.progress(0, None, "index")
     subject = read_subject(source, footer, limits, findings)
     if subject is None:
         return
@@ -119,30 +109,28 @@ def _check_file(
     check_index(subject, metadata, findings)
     check_layout(subject, columns, findings)
     check_page_index(subject, findings)
-    _check_tiles(subject, metadata, columns, level, findings, progress, statistics=statistics)
+    _check_tiles(subject, metadata, columns, findings, statistics=statistics)
 
 
 def _check_tiles(
     subject: Subject,
     metadata: Any,
     columns: list[str],
-    level: str,
-    findings: Findings,
-    progress: Progress,
+    findings: Check,
     *,
     statistics: bool,
 ) -> None:
     ranges: dict[int, tuple[float, float]] = {}
-    if level != "structure" and columns:
+    if findings.one_of and columns:
         tiles = TileCheck(
             subject,
             metadata,
             columns,
             findings,
-            one_of=1 if level == "full" else ONE_OF,
+            one_of=findings.one_of,
             checks=band_checks(metadata) if statistics else (),
         )
-        tiles.run(progress)
+        tiles.run(findings.progress)
         ranges = tiles.ranges
     check_byte_interleaved(subject, metadata, ranges, findings)
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from comal.check import OF_CONTENT, Findings
 from comal.errors import InvalidInputError, NotThisFormatError, counted, shown
-from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.plan import run
 from comal.raquet import spec

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from comal.check import OF_CONTENT, Findings
 from comal.errors import ComalError, counted, shown
-from comal.findings import OF_CONTENT, Findings
 from comal.grid import quadbin
 from comal.limits import Limits
 from comal.progress import Progress
@@ -30,8 +30,6 @@ Bools = npt.NDArray[np.bool_]
 
 REPAIRED_BY = "repaired_by"
 """Key of ``processing`` that says that interleaved bytes were put in their place."""
-ONE_OF = 20
-"""Of so many tiles a sample takes one."""
 _WORKERS = 2
 _AT_ONCE = 256
 

@@ -1,6 +1,6 @@
 """Checking a container: every problem, with its place, instead of the first (TACO 2.0, 5 and 6)."""
 
-from comal.findings import LEVELS, Report
+from comal.check import LEVELS, Report
 from comal.taco.checking.codes import CODES
 from comal.taco.checking.run import check
 

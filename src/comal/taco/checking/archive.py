@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.check import Check, Findings
 from comal.errors import (
     InvalidMetadataError,
     ObjectNotFoundError,
@@ -23,7 +24,6 @@ from comal.errors import (
     shown,
     translated,
 )
-from comal.findings import Findings
 from comal.plan import ByteRange, Plan, run
 from comal.progress import Progress
 from comal.storage import Source
@@ -40,9 +40,7 @@ _UNIX = 3
 _REGULAR = 0o100000
 
 
-def check_archive(
-    source: Source, directory: Directory, level: str, findings: Findings, progress: Progress
-) -> Int64s:
+def check_archive(source: Source, directory: Directory, findings: Check) -> Int64s:
     """Check the archive as an archive.
 
     Parameters
@@ -51,23 +49,25 @@ def check_archive(
         The archive.
     directory
         Its central directory.
-    level
-        ``structure`` reads all local headers, ``sample`` also the bytes of some entries and
-        ``full`` those of all.
+    findings
+        At the level ``structure`` all local headers are read, at ``sample`` also the bytes of some
+        entries, at ``full`` those of all.
 
     Returns
     -------
     numpy.ndarray
         Where the payload of each entry begins, int64, -1 where there is no local header.
     """
+    progress = findings.progress
     progress(0, None, "archive")
     findings.take(problems(directory, stored_only=True))
     _check_kinds(directory, findings)
     offsets: Int64s
     offsets, found = _run(source, local_plan(directory), "local headers", progress, directory)
     findings.take(found)
-    if level != "structure":
-        chosen = np.ones(len(directory), np.bool_) if level == "full" else some(len(directory))
+    if findings.one_of:
+        every = findings.one_of == 1
+        chosen = np.ones(len(directory), np.bool_) if every else some(len(directory))
         plan = content_plan(directory, np.where(chosen, offsets, -1))
         findings.take(_run(source, plan, "bytes", progress, directory))
         _compare_notes(source, directory, offsets, findings)

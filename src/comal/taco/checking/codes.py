@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from typing import Final
 
-from comal.findings import Findings
+from comal.check import Check, rules
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.progress import Progress
+from comal.ziparchive.check import ZIP_RULES
 
-Severity = Literal["error", "warning"]
-
+_NEVER = {"zip-count", "zip-zip64-field"}
+"""Directories that a strict reader refuses as a whole (`zip-directory`)."""
 _ERRORS = {
     # The archive: TACO 2.0, 6.3
-    "zip-end": "there is no end record, or it cannot be used",
-    "zip-directory": "the central directory cannot be read",
-    "zip-two-ends": "several end records hold",
-    "zip-trailing-bytes": "bytes follow the archive",
+    **{code: text for code, text in ZIP_RULES.items() if code not in _NEVER},
     "zip-gap": "bytes stand between the directory and its end record",
-    "zip-zip64-locator": "the ZIP64 locator points nowhere",
-    "zip-zip64-mismatch": "the plain and the ZIP64 end record disagree",
-    "zip-prefix": "bytes stand before the archive",
-    "zip-span": "an entry reaches outside of the archive",
-    "zip-overlap": "an entry begins inside another one",
     "zip-shared-header": "several entries share one local header",
-    "zip-duplicate-name": "an entry name stands twice",
-    "zip-name": "an entry name is no safe path",
-    "zip-name-encoding": "an entry name is not the UTF-8 that it claims",
-    "zip-local-header": "an entry has no local header",
-    "zip-local-mismatch": "a local header is not what the directory says",
     "zip-hole": "bytes belong to no entry",
     "zip-undeclared-entry": "an entry is not in the directory",
-    "zip-method": "an entry has an unknown compression method",
     "zip-compressed": "an entry is compressed; TACO stores all entries",
-    "zip-size": "a stored entry has two sizes",
-    "zip-encrypted": "an entry is encrypted",
     "zip-descriptor": "an entry has its sizes behind its data",
-    "zip-symlink": "an entry is a symbolic link or another special file",
     "zip-folder-entry": "an entry is a folder",
-    "zip-content": "a compressed entry does not inflate to what it should",
-    "zip-crc": "the bytes of an entry do not match its checksum",
     # Both headers: TACO 2.0, 6.3 and 6.5
     "taco-header": "the header cannot be used",
     "taco-header-crc": "the checksum of TACO_HEADER is wrong",
@@ -116,14 +99,16 @@ _WARNINGS = {
     "taco-source-stale": "the provenance of the index is not up to date",
 }
 
-CODES: Mapping[str, tuple[Severity, str]] = {
-    **{code: ("error", text) for code, text in _ERRORS.items()},
-    **{code: ("warning", text) for code, text in _WARNINGS.items()},
-}
+CODES: Final = rules(_ERRORS, _WARNINGS)
 """Code to severity and meaning."""
 
 
-def new_findings() -> Findings:
+def new_check(
+    level: str = "structure",
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Progress | None = None,
+) -> Check:
     """Nothing found yet, of a TACO dataset."""
     # What the document types call a field of the collection may be a warning only.
-    return Findings(CODES, milder={"taco-collection-field": "taco-collection-note"})
+    milder = {"taco-collection-field": "taco-collection-note"}
+    return Check(CODES, level, limits, progress, milder=milder)

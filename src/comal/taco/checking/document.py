@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from comal import arrowcompute as pc
+from comal.check import Findings
 from comal.errors import InvalidInputError, InvalidMetadataError, counted, shown
-from comal.findings import Findings
 from comal.geo.places import GEOMETRY, GEOMETRY_CRS
 from comal.geo.times import parse_instant
 from comal.table import ParquetTable

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from comal import names
+from comal.check import OF_CONTENT, Findings
 from comal.errors import (
     AccessDeniedError,
     InvalidInputError,
@@ -18,14 +19,13 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.findings import OF_CONTENT, Findings
 from comal.limits import Limits
 from comal.progress import Progress
 from comal.storage import Source
 from comal.table import ParquetTable
 from comal.taco import spec
 from comal.taco.checking import document
-from comal.taco.checking.codes import new_findings
+from comal.taco.checking.codes import new_check
 from comal.taco.checking.rows import Rows, differing, flat, same_type
 from comal.taco.checking.spans import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.subject import Subject, open_folder, open_zip
@@ -61,7 +61,7 @@ def check_sources(
 
 
 def _open(source: Source, limits: Limits, place: str, findings: Findings) -> Subject | None:
-    inner = new_findings()
+    inner = new_check()
     try:
         part = open_zip(source, limits, inner)
     except ObjectNotFoundError:
@@ -188,7 +188,7 @@ def _compare_listed(listed: Any, sources: Sequence[str], place: str, findings: F
 
 def check_forms(source: Source, limits: Limits, findings: Findings) -> None:
     """Compare ``.tacocat`` and ``__TACOCAT__`` in one folder: users of either must see the same."""
-    quiet = new_findings()
+    quiet = new_check()
     folder = open_folder(source.child(spec.TACOCAT_FOLDER), "tacocat-folder", None, limits, quiet)
     try:
         single = open_zip(source.child(spec.TACOCAT), limits, quiet)

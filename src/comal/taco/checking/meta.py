@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from comal.check import Findings
 from comal.errors import InvalidMetadataError, ObjectNotFoundError, ShortReadError, shown
-from comal.findings import Findings
 from comal.limits import MIB
 from comal.plan import ByteRange, Piece, Whole, run
 from comal.progress import Progress

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.check import Findings
 from comal.errors import (
     ComalError,
     InvalidInputError,
@@ -27,7 +28,6 @@ from comal.errors import (
     ShortReadError,
     translated,
 )
-from comal.findings import Findings
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, run
 from comal.progress import Progress, silent
@@ -37,7 +37,7 @@ from comal.table import ParquetTable, footer_plan, write_table
 from comal.table.columns import numbers_column
 from comal.taco import spec
 from comal.taco.checking import tree
-from comal.taco.checking.codes import new_findings
+from comal.taco.checking.codes import new_check
 from comal.taco.checking.meta import fetch_file, read_local
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.run import open_subject
@@ -129,7 +129,7 @@ def repair(
         The target exists, or is the input itself.
     """
     target = targets.local_path(output)
-    findings = new_findings()
+    findings = new_check()
     with open_source(href, config=config) as source:
         subject = open_subject(source, None, limits, findings)
         if subject.is_index:
@@ -336,7 +336,7 @@ def rebuild_tables(subject: Subject) -> frozenset[str]:
     InvalidMetadataError
         Local metadata that is missing or broken too, which is named.
     """
-    findings = new_findings()  # what is wrong beside it is judged when all tables are there
+    findings = new_check()  # what is wrong beside it is judged when all tables are there
     levels: list[Rows] = []
     made: list[str] = []
     while (depth := len(levels)) < spec.MAX_LEVELS:
@@ -411,7 +411,7 @@ def _pieces(subject: Subject, above: Rows, folders: Any) -> Iterator[Piece]:
     """The local metadata of some rows."""
     if subject.kind != "zip":
         for row in folders.tolist():
-            findings = new_findings()
+            findings = new_check()
             piece = fetch_file(subject, above, row, findings)
             if piece is None:
                 raise _lost(above, findings.report(subject.where, None, "repair").problems)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.check import Findings
 from comal.errors import shown
-from comal.findings import Findings
 from comal.taco import spec
 from comal.taco.checking.subject import Subject
 

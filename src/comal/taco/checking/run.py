@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from comal.check import Check, Findings, Report
 from comal.errors import (
     LimitExceededError,
     NotThisFormatError,
@@ -13,14 +14,13 @@ from comal.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from comal.findings import Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.storage import Source, StorageConfig, open_beside, open_source
 from comal.taco import spec
 from comal.taco.checking import document, tree
 from comal.taco.checking.archive import check_archive, check_files
-from comal.taco.checking.codes import new_findings
+from comal.taco.checking.codes import new_check
 from comal.taco.checking.index import check_collected, check_forms, check_sources
 from comal.taco.checking.meta import check_meta
 from comal.taco.checking.rows import Rows, first_of, load
@@ -73,8 +73,7 @@ def check(
     InvalidInputError
         An unknown level.
     """
-    check_level(level)
-    findings = new_findings()
+    findings = new_check(level, limits, progress)
     with open_source(href, config=config) as source:
         base = None if base_path is None else open_beside(source, base_path)
         try:
@@ -87,10 +86,10 @@ def check(
                 raise
             present = check_collected(listed, findings)
             if level == "full":
-                _check_parts(listed, present, limits, findings, progress or silent)
-            return findings.report(source.href, "tacollection", level)
-        _check(subject, level, findings, progress or silent)
-        return findings.report(source.href, subject.kind, level)
+                _check_parts(listed, present, findings)
+            return findings.reported(source.href, "tacollection")
+        _check(subject, findings)
+        return findings.reported(source.href, subject.kind)
 
 
 def open_subject(
@@ -155,11 +154,11 @@ def _open_file(source: Source, base: Source | None, limits: Limits, findings: Fi
     return subject
 
 
-def _check(subject: Subject, level: str, findings: Findings, progress: Progress) -> None:
-    payload = None
+def _check(subject: Subject, findings: Check) -> None:
+    payload, progress = None, findings.progress
     if subject.directory is not None:
         with findings.guard("zip-directory", subject.where):
-            payload = check_archive(subject.source, subject.directory, level, findings, progress)
+            payload = check_archive(subject.source, subject.directory, findings)
     _check_collection(subject, findings)
     sources: list[str] = []
     progress(0, None, "level tables")
@@ -184,8 +183,8 @@ def _check(subject: Subject, level: str, findings: Findings, progress: Progress)
         _check_meta(subject, levels, spans, findings, progress)
     if subject.is_index:
         present = check_sources(subject, levels, sources, findings, progress)
-        if level == "full":
-            _check_parts(subject, present, subject.limits, findings, progress)
+        if findings.one_of == 1:
+            _check_parts(subject, present, findings)
 
 
 def _check_collection(subject: Subject, findings: Findings) -> None:
@@ -210,18 +209,12 @@ def _check_meta(
         findings.take_error(error, "taco-meta", subject.where)
 
 
-def _check_parts(
-    index: Subject | Collected,
-    names: Sequence[str],
-    limits: Limits,
-    findings: Findings,
-    progress: Progress,
-) -> None:
+def _check_parts(index: Subject | Collected, names: Sequence[str], findings: Check) -> None:
     for name in names:
-        inner = new_findings()
+        inner = findings.part()
         try:
-            part = open_subject(index.part(name), None, limits, inner)
+            part = open_subject(index.part(name), None, findings.limits, inner)
         except NotThisFormatError:
             continue  # reported with the index
-        _check(part, "full", inner, progress)
+        _check(part, inner)
         findings.take_all(inner, name)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.check import Findings
 from comal.errors import shown
-from comal.findings import Findings
 from comal.taco import spec, wire
 from comal.taco.checking.rows import Int64s, Rows
 from comal.ziparchive import Directory

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comal import strictjson
+from comal.check import Findings
 from comal.errors import (
     InvalidMetadataError,
     LimitExceededError,
@@ -15,7 +16,6 @@ from comal.errors import (
     StorageError,
     counted,
 )
-from comal.findings import Findings
 from comal.limits import Limits
 from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import names
+from comal.check import Findings
 from comal.errors import InvalidMetadataError, counted, shown
-from comal.findings import Findings
 from comal.taco import spec
 from comal.taco.checking.rows import Int64s, Rows, bools, integers
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal import names
+from comal.check import Findings
 from comal.errors import InvalidMetadataError, shown
-from comal.findings import Findings
 from comal.tortilla import spec
 from comal.tortilla.reading import items
 from comal.tortilla.reading.items import with_format

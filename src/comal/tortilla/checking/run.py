@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from comal import strictjson
+from comal.check import OF_CONTENT, Check, Findings, Report, rules
 from comal.errors import (
     ComalError,
     InvalidInputError,
@@ -16,10 +17,9 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.findings import OF_CONTENT, Findings, Report, check_level
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, run
-from comal.progress import Progress, silent
+from comal.progress import Progress
 from comal.storage import Source, StorageConfig, location_of
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject, Usable, check_footer
@@ -87,14 +87,10 @@ _WARNINGS = {
     "tortilla-part-schema": "the parts of a set differ in their columns",
 }
 
-CODES: Mapping[str, tuple[str, str]] = {
-    **{code: ("error", text) for code, text in _ERRORS.items()},
-    **{code: ("warning", text) for code, text in _WARNINGS.items()},
-}
+CODES: Final = rules(_ERRORS, _WARNINGS)
 """Code to severity (``error`` or ``warning``) and meaning."""
 
 
-_ONE_OF = 20
 _AT_ONCE = 256
 """Nested files that are opened together."""
 
@@ -140,17 +136,17 @@ def check(
     InvalidInputError
         An unknown level.
     """
-    check_level(level)
+    limit_codes = {"tortilla_depth": "tortilla-depth"}
+    findings = Check(CODES, level, limits, progress, of_limits=limit_codes)
     sources = sources_of(href, config)
-    findings = Findings(CODES, of_limits={"tortilla_depth": "tortilla-depth"})
     files = [_File(source, _label(source, sources)) for source in sources]
     for file in files:
-        _check_file(file, level, limits, findings, progress or silent)
+        _check_file(file, findings)
     if len(files) > 1:
         _check_sets(files, findings)
     else:
         _check_siblings(files[0], findings)
-    return findings.report(sources[0].href, files[0].container, level)
+    return findings.reported(sources[0].href, files[0].container)
 
 
 @dataclass(slots=True)
@@ -177,10 +173,8 @@ def _label(source: Source, sources: Sequence[Source]) -> str:
     return last_name(source.href) if len(sources) > 1 else ""
 
 
-def _check_file(
-    file: _File, level: str, limits: Limits, findings: Findings, progress: Progress
-) -> None:
-    source = file.source
+def _check_file(file: _File, findings: Check) -> None:
+    source, limits, progress = file.source, findings.limits, findings.progress
     try:
         file.opened = open_one(source, DEFAULT_TAIL, limits)
     except NotThisFormatError:
@@ -192,9 +186,9 @@ def _check_file(
         return
     file.container = "taco-v1" if file.opened.header.is_taco else "tortilla"
     _check_name(file, file.opened, findings)
-    _check_collection(file, file.opened, limits, findings)
+    _check_collection(file, file.opened, findings)
     progress(0, None, "footers")
-    file.table, usable = _check_one(file, file.opened, file.label, level, limits, findings)
+    file.table, usable = _check_one(file, file.opened, file.label, findings)
     below = _nested(file, usable)
     depth = 0
     while below:
@@ -208,23 +202,19 @@ def _check_file(
             break
         found: list[tuple[ByteRange, str]] = []
         for start in range(0, len(below), _AT_ONCE):
-            found += _check_below(file, below[start : start + _AT_ONCE], level, limits, findings)
+            found += _check_below(file, below[start : start + _AT_ONCE], findings)
             progress(start, len(below), f"nested files, depth {depth}")
         below = found
 
 
 def _check_below(
-    file: _File,
-    below: Sequence[tuple[ByteRange, str]],
-    level: str,
-    limits: Limits,
-    findings: Findings,
+    file: _File, below: Sequence[tuple[ByteRange, str]], findings: Check
 ) -> list[tuple[ByteRange, str]]:
     """Check nested files; what is nested in them comes back."""
     spans = [span for span, _ in below]
     places = [place for _, place in below]
     try:
-        opened = run(children_plan(spans, places, limits=limits), file.source.fetch)
+        opened = run(children_plan(spans, places, limits=findings.limits), file.source.fetch)
     except OF_CONTENT as error:
         findings.take_error(error, "tortilla-nested", places[0])
         return []
@@ -233,31 +223,29 @@ def _check_below(
         if isinstance(one, ComalError):
             findings.take_error(one, "tortilla-nested", place)
             continue
-        _, usable = _check_one(file, one, place, level, limits, findings)
+        _, usable = _check_one(file, one, place, findings)
         found += _nested(file, usable, place)
     return found
 
 
 def _check_one(
-    file: _File, opened: Opened, place: str, level: str, limits: Limits, findings: Findings
+    file: _File, opened: Opened, place: str, findings: Check
 ) -> tuple[Any, Usable | None]:
     """Check the footer of a file, or of a nested one, and the payloads that it names."""
     where = place or "footer"
     try:
-        stored = stored_table(opened, place or file.source.href, limits)
+        stored = stored_table(opened, place or file.source.href, findings.limits)
     except OF_CONTENT as error:
         findings.take_error(error, "tortilla-footer", where)
         return None, None
     usable = check_footer(stored, opened, place, findings)
     check_values(Subject(with_format(stored, opened.header), opened, place), findings)
-    if level != "structure":
-        _check_payloads(file, usable, place, level, findings)
+    if findings.one_of:
+        _check_payloads(file, usable, place, findings)
     return stored, usable
 
 
-def _check_payloads(
-    file: _File, usable: Usable, place: str, level: str, findings: Findings
-) -> None:
+def _check_payloads(file: _File, usable: Usable, place: str, findings: Check) -> None:
     payloads: list[Payload] = []
     before = f"{place}, " if place else ""
     done: set[tuple[int, int]] = set()
@@ -267,7 +255,7 @@ def _check_payloads(
             continue
         done.add((offset, length))
         file.items += 1
-        if level == "full" or file.items % _ONE_OF == 1:
+        if (file.items - 1) % findings.one_of == 0:
             payloads.append(Payload(offset, length, kind, f"{before}row {row}"))
     check_payloads(file.source, payloads, findings)
 
@@ -300,12 +288,12 @@ def _check_name(file: _File, opened: Opened, findings: Findings) -> None:
         )
 
 
-def _check_collection(file: _File, opened: Opened, limits: Limits, findings: Findings) -> None:
+def _check_collection(file: _File, opened: Opened, findings: Check) -> None:
     if opened.collection is None:
         return
     place = file.place("collection")
     try:
-        document = strictjson.loads(opened.collection, place, limits)
+        document = strictjson.loads(opened.collection, place, findings.limits)
     except OF_CONTENT as error:
         findings.take_error(error, "tortilla-collection", place)
         return

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal import arrowcompute as pc
+from comal.check import OF_CONTENT, Findings
 from comal.errors import InvalidInputError, shown
-from comal.findings import OF_CONTENT, Findings
 from comal.geo import footprints, wkb
 from comal.geo.boxes import arc_width
 from comal.geo.crs import projection

@@ -1,15 +1,18 @@
-"""Collecting problems: all are counted, the first thousand are kept.
+"""Checks of every format: rules, what was found, and the report.
 
-Each format brings its table of codes with their severities; what is done with them is the same.
+A rule is a row of a format's table (`rules`), a function that looks for it, and a test. Functions
+tell what they find to a `Check`, which also says how thorough to be; all problems are counted, the
+first thousand are kept.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,11 +26,16 @@ from comal.errors import (
     ShortReadError,
     UnsafeContentError,
 )
+from comal.limits import Limits
+from comal.progress import Progress, silent
 
 MAX_LISTED = 1_000
 
 LEVELS = ("structure", "sample", "full")
 """How thorough a check can be: metadata alone, also some of the payloads, or every byte."""
+
+_ONE_OF = {"structure": 0, "sample": 20, "full": 1}
+"""Of so many payloads one is read; 0 for none."""
 
 Codes = Mapping[str, tuple[str, str]]
 """For each code its severity (``error`` or ``warning``) and what it means."""
@@ -40,6 +48,14 @@ OF_CONTENT = (
     ShortReadError,
 )
 """Errors that say something about the content; all others are about the storage or about us."""
+
+
+def rules(errors: Mapping[str, str], warnings: Mapping[str, str]) -> Codes:
+    """A table of rules from what each code means."""
+    return {
+        **{code: ("error", text) for code, text in errors.items()},
+        **{code: ("warning", text) for code, text in warnings.items()},
+    }
 
 
 def check_level(level: str) -> None:
@@ -127,11 +143,19 @@ class Findings:
         self._of_limits = of_limits or {}
         self._listed: dict[str, list[Problem]] = {"error": [], "warning": []}
         self._counts: Counter[str] = Counter()
+        self.place = ""
+        """What stands before the places of problems."""
+
+    def at(self, place: str) -> Self:
+        """The same findings, told of a part: its name stands before each place."""
+        part = copy.copy(self)
+        part.place = self._placed(place)
+        return part
 
     def add(self, code: str, place: str, message: str) -> None:
         """One problem."""
         self._counts[code] += 1
-        self._list(code, place, message)
+        self._list(code, self._placed(place), message)
 
     def add_rows(
         self, code: str, rows: Iterable[int] | np.ndarray[Any, Any], tell: Callable[[int], Any]
@@ -142,7 +166,7 @@ class Findings:
         room = MAX_LISTED - len(self._listed[self.severity(code)])
         for row in found[: max(0, room)].tolist():
             place, message = tell(row)
-            self._list(code, place, message)
+            self._list(code, self._placed(place), message)
 
     def take(self, problems: Iterable[Problem]) -> None:
         """Problems that another room found; severities are those of the codes here."""
@@ -165,7 +189,7 @@ class Findings:
             return
         if isinstance(error, UnsafeContentError | LimitExceededError):
             code = self._of_limits.get(str(error.fields.get("limit")), error.code)
-        self.add(code, _joined(place, error.where), _sentence(error))
+        self.add(code, _joined(self._placed(place), error.where), _sentence(error))
 
     def guard(self, code: str, place: str) -> Guard:
         """Turn errors about the content into problems, so that the check goes on."""
@@ -191,11 +215,66 @@ class Findings:
         errors = sum(n for code, n in counts.items() if self.severity(code) == "error")
         return Report(where, container, level, problems, counts, errors)
 
+    def _placed(self, more: str) -> str:
+        if not self.place or more == self.place or more.startswith(f"{self.place},"):
+            return more
+        return f"{self.place}, {more}" if more else self.place
+
     def _list(self, code: str, place: str, message: str) -> None:
         severity = self.severity(code)
         listed = self._listed[severity]
         if len(listed) < MAX_LISTED:
             listed.append(Problem(code, place, message, severity))
+
+
+class Check(Findings):
+    """A check while it runs: what was found, and how to go on.
+
+    Parameters
+    ----------
+    codes, milder, of_limits
+        As for `Findings`.
+    level
+        One of `LEVELS`.
+    limits
+        Caps on what an archive may make us hold.
+    progress
+        Told how far the check is.
+
+    Raises
+    ------
+    InvalidInputError
+        An unknown level.
+    """
+
+    def __init__(
+        self,
+        codes: Codes,
+        level: str,
+        limits: Limits,
+        progress: Progress | None = None,
+        *,
+        milder: Mapping[str, str] | None = None,
+        of_limits: Mapping[str, str] | None = None,
+    ) -> None:
+        check_level(level)
+        super().__init__(codes, milder=milder, of_limits=of_limits)
+        self.level, self.limits, self.progress = level, limits, progress or silent
+
+    @property
+    def one_of(self) -> int:
+        """Of so many payloads one is read: 1 for every one, 0 for none."""
+        return _ONE_OF[self.level]
+
+    def part(self) -> Self:
+        """A check of the same kind that has found nothing yet."""
+        part = copy.copy(self)
+        part._listed, part._counts = {"error": [], "warning": []}, Counter()  # noqa: SLF001
+        return part
+
+    def reported(self, where: str, container: str | None) -> Report:
+        """The report of what was found."""
+        return self.report(where, container, self.level)
 
 
 class Guard:
