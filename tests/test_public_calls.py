@@ -134,6 +134,8 @@ FUNCTIONS: dict[str, Arguments] = {
     "taco.pack_folder": lambda f: {"directory": f.folder, "output": new(f, ".tacozip")},
     "taco.repair": lambda f: {"href": f.scenes, "output": new(f, ".tacozip")},
     "taco.zip2folder": lambda f: {"input": f.scenes, "output": new(f), "quiet": True},
+    "tapalcatl.BuildOptions": lambda _: {"ext": "png", "bounds": (0, 0, 1, 1), "metatile": 2},
+    "tapalcatl.EntryOptions": lambda _: {"times": "source", "entry_headers": {(0, 0, 0): ()}},
     "tapalcatl.archive": lambda f: {"href": f"{f.tiles}/0/0/0.zip"},
     "tapalcatl.build": lambda f: {"source": sound(f), "out": new(f), "ext": "png"},
     "tapalcatl.check": lambda f: {"href": f.tiles},

@@ -18,6 +18,7 @@ import typing
 import warnings
 from collections import abc
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import wraps
 from importlib import import_module
 from itertools import islice
@@ -210,6 +211,27 @@ def _type_of(text: Any, names: dict[str, Any]) -> Any:
         if len(parts) > 1:
             return tuple(_type_of(part, names) for part in parts)
         return _Named(text.partition("[")[0].rpartition(".")[2])
+
+
+def check_fields(options: Any) -> None:
+    """Refuse a value of a dataclass that is not what the annotation of its field says.
+
+    Raises
+    ------
+    InvalidInputError
+        There is one.
+    """
+    cls = type(options)
+    for one in fields(cls):
+        value, text = getattr(options, one.name), str(one.type)
+        home = next(base for base in cls.__mro__ if one.name in base.__annotations__)
+        if not fits(value, _type_of(text, vars(sys.modules[home.__module__]))):
+            raise InvalidInputError(
+                f"{one.name} cannot be used",
+                where=f"{cls.__qualname__}({one.name}=...)",
+                found=f"{shown(repr(value))}, {type(value).__name__}",
+                expected=text,
+            )
 
 
 class _Named(str):

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from comal.tapalcatl.writing.extracting import extract as extract
     from comal.tapalcatl.writing.labelling import Labelled as Labelled
     from comal.tapalcatl.writing.labelling import edit_metadata as edit_metadata
+    from comal.tapalcatl.writing.options import BuildOptions as BuildOptions
+    from comal.tapalcatl.writing.options import EntryOptions as EntryOptions
     from comal.tapalcatl.writing.recovering import Recovered as Recovered
     from comal.tapalcatl.writing.recovering import recover as recover
     from comal.tapalcatl.writing.reshaping import merge as merge
@@ -54,9 +56,11 @@ if TYPE_CHECKING:
 # No module has the name of a function, so that importing one never hides the other.
 _HOMES = {
     "ArchiveMetadata": "spec",
+    "BuildOptions": "writing.options",
     "Built": "writing.building",
     "CODES": "checking",
     "Changed": "writing.updating",
+    "EntryOptions": "writing.options",
     "Exported": "containers.export",
     "Extracted": "writing.extracting",
     "Generation1": "generation1",

@@ -24,7 +24,8 @@ from comal.tapalcatl.arranging import Arrangement
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, read_ahead
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import Int64s, order_of, tiles_in
-from comal.tapalcatl.writing.entries import Prepared, Rules, names_of, prepared
+from comal.tapalcatl.writing.entries import Prepared, names_of, prepared
+from comal.tapalcatl.writing.options import Rules
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
 from comal.ziparchive.headermaking import write_pieces
 

@@ -6,10 +6,9 @@ however large the pyramid is. The metadata come last.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -36,7 +35,6 @@ from comal.tapalcatl.spec import (
     Bounds,
     Headers,
     TapalcatlWarning,
-    Tile,
     TileSetMetadata,
     tileset_json,
     with_variant,
@@ -49,7 +47,8 @@ from comal.tapalcatl.writing.archives import (
     archives_at,
     is_whole,
 )
-from comal.tapalcatl.writing.entries import FIXED, Rules, prepared, rules_of
+from comal.tapalcatl.writing.entries import prepared
+from comal.tapalcatl.writing.options import BuildOptions, Rules, rules_of
 from comal.tapalcatl.writing.workplace import (
     Workplace,
     check_one,
@@ -95,32 +94,14 @@ class Built:
 def build(
     source: Any,
     out: Location,
+    options: BuildOptions | None = None,
     *,
-    metatile: int | None = None,
-    materialized_zooms: Sequence[int] | None = None,
-    version: int = 2,
-    generation1: Generation1 | None = None,
-    ext: str | None = None,
-    scale: float = 1,
-    formats: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    attribution: str | None = None,
-    bounds: Bounds | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    compression: str = "auto",
-    level: int = 6,
-    entry_headers: Mapping[Tile, Headers] | None = None,
-    variant: str | None = None,
-    times: str | int | dt.datetime = FIXED,
-    exact_times: bool = False,
-    hash_in_path: bool = False,
-    tilejson: str | None = None,
     executor: Executor | None = None,
     resume: bool = True,
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> Built:
     """Write a Tapalcatl tileset: a folder of archives with ``meta.json``, or a single archive.
 
@@ -134,43 +115,8 @@ def build(
         archive that holds all tiles and describes itself: its root zoom is the first zoom, its
         metatile the smallest that takes in all tiles. What has no room in its comment of 65 535
         bytes is left out with a warning, the longest keys first.
-    metatile, materialized_zooms
-        Root tiles of an archive per side, and the zooms at which archives begin. What is not
-        given is chosen so that a directory comes with a reader's first request of 64 KiB: every
-        four zooms under two by two root tiles, as `choose_layout` says.
-    version
-        2, or 1 for archives of metatiles with relative names and nothing described inside.
-    generation1
-        For version 1: metatile size, tile size and layout of keys.
-    ext
-        Extension of tiles whose source does not name any; by their first bytes if None.
-    scale
-        Scale of such tiles, 2 for tiles of 512 pixels that are shown at 256.
-    formats
-        Content type of extensions, or a list of pairs of header and value; guessed if absent.
-    name, description, attribution, bounds, metadata
-        Instead of what the source says; `metadata` are other keys of TileJSON, None removes one.
-        Bounds that miss a tile are widened.
-    compression
-        ``auto``: DEFLATE unless the tile is compressed already; ``store``; ``deflate``.
-    level
-        Of DEFLATE, 1 to 12.
-    variant
-        Prefix of the names of all tiles: they are only read when it is asked for
-        (``open(..., variant=...)``), and `put` adds others beside them. Documents name it.
-    entry_headers
-        Headers of single tiles, by (z, x, y).
-    times
-        ``fixed`` for 1980-01-01, ``source``, or one time for all entries.
-    exact_times
-        Whether exact times go into an extra field beside those of MS-DOS, which count by two
-        seconds; odd seconds of a source always do.
-    hash_in_path
-        Whether keys begin with five hex digits of the MD5 of ``z/x/y``, as some stores like it.
-    tilejson
-        For version 1, which describes nothing itself: where tiles will be served, such as
-        ``https://example.org/{z}/{x}/{y}.{fmt}``. Documents ``tilejson/mapbox.json`` (of mvt),
-        ``geojson`` and ``topojson`` are written beside the archives.
+    options
+        What the tileset is to be.
     executor
         Where archives are written: any `concurrent.futures.Executor`; threads if None.
     resume
@@ -184,6 +130,8 @@ def build(
         nothing, but a power cut may.
     progress
         Told the archives done.
+    **changes
+        Fields of `BuildOptions`, such as ``metatile=2, name="Cloudless"``.
 
     Returns
     -------
@@ -199,57 +147,28 @@ def build(
     ObjectChangedError
         The source changed meanwhile.
     """
+    wanted = replace(options or BuildOptions(), **changes)
     with ExitStack() as scope:
         tiles = opened(source, scope)
-        rules = rules_of(
-            tiles,
-            ext=ext,
-            scale=scale,
-            formats=formats,
-            compression=compression,
-            level=level,
-            times=times,
-            exact_times=exact_times,
-            headers=entry_headers,
-            variant=variant,
-        )
-        said = _said(
-            tiles.metadata,
-            rules.variant,
-            name=name,
-            description=description,
-            attribution=attribution,
-            bounds=bounds,
-            metadata=metadata,
-        )
+        rules = rules_of(tiles, wanted)
+        said = _said(tiles.metadata, rules.variant, wanted)
         check_ending(out, ".zip")
         alone = is_archive(out)
-        if alone and (version == 1 or hash_in_path):
+        if alone and (wanted.version == 1 or wanted.hash_in_path):
             raise InvalidInputError(
                 "a single archive describes itself and has no key",
                 where=os.fspath(out),
                 hint="leave out the hash, or Tapalcatl 1, or write to a folder",
             )
-        if version == 1:
-            arrangement: Arrangement = First(generation1 or Generation1())
-        elif version == 2:
-            if alone:
-                metatile, materialized_zooms = _one_root(tiles, metatile, materialized_zooms)
-            arrangement = _second(tiles, said, rules, metatile, materialized_zooms, hash_in_path)
+        arrangement: Arrangement
+        if wanted.version == 1:
+            arrangement = First(wanted.generation1 or Generation1())
         else:
-            raise InvalidInputError(
-                "unknown version of Tapalcatl", found=version, expected="1 or 2"
-            )
-        if tilejson is not None and version != 1:
-            raise InvalidInputError(
-                "documents of Tapalcatl 1 for version 2",
-                found=tilejson,
-                hint=f"{META} describes it; leave out tilejson",
-            )
+            arrangement = _second(tiles, said, rules, _one_root(tiles, wanted) if alone else wanted)
         plan = dealt(tiles.keys(), arrangement)
         if not plan.tiles:
             raise no_tiles(tiles)
-        arrangement = _settled(arrangement, plan, bounds or said.bounds)
+        arrangement = _settled(arrangement, plan, wanted.bounds or said.bounds)
         if alone:
             check_one(plan, out)
             placing: AbstractContextManager[Workplace] = place_of_one(
@@ -257,13 +176,9 @@ def build(
             )
         else:
             fingerprint = _fingerprint(tiles, arrangement, rules, plan) if resume else b""
+            kind = tree_kind(wanted.version, wanted.generation1)
             placing = workplace(
-                out,
-                fingerprint,
-                tree_kind(version, generation1),
-                source,
-                overwrite=overwrite,
-                durable=durable,
+                out, fingerprint, kind, source, overwrite=overwrite, durable=durable
             )
         with placing as place:
             if place.name and isinstance(arrangement, Second):
@@ -272,8 +187,8 @@ def build(
                 )
             job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
             made = job.run(executor, os.fspath(out))
-            if tilejson is not None:
-                _write_tilejson(place, said, made, tilejson)
+            if wanted.tilejson is not None:
+                _write_tilejson(place, said, made, wanted.tilejson)
             return made
 
 
@@ -435,39 +350,23 @@ def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, addres
             path.write_bytes(data)
 
 
-def _said(
-    own: TileSetMetadata,
-    variant: str | None,
-    *,
-    name: str | None,
-    description: str | None,
-    attribution: str | None,
-    bounds: Bounds | None,
-    metadata: Mapping[str, Any] | None,
-) -> TileSetMetadata:
+def _said(own: TileSetMetadata, variant: str | None, wanted: BuildOptions) -> TileSetMetadata:
     """What the source says, with what the caller says instead."""
     # Tiles of one variant are read, and written below another one or none.
     extra = {key: value for key, value in own.extra.items() if key != VARIANTS}
-    extra = {**with_variant(extra, variant), **(metadata or {})}
-    if attribution is not None:
-        extra["attribution"] = attribution
+    extra = {**with_variant(extra, variant), **(wanted.metadata or {})}
+    if wanted.attribution is not None:
+        extra["attribution"] = wanted.attribution
     return replace(
         own,
-        name=own.name if name is None else name,
-        description=own.description if description is None else description,
-        bounds=own.bounds if bounds is None else bounds,
+        name=own.name if wanted.name is None else wanted.name,
+        description=own.description if wanted.description is None else wanted.description,
+        bounds=own.bounds if wanted.bounds is None else wanted.bounds,
         extra={key: value for key, value in extra.items() if value is not None},
     )
 
 
-def _second(
-    tiles: TileSource,
-    said: TileSetMetadata,
-    rules: Rules,
-    metatile: int | None,
-    materialized_zooms: Sequence[int] | None,
-    hash_in_path: bool,  # noqa: FBT001 - passed on
-) -> Second:
+def _second(tiles: TileSource, said: TileSetMetadata, rules: Rules, wanted: BuildOptions) -> Second:
     zooms = tiles.zooms()
     if zooms is None:
         raise no_tiles(tiles)
@@ -475,8 +374,8 @@ def _second(
     layout = planning.choose_layout(
         zooms[0],
         zooms[1],
-        metatile=metatile,
-        materialized_zooms=materialized_zooms,
+        metatile=wanted.metatile,
+        materialized_zooms=wanted.materialized_zooms,
         suffix=suffix,
         entry_extra=9 if rules.exact_times else 0,
     )
@@ -487,7 +386,7 @@ def _second(
             expected=f"zoom {layout.materialized_zooms[0]} or deeper",
             hint="begin the materialized zooms there",
         )
-    template = ("{h}/" if hash_in_path else "") + TEMPLATE
+    template = ("{h}/" if wanted.hash_in_path else "") + TEMPLATE
     whole = replace(
         said,
         metatile=layout.metatile,
@@ -500,17 +399,16 @@ def _second(
     return Second(layout, Template(template), whole)
 
 
-def _one_root(
-    tiles: TileSource, metatile: int | None, materialized_zooms: Sequence[int] | None
-) -> tuple[int | None, Sequence[int] | None]:
+def _one_root(tiles: TileSource, wanted: BuildOptions) -> BuildOptions:
     """A layout with a single root for all tiles, where none is given."""
     zooms = tiles.zooms()
     if zooms is None:
-        return metatile, materialized_zooms  # without tiles all of it is refused
-    chosen = [zooms[0]] if materialized_zooms is None else sorted(materialized_zooms)
+        return wanted  # without tiles all of it is refused
+    metatile, roots = wanted.metatile, wanted.materialized_zooms
+    chosen = [zooms[0]] if roots is None else sorted(roots)
     if metatile is None and chosen:
         metatile = smallest_metatile(tiles.keys(), chosen[0])
-    return metatile, chosen
+    return replace(wanted, metatile=metatile, materialized_zooms=chosen)
 
 
 def _settled(arrangement: Arrangement, plan: Dealt, bounds: Bounds | None) -> Arrangement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import deflate as libdeflate
@@ -12,61 +12,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError
-from comal.geo.times import parse_instant
-from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, TileSource, binary
+from comal.tapalcatl.containers.base import UNKNOWN_TIME, Tiles, binary
 from comal.tapalcatl.containers.content import GZIP, compressed, extension, gzipped, kinds_of
 from comal.tapalcatl.spec import (
     CONTENT_ENCODING,
     Headers,
     content_headers,
     entry_comment,
-    parse_headers,
 )
 from comal.tapalcatl.wire import (
     Int64s,
     Keys,
     dos_of,
-    new_variant,
     split_suffix,
     suffix_of,
     ut_field,
 )
+from comal.tapalcatl.writing.options import FIXED, SOURCE, Rules
 from comal.ziparchive import DEFLATE, STORE, Details
 from comal.ziparchive.headermaking import checksums, payload_sizes
 
-COMPRESSION: Final = ("auto", "store", "deflate")
-FIXED: Final = "fixed"
-SOURCE: Final = "source"
 _IDENTITY: Final = "identity"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How tiles become entries."""
-
-    hint: str | None = None
-    """Extension of tiles whose names have none and whose bytes do not tell."""
-    encoding: str | None = None
-    """Content encoding of all tiles, where the source says one that bytes do not show."""
-    ext: str | None = None
-    """Extension of all tiles whose names have none, whatever their bytes are."""
-    scale: float = 1
-    """Scale of tiles whose names have none."""
-    formats: Mapping[str, Headers] = field(default_factory=dict)
-    """Headers of extensions that are given."""
-    compression: str = "auto"
-    level: int = 6
-    times: str | int = FIXED
-    """`FIXED`, `SOURCE`, or seconds since 1970 UTC."""
-    exact_times: bool = False
-    """Whether exact times go into an extra field, too."""
-    modified: int | None = None
-    """Time of the source, for tiles without one of their own."""
-    headers: Mapping[tuple[int, int, int], Headers] = field(default_factory=dict)
-    """Headers of single tiles."""
-    variant: str | None = None
-    """What names begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,47 +229,3 @@ def _seconds(tiles: Tiles, rules: Rules) -> Int64s | None:
     if tiles.modified is None:
         return np.full(len(tiles), default, np.int64)
     return np.where(tiles.modified == UNKNOWN_TIME, default, tiles.modified)
-
-
-def check_rules(rules: Rules) -> None:
-    """Refuse rules that cannot be followed."""
-    if rules.compression not in COMPRESSION:
-        raise InvalidInputError(
-            "compression", found=rules.compression, expected=", ".join(COMPRESSION)
-        )
-    if not 1 <= rules.level <= 12:
-        raise InvalidInputError("level of DEFLATE", found=rules.level, expected="1 to 12")
-    suffix_of(rules.scale, rules.ext or "")
-    if isinstance(rules.times, str) and rules.times not in {FIXED, SOURCE}:
-        raise InvalidInputError(
-            "times cannot be this", found=rules.times, expected="'fixed', 'source' or a time"
-        )
-
-
-def rules_of(
-    tiles: TileSource, *, formats: Mapping[str, Any] | None, times: Any, **more: Any
-) -> Rules:
-    """Rules from the arguments of `build`."""
-    given = {ext: _headers_of(headers) for ext, headers in (formats or {}).items()}
-    if times not in {FIXED, SOURCE} and not isinstance(times, int):
-        times = parse_instant(times) // 1_000_000
-    headers = {key: tuple(value) for key, value in (more.pop("headers") or {}).items()}
-    variant = more.pop("variant")
-    rules = Rules(
-        hint=tiles.hint,
-        encoding=tiles.encoding,
-        formats=given,
-        times=times,
-        modified=tiles.modified,
-        headers=headers,
-        variant=None if variant is None else new_variant(variant),
-        **more,
-    )
-    check_rules(rules)
-    return rules
-
-
-def _headers_of(value: Any) -> Headers:
-    if isinstance(value, str):
-        return parse_headers(value, "formats")
-    return tuple((str(name), str(text)) for name, text in value)

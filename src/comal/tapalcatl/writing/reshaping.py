@@ -22,7 +22,7 @@ from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.tapalcatl.writing.building import Built, build
-from comal.tapalcatl.writing.entries import SOURCE
+from comal.tapalcatl.writing.options import SOURCE
 from comal.tapalcatl.writing.workplace import is_archive
 
 _PARTS = "tilesets"

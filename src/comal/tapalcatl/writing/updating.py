@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -25,7 +24,6 @@ from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
     ArchiveMetadata,
-    Headers,
     TapalcatlWarning,
     Tile,
     TileSetMetadata,
@@ -34,15 +32,8 @@ from comal.tapalcatl.spec import (
 )
 from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tile_keys, variant_prefix
 from comal.tapalcatl.writing.archives import archives_at
-from comal.tapalcatl.writing.entries import (
-    FIXED,
-    Prepared,
-    Rules,
-    few_names,
-    names_of,
-    prepared,
-    rules_of,
-)
+from comal.tapalcatl.writing.entries import Prepared, few_names, names_of, prepared
+from comal.tapalcatl.writing.options import EntryOptions, Rules, rules_of
 from comal.tapalcatl.writing.targets import NewEntries, Target, editing_of, held, write_document
 from comal.ziparchive import ZipWriter
 from comal.ziparchive.entries import FEW
@@ -80,18 +71,12 @@ class Changed:
 def put(
     target: Location,
     tiles: Any,
+    options: EntryOptions | None = None,
     *,
-    ext: str | None = None,
-    scale: float = 1,
-    compression: str = "auto",
-    level: int = 6,
-    times: str | int | dt.datetime = FIXED,
-    exact_times: bool = False,
-    entry_headers: Mapping[Tile, Headers] | None = None,
-    variant: str | None = None,
     generation1: Generation1 | None = None,
     durable: bool = True,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> Changed:
     """Add tiles to an archive or a tileset, or replace them.
 
@@ -108,8 +93,9 @@ def put(
         A local archive, or a tileset by its folder or document.
     tiles
         Anything that `build` takes.
-    ext, scale, compression, level, times, exact_times, entry_headers, variant
-        As for `build`. Without `ext` a tile whose bytes do not tell gets the tileset's only one.
+    options
+        How tiles become entries. Without `ext` a tile whose bytes do not tell gets the tileset's
+        only one.
     generation1
         How a tileset of Tapalcatl 1 is laid out, which nothing in it tells: metatile and tile size,
         layout of keys, prefix and layer as whoever wrote it had them. `target` is then the folder
@@ -119,6 +105,8 @@ def put(
         loses nothing, but a power cut may.
     progress
         Told the archives done.
+    **changes
+        Fields of `EntryOptions`, such as ``ext="png"``.
 
     Raises
     ------
@@ -129,22 +117,12 @@ def put(
     ConflictError
         Somebody else is writing the tileset or one of the archives.
     """
+    wanted = replace(options or EntryOptions(), **changes)
     with ExitStack() as scope:
         source = opened(tiles, scope)
         place = scope.enter_context(held(target, generation1, durable=durable))
         own = place.metadata.formats
-        rules = rules_of(
-            source,
-            ext=ext,
-            scale=scale,
-            formats=None,
-            compression=compression,
-            level=level,
-            times=times,
-            exact_times=exact_times,
-            headers=entry_headers,
-            variant=variant,
-        )
+        rules = rules_of(source, wanted)
         if rules.hint is None and len(own) == 1:
             rules = replace(rules, hint=next(iter(own)))
         return _put_all(place, source, rules, progress or silent)
