@@ -1,15 +1,33 @@
-"""Things that one process shares and a forked child must not touch: connections and threads."""
+"""Work side by side: results in order, jobs in threads, waiting beside an event loop.
+
+What the process shares (connections, threads) a forked child must not touch: `PerProcess` keeps it.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from functools import partial
+from itertools import islice
+from typing import Any, Generic, ParamSpec, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+_REMOTE = 8
+"""Workers that an executor is taken to have that does not tell, such as one of a cluster."""
+_STEP = 0.05
+"""Seconds after which a pause looks whether anybody still waits."""
+_WAITING = 64
+"""Threads that wait for blocking calls beside an event loop."""
 
 
 class PerProcess(Generic[K, V]):
@@ -46,12 +64,107 @@ class PerProcess(Generic[K, V]):
             return self._values[key]
 
 
-_executors: PerProcess[int, ThreadPoolExecutor] = PerProcess()
+_pools: PerProcess[tuple[str, int], ThreadPoolExecutor] = PerProcess()
+_stops: ContextVar[tuple[threading.Event, ...]] = ContextVar("stops", default=())
 
 
-def executor(concurrency: int) -> ThreadPoolExecutor:
-    """The threads that wait for requests, at most `concurrency` of them in this process."""
-    return _executors.get(
-        concurrency,
-        lambda: ThreadPoolExecutor(concurrency, thread_name_prefix="comal-storage"),
-    )
+def shared_threads(name: str, count: int) -> ThreadPoolExecutor:
+    """The threads of this process for one kind of waiting, at most `count` of them."""
+    return _pools.get((name, count), lambda: ThreadPoolExecutor(count, f"comal-{name}"))
+
+
+def width(executor: Executor) -> int:
+    """How many tasks an executor works at, as far as it tells."""
+    workers = getattr(executor, "_max_workers", None)
+    return workers if isinstance(workers, int) else _REMOTE
+
+
+def results(
+    executor: Executor | int, function: Callable[[T], R], items: Iterable[T], ahead: int
+) -> Iterator[R]:
+    """What a function makes of each item, in the order of the items.
+
+    Parameters
+    ----------
+    executor
+        Any `concurrent.futures.Executor`, or how many threads to make for this.
+    ahead
+        How many tasks may be in flight. After an error none begins, and those in threads of our
+        own are waited for.
+    """
+    if isinstance(executor, int):
+        with ThreadPoolExecutor(executor, "comal-work") as own:
+            yield from results(own, function, items, ahead)
+        return
+    waiting = iter(items)
+    pending: deque[Future[R]] = deque()
+    try:
+        pending.extend(executor.submit(function, item) for item in islice(waiting, ahead))
+        while pending:
+            found = pending.popleft().result()
+            pending.extend(executor.submit(function, item) for item in islice(waiting, 1))
+            yield found
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:
+    """What each job returns, or the error of the first that has one; the others pause no more.
+
+    Parameters
+    ----------
+    threads
+        How many threads to make for this, or threads that are there.
+    """
+    if len(jobs) < 2:
+        return [job() for job in jobs]
+    if isinstance(threads, int):
+        with ThreadPoolExecutor(min(threads, len(jobs)), "comal-jobs") as own:
+            return side_by_side(jobs, own)
+    stop = threading.Event()
+    futures: list[Future[R]] = []
+    try:
+        # A copy of the context each, so that observers hear of requests in other threads.
+        futures += [threads.submit(copy_context().run, _stoppable, stop, job) for job in jobs]
+        # In the order of the jobs, so that the same error is raised whoever is faster.
+        return [future.result() for future in futures]
+    except BaseException:  # also on Ctrl-C: nobody waits for the others any more
+        stop.set()
+        for future in futures:
+            future.cancel()
+        raise
+
+
+async def in_thread(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+    """Call what blocks, without blocking the event loop; when cancelled, its requests end.
+
+    The threads are others than those of requests: who waits for requests takes none of them.
+    """
+    import asyncio  # noqa: PLC0415 - 2 MB, which are loaded already where this is called
+
+    stop = threading.Event()
+    call: Callable[[], R] = partial(function, *args, **named)
+    try:
+        waiting = shared_threads("waiting", _WAITING)
+        return await asyncio.wrap_future(waiting.submit(copy_context().run, _stoppable, stop, call))
+    finally:
+        # Where the caller was cancelled, nobody waits for the answer any more.
+        stop.set()
+
+
+def _stoppable(stop: threading.Event, job: Callable[[], Any]) -> Any:
+    _stops.set((*_stops.get(), stop))
+    return job()
+
+
+def stopped() -> bool:
+    """Whether nobody waits any more for what this context does."""
+    return any(stop.is_set() for stop in _stops.get())
+
+
+def pause(seconds: float) -> None:
+    """Sleep, less long when nobody waits any more."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not stopped():
+        time.sleep(min(left, _STEP))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -10,6 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from comal.errors import ShortReadError, StorageError
+from comal.parallel import side_by_side
 from comal.storage import StorageConfig
 from comal.storage.retry import (
     Clock,
@@ -18,7 +18,6 @@ from comal.storage.retry import (
     parse_retry_after,
     passes,
     retrying,
-    retrying_async,
 )
 
 
@@ -50,9 +49,9 @@ def failing(*errors: TransientError) -> tuple[list[float], object]:
     return calls, operation
 
 
-def tries(time: FakeTime, stop: threading.Event | None = None, **settings: float) -> Tries:
+def tries(time: FakeTime, **settings: float) -> Tries:
     config = StorageConfig(**settings)  # type: ignore[arg-type]  # numbers by name
-    return Tries(config, "s3://b/k", 0, time.clock, stop)
+    return Tries(config, "s3://b/k", 0, time.clock)
 
 
 def test_pauses_double() -> None:
@@ -107,13 +106,26 @@ def test_given_up_when_the_time_is_over() -> None:
 
 
 def test_given_up_when_nobody_waits() -> None:
-    stop = threading.Event()
-    stop.set()
-    time = FakeTime()
+    waiting = threading.Event()
     calls, operation = failing(*[TransientError("503")] * 4)
-    with pytest.raises(StorageError, match="1 try"):
-        retrying(tries(time, stop), operation)  # type: ignore[arg-type]
-    assert len(calls) == 1
+    given_up: list[StorageError] = []
+
+    def patient() -> None:
+        config = StorageConfig(backoff_first=1e6, backoff_limit=1e6, total_timeout=1e7)
+        waiting.set()
+        try:
+            retrying(Tries(config, "s3://b/k"), operation)  # type: ignore[arg-type]
+        except StorageError as error:
+            given_up.append(error)
+
+    def failed() -> None:
+        waiting.wait()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        side_by_side([failed, patient], 2)
+    assert len(given_up) == 1
+    assert len(calls) <= 2
 
 
 def test_a_large_request_has_more_time() -> None:
@@ -128,25 +140,6 @@ def test_other_errors_pass() -> None:
 
     with pytest.raises(ZeroDivisionError):
         retrying(tries(FakeTime()), operation)
-
-
-def test_async() -> None:
-    time = FakeTime()
-    left = [TransientError("503")] * 3
-
-    async def operation(deadline: float) -> str:
-        if left:
-            raise left.pop()
-        return "done"
-
-    async def sleep(seconds: float) -> None:
-        time.sleep(seconds)
-
-    assert asyncio.run(retrying_async(tries(time), operation, sleep)) == "done"
-    assert time.slept == [0.2, 0.4, 0.8]
-    left += [TransientError("503")] * 4
-    with pytest.raises(StorageError):
-        asyncio.run(retrying_async(tries(time), operation, sleep))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
 
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import results
 from comal.raster.opening import RasterSource, open_raster
 from comal.storage import check_several
 
@@ -90,21 +92,9 @@ def headers(
         Of the first source that cannot be read; the message names it.
     """
     check_several(sources, "rasters")
-    if executor is None:
-        with ThreadPoolExecutor(_THREADS) as own:
-            return headers(sources, own, limits=limits)
-    batches = _batches(sources)
     # Few batches are in flight at a time: a million paths must not become a million futures.
-    pending = [executor.submit(_read, batch, limits) for batch in islice(batches, 4 * _THREADS)]
-    rows: list[pa.RecordBatch] = []
-    try:
-        while pending:
-            done = pending.pop(0).result()
-            rows.append(done)
-            pending.extend(executor.submit(_read, b, limits) for b in islice(batches, 1))
-    finally:
-        for future in pending:
-            future.cancel()
+    read = partial(_read, limits=limits)
+    rows = results(executor or _THREADS, read, _batches(sources), 4 * _THREADS)
     return pa.Table.from_batches(rows, SCHEMA)
 
 

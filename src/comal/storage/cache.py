@@ -12,6 +12,7 @@ from typing import Any
 
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import KIB
+from comal.parallel import in_thread
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.pins import ObjectInfo
 from comal.storage.source import Source, WrappedSource, check_wanted, span_of
@@ -185,9 +186,7 @@ class CachedSource(WrappedSource):
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
         # Waiting for a block that another thread fetches would block the loop.
-        import asyncio  # noqa: PLC0415 - whoever calls this has loaded it
-
-        return await asyncio.to_thread(self.fetch, wanted)
+        return await in_thread(self.fetch, wanted)
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         known = {href: self.source.known(href) for href in {want.href for want in wanted}}

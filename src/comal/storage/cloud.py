@@ -10,8 +10,6 @@ child of a process that has used it: there such a child gets an error.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +25,6 @@ from comal.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from comal.parallel import executor
 from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
@@ -81,25 +78,15 @@ class CloudTransport:
     def __reduce__(self) -> tuple[Any, ...]:
         return CloudTransport, (self.config,)
 
-    def get(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+    def get(self, ask: Ask) -> Reply:
         """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
         location = ask.location
         if not location.path:
             raise NotThisFormatError("not an object", where=location.label, found="a whole bucket")
         if location.scheme == "memory":
-            return self._by_store(ask, stop)
+            return self._by_store(ask)
         with _no_secrets(location, self.config):
-            return self._get(ask, stop)
-
-    async def get_async(self, ask: Ask) -> Reply:
-        """As `get`, without blocking the event loop: one of the storage's threads waits."""
-        stop = threading.Event()
-        pool = executor(self.config.concurrency)
-        try:
-            return await asyncio.wrap_future(pool.submit(self.get, ask, stop))
-        finally:
-            # Where the caller was cancelled, nobody waits for the answer any more.
-            stop.set()
+            return self._get(ask)
 
     def stat(self, ask: Ask) -> ObjectInfo:
         """What an object is, or that objects have this prefix."""
@@ -125,10 +112,10 @@ class CloudTransport:
         names += [entry["path"][skipped:] for entry in listed["objects"]]
         return sorted(name for name in names if name not in ("", "/"))
 
-    def _get(self, ask: Ask, stop: threading.Event | None) -> Reply:
+    def _get(self, ask: Ask) -> Reply:
         held = self._held(ask.location)
         if held is not None:
-            reply = self._unless_refused(ask, held, stop)
+            reply = self._unless_refused(ask, held)
             if reply is not None:
                 return reply
         # Keys may have changed, and addresses expire: signed anew, once.
@@ -137,22 +124,22 @@ class CloudTransport:
         if address is None:
             if forked() and signer.extra:
                 raise no_network_here(ask.location, signer.extra)
-            return self._by_store(ask, stop)
+            return self._by_store(ask)
         if address.token:
-            reply = self._unless_refused(ask, address, stop, _EXPIRED)
+            reply = self._unless_refused(ask, address, _EXPIRED)
             if reply is None:
                 # It was asked for when another object was read, or its clock stood still while
                 # this machine slept.
                 address = signer.address(ask.location, address) or address
-                reply = self._by_http(ask, address, stop)
+                reply = self._by_http(ask, address)
         elif signer.by_clock and not forked():
             # Azure takes no signature of a clock that is ahead of its own; obstore's way of
             # asking leaves it a quarter of an hour.
-            reply = self._unless_refused(ask, address, stop)
+            reply = self._unless_refused(ask, address)
             if reply is None:
-                return self._by_store(ask, stop)
+                return self._by_store(ask)
         else:
-            reply = self._by_http(ask, address, stop)
+            reply = self._by_http(ask, address)
         self._keep(address)
         return reply
 
@@ -179,40 +166,39 @@ class CloudTransport:
         self,
         ask: Ask,
         address: Address,
-        stop: threading.Event | None,
         refused: frozenset[int] = _REFUSED,
     ) -> Reply | None:
         try:
-            return self._by_http(ask, address, stop)
+            return self._by_http(ask, address)
         except (StorageError, AccessDeniedError) as error:
             if error.fields.get("status") not in refused:
                 raise
         self._addresses.pop(address.href, None)
         return None
 
-    def _by_http(self, ask: Ask, address: Address, stop: threading.Event | None) -> Reply:
+    def _by_http(self, ask: Ask, address: Address) -> Reply:
         http = self._transport(address)
         if ask.location.scheme == "az" and isinstance(ask.want, Tail) and ask.want.size:
             # Azure does not count from the end, and would send the whole object.
-            info = ask.known or http.get(Ask(address, Head(0), None), stop).info
+            info = ask.known or http.get(Ask(address, Head(0), None)).info
             offset, size = answer_span(ask.want, info.size, self.config.max_request, ask.location)
             if size == 0:
                 return Reply(b"", offset, info)
-            return http.get(Ask(address, ByteRange(offset, size), info), stop)
+            return http.get(Ask(address, ByteRange(offset, size), info))
         try:
-            return http.get(replace(ask, location=address), stop)
+            return http.get(replace(ask, location=address))
         except StorageError as error:
             if error.fields.get("status") != 416 or ask.known is not None:
                 raise
         # No range of an empty object can be answered, and some stores do not tell its size.
-        return self._by_store(ask, stop)
+        return self._by_store(ask)
 
-    def _by_store(self, ask: Ask, stop: threading.Event | None) -> Reply:
+    def _by_store(self, ask: Ask) -> Reply:
         """What obstore reads by itself."""
         store = networked_store(ask.location, self.config)
         most = self.config.max_request
         size = min(ask.want.limit, most) if isinstance(ask.want, Whole) else ask.want.size
-        tries = Tries(self.config, ask.location, size, stop=stop)
+        tries = Tries(self.config, ask.location, size)
         return retrying(tries, lambda _: read(store, ask, most))
 
 

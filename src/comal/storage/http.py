@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,22 +81,22 @@ class HttpTransport:
     def __getstate__(self) -> dict[str, Any]:
         return {"config": self.config, "least": self.least, "_moved": {}}
 
-    def get(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+    def get(self, ask: Ask) -> Reply:
         """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
         want, most = ask.want, self.config.max_request
         size = min(want.limit, most) if isinstance(want, Whole) else want.size
-        tries = Tries(self.config, ask.location, size, stop=stop)
+        tries = Tries(self.config, ask.location, size)
         return retrying(tries, lambda deadline: self._get(ask, deadline))
 
     def takes_many(self, location: Location) -> bool | None:
         """Whether `get_many` is of use for an object; None when its first call will tell."""
         return multirange.takes_many(self._settled(location).at)
 
-    def get_many(self, asks: Sequence[Ask], stop: threading.Event | None = None) -> Replies:
+    def get_many(self, asks: Sequence[Ask]) -> Replies:
         """Ask for ranges of one known object in one request; see `multirange.asked_together`."""
         way = self._settled(asks[0].location)
         return multirange.asked_together(
-            asks, way.at, self.config, stop, lambda deadline: self._get_many(asks, way, deadline)
+            asks, way.at, self.config, lambda deadline: self._get_many(asks, way, deadline)
         )
 
     def stat(self, ask: Ask) -> ObjectInfo:

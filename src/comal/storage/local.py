@@ -29,6 +29,7 @@ from comal.errors import (
     translated,
 )
 from comal.limits import KIB
+from comal.parallel import in_thread
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.coalesce import neighbours
 from comal.storage.config import StorageConfig
@@ -100,9 +101,7 @@ class LocalSource(LocatedSource):
 
     async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
         """As `fetch_spans`, without blocking the event loop."""
-        import asyncio  # noqa: PLC0415 - whoever calls this has loaded it
-
-        return await asyncio.to_thread(self.fetch_spans, offsets, sizes, href)
+        return await in_thread(self.fetch_spans, offsets, sizes, href)
 
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of a file, or that it is a folder."""

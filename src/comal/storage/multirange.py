@@ -7,7 +7,6 @@ a trial, and what it shows is remembered as long as the process lives.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -67,7 +66,6 @@ def asked_together(
     asks: Sequence[Ask],
     at: Location,
     config: StorageConfig,
-    stop: threading.Event | None,
     exchange: Exchange,
 ) -> list[Reply | None]:
     """The answers to ranges of one object in one request; None for each to be asked by itself.
@@ -81,7 +79,7 @@ def asked_together(
         Ranges of one known object, ascending and without overlap.
     at
         The address that will answer.
-    config, stop
+    config
         As for a single request.
     exchange
         Makes the request once, until a deadline.
@@ -103,7 +101,7 @@ def asked_together(
     if trial:
         # A server may also fail, hang up or fall silent at many ranges.
         config = replace(config, tries=min(config.tries, _TRIAL_TRIES))
-    tries = Tries(config, asks[0].location, sum(_span(ask)[1] for ask in asks), stop=stop)
+    tries = Tries(config, asks[0].location, sum(_span(ask)[1] for ask in asks))
     try:
         replies = retrying(tries, exchange)
         _shown[origin] = None not in replies

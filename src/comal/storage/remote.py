@@ -6,18 +6,15 @@ deals the bytes out again. A transport makes one request.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextvars import copy_context
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from comal.parallel import executor
+from comal.parallel import shared_threads, side_by_side
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
 from comal.storage.coalesce import Merged, bundled, coalesce, scatter
 from comal.storage.config import StorageConfig
@@ -48,7 +45,7 @@ class Ask:
 class Transport(Protocol):
     """What the engine needs of a protocol. It is picklable and tries again by itself."""
 
-    def get(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+    def get(self, ask: Ask) -> Reply:
         """Make one request; a `Whole` may be answered by its beginning."""
         ...
 
@@ -62,15 +59,6 @@ class Transport(Protocol):
 
 
 @runtime_checkable
-class AsyncTransport(Protocol):
-    """A transport with an async interface of its own."""
-
-    async def get_async(self, ask: Ask) -> Reply:
-        """Make one request."""
-        ...
-
-
-@runtime_checkable
 class BundlingTransport(Protocol):
     """A transport that can ask for many ranges in one request."""
 
@@ -78,9 +66,7 @@ class BundlingTransport(Protocol):
         """Whether `get_many` is of use for an object; None when its first call will tell."""
         ...
 
-    def get_many(
-        self, asks: Sequence[Ask], stop: threading.Event | None = None
-    ) -> list[Reply | None]:
+    def get_many(self, asks: Sequence[Ask]) -> list[Reply | None]:
         """Ask for ranges of one known object, ascending; None for those to be asked alone."""
         ...
 
@@ -119,17 +105,6 @@ class RemoteSource(LocatedSource):
         rest = _rest(wanted, pieces)
         return _joined(pieces, rest, self.fetch(list(rest.values()))) if rest else pieces
 
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
-        if not isinstance(self.transport, AsyncTransport):
-            return await super().fetch_async(wanted)
-        batch = _Batch(self, wanted)
-        pieces = batch.pieces(await self._run_async(self.transport, batch.asks))
-        rest = _rest(wanted, pieces)
-        if not rest:
-            return pieces
-        return _joined(pieces, rest, await self.fetch_async(list(rest.values())))
-
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of an object, from memory if it was asked before."""
         location = self.resolve(href)
@@ -150,16 +125,16 @@ class RemoteSource(LocatedSource):
         self.pins.check(reply.info, ask.location)
         return reply
 
-    def _one(self, ask: Ask, stop: threading.Event | None = None) -> Reply:
+    def _one(self, ask: Ask) -> Reply:
         _report(ask, self.config.max_request)
-        return self._checked(ask, self.transport.get(ask, stop))
+        return self._checked(ask, self.transport.get(ask))
 
-    def _many(self, asks: Sequence[Ask], stop: threading.Event | None = None) -> list[Reply | None]:
+    def _many(self, asks: Sequence[Ask]) -> list[Reply | None]:
         transport = self.transport
         if len(asks) == 1 or not isinstance(transport, BundlingTransport):
-            return [self._one(ask, stop) for ask in asks]
+            return [self._one(ask) for ask in asks]
         _report_many(asks)
-        replies = transport.get_many(asks, stop)
+        replies = transport.get_many(asks)
         for ask, reply in zip(asks, replies, strict=True):
             if reply is not None:
                 self._checked(ask, reply)
@@ -201,41 +176,11 @@ class RemoteSource(LocatedSource):
         self, asks: list[Ask], jobs: list[list[int]], found: dict[int, Reply]
     ) -> None:
         """Make the requests of `jobs` at once, and put their answers into `found`."""
-        bundles = [[asks[index] for index in job] for job in jobs]
-        for job, replies in zip(jobs, self._together(bundles), strict=True):
+        calls = [partial(self._many, [asks[index] for index in job]) for job in jobs]
+        pool = shared_threads("requests", self.config.concurrency)
+        for job, replies in zip(jobs, side_by_side(calls, pool), strict=True):
             answered = zip(job, replies, strict=True)
             found.update((index, reply) for index, reply in answered if reply is not None)
-
-    def _together(self, bundles: list[list[Ask]]) -> list[list[Reply | None]]:
-        if len(bundles) <= 1:
-            return [self._many(asks) for asks in bundles]
-        stop = threading.Event()
-        pool = executor(self.config.concurrency)
-        futures: list[Future[list[Reply | None]]] = []
-        try:
-            # A copy of the context each, so that observers hear of requests in other threads.
-            futures += [pool.submit(copy_context().run, self._many, b, stop) for b in bundles]
-            return [future.result() for future in futures]
-        except BaseException:  # also on Ctrl-C: nobody waits for the others any more
-            stop.set()
-            for future in futures:
-                future.cancel()
-            raise
-
-    async def _run_async(self, transport: AsyncTransport, asks: list[Ask]) -> list[Reply]:
-        slots = asyncio.Semaphore(self.config.concurrency)
-
-        async def one(ask: Ask) -> Reply:
-            async with slots:
-                _report(ask, self.config.max_request)
-                return self._checked(ask, await transport.get_async(ask))
-
-        tasks = [asyncio.ensure_future(one(ask)) for ask in asks]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from comal.errors import ComalError, ShortReadError, StorageError, shown
+from comal.parallel import pause, stopped
 from comal.storage.config import StorageConfig
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Clock:
     """Time and chance, exchanged by tests."""
 
     now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = pause
     uniform: Callable[[float, float], float] = random.SystemRandom().uniform
 
 
@@ -74,12 +74,10 @@ class Tries:
         where: object,
         size: int = 0,
         clock: Clock = SYSTEM_CLOCK,
-        stop: threading.Event | None = None,
     ) -> None:
         self._config = config
         self._where = where
         self._clock = clock
-        self._stop = stop
         self._made = 0
         self.deadline = clock.now() + config.deadline(size)
         """When the whole request must be done, on the clock of `Clock.now`."""
@@ -93,8 +91,7 @@ class Tries:
             When there is no try or no time left, or nobody waits for the answer any more.
         """
         self._made += 1
-        stopped = self._stop is not None and self._stop.is_set()
-        if self._made >= self._config.tries or stopped:
+        if self._made >= self._config.tries or stopped():
             raise self._given_up(error) from error
         config = self._config
         longest = min(config.backoff_limit, config.backoff_first * 2 ** (self._made - 1))
@@ -107,10 +104,7 @@ class Tries:
 
     def wait(self, seconds: float) -> None:
         """Sleep, less long when nobody waits for the answer any more."""
-        if self._stop is not None and self._clock is SYSTEM_CLOCK:
-            self._stop.wait(seconds)
-        else:
-            self._clock.sleep(seconds)
+        self._clock.sleep(seconds)
 
     def _given_up(self, error: TransientError) -> ComalError:
         kind = ShortReadError if error.short else StorageError
@@ -133,20 +127,6 @@ def retrying(tries: Tries, operation: Callable[[float], T]) -> T:
         except TransientError as error:
             pause = tries.pause(error)
         tries.wait(pause)
-
-
-async def retrying_async(
-    tries: Tries,
-    operation: Callable[[float], Awaitable[T]],
-    sleep: Callable[[float], Awaitable[None]],
-) -> T:
-    """As `retrying`, for a coroutine."""
-    while True:
-        try:
-            return await operation(tries.deadline)
-        except TransientError as error:
-            pause = tries.pause(error)
-        await sleep(pause)
 
 
 def parse_retry_after(value: str | None, now: Callable[[], float] = time.time) -> float | None:

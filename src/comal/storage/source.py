@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidMetadataError, LimitExceededError, ShortReadError
+from comal.parallel import in_thread
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
 from comal.storage.config import StorageConfig
 from comal.storage.file import RangeFile
@@ -185,9 +186,7 @@ class LocatedSource(SpansByFetch, Closing):
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
         # Neither files nor urllib3 have an async interface of their own: a thread waits for them.
-        import asyncio  # noqa: PLC0415 - whoever calls this has loaded it
-
-        return await asyncio.to_thread(self.fetch, wanted)
+        return await in_thread(self.fetch, wanted)
 
     @abstractmethod
     def stat(self, href: str = "") -> ObjectInfo:

@@ -12,7 +12,6 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 from comal.errors import InvalidMetadataError, translated
 from comal.limits import Limits
+from comal.parallel import side_by_side
 from comal.plan import ByteRange, Piece, Wanted
 from comal.table.columns import SMALL_POOL
 from comal.table.footer import BROKEN, Footer, where_of
@@ -330,12 +330,7 @@ class Decoder:
     def _run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         if len(jobs) == 1 or not self._is_large:
             return [job() for job in jobs]
-        with ThreadPoolExecutor(_THREADS, "comal-decode") as pool:
-            futures = [pool.submit(job) for job in jobs]
-            try:
-                return [future.result() for future in futures]
-            finally:
-                pool.shutdown(cancel_futures=True)
+        return side_by_side(jobs, _THREADS)
 
     def _at_once(self, names: Sequence[str], part: range, *, alone: bool) -> Any:
         """Columns of some row groups whose size is known; `alone` in parallel by themselves."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import replace
 from typing import TypeVar
 
+from comal import parallel
 from comal.plan import Piece, Wanted
 from comal.storage import Source
 
@@ -47,10 +46,7 @@ def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> 
     """What each job returns, in threads where they wait for a network."""
     if len(jobs) < 2 or not any("://" in source.href for source in sources):
         return [job() for job in jobs]
-    with ThreadPoolExecutor(min(_THREADS, len(jobs))) as pool:
-        # A copy of the context each, so that observers hear of requests in other threads.
-        futures = [pool.submit(copy_context().run, job) for job in jobs]
-        return [future.result() for future in futures]
+    return parallel.side_by_side(jobs, _THREADS)
 
 
 def _by_part(wanted: Sequence[Wanted]) -> dict[int, list[int]]:

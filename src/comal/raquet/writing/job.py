@@ -232,14 +232,14 @@ class Worker:
 _local = threading.local()
 
 
-def run_subtree(job: Job, step: int, x: int, y: int) -> Subtree:
+def run_subtree(job: Job, place: tuple[int, int, int]) -> Subtree:
     """Run a task in whatever thread this is; its files stay open for the next of the same job."""
     worker: Worker | None = getattr(_local, "worker", None)
     if worker is None or worker.job.key != job.key:
         if worker is not None:
             worker.close()
         worker = _local.worker = Worker(job)
-    return worker.subtree(step, x, y)
+    return worker.subtree(*place)
 
 
 def roots(job: Job) -> Iterator[tuple[int, int]]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
+from functools import partial
 from typing import Any
 
+from comal.parallel import results, width
 from comal.progress import Progress
 from comal.raquet.writing.accumulating import Totals
 from comal.raquet.writing.job import Job, Pyramid, Subtree, Tiles, Worker, roots, run_subtree
 from comal.raquet.writing.layout import Spool
 
 _AHEAD = 2
-_REMOTE = 8
 
-Submit = Callable[[int, int, int], "Future[Subtree]"]
+Place = tuple[int, int, int]
+Made = Iterator[Subtree]
 
 
 def run_job(job: Job, spool: Spool, executor: Executor | None, progress: Progress) -> Totals:
@@ -38,10 +38,11 @@ def run_job(job: Job, spool: Spool, executor: Executor | None, progress: Progres
     total, done = len(places) * len(job.steps), 0
     above = Worker(job)
     try:
-        with _submitting(job, executor) as (submit, ahead):
+        with _working(job, executor) as working:
             for step in range(len(job.steps)):
                 pyramid = Pyramid(job, above)
-                for (x, y), made in _in_order(submit, step, places, ahead):
+                tasks = [(step, x, y) for x, y in places]
+                for (x, y), made in zip(places, working(tasks), strict=True):
                     totals.add(made.totals)
                     if job.root_zoom > job.min_zoom:
                         pyramid.add(x, y, made.root, made.tiles)
@@ -56,40 +57,18 @@ def run_job(job: Job, spool: Spool, executor: Executor | None, progress: Progres
     return totals
 
 
-def _in_order(
-    submit: Submit, step: int, places: list[tuple[int, int]], ahead: int
-) -> Iterator[tuple[tuple[int, int], Subtree]]:
-    """Results in the order of `places`, with few tasks in flight: each holds its tiles."""
-    waiting = iter(places)
-    pending: deque[tuple[tuple[int, int], Future[Subtree]]] = deque()
-    try:
-        for place in islice(waiting, ahead):
-            pending.append((place, submit(step, *place)))
-        while pending:
-            place, future = pending.popleft()
-            made = future.result()
-            for following in islice(waiting, 1):
-                pending.append((following, submit(step, *following)))
-            yield place, made
-    finally:
-        for _, future in pending:
-            future.cancel()
-
-
 @contextmanager
-def _submitting(job: Job, executor: Executor | None) -> Iterator[tuple[Submit, int]]:
-    """How to run a task, and how many may be under way."""
+def _working(job: Job, executor: Executor | None) -> Iterator[Callable[[Sequence[Place]], Made]]:
+    """What makes the subtrees of places (step, x, y): on an executor, or in threads of our own."""
     if executor is not None:
-        workers = getattr(executor, "_max_workers", None)
-        given = executor
-        ahead = workers + _AHEAD if isinstance(workers, int) else _REMOTE
-        yield lambda step, x, y: given.submit(run_subtree, job, step, x, y), ahead
+        run = partial(run_subtree, job)
+        yield lambda places: results(executor, run, places, width(executor) + _AHEAD)
         return
     count = os.cpu_count() or 1
     own = _Threads(job)
     with ThreadPoolExecutor(count, thread_name_prefix="comal-raquet") as pool:
         try:
-            yield lambda step, x, y: pool.submit(own.run, step, x, y), count + _AHEAD
+            yield lambda places: results(pool, own.run, places, count + _AHEAD)
         finally:
             pool.shutdown(cancel_futures=True)
             own.close()
@@ -103,13 +82,13 @@ class _Threads:
         self._local = threading.local()
         self._workers: list[Worker] = []
 
-    def run(self, step: int, x: int, y: int) -> Subtree:
+    def run(self, place: Place) -> Subtree:
         """Run a task in the worker of this thread."""
         worker: Any = getattr(self._local, "worker", None)
         if worker is None:
             worker = self._local.worker = Worker(self._job)
             self._workers.append(worker)
-        made: Subtree = worker.subtree(step, x, y)
+        made: Subtree = worker.subtree(*place)
         return made
 
     def close(self) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from comal.errors import InvalidInputError
+from comal.parallel import results
 from comal.public import warn
 from comal.taco.extensions.base import SampleExtension, column, list_of, table_of
 
@@ -78,13 +79,11 @@ class GeotiffStats(SampleExtension):
                 found=", ".join(table.column_names),
                 expected="a column 'path' of files or bytes",
             )
-        if self.executor is not None:
-            rows = self._run(table, self.executor)
-        elif table.num_rows == 1:
-            rows = [_stats(job, self._classes()) for job in _jobs(table)]
+        stats = partial(_stats, classes=self._classes())
+        if table.num_rows == 1 and self.executor is None:
+            rows = list(map(stats, _jobs(table)))
         else:
-            with ThreadPoolExecutor(_THREADS) as own:
-                rows = self._run(table, own)
+            rows = list(results(self.executor or _THREADS, stats, _jobs(table), _IN_FLIGHT))
         return pa.table({"geotiff:stats": rows}, schema=self.get_schema())
 
     def _compute(self, sample: Any) -> pa.Table:
@@ -92,20 +91,6 @@ class GeotiffStats(SampleExtension):
 
     def _classes(self) -> list[int] | None:
         return list(self.class_values or []) if self.categorical else None
-
-    def _run(self, table: pa.Table, executor: Executor) -> list[Any]:
-        classes = self._classes()
-        jobs = iter(_jobs(table))
-        pending = [executor.submit(_stats, job, classes) for job in islice(jobs, _IN_FLIGHT)]
-        rows = []
-        try:
-            while pending:
-                rows.append(pending.pop(0).result())
-                pending.extend(executor.submit(_stats, job, classes) for job in islice(jobs, 1))
-        finally:
-            for future in pending:
-                future.cancel()
-        return rows
 
 
 def _jobs(table: pa.Table) -> Any:

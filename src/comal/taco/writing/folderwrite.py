@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from comal import strictjson
 from comal.limits import MIB
+from comal.parallel import results
 from comal.progress import Progress
 from comal.storage.targetlock import write_errors
 from comal.table import ParquetSettings
@@ -80,14 +81,13 @@ def copy_leaves(root: Path, paths: Any, payloads: Payloads, progress: Progress) 
     data = root / "DATA"
     sizes = payloads.sizes()
     done = 0
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        jobs = (
-            (data, paths.slice(start, stop - start), payloads, start, sizes[start:stop])
-            for start, stop in blocks(sizes, budget=_BLOCK_BYTES, rows=_BLOCK_ROWS)
-        )
-        for count in pool.map(lambda job: _copy_block(*job), jobs):
-            done += count
-            progress(done, len(sizes), "samples")
+    jobs = (
+        (data, paths.slice(start, stop - start), payloads, start, sizes[start:stop])
+        for start, stop in blocks(sizes, budget=_BLOCK_BYTES, rows=_BLOCK_ROWS)
+    )
+    for count in results(_WORKERS, lambda job: _copy_block(*job), jobs, 2 * _WORKERS):
+        done += count
+        progress(done, len(sizes), "samples")
 
 
 def _copy_block(data: Path, paths: Any, payloads: Payloads, start: int, sizes: Rows) -> int:

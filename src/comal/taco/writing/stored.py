@@ -7,7 +7,7 @@ a level table and the `__meta__` files below it are cut from one and the same ta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from comal.errors import ComalError, InvalidInputError, translated
+from comal.parallel import results
 from comal.progress import Progress, silent
 from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec
@@ -29,6 +30,7 @@ _META_GROUP = 128
 _COMPRESS_META_ROWS = 256
 """Below this many rows a codec makes a __meta__ file larger and slower to write."""
 _WORKERS = 2
+_IN_FLIGHT = 8
 _ENCODINGS = (
     (spec.ID, "DELTA_BYTE_ARRAY"),
     (spec.RELATIVE_PATH, "DELTA_BYTE_ARRAY"),
@@ -181,15 +183,11 @@ def meta_files(
     stops = np.searchsorted(below.parent, folders, side="right")
     groups = [slice(n, n + _META_GROUP) for n in range(0, len(folders), _META_GROUP)]
     jobs = (_job(batch, starts[group], stops[group]) for group in groups)
-    own = None if executor is not None or len(groups) < 2 else ThreadPoolExecutor(_WORKERS)
-    try:
-        pool = executor or own
-        results = pool.map(_encode, jobs) if pool is not None else map(_encode, jobs)
-        for group, files in zip(groups, results, strict=True):
-            yield folders[group], files
-    finally:
-        if own is not None:
-            own.shutdown(cancel_futures=True)
+    files: Iterator[Any] = map(_encode, jobs)
+    if len(groups) > 1:
+        files = results(executor or _WORKERS, _encode, jobs, _IN_FLIGHT)
+    for group, some in zip(groups, files, strict=True):
+        yield folders[group], some
 
 
 def _one_batch(table: Any) -> Any:

@@ -6,11 +6,8 @@ square is at most 16 tiles wide, so whoever copies a pyramid of any size holds o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +16,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError
 from comal.grid.morton import deinterleave, interleave
+from comal.parallel import results
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys
 from comal.ziparchive import wire
@@ -313,15 +311,4 @@ def read_ahead(read: Callable[[Square], Tiles], squares: Sequence[Square]) -> It
     if len(squares) < 2:
         yield from map(read, squares)
         return
-    waiting = iter(squares)
-    coming: deque[Future[Tiles]] = deque()
-    with ThreadPoolExecutor(1, "comal-ahead") as pool:
-        try:
-            coming.extend(pool.submit(read, square) for square in islice(waiting, _AHEAD))
-            while coming:
-                tiles = coming.popleft().result()
-                coming.extend(pool.submit(read, square) for square in islice(waiting, 1))
-                yield tiles
-        finally:
-            for future in coming:
-                future.cancel()
+    yield from results(1, read, squares, _AHEAD)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol
 
 from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError, ObjectNotFoundError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
@@ -30,9 +29,6 @@ LOCAL_RECHECK = 1.0
 REMOTE_RECHECK = 10.0
 """Seconds for which is believed that an archive is the same, or absent, without asking again."""
 _ABSENT_WEIGHT = 300
-_AWAITED: Final = 64
-"""Threads in which coroutines wait for archives and tiles from elsewhere, at most."""
-T = TypeVar("T")
 
 
 class Places(Protocol):
@@ -138,7 +134,6 @@ class Archives:
         self._pid = os.getpid()
         self._kept: OrderedDict[Tile, OpenArchive | _Absent] = OrderedDict()
         self._coming: dict[Tile, Future[Any]] = {}
-        self._threads: ThreadPoolExecutor | None = None
         self._weight = self._files = 0
 
     def of_variant(self, variant: str) -> Archives:
@@ -180,14 +175,6 @@ class Archives:
         return (
             isinstance(kept, OpenArchive) and kept.file is not None and monotonic() < kept.believed
         )
-
-    async def in_thread(self, function: Callable[[], T]) -> T:
-        """What a function gives that waits for the storage, without blocking the event loop."""
-        if self._pid != os.getpid():
-            self._start()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_AWAITED, "comal-archives")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     def drop(self, tile: Tile, archive: OpenArchive | _Absent | None = None) -> None:
         """Forget an archive; only if it is still this one, where one is given."""

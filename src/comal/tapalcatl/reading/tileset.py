@@ -7,7 +7,6 @@ its bytes from one exact read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -18,6 +17,7 @@ from isal.isal_zlib import crc32
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.grid.arguments import tile_rows
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import in_thread, side_by_side
 from comal.plan import ByteRange, run
 from comal.public import guarded_class
 from comal.storage import Source, open_again
@@ -220,7 +220,7 @@ class TileSet(Closing):
         spot = self._spot(z, x, y, size)
         if spot is None or self.archives.at_hand(spot[0]):
             return read()
-        return await self.archives.in_thread(read)
+        return await in_thread(read)
 
     def entry(
         self,
@@ -282,9 +282,7 @@ class TileSet(Closing):
             for numbers in groups.values():
                 one(numbers)
             return results
-        with ThreadPoolExecutor(min(_AT_ONCE, len(groups))) as pool:
-            for done in [pool.submit(one, numbers) for numbers in groups.values()]:
-                done.result()
+        side_by_side([partial(one, numbers) for numbers in groups.values()], _AT_ONCE)
         return results
 
     def iter_tiles(
@@ -322,7 +320,7 @@ class TileSet(Closing):
     ) -> list[Tile | None]:
         """As `tiles`, without blocking the event loop."""
         rows = tile_rows(tiles)
-        return await self.archives.in_thread(
+        return await in_thread(
             partial(self.tiles, rows, scale=scale, ext=ext, size=size, verify=verify)
         )
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from comal.errors import InvalidInputError
+from comal.parallel import width
 from comal.progress import Progress, silent
 from comal.public import warn
 from comal.storage.kinds import check_ending
@@ -264,7 +265,7 @@ class _Job:
                 workers = min(os.cpu_count() or 1, 8)
                 executor = scope.enter_context(ThreadPoolExecutor(workers, "comal-tiles"))
             else:
-                workers = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+                workers = width(executor)
             running: set[Future[Written]] = set()
             # Nothing more is begun after an error, and what runs is waited for.
             scope.callback(lambda: wait([future for future in running if not future.cancel()]))

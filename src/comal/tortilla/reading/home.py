@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from comal import strictjson
 from comal.errors import ComalError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.parallel import side_by_side
 from comal.plan import ByteRange, Piece, Plan, run, run_async
 from comal.storage import Source
 from comal.tortilla.reading.footers import is_json, stored_table
@@ -221,10 +221,7 @@ def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T | Comal
     """What each job returns, or its error; side by side where they wait for a network."""
     if len(jobs) < 2 or not remote:
         return [_result(job) for job in jobs]
-    with ThreadPoolExecutor(min(_THREADS, len(jobs))) as pool:
-        # A copy of the context each, so that observers hear of requests in other threads.
-        futures = [pool.submit(copy_context().run, _result, job) for job in jobs]
-        return [future.result() for future in futures]
+    return side_by_side([partial(_result, job) for job in jobs], _THREADS)
 
 
 def _result(job: Callable[[], T]) -> T | ComalError:
