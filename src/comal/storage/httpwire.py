@@ -169,13 +169,11 @@ Read = Callable[[int], bytes]
 _BLOCK = 64 * KIB
 _SLACK = 64 * KIB
 _HEADERS = 2 * KIB
-_PREAMBLE = 4 * KIB
-_PARAMETER = re.compile(
-    r"""[ \t]*;[ \t]*(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+)=("(?:[^"\\]|\\.)*"|[^\s;"]+))?"""
+# As nginx, Apache, Caddy and others write it, some with brackets (RFC 2046, 5.1.1 allows fewer).
+_BOUNDARY = re.compile(
+    r"""multipart/byteranges[ \t]*;[ \t]*boundary=(?:"([^"\\]{1,70})"|([^\s;"]{1,70}))""",
+    re.IGNORECASE,
 )
-# RFC 2046, 5.1.1 allows fewer characters, but servers in use write brackets, too. No blank at
-# the end: it could not be told from padding.
-_BOUNDARY = re.compile(r"[ -~]{0,69}[!-~]")
 
 
 class NotFittingError(Exception):
@@ -187,7 +185,7 @@ def most_bytes(spans: Sequence[tuple[int, int]]) -> int:
 
     A server may send what lies between two ranges with them, or a range twice, but not much.
     """
-    return _most_content(spans) + _PREAMBLE + len(spans) * _HEADERS
+    return _most_content(spans) + len(spans) * _HEADERS
 
 
 def _most_content(spans: Sequence[tuple[int, int]]) -> int:
@@ -200,38 +198,21 @@ def boundary_of(content_type: str) -> bytes:
     Raises
     ------
     NotFittingError
-        It is of another type, or names none, several or an impossible one.
+        It is of another type, or says more or less than that.
     """
-    kind, separator, rest = content_type.partition(";")
-    if kind.strip().lower() != "multipart/byteranges":
-        raise NotFittingError("another type")
-    named = _parameters(separator + rest.rstrip(" \t")).get("boundary", [])
-    if len(named) != 1 or _BOUNDARY.fullmatch(named[0]) is None:
+    named = _BOUNDARY.fullmatch(content_type.strip())
+    if named is None or not content_type.isascii():
         raise NotFittingError("no boundary")
-    return named[0].encode("ascii")
-
-
-def _parameters(text: str) -> dict[str, list[str]]:
-    """Parameters of a media type by name (RFC 9110, 5.6.6)."""
-    found: dict[str, list[str]] = {}
-    at = 0
-    while at < len(text):
-        match = _PARAMETER.match(text, at)
-        if match is None:
-            raise NotFittingError("not a media type")
-        name, value = match.groups()
-        if name is not None:
-            if value.startswith('"'):
-                value = re.sub(r"\\(.)", r"\1", value[1:-1])
-            found.setdefault(name.lower(), []).append(value)
-        at = match.end()
-    return found
+    return (named[1] or named[2]).encode("ascii")
 
 
 def read_parts(
     read: Read, boundary: bytes, spans: Sequence[tuple[int, int]], total: int
 ) -> list[bytes | None]:
     """The bytes of each of `spans` from a multipart answer; None for those that it leaves out.
+
+    It is taken as servers in use write it: lines end with CRLF, and nothing stands before, between
+    or in the lines of a boundary. Of any other, each range is asked for by itself.
 
     Parameters
     ----------
@@ -252,23 +233,22 @@ def read_parts(
     """
     stream = _Stream(read)
     asked = _Asked(spans)
-    delimiter, last = b"--" + boundary, b"--" + boundary + b"--"
-    line, left = b"", _PREAMBLE
-    while line != delimiter:
-        line = stream.line(left, any_end=True)
-        left -= len(line) + 1
+    # The end of line before a delimiter belongs to it (RFC 2046, 5.1.1); the first may lack it.
+    delimiter = b"--" + boundary
+    begin = stream.take(2)
+    if begin == b"\r\n":
+        begin = stream.take(2)
+    if begin + stream.take(len(delimiter)) != delimiter + b"\r\n":
+        raise NotFittingError("no boundary")
     # Each part brings at least one of the ranges.
     for _ in spans:
-        start, size = _part_range(stream, total)
+        start, size = _part_range(stream.head(), total)
         asked.put(start, stream.take(asked.room(start, size)))
-        # The end of line before a delimiter belongs to the delimiter (RFC 2046, 5.1.1).
-        if stream.line(0):
-            raise NotFittingError("a part longer than its range")
-        line = stream.line(_HEADERS, any_end=True)
-        if line == last:
+        behind = stream.take(len(delimiter) + 4)
+        if behind == b"\r\n" + delimiter + b"--":
             return asked.found
-        if line != delimiter:
-            raise NotFittingError("no boundary behind a part")
+        if behind != b"\r\n" + delimiter + b"\r\n":
+            raise NotFittingError("a part longer than its range, or no boundary behind it")
     raise NotFittingError("more parts than ranges")
 
 
@@ -281,13 +261,11 @@ def read_one(
     return asked.found
 
 
-def _part_range(stream: _Stream, total: int) -> tuple[int, int]:
-    """Offset and size of a part from its header fields; its bytes come next."""
-    left = _HEADERS
+def _part_range(head: bytes, total: int) -> tuple[int, int]:
+    """Offset and size of a part as its header fields tell them."""
     found: tuple[int, int, int] | None = None
-    while line := stream.line(left):
-        left -= len(line) + 1
-        name, colon, value = line.decode("latin-1").partition(":")
+    for line in head.decode("latin-1").split("\r\n"):
+        name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             raise NotFittingError("a part with a broken header")
         if name.lower() == "content-range":
@@ -331,42 +309,24 @@ class _Asked:
 
 
 class _Stream:
-    """Lines and bytes of a body; lines end with CRLF, or with LF as some servers write."""
+    """The head of parts, and bytes, of a body."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._kept = bytearray()
-        self._end: int | None = None
 
-    def line(self, most: int, *, any_end: bool = False) -> bytes:
-        """The next line without its end and blanks before that, of at most `most` bytes.
-
-        Unless `any_end`, all lines must end alike: else a byte that is lost beside a line break
-        could be made up for by one of a part.
-        """
+    def head(self) -> bytes:
+        """What stands before the next empty line, which goes with it."""
         begin = 0
-        while (end := self._kept.find(b"\n", begin, most + 2)) < 0:
-            begin = len(self._kept)
-            data = b"" if begin >= most + 2 else self._read(_BLOCK)
+        while (end := self._kept.find(b"\r\n\r\n", begin, _HEADERS)) < 0:
+            begin = max(0, len(self._kept) - 3)
+            data = b"" if len(self._kept) >= _HEADERS else self._read(_BLOCK)
             if not data:
-                return self._last_line(most)
+                raise NotFittingError("a part with an endless header, or without one")
             self._kept += data
-        line = bytes(self._kept[:end]).removesuffix(b"\r")
-        del self._kept[: end + 1]
-        if not any_end:
-            if self._end is None:
-                self._end = end - len(line)
-            if self._end != end - len(line) or b"\r" in line:
-                raise NotFittingError("lines that end in different ways")
-        return line.rstrip(b" \t")
-
-    def _last_line(self, most: int) -> bytes:
-        """What stands before the end of the body, where a last line needs no end."""
-        if not 0 < len(self._kept) <= most:
-            raise NotFittingError("an endless line, or none where one belongs")
-        line = bytes(self._kept)
-        self._kept.clear()
-        return line.rstrip(b" \t")
+        found = bytes(self._kept[:end])
+        del self._kept[: end + 4]
+        return found
 
     def take(self, size: int) -> bytes:
         """Exactly `size` bytes."""
