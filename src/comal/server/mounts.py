@@ -293,14 +293,7 @@ _MODULES = {
     "raquet": "rasters",
     "tapalcatl": "tilesets",
 }
-"""For each format the module of `comal.server` with ``serve`` and ``serve_reader``."""
-
-_ROOMS = {
-    "comal.taco": "samples",
-    "comal.tortilla": "samples",
-    "comal.raquet": "rasters",
-    "comal.tapalcatl": "tilesets",
-}
+"""For each format, and each room of readers, the module with ``serve`` and ``serve_reader``."""
 
 
 def open_place(
@@ -345,11 +338,11 @@ def format_of(href: str, config: StorageConfig | None = None) -> str:
 def _of_reader(name: str, reader: Any, runtime: Runtime) -> ServedSource:
     if isinstance(reader, ServedSource):
         return reader
-    for home in (kind.__module__ for kind in type(reader).__mro__):
-        for room, module in _ROOMS.items():
-            if home == room or home.startswith(room + "."):
-                served: ServedSource = _module(module).serve_reader(name, reader, runtime)
-                return served
+    for kind in type(reader).__mro__:
+        package, room, *_ = f"{kind.__module__}.".split(".")
+        if package == "comal" and room in _MODULES:
+            served: ServedSource = _module(_MODULES[room]).serve_reader(name, reader, runtime)
+            return served
     raise no_source(reader, name)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from comal.server.ogc import OPENAPI
-from comal.server.requests import Request
-from comal.server.selection import PARAMETERS as SELECTING
+from comal.server.requests import Request, Route
+from comal.server.sources import ANY, ServedSource
 
 _NUMBER = {"type": "number"}
 _WHOLE = {"type": "integer", "minimum": 0}
@@ -39,14 +38,6 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
     "time": (_TEXT, "number or instant of a time step"),
     "zoom": (_WHOLE, "zoom whose pixel is read"),
 }
-_LOOK = ("bidx", "expression", "rescale", "colormap_name", "nodata", "return_mask", "algorithm")
-_DRAWN = (*_LOOK, "nodata_height", "time")
-_VALUES = ("bidx", "expression", "nodata", "time")
-_ROWS = tuple(name for name in SELECTING if name not in {"limit", "offset", "sortby"})
-
-_JSON = "application/json"
-_GEOJSON = "application/geo+json"
-_ANY = "*/*"
 _PROBLEM = {
     "description": "what is wrong (RFC 9457)",
     "content": {
@@ -66,93 +57,37 @@ _PROBLEM = {
     },
 }
 
-_Routes = dict[str, tuple[str, str, tuple[str, ...]]]
-"""Path, with what it is, its media type and the parameters of its query."""
-
-_ROOT: _Routes = {
-    "/": ("Links to everything", _JSON, ()),
-    "/conformance": ("Standards that are followed", _JSON, ()),
-    "/api": ("This document", OPENAPI, ()),
-    "/sources.json": ("All sources", _JSON, ()),
-    "/colormaps.json": ("Names for colormap_name", _JSON, ()),
-    "/collections": ("All sources as collections", _JSON, ()),
-    "/WMTSCapabilities.xml": ("Pictures as layers of WMTS", "application/xml", ()),
-    "/tileMatrixSets": ("Tile matrix sets", _JSON, ()),
-    "/tileMatrixSets/WebMercatorQuad": ("The one of all tiles", _JSON, ()),
-    "/healthz": ("Whether the process lives", _JSON, ()),
-    "/readyz": ("Whether there is something to serve", _JSON, ()),
-}
-_ALL: _Routes = {
-    "/{source}": ("A source", _JSON, ()),
-    "/collections/{source}": ("A source as a collection", _JSON, ()),
-}
-_TILES: _Routes = {
-    "/{source}.json": ("TileJSON 3.0", _JSON, ("ext", *_DRAWN)),
-    "/{source}/{z}/{x}/{y}.{ext}": ("A tile", _ANY, _DRAWN),
-    "/{source}/{z}/{x}/{y}@{scale}x.{ext}": ("A tile of more pixels", _ANY, _DRAWN),
-    "/{source}/tiles": ("Tile sets", _JSON, ()),
-    "/{source}/tiles/WebMercatorQuad": ("The tile set", _JSON, ()),
-    "/{source}/tiles/WebMercatorQuad/{z}/{y}/{x}.{ext}": ("A tile, row first", _ANY, _DRAWN),
-}
-_VARIANTS: _Routes = {
-    "/{source}/variants": ("Variants of the tiles", _JSON, ()),
-    "/{source}/variants/{variant}/tilejson.json": ("TileJSON 3.0 of a variant", _JSON, ("ext",)),
-    "/{source}/variants/{variant}/{z}/{x}/{y}.{ext}": ("A tile of a variant", _ANY, ()),
-}
-_RASTER: _Routes = {
-    "/{source}/point/{lon},{lat}": ("Values at a point", _JSON, (*_VALUES, "zoom")),
-    "/{source}/statistics": ("Statistics of a box", _JSON, (*_VALUES, "bbox", "bins")),
-    "/{source}/histogram": ("Histogram of a band", _JSON, (*_VALUES, "bbox", "bins")),
-}
-_SAMPLES: _Routes = {
-    "/{source}/collection": ("The archive's own description", _JSON, ()),
-    "/collections/{source}/items": ("Samples", _GEOJSON, SELECTING),
-    "/collections/{source}/items/{path}": ("A sample", _GEOJSON, ()),
-    "/{source}/items": ("Samples", _GEOJSON, SELECTING),
-    "/{source}/queryables": ("Columns for filter", "application/schema+json", ()),
-    "/{source}/table": ("Rows", _JSON, (*SELECTING, "columns")),
-    "/{source}/columns/{name}": ("What a column holds", _JSON, (*_ROWS, "bins")),
-    "/{source}/tree": ("Children of a folder", _JSON, ("path", "limit", "offset")),
-    "/{source}/preview/{path}": ("A picture of a sample", "image/png", ("size", "bidx")),
-    "/{source}/data/{path}": ("The bytes of a sample", _ANY, ()),
-}
-_KINDS = {"raster": {**_TILES, **_RASTER}, "tiles": _TILES, "samples": _SAMPLES}
 _SEGMENTS = {"z": _WHOLE, "x": _WHOLE, "y": _WHOLE, "scale": _WHOLE, "lon": _NUMBER, "lat": _NUMBER}
 
 
-def document(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The OpenAPI document of a server with these sources."""
-    ready = [one for one in sources if one["state"] == "ready"]
-    names: dict[str, list[str]] = {}
-    for one in ready:
-        of_variants = _VARIANTS if one.get("variants") else {}
-        for path in {**_ALL, **_KINDS[one["kind"]], **of_variants}:
-            names.setdefault(path, []).append(one["name"])
-    routes = {**_ALL, **_TILES, **_VARIANTS, **_RASTER, **_SAMPLES}
-    paths = {path: {"get": _operation(path, *about, [])} for path, about in _ROOT.items()}
-    for path, found in names.items():
-        paths[path] = {"get": _operation(path, *routes[path], found)}
+def document(
+    request: Request, routes: Iterable[Route], sources: Iterable[ServedSource]
+) -> dict[str, Any]:
+    """The OpenAPI document of a server with these routes of its own, and of these sources."""
+    names: dict[Route, list[str]] = {route: [] for route in routes if route.is_listed}
+    for source in sources:
+        for route in source.listed():
+            names.setdefault(route, []).append(source.name)
     return {
         "openapi": "3.0.3",
         "info": {"title": "comal", "version": "1"},
         "servers": [{"url": request.public or "/"}],
-        "paths": paths,
+        "paths": {route.path: {"get": _operation(route, names[route])} for route in names},
     }
 
 
-def _operation(
-    path: str, about: str, kind: str, query: tuple[str, ...], names: list[str]
-) -> dict[str, Any]:
-    segments = [part.partition("}")[0] for part in path.split("{")[1:]]
+def _operation(route: Route, names: list[str]) -> dict[str, Any]:
+    segments = [part.partition("}")[0] for part in route.path.split("{")[1:]]
     parameters = [_in_path(name, names) for name in segments]
-    parameters += [_in_query(name) for name in query]
-    schema = {} if kind == _ANY else {"type": "string" if kind == "image/png" else "object"}
+    parameters += [_in_query(name) for name in route.query]
+    kind = "string" if route.media == "image/png" else "object"
+    schema = {} if route.media == ANY else {"type": kind}
     return {
-        "summary": about,
-        "operationId": path.strip("/") or "landing",
+        "summary": route.about,
+        "operationId": route.path.strip("/") or "landing",
         "parameters": parameters,
         "responses": {
-            "200": {"description": about, "content": {kind: {"schema": schema}}},
+            "200": {"description": route.about, "content": {route.media: {"schema": schema}}},
             "default": _PROBLEM,
         },
     }

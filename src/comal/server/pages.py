@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Final
 
-from comal.server import ogc
+from comal.server import ogc, openapi
 from comal.server.http import best_type
 from comal.server.metrics import CONTENT_TYPE, Metrics, WorkerCounts
 from comal.server.mounts import Mount
-from comal.server.requests import Request
+from comal.server.requests import Request, Route, handlers
 from comal.server.responses import (
     LOOKED_AT,
     Content,
@@ -59,31 +59,16 @@ class Pages:
         self._runtime = runtime
         self._metrics = metrics
         self._viewer = ViewerFiles()
-        self.routes: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            "": self._root,
-            "_": self._viewer_file,
-            "healthz": self._health,
-            "readyz": self._ready,
-            "metrics": self._metrics_text,
-            "sources.json": self._sources,
-            "colormaps.json": self._colormaps,
-            "conformance": self._conformance,
-            "api": self._api,
-            "collections": self._collections,
-            "tileMatrixSets": self._matrices,
-            ogc.WMTS_PATH: self._wmts,
-        }
 
     async def answer(self, request: Request) -> Response:
         """The answer to a request whose first segment names no source."""
-        route = self.routes.get(request.segments[0])
-        if route is None:
+        first, *rest = request.segments
+        handler = _HANDLERS.get(first)
+        if handler is None or (rest and first not in _DEEP):
             raise not_found()
-        return await route(request)
+        return await handler(self, request)
 
     async def _root(self, request: Request) -> Response:
-        if len(request.segments) > 1:
-            raise not_found()
         settings = self._runtime.settings
         # Browsers name text/html; programs take anything, and get the API's landing page.
         offers = ["application/json"]
@@ -116,11 +101,11 @@ class Pages:
     # -- operations --------------------------------------------------------------------------------
 
     async def _health(self, request: Request) -> Response:
-        _alone(request)
+        del request
         return json_response({"status": "ok"}, headers=(_NOT_KEPT,))
 
     async def _ready(self, request: Request) -> Response:
-        _alone(request)
+        del request
         found = await self.describe_all(_PROBED)
         named = dict(zip(self._mounts, found, strict=True))
         problems = {name: one["problem"] for name, one in named.items() if "problem" in one}
@@ -133,7 +118,7 @@ class Pages:
         return json_response(document, status=200 if ready else 503, headers=(_NOT_KEPT,))
 
     async def _metrics_text(self, request: Request) -> Response:
-        _alone(request)
+        del request
         if not self._runtime.settings.metrics:
             raise not_found()
         board = self.board
@@ -171,26 +156,25 @@ class Pages:
         return list(await asyncio.gather(*waiting))
 
     async def _sources(self, request: Request) -> Response:
-        _alone(request)
+        del request
         found = await self.describe_all()
         return json_response({"sources": found}, headers=(LOOKED_AT,))
 
     async def _colormaps(self, request: Request) -> Response:
-        _alone(request)
+        del request
         from comal.server.render import colormap_list  # noqa: PLC0415 - brings numpy
 
         document = await self._run(colormap_list)
         return json_response(document, headers=(_KEPT,))
 
     async def _conformance(self, request: Request) -> Response:
-        _alone(request)
+        del request
         return json_response({"conformsTo": list(ogc.CONFORMANCE)}, headers=(_KEPT,))
 
     async def _api(self, request: Request) -> Response:
-        _alone(request)
-        from comal.server import openapi  # noqa: PLC0415 - brings the columns of samples
-
-        document = openapi.document(request, await self.describe_all())
+        await self.describe_all()
+        served = [one for mount in self._mounts.values() if (one := mount.served) is not None]
+        document = openapi.document(request, self.routes, served)
         return json_response(document, kind=ogc.OPENAPI.encode(), headers=(LOOKED_AT,))
 
     async def _collections(self, request: Request) -> Response:
@@ -205,7 +189,6 @@ class Pages:
         raise not_found("there is no such collection")
 
     async def _wmts(self, request: Request) -> Response:
-        _alone(request)
         body = ogc.wmts(request, await self.describe_all())
         return plain_response(200, ogc.XML.encode(), body, (LOOKED_AT,))
 
@@ -217,11 +200,26 @@ class Pages:
             return json_response(ogc.web_mercator_quad(), headers=(_KEPT,))
         raise not_found("there is no such tile matrix set")
 
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/", "Links to everything", _root),
+        Route("/_/{file}", "Files of the viewer", _viewer_file, is_listed=False),
+        Route("/conformance", "Standards that are followed", _conformance),
+        Route("/api", "This document", _api, ogc.OPENAPI),
+        Route("/sources.json", "All sources", _sources),
+        Route("/colormaps.json", "Names for colormap_name", _colormaps),
+        Route("/collections", "All sources as collections", _collections),
+        Route(f"/{ogc.WMTS_PATH}", "Pictures as layers of WMTS", _wmts, "application/xml"),
+        Route("/tileMatrixSets", "Tile matrix sets", _matrices),
+        Route("/tileMatrixSets/WebMercatorQuad", "The one of all tiles"),
+        Route("/healthz", "Whether the process lives", _health),
+        Route("/readyz", "Whether there is something to serve", _ready),
+        Route("/metrics", "Counts for Prometheus", _metrics_text, is_listed=False),
+    )
 
-def _alone(request: Request) -> None:
-    if len(request.segments) != 1:
-        raise not_found()
 
+_HANDLERS: Final = handlers(Pages.routes)
+_DEEP: Final = frozenset({"_", "collections", "tileMatrixSets"})
+"""Words whose handlers answer what lies below them, too."""
 
 _TYPES = {
     ".html": b"text/html; charset=utf-8",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ from comal.geo import boxes
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
-from comal.server import ogc
 from comal.server.expressions import evaluated
 from comal.server.http import Headers, best_type, crc_etag
 from comal.server.items import plain
@@ -36,9 +35,8 @@ from comal.server.render import (
     bidx_of,
     render,
 )
-from comal.server.requests import Address, Query, Request, parse_address
+from comal.server.requests import Address, Query, Request, Route, parse_address
 from comal.server.responses import (
-    LOOKED_AT,
     Content,
     Refusal,
     Response,
@@ -49,7 +47,7 @@ from comal.server.responses import (
 )
 from comal.server.runtime import Runtime
 from comal.server.selection import bbox_of
-from comal.server.sources import Handler, ServedSource, only, tile_meets
+from comal.server.sources import TILES, ServedSource, only, tile_meets
 from comal.server.storedtiles import crc_of
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
@@ -58,6 +56,8 @@ _VARY_ACCEPT = (b"vary", b"accept")
 _RGB = ("red", "green", "blue")
 _MOST_COLOURS = 65_536
 _SHOWN_COLOURS = 256
+_VALUES = ("bidx", "expression", "nodata", "time")
+_COUNTED = (*_VALUES, "bbox", "bins")
 _MOST_STEPS = 2_000
 
 
@@ -180,13 +180,6 @@ class RasterSource(ServedSource):
             "center": [lon - 360 * (lon > 180), (south + north) / 2, metadata.min_zoom],
             "tileSize": metadata.block_width,
         }
-
-    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Response:
-        if not rest:
-            return json_response(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
-        if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_response(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
-        return await self.tile(request, self.address(("tiles", *rest)))
 
     # -- what is shown -----------------------------------------------------------------------------
 
@@ -406,12 +399,12 @@ class RasterSource(ServedSource):
         """Let go of the file."""
         self.file.close()
 
-    routes: ClassVar[Mapping[str, Handler]] = {
-        "point": _point,
-        "statistics": _statistics,
-        "histogram": _histogram,
-        "tiles": _tilesets,
-    }
+    routes: ClassVar[tuple[Route, ...]] = (
+        *TILES,
+        Route("/{source}/point/{lon},{lat}", "Values at a point", _point, query=(*_VALUES, "zoom")),
+        Route("/{source}/statistics", "Statistics of a box", _statistics, query=_COUNTED),
+        Route("/{source}/histogram", "Histogram of a band", _histogram, query=_COUNTED),
+    )
 
 
 def _format(request: Request, ext: str) -> tuple[str, bool]:

@@ -7,17 +7,53 @@ character of a name and never a border. Names are keys of tables; none is ever a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from comal.server.http import Headers
-from comal.server.responses import Refusal, bad_request, not_found
+from comal.server.responses import Refusal, Response, bad_request, not_found
 
 _MOST_PARAMETERS = 100
 _MOST_SEGMENTS = 64
+
+
+Handler = Callable[..., Awaitable[Response]]
+"""Answers a request, as a function of the class that has the route.
+
+A source that held methods of its own would be in a cycle, and its files would stay open until the
+collector of cycles comes along.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An address that is answered: the one place that says so.
+
+    Requests are matched by it, and the OpenAPI document is made of it.
+    """
+
+    path: str
+    """With names in braces; those below a source begin with ``/{source}``."""
+    about: str
+    handler: Handler | None = None
+    """What answers all that begins with its first word; None where that has been said."""
+    media: str = "application/json"
+    query: tuple[str, ...] = ()
+    """Names of its parameters."""
+    is_listed: bool = True
+    """Whether the OpenAPI document has it."""
+
+
+def handlers(routes: Iterable[Route]) -> dict[str, Handler]:
+    """What answers, by the first word of the path, or the first below the source."""
+    return {
+        route.path.removeprefix("/{source}").split("/")[1]: route.handler
+        for route in routes
+        if route.handler is not None
+    }
 
 
 @dataclass(frozen=True)

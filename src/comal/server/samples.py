@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np  # noqa: TC002 - as everywhere
@@ -37,7 +37,7 @@ from comal.server.holdings import (
 )
 from comal.server.items import column_of, feature, features, kind_of, shown_time, shown_values
 from comal.server.pythonlines import taco_lines, tortilla_lines
-from comal.server.requests import Request
+from comal.server.requests import Request, Route
 from comal.server.responses import (
     GEOJSON,
     LOOKED_AT,
@@ -52,7 +52,7 @@ from comal.server.responses import (
 from comal.server.runtime import Runtime
 from comal.server.selection import PARAMETERS as SELECTING
 from comal.server.selection import Selection, column_stats
-from comal.server.sources import Handler, ServedSource, only
+from comal.server.sources import ANY, ServedSource, only
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla.reading.frame import TortillaFrame
 
@@ -68,6 +68,9 @@ _TOO_LARGE = (
 _SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
 _TIME_COLUMNS = ("istac:time_start", "stac:time_start", "istac:time_end", "stac:time_end")
 _MOST_TEXT = 2_000
+_GEOJSON = "application/geo+json"
+_SCHEMA = "application/schema+json"
+_COUNTED = (*(name for name in SELECTING if name not in {"limit", "offset", "sortby"}), "bins")
 _SPDX = re.compile(r"[A-Za-z0-9.+-]{1,64}")
 
 
@@ -489,17 +492,25 @@ class SamplesSource(ServedSource):
     def close(self) -> None:
         """Readers hold no connections."""
 
-    routes: ClassVar[Mapping[str, Handler]] = {
-        "collection": _collection,
-        "items": _items,
-        "table": _table,
-        "tree": _tree,
-        "columns": _columns,
-        "queryables": _queryables,
-        "schema": _schema,
-        "data": _data,
-        "preview": _preview,
-    }
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/{source}/collection", "The archive's own description", _collection),
+        Route("/collections/{source}/items", "Samples", None, _GEOJSON, SELECTING),
+        Route("/collections/{source}/items/{path}", "A sample", None, _GEOJSON),
+        Route("/{source}/items", "Samples", _items, _GEOJSON, SELECTING),
+        Route("/{source}/queryables", "Columns for filter", _queryables, _SCHEMA),
+        Route("/{source}/schema", "Columns of each level", _schema),
+        Route("/{source}/table", "Rows", _table, query=(*SELECTING, "columns")),
+        Route("/{source}/columns/{name}", "What a column holds", _columns, query=_COUNTED),
+        Route("/{source}/tree", "Children of a folder", _tree, query=("path", "limit", "offset")),
+        Route(
+            "/{source}/preview/{path}",
+            "A picture of a sample",
+            _preview,
+            "image/png",
+            ("size", "bidx"),
+        ),
+        Route("/{source}/data/{path}", "The bytes of a sample", _data, ANY),
+    )
 
 
 _QUERYABLE: dict[str, dict[str, str]] = {

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from comal.grid import mercator
+from comal.server import ogc
 from comal.server.http import Headers
-from comal.server.requests import Address, Request, parse_address
+from comal.server.requests import Address, Handler, Request, Route, handlers, parse_address
 from comal.server.responses import LOOKED_AT, Response, json_response, not_found
 from comal.server.runtime import Runtime
 
 _PLAIN, _SIZED, _OGC = 3, 4, 5
 """Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
-Handler = Callable[[Any, Request, Sequence[str]], Awaitable[Response]]
-"""Answers a request to a source; the texts are the segments behind the name of the route."""
 
 
 class ServedSource(ABC):
@@ -37,12 +36,13 @@ class ServedSource(ABC):
     kind: ClassVar[str]
     """``raster``, ``tiles`` or ``samples``."""
     format: str
-    routes: ClassVar[Mapping[str, Handler]] = {}
-    """Methods by the first segment behind the name of the source.
+    routes: ClassVar[tuple[Route, ...]] = ()
+    """Its addresses; handlers also get the segments behind the first word."""
+    handlers: ClassVar[Mapping[str, Handler]] = {}
 
-    Functions of the class, not bound to a source: a source that held methods of its own would be in
-    a cycle, and its files would stay open until the collector of cycles comes along.
-    """
+    def __init_subclass__(cls) -> None:
+        """Sort the handlers of the routes by word."""
+        cls.handlers = handlers(cls.routes)
 
     def __init__(self, name: str, title: str, runtime: Runtime, version: str) -> None:
         self.name = name
@@ -97,7 +97,7 @@ class ServedSource(ABC):
             return "document"
         if rest[0] == "tiles" and len(rest) == _OGC:
             return "tile"
-        if rest[0] in self.routes:
+        if rest[0] in self.handlers:
             return rest[0]
         if rest == ("tilejson.json",):
             return "tilejson"
@@ -108,12 +108,24 @@ class ServedSource(ABC):
         if not rest or rest == ("",):
             document = {**self.summary(), **await self.details()}
             return json_response(document, headers=(LOOKED_AT,))
-        route = self.routes.get(rest[0])
-        if route is not None:
-            return await route(self, request, rest[1:])
+        handler = self.handlers.get(rest[0])
+        if handler is not None:
+            return await handler(self, request, rest[1:])
         if rest == ("tilejson.json",):
             return json_response(self.tilejson(request), headers=self.cache_control)
         return await self.tile(request, self.address(rest))
+
+    async def tilesets(self, request: Request, rest: Sequence[str]) -> Response:
+        """Tile sets as OGC API Tiles has them, and their tiles."""
+        if not rest:
+            return json_response(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
+        if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
+            return json_response(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
+        return await self.tile(request, self.address(("tiles", *rest)))
+
+    def listed(self) -> Iterator[Route]:
+        """What its part of the OpenAPI document names."""
+        yield from (route for route in (*_EVERY, *self.routes) if route.is_listed)
 
     def address(self, rest: Sequence[str]) -> Address:
         """The tile that the segments behind the source's name stand for."""
@@ -128,6 +140,32 @@ class ServedSource(ABC):
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of what the source holds."""
+
+
+_EVERY = (
+    Route("/{source}", "A source"),
+    Route("/collections/{source}", "A source as a collection"),
+)
+ANY: Final = "*/*"
+LOOK: Final = (
+    "bidx", "expression", "rescale", "colormap_name", "nodata", "return_mask", "algorithm",
+    "nodata_height", "time",
+)  # fmt: skip
+"""How a raster is drawn."""
+TILES: Final = (
+    Route("/{source}.json", "TileJSON 3.0", query=("ext", *LOOK)),
+    Route("/{source}/{z}/{x}/{y}.{ext}", "A tile", media=ANY, query=LOOK),
+    Route("/{source}/{z}/{x}/{y}@{scale}x.{ext}", "A tile of more pixels", media=ANY, query=LOOK),
+    Route("/{source}/tiles", "Tile sets", ServedSource.tilesets),
+    Route("/{source}/tiles/WebMercatorQuad", "The tile set"),
+    Route(
+        "/{source}/tiles/WebMercatorQuad/{z}/{y}/{x}.{ext}",
+        "A tile, row first",
+        media=ANY,
+        query=LOOK,
+    ),
+)
+"""Addresses of every source of tiles."""
 
 
 def only(rest: Sequence[str], count: int) -> Sequence[str]:

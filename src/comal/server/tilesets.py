@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 from comal import tapalcatl
 from comal.errors import ComalError, NotThisFormatError
 from comal.limits import KIB
-from comal.server import ogc
 from comal.server.http import Headers, best_type
-from comal.server.requests import Address, Request, number, parse_address
+from comal.server.requests import Address, Request, Route, number, parse_address
 from comal.server.responses import LOOKED_AT, Refusal, Response, json_response, not_found
 from comal.server.runtime import Runtime
-from comal.server.sources import Handler, ServedSource, middle_tile, tile_meets
+from comal.server.sources import ANY, TILES, ServedSource, middle_tile, tile_meets
 from comal.server.storedtiles import archive_headers, tile_response
 from comal.storage import parse_href
 from comal.tapalcatl import spec
@@ -175,13 +174,6 @@ class TilesetSource(ServedSource):
     def _media(self, ext: str) -> str:
         return archive_headers(self.tiles.headers(ext), None).type.decode("latin-1")
 
-    async def _tilesets(self, request: Request, rest: Sequence[str]) -> Response:
-        if not rest:
-            return json_response(ogc.tilesets(request, self.summary()), headers=(LOOKED_AT,))
-        if list(rest) == [ogc.WEB_MERCATOR_QUAD]:
-            return json_response(ogc.tileset(request, self.summary()), headers=(LOOKED_AT,))
-        return await self.tile(request, self.address(("tiles", *rest)))
-
     # -- variants ----------------------------------------------------------------------------------
 
     @property
@@ -215,7 +207,7 @@ class TilesetSource(ServedSource):
 
     async def answer(self, request: Request, rest: Sequence[str]) -> Response:
         """Also the addresses of Tilezen: ``{pixels}/{z}/{x}/{y}.{ext}``."""
-        if len(rest) == 4 and rest[0] not in self.routes:
+        if len(rest) == 4 and rest[0] not in self.handlers:
             size = number(rest[0])
             if self.tiles.version != 1 or size == 0 or size % 256:
                 raise not_found("there are no tiles of this size")
@@ -315,7 +307,22 @@ class TilesetSource(ServedSource):
             variant.tiles.archives.clear()
         self.tiles.close()
 
-    routes: ClassVar[Mapping[str, Handler]] = {"tiles": _tilesets, "variants": _variants}
+    routes: ClassVar[tuple[Route, ...]] = (
+        *TILES,
+        Route("/{source}/variants", "Variants of the tiles", _variants),
+        Route(
+            "/{source}/variants/{variant}/tilejson.json",
+            "TileJSON 3.0 of a variant",
+            query=("ext",),
+        ),
+        Route("/{source}/variants/{variant}/{z}/{x}/{y}.{ext}", "A tile of a variant", media=ANY),
+    )
+
+    def listed(self) -> Iterator[Route]:
+        """Variants only where there are any."""
+        of_variants = self.tiles.variants
+        found = super().listed()
+        return (route for route in found if of_variants or "/variants" not in route.path)
 
 
 def _is_local(tiles: TileSet) -> bool:
