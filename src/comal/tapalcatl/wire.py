@@ -23,7 +23,7 @@ from comal.grid.morton import deinterleave, interleave
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.ziparchive import Directory
 from comal.ziparchive.headermaking import value_bytes, value_offsets
-from comal.ziparchive.headers import extra_field
+from comal.ziparchive.headers import extra_field, slices
 
 Int64s = npt.NDArray[np.int64]
 Keys = tuple[Int64s, Int64s, Int64s]
@@ -34,8 +34,8 @@ _SUFFIX = r"(?:@([0-9]{1,6}(?:\.[0-9]{1,6})?)x)?(?:\.([0-9A-Za-z_+-]{1,32}))?"
 _NAME_RE = re.compile(f"{_NUMBER}/{_NUMBER}/{_NUMBER}({_SUFFIX})")
 _VARIANT_RE: Final = re.compile(r"[A-Za-z_-][\w.-]*(/[A-Za-z_-][\w.-]*)*", re.ASCII)
 _SUFFIX_RE = re.compile(_SUFFIX)
-_PACKED = 16
-"""Suffixes up to this length are compared as two integers."""
+_SHORT = 16
+"""Suffixes up to this length are compared byte by byte, where all have one length."""
 
 BASES: Final[tuple[int, ...]] = tuple((4**z - 1) // 3 for z in range(MAX_ZOOM + 2))
 """Number of tiles above each zoom, which is the key of the zoom's first tile."""
@@ -340,51 +340,27 @@ def _suffixes(
         return np.full(len(sizes), 0 if valid else -1, np.int32), (same,) if valid else ()
     codes = np.full(len(sizes), -1, np.int32)
     suffixes: dict[str, int] = {}
-    rows = np.flatnonzero(good & (sizes <= _PACKED))
-    if len(rows):
-        low = _packed(data, marks[rows], np.minimum(sizes[rows], 8))
-        high = _packed(data, marks[rows] + 8, np.maximum(sizes[rows] - 8, 0))
-        for group in _groups(low, high):
-            text = bytes(data[marks[rows[group[0]]] : stops[rows[group[0]]]]).decode("latin-1")
-            if _SUFFIX_RE.fullmatch(text):
-                codes[rows[group]] = suffixes.setdefault(text, len(suffixes))
-    for row in np.flatnonzero(good & (sizes > _PACKED)).tolist():
-        text = bytes(data[marks[row] : stops[row]]).decode("latin-1")
+    rows = np.flatnonzero(good)
+    found = slices(data.tobytes(), marks[rows], sizes[rows]).dictionary_encode()
+    table = np.full(len(found.dictionary), -1, np.int32)
+    for place, suffix in enumerate(found.dictionary.to_pylist()):
+        text = suffix.decode("latin-1")
         if _SUFFIX_RE.fullmatch(text):
-            codes[row] = suffixes.setdefault(text, len(suffixes))
+            table[place] = suffixes.setdefault(text, len(suffixes))
+    codes[rows] = table[found.indices.to_numpy()]
     return codes, tuple(suffixes)
 
 
 def _all_alike(data: npt.NDArray[np.uint8], marks: Int64s, sizes: Int64s) -> str | None:
     """The suffix of all names, where it is one and not long, as it most often is."""
-    size = int(sizes[0]) if len(sizes) else _PACKED + 1
-    if size > _PACKED or not (sizes == size).all():
+    size = int(sizes[0]) if len(sizes) else _SHORT + 1
+    if size > _SHORT or not (sizes == size).all():
         return None
     first = data[marks[0] : marks[0] + size]
     for at in range(size):
         if not (data[marks + at] == first[at]).all():
             return None
     return bytes(first).decode("latin-1")
-
-
-def _packed(data: npt.NDArray[np.uint8], starts: Int64s, sizes: Int64s) -> npt.NDArray[np.uint64]:
-    """Up to eight bytes of each suffix as one integer; none of them begins with NUL."""
-    packed = np.zeros(len(starts), np.uint64)
-    for at in range(int(sizes.max(initial=0))):
-        inside = sizes > at
-        byte = data[np.where(inside, starts + at, 0)]
-        packed = np.where(inside, packed << np.uint64(8) | byte, packed)
-    return packed
-
-
-def _groups(low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> list[Int64s]:
-    """Positions of equal pairs, in the order in which the pairs are met first."""
-    if (low == low[0]).all() and (high == high[0]).all():
-        return [np.arange(len(low))]
-    order = np.lexsort((high, low))
-    differs = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-    groups = np.split(order, np.flatnonzero(differs) + 1)
-    return sorted(groups, key=lambda group: int(group[0]))
 
 
 UT_ID: Final = 0x5455

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -20,6 +20,7 @@ from isal.isal_zlib import crc32
 
 from comal.errors import InvalidMetadataError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.plan import ByteRange, Fetch
 from comal.ziparchive import wire
 from comal.ziparchive.directory import Directory
 from comal.ziparchive.headers import extra_field, label
@@ -350,3 +351,46 @@ def runs(starts: wire.Int64s, stops: wire.Int64s, order: wire.Int64s) -> Iterato
             stop = first + max(1, until)
             yield Run(int(ordered[first]), int(ends[stop - 1]), order[first:stop])
             first = stop
+
+
+def read_payloads(
+    fetch: Fetch,
+    spans: tuple[wire.Int64s, wire.Int64s],
+    sizes: wire.Int64s,
+    check: Callable[[int, bytes, int], None],
+    where: str,
+) -> list[bytes]:
+    """Stored bytes of many entries, each cut out behind its local header, neighbours in one read.
+
+    Parameters
+    ----------
+    fetch
+        Gives ranges of the archive.
+    spans
+        Where local headers begin, and until where to read; most often to the end of the payload.
+    sizes
+        Bytes of each payload.
+    check
+        Looks at each local header: row, data, and where in the data the header begins.
+    where
+        What errors call the archive.
+
+    Raises
+    ------
+    InvalidMetadataError
+        There is no local header.
+    """
+    starts, stops = spans
+    covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))
+    pieces = fetch([ByteRange(run.start, run.stop - run.start) for run in covers])
+    values: list[bytes] = [b""] * len(starts)
+    for run, piece in zip(covers, pieces, strict=True):
+        for row in run.rows.tolist():
+            at, size = int(starts[row]) - run.start, int(sizes[row])
+            begin = at + local_size(piece.data[at : at + wire.LOCAL_SIZE], where)
+            check(row, piece.data, at)
+            if begin + size <= len(piece.data):
+                values[row] = piece.data[begin : begin + size]
+            else:  # the local extra field is longer than the one in the directory
+                values[row] = fetch([ByteRange(run.start + begin, size)])[0].data
+    return values

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,61 +106,46 @@ def _ascending(z: Int64s, codes: Int64s, suffix: npt.NDArray[np.int32]) -> bool:
     return bool((up | (level & (suffix[last] > suffix[first]))).all())
 
 
-class TileSource(Protocol):
-    """A pyramid of tiles, wherever it is stored.
+class TileSource:
+    """A pyramid of tiles, wherever it is stored: what has tiles says `keys` and `read`.
 
     Sources may be used from several threads and can be pickled for other processes.
     """
 
-    @property
-    def label(self) -> str:
-        """What messages call it."""
-        ...
-
-    @property
-    def metadata(self) -> TileSetMetadata:
-        """What it says about itself; zooms and bounds are what it says, not what is there."""
-        ...
-
-    @property
-    def hint(self) -> str | None:
-        """The extension of its tiles, if it says so."""
-        ...
-
-    @property
-    def encoding(self) -> str | None:
-        """The content encoding of its tiles, if it says so."""
-        ...
-
-    @property
-    def modified(self) -> int | None:
-        """When it was changed last, in seconds since 1970 UTC."""
-        ...
+    label: str = "tiles"
+    """What messages call it."""
+    metadata: TileSetMetadata
+    """What it says about itself; zooms and bounds are what it says, not what is there."""
+    hint: str | None = None
+    """The extension of its tiles, if it says so."""
+    encoding: str | None = None
+    """The content encoding of its tiles, if it says so."""
+    modified: int | None = None
+    """When it was changed last, in seconds since 1970 UTC."""
 
     @property
     def identity(self) -> str:
         """The same text as long as the source is the same; empty where nobody can tell."""
-        ...
+        return ""
 
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
-        ...
+        ends = [(int(z.min()), int(z.max())) for z, _, _ in self.keys() if len(z)]
+        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
     def keys(self) -> Iterator[Keys]:
         """All tiles in blocks of any order."""
-        ...
+        raise NotImplementedError
 
     def read(self, square: Square) -> Tiles:
         """The tiles of a square, by Morton code; none of a name twice."""
-        ...
+        raise NotImplementedError
 
     def verify(self) -> None:
         """Raise `ObjectChangedError` when it is no longer what it was when it was opened."""
-        ...
 
     def close(self) -> None:
-        """Let go of files and connections."""
-        ...
+        """Let go of files and connections that were opened here."""
 
 
 def no_tiles(source: TileSource) -> InvalidInputError:
@@ -251,12 +236,6 @@ def _comments(parts: Sequence[Tiles]) -> Any:
 def binary(values: Iterable[bytes]) -> Any:
     """An Arrow binary array."""
     return pa.array(values, pa.binary())
-
-
-def zooms_of(blocks: Iterable[Keys]) -> tuple[int, int] | None:
-    """The first and last zoom of some tiles."""
-    ends = [(int(z.min()), int(z.max())) for z, _, _ in blocks if len(z)]
-    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
 class TileIndex:

@@ -17,7 +17,6 @@ from comal.tapalcatl.containers.base import (
     TileSource,
     concatenated,
     empty_tiles,
-    zooms_of,
 )
 from comal.tapalcatl.containers.content import extension, kinds_of
 from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile, TileSetMetadata
@@ -26,7 +25,7 @@ from comal.tapalcatl.wire import Int64s, Keys, suffix_of
 CONFLICTS: Final = ("last", "first", "error")
 
 
-class Merged:
+class Merged(TileSource):
     """The tiles of several sources; of several for one name one counts.
 
     Parameters
@@ -36,9 +35,6 @@ class Merged:
     conflict
         One of `CONFLICTS`.
     """
-
-    hint: str | None = None
-    """Nothing: each source's tiles are named by its own."""
 
     def __init__(self, sources: Sequence[TileSource], conflict: str = "last") -> None:
         if conflict not in CONFLICTS:
@@ -50,28 +46,16 @@ class Merged:
         self._sources = tuple(sources)
         self._conflict = conflict
         self.metadata = _merged([source.metadata for source in sources])
+        self.label = ", ".join(source.label for source in sources)
+        encodings = {source.encoding for source in sources}
+        self.encoding = encodings.pop() if len(encodings) == 1 else None
+        times = [one.modified for one in sources if one.modified is not None]
+        self.modified = max(times, default=None)
 
     @property
     def href(self) -> list[Any]:
         """Where they are."""
         return list(self._sources)
-
-    @property
-    def label(self) -> str:
-        """All of their labels."""
-        return ", ".join(source.label for source in self._sources)
-
-    @property
-    def encoding(self) -> str | None:
-        """What all of them say."""
-        said = {source.encoding for source in self._sources}
-        return said.pop() if len(said) == 1 else None
-
-    @property
-    def modified(self) -> int | None:
-        """The latest time of those that know theirs."""
-        known = [one.modified for one in self._sources if one.modified is not None]
-        return max(known, default=None)
 
     @property
     def identity(self) -> str:
@@ -101,12 +85,9 @@ class Merged:
         return tiles
 
     def verify(self) -> None:
-        """Each of them."""
+        """Each of them; whoever opened them closes them."""
         for source in self._sources:
             source.verify()
-
-    def close(self) -> None:
-        """Nothing: whoever opened the sources closes them."""
 
     def _refuse(self, joined: Tiles, kept: Tiles) -> None:
         assert kept.suffix is not None
@@ -122,7 +103,7 @@ class Merged:
                 )
 
 
-class Filtered:
+class Filtered(TileSource):
     """A part of a source: some zooms, and the descendants of one tile."""
 
     def __init__(
@@ -139,6 +120,8 @@ class Filtered:
         if root is not None:
             bounds = _inside(tile_bounds(*root), bounds)
         self.metadata = replace(own, bounds=bounds)
+        self.label, self.hint = source.label, source.hint
+        self.encoding, self.modified = source.encoding, source.modified
 
     @property
     def href(self) -> list[Any]:
@@ -146,34 +129,10 @@ class Filtered:
         return [self._source]
 
     @property
-    def label(self) -> str:
-        """That of the source."""
-        return self._source.label
-
-    @property
-    def hint(self) -> str | None:
-        """That of the source."""
-        return self._source.hint
-
-    @property
-    def encoding(self) -> str | None:
-        """That of the source."""
-        return self._source.encoding
-
-    @property
-    def modified(self) -> int | None:
-        """That of the source."""
-        return self._source.modified
-
-    @property
     def identity(self) -> str:
         """That of the source, and which part this is."""
         own = self._source.identity
         return json.dumps([own, self._low, self._high, self._root]) if own else ""
-
-    def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
-        return zooms_of(self.keys())
 
     def keys(self) -> Iterator[Keys]:
         """The tiles in blocks."""
@@ -190,11 +149,8 @@ class Filtered:
         return tiles if len(rows) == len(tiles) else tiles.take(rows)
 
     def verify(self) -> None:
-        """That of the source."""
+        """That of the source; whoever opened it closes it."""
         self._source.verify()
-
-    def close(self) -> None:
-        """Nothing: whoever opened the source closes it."""
 
     def _inside(self, z: Int64s, x: Int64s, y: Int64s) -> Int64s:
         inside = (z >= self._low) & (z <= self._high)

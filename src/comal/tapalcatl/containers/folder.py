@@ -43,7 +43,7 @@ from comal.storage.kinds import Kind
 from comal.storage.location import parse_href
 from comal.storage.targetlock import Owns, write_errors
 from comal.storage.targets import new_folder
-from comal.tapalcatl.containers.base import Square, TileIndex, Tiles, empty_tiles
+from comal.tapalcatl.containers.base import Square, TileIndex, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, json_values, metadata_of
 from comal.tapalcatl.containers.sinks import Choice, TileSink
 from comal.tapalcatl.containers.survey import Pyramid
@@ -161,7 +161,7 @@ class _File(NamedTuple):
     suffix: int
 
 
-class Folder:
+class Folder(TileSource):
     """The tiles of a folder.
 
     Parameters
@@ -178,16 +178,12 @@ class Folder:
     About 30 bytes of memory a tile. Metadata are read from ``metadata.json`` in the folder.
     """
 
-    encoding: str | None = None
-    """Nothing: a folder does not say."""
-    modified: int | None = None
-    """Nothing: each tile has a time of its own."""
-
     def __init__(
         self, path: str | os.PathLike[str], scheme: str = "xyz", limits: Limits = DEFAULT_LIMITS
     ) -> None:
         scheme_of(scheme)
         self._path = parse_href(path).path
+        self.label = shown(self._path, 200)
         self._kind = scheme
         self._limits = limits
         if not Path(self._path).is_dir():
@@ -209,7 +205,7 @@ class Folder:
         self._suffix = files[:, 3].astype(np.int32)
         self._index = TileIndex(self._z, self._x, self._y)
         values = _document(Path(self._path), limits)
-        self._hint = hinted(str(values.get("format", "")))
+        self.hint = hinted(str(values.get("format", "")))
         low, high = scales_of(self._suffixes)
         said: TileSetMetadata = metadata_of(values, self.label, limits)
         self.metadata = replace(said, min_scale=low, max_scale=high)
@@ -222,16 +218,6 @@ class Folder:
     def href(self) -> str:
         """Where it is."""
         return self._path
-
-    @property
-    def label(self) -> str:
-        """The path."""
-        return shown(self._path, 200)
-
-    @property
-    def hint(self) -> str | None:
-        """The extension for what the folder says its tiles are; names tell more."""
-        return self._hint
 
     @property
     def identity(self) -> str:
@@ -265,12 +251,6 @@ class Folder:
             modified=np.array(times, np.int64),
         )
         return tiles.ordered()
-
-    def verify(self) -> None:
-        """Nothing: files that vanish are noticed when they are read."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _read_one(self, z: int, x: int, y: int, suffix: str) -> tuple[bytes, int]:
         path = f"{self._root}/{'/'.join(self._scheme.place((z, x, y)))}{suffix}"

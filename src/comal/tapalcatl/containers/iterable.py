@@ -23,6 +23,7 @@ from comal.tapalcatl.containers.base import (
     Square,
     TileIndex,
     Tiles,
+    TileSource,
     binary,
     empty_tiles,
 )
@@ -50,7 +51,7 @@ class NewTile(NamedTuple):
     """When it was changed last; a number counts seconds since 1970 UTC."""
 
 
-class Given:
+class Given(TileSource):
     """Tiles from an iterable of ``(z, x, y, data)`` or `NewTile`.
 
     Of several for one name the last counts. The iterable is read to its end at once.
@@ -62,13 +63,6 @@ class Given:
     LimitExceededError
         A tile over `limits.tile_bytes`.
     """
-
-    hint: str | None = None
-    """Nothing is said."""
-    encoding: str | None = None
-    """Nothing is said."""
-    modified: int | None = None
-    """Nothing is said of all of them."""
 
     def __init__(self, tiles: Iterable[Any], limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -95,16 +89,6 @@ class Given:
 
     def __len__(self) -> int:
         return len(self._offset)
-
-    @property
-    def label(self) -> str:
-        """What messages call it."""
-        return "tiles"
-
-    @property
-    def identity(self) -> str:
-        """Nobody can tell whether an iterable gives the same again."""
-        return ""
 
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
@@ -146,9 +130,6 @@ class Given:
             modified=self._time[rows] if (self._time[rows] != UNKNOWN_TIME).any() else None,
         )
         return tiles.ordered()
-
-    def verify(self) -> None:
-        """Nothing can change it."""
 
     def close(self) -> None:
         """Give the file back."""

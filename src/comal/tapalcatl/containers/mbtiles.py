@@ -32,11 +32,11 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.storage.kinds import file_kind
 from comal.storage.location import parse_href
 from comal.storage.targets import new_file
-from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
+from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import hinted, mbtiles_rows, metadata_of
 from comal.tapalcatl.containers.sinks import Choice, TileSink
 from comal.tapalcatl.containers.survey import Pyramid
-from comal.tapalcatl.spec import MAX_ZOOM, TileSetMetadata
+from comal.tapalcatl.spec import MAX_ZOOM
 from comal.tapalcatl.wire import Keys
 
 _ROWS: Final = 65_536
@@ -55,7 +55,7 @@ _PARTS = (
 )
 
 
-class MBTiles:
+class MBTiles(TileSource):
     """The tiles of an MBTiles file.
 
     Parameters
@@ -73,39 +73,23 @@ class MBTiles:
         No SQLite database, or one without tiles.
     """
 
-    encoding: str | None = None
-    """Nothing: MBTiles does not say whether vector tiles are compressed."""
-
     def __init__(self, path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> None:
         self._path = parse_href(path).path
+        self.label = shown(self._path, 200)
         self._limits = limits
         self._idle: list[tuple[int, sqlite3.Connection]] = []
         with translated({FileNotFoundError: ObjectNotFoundError}, "no such file", where=self.label):
             self._seen = _version(self._path)
+        self.modified = self._seen[1] // 10**9
         self._table = self._find_table()
         values = self._values()
-        self._hint = values.get("format")
-        self.metadata: TileSetMetadata = metadata_of(values, self.label, limits)
+        self.hint = hinted(values.get("format"))
+        self.metadata = metadata_of(values, self.label, limits)
 
     @property
     def href(self) -> str:
         """Where it is."""
         return self._path
-
-    @property
-    def label(self) -> str:
-        """The path."""
-        return shown(self._path, 200)
-
-    @property
-    def hint(self) -> str | None:
-        """The extension for what the file says its tiles are."""
-        return hinted(self._hint)
-
-    @property
-    def modified(self) -> int | None:
-        """Time of the file."""
-        return self._seen[1] // 10**9
 
     @property
     def identity(self) -> str:

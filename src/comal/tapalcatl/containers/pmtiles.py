@@ -34,7 +34,7 @@ from comal.plan import ByteRange, Head
 from comal.storage import Source, open_source
 from comal.storage.targets import new_file
 from comal.strictjson import loads
-from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
+from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
 from comal.tapalcatl.containers.content import json_values, metadata_of
 from comal.tapalcatl.containers.pmtileswire import (
     GZIP,
@@ -59,11 +59,13 @@ from comal.ziparchive.local import runs
 _HEAD: Final = 16_384
 Location = str | os.PathLike[str]
 _BUDGET: Final = 64 << 20
+_EXTENSIONS: Final = {1: "mvt", 2: "png", 3: "jpg", 4: "webp", 5: "avif", 6: "mlt"}
+_ENCODINGS: Final = {2: "gzip", 3: "br", 4: "zstd"}
 _DEEPEST: Final = 3
 _BLOCK: Final = 1 << 18
 
 
-class PMTiles:
+class PMTiles(TileSource):
     """The tiles of a PMTiles file.
 
     Parameters
@@ -86,6 +88,7 @@ class PMTiles:
     ) -> None:
         opened = isinstance(href, str | os.PathLike)
         self._source: Source = open_source(href) if opened else href  # type: ignore[arg-type, assignment]
+        self.label = shown(self._source.href, 200)
         self._limits = limits
         self._guard = threading.Lock()
         self._kept: OrderedDict[int, PMDirectory] = OrderedDict()
@@ -96,34 +99,16 @@ class PMTiles:
         self._gzip = self._header["internal_compression"] == GZIP
         self._root = self._parsed(self._header["root_offset"], self._header["root_length"])
         self._stat = self._source.stat()
-        self.metadata: TileSetMetadata = self._metadata()
+        when = self._stat.modified
+        self.modified = None if when is None else when // 10**9
+        self.hint = _EXTENSIONS.get(self._header["tile_type"])
+        self.encoding = _ENCODINGS.get(self._header["tile_compression"])
+        self.metadata = self._metadata()
 
     @property
     def href(self) -> str:
         """Where it is."""
         return self._source.href
-
-    @property
-    def label(self) -> str:
-        """The path or URL."""
-        return shown(self._source.href, 200)
-
-    @property
-    def hint(self) -> str | None:
-        """The extension for what the file says its tiles are."""
-        types = {1: "mvt", 2: "png", 3: "jpg", 4: "webp", 5: "avif", 6: "mlt"}
-        return types.get(self._header["tile_type"])
-
-    @property
-    def encoding(self) -> str | None:
-        """How the file says its tiles are compressed."""
-        return {2: "gzip", 3: "br", 4: "zstd"}.get(self._header["tile_compression"])
-
-    @property
-    def modified(self) -> int | None:
-        """Time of the file, where its storage tells."""
-        when = self._stat.modified
-        return None if when is None else when // 10**9
 
     @property
     def identity(self) -> str:

@@ -6,7 +6,6 @@ Nothing is inflated on the way, whatever the archives of the copy will be.
 from __future__ import annotations
 
 import json
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -26,10 +25,10 @@ from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     Square,
     Tiles,
+    TileSource,
     binary,
     concatenated,
     empty_tiles,
-    zooms_of,
 )
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.archives import OpenArchive
@@ -41,7 +40,7 @@ from comal.tapalcatl.spec import MAX_ZOOM, Tile, TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles
 from comal.ziparchive import STORE, wire
 from comal.ziparchive.headermaking import checksums
-from comal.ziparchive.local import runs
+from comal.ziparchive.local import read_payloads, runs
 
 BUDGET: Final = 64 * MIB
 
@@ -143,12 +142,10 @@ class _InRun(WrappedSource):
         return await self.source.fetch_async(wanted)
 
 
-_MARK = wire.LOCAL_SIGNATURE.to_bytes(4, "little")
-_LENGTHS = struct.Struct("<HH")
 _WHOLE: Tile = (0, 0, 0)
 
 
-class OfTileSet:
+class OfTileSet(TileSource):
     """The tiles of an open tileset of either generation.
 
     Parameters
@@ -162,15 +159,9 @@ class OfTileSet:
     that the tileset was opened for are taken.
     """
 
-    hint: str | None = None
-    """Nothing: names of entries tell."""
-    encoding: str | None = None
-    """Nothing: the formats tell."""
-    modified: int | None = None
-    """Nothing: entries have times of their own."""
-
     def __init__(self, tileset: TileSet) -> None:
         self._tileset = tileset
+        self.label = tileset.href
         tileset.learn_formats()
         locator = tileset.locator
         self._single = isinstance(locator, InArchive)
@@ -188,12 +179,7 @@ class OfTileSet:
         return self._tileset.href.removesuffix("/meta.json")
 
     @property
-    def label(self) -> str:
-        """The address of the tileset."""
-        return self._tileset.href
-
-    @property
-    def metadata(self) -> TileSetMetadata:
+    def metadata(self) -> TileSetMetadata:  # type: ignore[override]  # formats are learned
         """That of the tileset."""
         return self._tileset.metadata
 
@@ -205,10 +191,6 @@ class OfTileSet:
             if not stat.is_dir:
                 return json.dumps(["tileset", stat.href, stat.size, stat.etag, stat.modified])
         return ""
-
-    def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
-        return zooms_of(self.keys())
 
     def keys(self) -> Iterator[Keys]:
         """All tiles, archive by archive; those of several formats several times."""
@@ -222,12 +204,6 @@ class OfTileSet:
         """The tiles of a square in all formats and scales."""
         parts = [self._read(archive, square) for archive in self._around(square)]
         return concatenated(parts).ordered()
-
-    def verify(self) -> None:
-        """Nothing: a changed archive is noticed when it is read."""
-
-    def close(self) -> None:
-        """Nothing: whoever opened the tileset closes it."""
 
     def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
         addresses = [_WHOLE] if self._single else self._tileset.archive_tiles()
@@ -320,30 +296,14 @@ class OfTileSet:
         for row in np.flatnonzero(odd).tolist():
             refuse(Record(*table[row].tolist()), limits, opened.source.href)
         starts = table["offset"].astype(np.int64)
-        spans = table["span"].astype(np.int64)
-        covers = list(runs(starts, starts + spans, np.argsort(starts, kind="stable")))
-        pieces = opened.source.fetch([ByteRange(run.start, run.stop - run.start) for run in covers])
-        values: list[bytes] = [b""] * len(starts)
+        stops = starts + table["span"].astype(np.int64)
+
+        def check(row: int, data: bytes, at: int) -> None:
+            suffix = opened.index.suffixes[codes[row]]
+            check_local_name(opened, int(starts[row]), data, keys[row], suffix, at)
+
         sizes = table["csize"].astype(np.int64)
-        for run, piece in zip(covers, pieces, strict=True):
-            for row in run.rows.tolist():
-                at, size = int(starts[row]) - run.start, int(sizes[row])
-                begin = at + _header(piece.data, at, opened.source.href)
-                suffix = opened.index.suffixes[codes[row]]
-                check_local_name(opened, int(starts[row]), piece.data, keys[row], suffix, at)
-                if begin + size <= len(piece.data):
-                    values[row] = piece.data[begin : begin + size]
-                else:
-                    wanted = ByteRange(run.start + begin, size)
-                    values[row] = opened.source.fetch([wanted])[0].data
-        return values
-
-
-def _header(data: bytes, at: int, where: str) -> int:
-    if data[at : at + 4] != _MARK or len(data) < at + wire.LOCAL_SIZE:
-        raise InvalidMetadataError("no local header", where=where, found=data[at : at + 4].hex())
-    name, extra = _LENGTHS.unpack_from(data, at + 26)
-    return int(wire.LOCAL_SIZE + name + extra)
+        return read_payloads(opened.source.fetch, (starts, stops), sizes, check, opened.source.href)
 
 
 def _check(payloads: list[bytes], table: Any, where: str) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.errors import InvalidMetadataError, shown
-from comal.plan import ByteRange, run
+from comal.plan import run
 from comal.progress import Progress, silent
 from comal.storage import Source, open_source
 from comal.storage.replacing import changing_file
@@ -24,7 +24,7 @@ from comal.tapalcatl.wire import TileNames, order_of, parse_names
 from comal.tapalcatl.writing.targets import Target, compacting, refuse_unfinished, target_at
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
-from comal.ziparchive.local import runs
+from comal.ziparchive.local import read_payloads
 
 Location = str | os.PathLike[str]
 _BLOCK: Final = 8 << 20
@@ -244,32 +244,16 @@ def _payloads(directory: Directory, rows: Any, source: Source) -> list[bytes]:
     encrypted = directory.flags[rows] & zip_wire.FLAG_ENCRYPTED
     if encrypted.any():
         raise InvalidMetadataError("entry is encrypted", where=shown(source.href, 200))
-    starts = directory.header_offset[rows]
-    stops = directory.payload_offsets[rows] + directory.csize[rows]
-    covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))
-    pieces = source.fetch([ByteRange(one.start, one.stop - one.start) for one in covers])
-    values: list[bytes] = [b""] * len(rows)
-    sizes = directory.csize[rows].tolist()
+    where = shown(source.href, 200)
+    starts, sizes = directory.header_offset[rows], directory.csize[rows]
     names = directory.raw_names.take(pa.array(rows)).to_pylist()
-    for cover, piece in zip(covers, pieces, strict=True):
-        for row in cover.rows.tolist():
-            at = int(starts[row]) - cover.start
-            head = piece.data[at : at + zip_wire.LOCAL_SIZE]
-            length = zip_wire.LOCAL_SIZE + sum(
-                int.from_bytes(head[place : place + 2], "little") for place in (26, 28)
-            )
-            if head[:4] != zip_wire.LOCAL_SIGNATURE.to_bytes(4, "little"):
-                raise InvalidMetadataError("no local header", where=shown(source.href, 200))
-            begin = at + length
-            if not piece.data.startswith(names[row], at + zip_wire.LOCAL_SIZE):
-                _refuse_other(directory, int(rows[row]), piece.data, at, shown(source.href, 200))
-            data = piece.data[begin : begin + sizes[row]]
-            if len(data) < sizes[row]:
-                # The local extra field is longer than the one in the directory.
-                wanted = ByteRange(cover.start + begin, sizes[row])
-                data = source.fetch([wanted])[0].data
-            values[row] = data
-    return values
+
+    def check(row: int, data: bytes, at: int) -> None:
+        if not data.startswith(names[row], at + zip_wire.LOCAL_SIZE):
+            _refuse_other(directory, int(rows[row]), data, at, where)
+
+    spans = (starts, directory.payload_offsets[rows] + sizes)
+    return read_payloads(source.fetch, spans, sizes, check, where)
 
 
 def _without_zip64(extras: Any) -> Any:

@@ -25,7 +25,7 @@ from comal.grid.quadbin import cells, tiles
 from comal.progress import Progress, silent
 from comal.storage import DEFAULT_CONFIG, Source
 from comal.storage.local import LocalSource
-from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles, zooms_of
+from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
 from comal.tapalcatl.containers.tilesets import KeptRuns, OfTileSet, Reads
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
@@ -237,16 +237,12 @@ class Part(OfTileSet):
         return {**self.__dict__, "_numbers": {}}
 
     @property
-    def metadata(self) -> TileSetMetadata:
+    def metadata(self) -> TileSetMetadata:  # type: ignore[override]  # formats are learned
         """That of the tileset, with the bounds of the area."""
         own, area = self.tileset.metadata, self.area
         low = max(own.min_zoom or 0, area.min_zoom)
         bounds = _within_bounds(own.bounds, area.bounds)
         return replace(own, bounds=bounds, min_zoom=low)
-
-    def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
-        return zooms_of(self.keys())
 
     def keys(self) -> Iterator[Keys]:
         """The tiles of the part, archive by archive."""
