@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +44,11 @@ def parse_http_date(value: bytes) -> int | None:
         return int(parsedate_to_datetime(value.decode("ascii")).timestamp())
     except (ValueError, TypeError, OverflowError, UnicodeDecodeError):
         return None
+
+
+def hash_etag(body: bytes) -> bytes:
+    """A strong tag of bytes that have no checksum."""
+    return b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
 
 
 def crc_etag(crc: int, coding: bytes = b"") -> bytes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from comal.server import ogc, openapi
-from comal.server.http import best_type
+from comal.server.http import best_type, hash_etag
 from comal.server.metrics import CONTENT_TYPE, Metrics, WorkerCounts
 from comal.server.mounts import Mount
 from comal.server.requests import Request, Route, handlers
@@ -295,5 +294,4 @@ def _content(name: str, value: Any) -> Content:
     body = value if isinstance(value, bytes) else Path(value).read_bytes()
     kind = kind or _TYPES.get(Path(name).suffix, b"application/octet-stream")
     headers = (_REVALIDATED, *(_PAGE if kind.startswith(b"text/html") else ()))
-    tag = hashlib.blake2b(body, digest_size=12).hexdigest().encode()
-    return Content(kind, b'"%s"' % tag, len(body), body=body, headers=headers)
+    return Content(kind, hash_etag(body), len(body), body=body, headers=headers)

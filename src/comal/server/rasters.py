@@ -28,7 +28,6 @@ from comal.server.rasterstats import (
 )
 from comal.server.render import (
     MEDIA_TYPES,
-    PARAMETERS,
     Look,
     RenderOptions,
     bands_of,
@@ -47,7 +46,7 @@ from comal.server.responses import (
 )
 from comal.server.runtime import Runtime
 from comal.server.selection import bbox_of
-from comal.server.sources import TILES, ServedSource, only, tile_meets
+from comal.server.sources import LOOK, TILES, ServedSource, only, tile_meets
 from comal.server.storedtiles import crc_of
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
@@ -163,7 +162,7 @@ class RasterSource(ServedSource):
         if ext not in EXTENSIONS:
             raise not_found("there is no such format")
         self._params(request)
-        parameters = [pair for pair in request.query.pairs if pair[0] in PARAMETERS]
+        parameters = [pair for pair in request.query.pairs if pair[0] in LOOK]
         address = request.link(f"{self.name}/{{z}}/{{x}}/{{y}}.{ext}", parameters)
         metadata = self.file.metadata
         west, south, east, north = self.file.bounds

@@ -25,17 +25,6 @@ MEDIA_TYPES = {
     "npy": "application/x-npy",  # as tiles of this kind are called where they are stored
 }
 ALGORITHMS = {"terrarium": "terrarium", "terrainrgb": "terrainrgb", "mapbox": "terrainrgb"}
-PARAMETERS = (
-    "bidx",
-    "expression",
-    "rescale",
-    "colormap_name",
-    "nodata",
-    "return_mask",
-    "algorithm",
-    "nodata_height",
-    "time",
-)
 _MOST_BANDS = 64
 
 
@@ -89,11 +78,6 @@ class RenderOptions:
     def formula(self) -> Expression | None:
         """The expression, parsed."""
         return None if self.expression is None else parse_expression(self.expression)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is said, so that the tile looks as the source says."""
-        return not (self.bidx or self.expression or self.rescale or self.colormap_name)
 
 
 def bidx_of(query: Query, count: int) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar
@@ -35,6 +34,7 @@ from comal.server.holdings import (
     sizes_of,
     visible,
 )
+from comal.server.http import hash_etag
 from comal.server.items import column_of, feature, features, kind_of, shown_time, shown_values
 from comal.server.pythonlines import taco_lines, tortilla_lines
 from comal.server.requests import Request, Route
@@ -403,8 +403,7 @@ class SamplesSource(ServedSource):
 
     def _document(self, request: Request, body: bytes, kind: bytes) -> Response:
         """JSON with a tag of its own, so that pages are asked for conditionally."""
-        tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
-        content = Content(kind, tag, len(body), body=body, headers=(LOOKED_AT,))
+        content = Content(kind, hash_etag(body), len(body), body=body, headers=(LOOKED_AT,))
         return content_response(content, request.headers)
 
     # -- bytes -------------------------------------------------------------------------------------
@@ -431,8 +430,7 @@ class SamplesSource(ServedSource):
         return self.holdings.leaf(row)
 
     def _tag(self, leaf: LeafBytes) -> bytes:
-        text = f"{self.version}:{leaf.identity}".encode()
-        return b'"%s"' % hashlib.blake2b(text, digest_size=12).hexdigest().encode()
+        return hash_etag(f"{self.version}:{leaf.identity}".encode())
 
     def _reading(self, leaf: LeafBytes) -> Callable[[int, int], AsyncIterator[bytes]]:
         async def blocks(first: int, last: int) -> AsyncIterator[bytes]:
@@ -458,8 +456,9 @@ class SamplesSource(ServedSource):
             return await self.runtime.run(self._picture, path, size, bands)
 
         body = await self.runtime.once(key, made)
-        tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
-        content = Content(b"image/png", tag, len(body), body=body, headers=self.cache_control)
+        content = Content(
+            b"image/png", hash_etag(body), len(body), body=body, headers=self.cache_control
+        )
         return content_response(content, request.headers)
 
     def _picture(self, path: str, size: int, bands: tuple[int, ...] | None) -> bytes:
