@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from comal.server import ogc, openapi
@@ -25,6 +25,7 @@ from comal.server.responses import (
     refusal_of,
 )
 from comal.server.runtime import Runtime
+from comal.site.writing import PAGE, Asset, viewer_files
 
 _LISTED = 10.0
 """Seconds that a list waits for sources to be opened."""
@@ -71,13 +72,13 @@ class Pages:
         settings = self._runtime.settings
         # Browsers name text/html; programs take anything, and get the API's landing page.
         offers = ["application/json"]
-        if settings.viewer and await self._run(self._viewer.is_there):
+        if settings.viewer:
             offers.append("text/html")
         chosen = best_type(request.headers.get(b"accept"), offers)
         if chosen is None:
             raise Refusal(406, "not-acceptable", f"there is {' and '.join(offers)}", (_VARY,))
         if chosen == "text/html":
-            return await self._viewer_file(request, INDEX)
+            return await self._viewer_file(request, PAGE)
         found = await self.describe_all()
         document = ogc.landing(request, found)
         return json_response(document, headers=(_VARY, LOOKED_AT))
@@ -220,25 +221,6 @@ _HANDLERS: Final = handlers(Pages.routes)
 _DEEP: Final = frozenset({"_", "collections", "tileMatrixSets"})
 """Words whose handlers answer what lies below them, too."""
 
-_TYPES = {
-    ".html": b"text/html; charset=utf-8",
-    ".css": b"text/css; charset=utf-8",
-    ".js": b"text/javascript; charset=utf-8",
-    ".mjs": b"text/javascript; charset=utf-8",
-    ".json": b"application/json",
-    ".map": b"application/json",
-    ".svg": b"image/svg+xml",
-    ".png": b"image/png",
-    ".webp": b"image/webp",
-    ".ico": b"image/x-icon",
-    ".woff2": b"font/woff2",
-    ".txt": b"text/plain; charset=utf-8",
-    ".pbf": b"application/x-protobuf",
-    ".wasm": b"application/wasm",
-    ".webmanifest": b"application/manifest+json",
-}
-"""Types are of a fixed list, so that no file is anything else than it seems."""
-
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     b"connect-src 'self'; worker-src 'self' blob:; child-src blob:; font-src 'self'; "
@@ -253,45 +235,24 @@ _PAGE = (
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 _REVALIDATED = (b"cache-control", b"no-cache")
-INDEX = "assets/viewer/index.html"
-"""The page, as `comal.site` calls it."""
 
 
 class ViewerFiles:
-    """Files by name, read when they are first asked for."""
+    """Files of the viewer by name, read when they are first asked for."""
 
     def __init__(self) -> None:
-        self._files: dict[str, Any] | None = None
         self._contents: dict[str, Content] = {}
 
-    def is_there(self) -> bool:
-        """Whether there is a viewer."""
-        return INDEX in self._listed()
+    @cached_property
+    def _listed(self) -> Mapping[str, Asset]:
+        return viewer_files()
 
     def content(self, name: str) -> Content | None:
         """One file, None when the viewer has none of that name."""
-        found = self._contents.get(name)
-        if found is None and name in self._listed():
-            found = self._contents[name] = _content(name, self._listed()[name])
+        found, asset = self._contents.get(name), self._listed.get(name)
+        if found is None and asset is not None:
+            body, kind = asset.path.read_bytes(), asset.content_type.encode()
+            headers = (_REVALIDATED, *(_PAGE if kind.startswith(b"text/html") else ()))
+            content = Content(kind, hash_etag(body), len(body), body=body, headers=headers)
+            found = self._contents[name] = content
         return found
-
-    def _listed(self) -> dict[str, Any]:
-        if self._files is None:
-            try:
-                from comal import site  # noqa: PLC0415 - only servers with a viewer need it
-
-                self._files = dict(site.viewer_files())
-            except (ImportError, AttributeError):
-                self._files = {}
-        return self._files
-
-
-def _content(name: str, value: Any) -> Content:
-    kind: bytes | None = None
-    if isinstance(value, tuple):
-        text, value = value
-        kind = text.encode("ascii")
-    body = value if isinstance(value, bytes) else Path(value).read_bytes()
-    kind = kind or _TYPES.get(Path(name).suffix, b"application/octet-stream")
-    headers = (_REVALIDATED, *(_PAGE if kind.startswith(b"text/html") else ()))
-    return Content(kind, hash_etag(body), len(body), body=body, headers=headers)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from comal.public import exports
 
 _HOMES = {
-    "Asset": "sources",
-    "SiteSource": "sources",
-    "site_files": "sources",
-    "viewer_files": "sources",
+    "Asset": "writing",
+    "SiteSource": "writing",
+    "site_files": "writing",
+    "viewer_files": "writing",
     "write": "writing",
 }
 
