@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
@@ -89,8 +89,7 @@ def results(
     executor
         Any `concurrent.futures.Executor`, or how many threads to make for this.
     ahead
-        How many tasks may be in flight. After an error none begins, and those in threads of our
-        own are waited for.
+        How many tasks may be in flight. After an error none begins, and what runs is waited for.
     """
     if isinstance(executor, int):
         with ThreadPoolExecutor(executor, "comal-work") as own:
@@ -105,8 +104,7 @@ def results(
             pending.extend(executor.submit(function, item) for item in islice(waiting, 1))
             yield found
     finally:
-        for future in pending:
-            future.cancel()
+        wait([future for future in pending if not future.cancel()])
 
 
 def side_by_side(jobs: Sequence[Callable[[], R]], threads: int | ThreadPoolExecutor) -> list[R]:

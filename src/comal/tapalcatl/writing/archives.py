@@ -79,8 +79,10 @@ class ArchiveWriter:
     formats: Mapping[str, Headers]
     tree: str
 
-    def write(self, tasks: Sequence[GroupTask]) -> Written:
-        """Write some groups."""
+    def write(self, tasks: Sequence[GroupTask] | Written) -> Written:
+        """Write some groups; of what is there already, what became of it comes back."""
+        if isinstance(tasks, Written):
+            return tasks
         done = Written()
         folders: set[str] = set()
         for task in tasks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from comal.errors import InvalidInputError
-from comal.parallel import width
+from comal.parallel import results, width
 from comal.progress import Progress, silent
 from comal.public import warn
 from comal.storage.kinds import check_ending
@@ -260,28 +260,9 @@ class _Job:
         writer = ArchiveWriter(
             self.source, self.arrangement, self.rules, formats, str(self.place.tree)
         )
-        with ExitStack() as scope:
-            if executor is None:
-                workers = min(os.cpu_count() or 1, 8)
-                executor = scope.enter_context(ThreadPoolExecutor(workers, "comal-tiles"))
-            else:
-                workers = width(executor)
-            running: set[Future[Written]] = set()
-            # Nothing more is begun after an error, and what runs is waited for.
-            scope.callback(lambda: wait([future for future in running if not future.cancel()]))
-            for task in self._tasks():
-                if isinstance(task, Written):
-                    yield task
-                    continue
-                running.add(executor.submit(writer.write, task))
-                if len(running) >= 2 * workers:
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    running -= done
-                    yield from (one.result() for one in done)
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                running -= done
-                yield from (one.result() for one in done)
+        own = min(os.cpu_count() or 1, 8)
+        ahead = 2 * (own if executor is None else width(executor))
+        return results(executor or own, writer.write, self._tasks(), ahead)
 
     def _tasks(self) -> Iterator[list[GroupTask] | Written]:
         """Groups in handfuls; archives that are there already as what became of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from comal.errors import InvalidInputError, ObjectNotFoundError, shown, translat
 from comal.geo.boxes import validate_bbox
 from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
 from comal.grid.quadbin import cells, tiles
+from comal.parallel import results
 from comal.progress import Progress, silent
 from comal.storage import DEFAULT_CONFIG, Source
 from comal.storage.local import LocalSource
@@ -342,10 +343,7 @@ class Part(OfTileSet):
         if isinstance(self.tileset.places.root, LocalSource):
             yield from ((archive, get(archive)) for archive in wanted)
             return
-        with ThreadPoolExecutor(_AT_ONCE, "comal-directories") as pool:
-            for first in range(0, len(wanted), _AT_ONCE):
-                some = wanted[first : first + _AT_ONCE]
-                yield from zip(some, pool.map(get, some), strict=True)
+        yield from zip(wanted, results(_AT_ONCE, get, wanted, _AT_ONCE), strict=True)
 
     @cached_property
     def _wanted_archives(self) -> dict[Tile, None] | None:
