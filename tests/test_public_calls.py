@@ -15,6 +15,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import fields
 from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
@@ -318,21 +319,28 @@ def foreign(
 ) -> dict[str, str]:
     """What comes out that is no error of ours, by parameter and kind of value."""
     found = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+    for name in named_parameters(function):
+        if name == "self":
             continue
-        if parameter.name == "self":
-            continue
-        for kind in kinds_for(f"{label} {parameter.name}"):
-            if (parameter.name, kind) == ("tell", "a class"):
+        for kind in kinds_for(f"{label} {name}"):
+            if (name, kind) == ("tell", "a class"):
                 continue  # what a callback raises is the caller's own
             try:
-                called(function, {**arguments(), parameter.name: WRONG[kind]})
+                called(function, {**arguments(), name: WRONG[kind]})
             except ComalError:
                 pass
             except Exception as error:  # noqa: BLE001 - any of these is what is looked for
-                found[f"{parameter.name}={kind}"] = f"{type(error).__name__}: {error}"[:200]
+                found[f"{name}={kind}"] = f"{type(error).__name__}: {error}"[:200]
     return found
+
+
+def named_parameters(function: Callable[..., Any]) -> list[str]:
+    """Those of the signature, and the fields of the options that it takes."""
+    parameters = inspect.signature(function).parameters.values()
+    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    options = getattr(inspect.unwrap(function), "takes", None)
+    more = [] if options is None else [one.name for one in fields(options)]
+    return [*dict.fromkeys([*(one.name for one in parameters if one.kind not in several), *more])]
 
 
 def function_of(name: str) -> Callable[..., Any]:

@@ -133,6 +133,33 @@ def guarded_class(cls: type[T]) -> type[T]:
     return cls
 
 
+def takes(options: type) -> Callable[[T], T]:
+    """Decorate a function whose further arguments are fields of a dataclass; see `options_of`."""
+
+    def mark(function: T) -> T:
+        function.takes = options  # type: ignore[attr-defined] # a mark of this module
+        return function
+
+    return mark
+
+
+def options_of(options: type[T], given: Mapping[str, Any]) -> T:
+    """The options that a caller has given, as a value.
+
+    Raises
+    ------
+    InvalidInputError
+        A name that is none of its fields.
+    """
+    known = options.__dataclass_fields__  # type: ignore[attr-defined]
+    for name in given:
+        if name not in known:
+            raise InvalidInputError(
+                "unknown option", found=repr(name), expected=", ".join(sorted(known))
+            )
+    return options(**given)
+
+
 _CALLED = ("__init__", "__getitem__", "__call__")
 _FOREIGN = (
     ArithmeticError,
@@ -162,14 +189,22 @@ def _blame(
     except TypeError:
         return  # a call that Python itself refuses, with a message that names the argument
     hints = hints_of(function)
-    for name, value in bound.items():
+    texts = {**_fields(function), **function.__annotations__}
+    for name, value in {**named, **bound}.items():
         if name in hints and not fits(value, hints[name]):
             raise InvalidInputError(
                 f"{name} cannot be used",
                 where=f"{function.__qualname__}({name}=...)",
                 found=f"{shown(repr(value))}, {type(value).__name__}",
-                expected=str(function.__annotations__[name]),
+                expected=str(texts[name]),
             ) from error
+
+
+def _fields(function: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations of the options that `takes` has named."""
+    options = getattr(function, "takes", None)
+    known = {} if options is None else options.__dataclass_fields__
+    return {name: one.type for name, one in known.items()}
 
 
 def _of_system(error: OSError) -> ComalError:
@@ -197,6 +232,9 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         ):
             continue
         hints[name] = _type_of(text, function.__globals__)
+    for name, text in _fields(function).items():
+        if name not in hints:
+            hints[name] = _type_of(text, vars(sys.modules[function.takes.__module__]))  # type: ignore[attr-defined]
     return hints
 
 

@@ -108,7 +108,7 @@ def test_no_type_breaks_it(tmp_path: Path, name: str, value: Any, rai: str) -> N
 
     (tmp_path / "old.tortilla").write_bytes(built([child(0), child(1)], table=_whole))
     output = tmp_path / "new.tacozip"
-    migrate(tmp_path / "old.tortilla", output, rai=rai, **FIELDS)  # type: ignore[arg-type]
+    migrate(tmp_path / "old.tortilla", output, rai=rai, **FIELDS)
     assert_sound(output)
 
 

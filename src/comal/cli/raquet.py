@@ -555,17 +555,15 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
 @options.pass_style
 def zonal(
     style: Style,
+    /,
     source: str,
     zones: str,
     bands: tuple[str, ...],
     stats: tuple[str, ...],
-    zoom: int | None,
     step: int | None,
-    method: str,
-    keep: tuple[str, ...],
-    layer: str | None,
     *,
     as_csv: bool,
+    **named: Any,
 ) -> None:
     """Tell statistics of the valid pixels of X within each zone of ZONES.
 
@@ -576,13 +574,10 @@ def zonal(
             source,
             zones,
             bands=bands or None,
-            zoom=zoom,
             time=step,
             stats=stats or _STATS,
-            method=method,  # type: ignore[arg-type] # click has checked it
-            keep=keep,
-            layer=layer,
             progress=progress,
+            **named,
         )
     print_result(table, as_json=style.json, as_csv=as_csv)
 

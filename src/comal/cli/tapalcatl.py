@@ -226,18 +226,9 @@ def create(
     *,
     scheme: str | None,
     generation: str,
-    layer: str,
-    keys: str,
-    prefix: str,
-    tile_size: int,
     processes: int | None,
     no_resume: bool,
-    metatile: int | None,
-    materialized: list[int] | None,
-    hash_in_path: bool,
-    bounds: Box | None,
     opening: Mapping[str, Any],
-    overwrite: bool,
     **more: Any,
 ) -> None:
     """Write the tiles of SRC as the tileset OUT, which appears when it is complete.
@@ -246,13 +237,14 @@ def create(
     file, a folder of tiles, or a tileset. A folder that was broken off is gone on with: finished
     archives are kept beside it. What --open tells is told of SRC.
     """
+    layout = {name: more.pop(name) for name in ("metatile", "materialized", "hash_in_path")}
+    first = {name: more.pop(name) for name in ("layer", "prefix", "tile_size")}
+    first["layout"] = more.pop("keys")
     if generation == "1":
-        settings = tapalcatl.Generation1(
-            metatile=metatile or 4, tile_size=tile_size, layer=layer, layout=keys, prefix=prefix
-        )
+        settings = tapalcatl.Generation1(metatile=layout["metatile"] or 4, **first)
         chosen: dict[str, Any] = {"version": 1, "generation1": settings}
     else:
-        chosen = _layout_of(metatile, materialized, hash_in_path=hash_in_path)
+        chosen = _layout_of(**layout)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope, scheme=scheme)
         if processes is not None:
@@ -264,14 +256,7 @@ def create(
             pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
             chosen["executor"] = scope.enter_context(pool)
         made = tapalcatl.build(
-            tiles,
-            output,
-            bounds=bounds,
-            resume=not no_resume,
-            overwrite=overwrite,
-            progress=progress,
-            **chosen,
-            **more,
+            tiles, output, resume=not no_resume, progress=progress, **chosen, **more
         )
     _report(made, style)
 
@@ -830,17 +815,12 @@ def extract(
     /,
     source: str,
     output: str | None,
-    bbox: Box | None,
     geojson: str | None,
-    min_zoom: int | None,
-    max_zoom: int | None,
-    overview_zoom: int | None,
-    metatile: int | None,
     materialized: list[int] | None,
     *,
     dry_run: bool,
-    overwrite: bool,
     opening: Mapping[str, Any],
+    **part: Any,
 ) -> None:
     """Copy a part of the tileset X to OUTPUT, each tile byte by byte.
 
@@ -855,16 +835,11 @@ def extract(
         found = tapalcatl.extract(
             source,
             output,
-            bbox=bbox,
             geometry=geojson,
-            min_zoom=min_zoom,
-            max_zoom=max_zoom,
-            overview_zoom=overview_zoom,
-            metatile=metatile,
             materialized_zooms=materialized,
             dry_run=dry_run,
-            overwrite=overwrite,
             progress=progress,
+            **part,
             **opening,
         )
     text = (

@@ -153,10 +153,7 @@ def create(
     *,
     no_stac: bool,
     rai_level: int,
-    allow_ids: bool,
-    peer_names: bool,
-    overwrite: bool,
-    **cut: Any,
+    **more: Any,
 ) -> None:
     """Pack the files below DIRECTORY as one Tortilla.
 
@@ -174,11 +171,8 @@ def create(
             pattern=list(pattern) or "*",
             stac=not no_stac,
             rai=rai,
-            allow_ids=allow_ids,
-            peer_names=peer_names,
-            overwrite=overwrite,
             progress=progress,
-            **_cut_of(**cut),
+            **_cut_of(**more),
         )
     _report(made, style)
 
@@ -323,25 +317,39 @@ def compile_(
     source: str,
     output: str,
     ids: tuple[str, ...],
-    nested: str | None,
-    split: str | None,
-    bbox: tuple[float, float, float, float] | None,
-    datetime_range: str | None,
-    where: str | None,
-    head: int | None,
     *,
     siblings: bool,
-    allow_ids: bool,
-    peer_names: bool,
-    overwrite: bool,
-    **cut: Any,
+    **more: Any,
 ) -> None:
     """Write the samples of X that pass the filters as a Tortilla of its own.
 
     Samples keep their order and their bytes; the first one that cannot be read ends it, and
     nothing is written.
     """
-    frame = tortilla.open(source, siblings=siblings)
+    filters = {name: more.pop(name) for name in _FILTERS}
+    frame = _filtered(source, tortilla.open(source, siblings=siblings), **filters)
+    with working(f"writing {output}", style) as progress:
+        made = tortilla.compile(
+            frame, output, ids=list(ids) or None, progress=progress, **_cut_of(**more)
+        )
+    _report(made, style, frame.placed_by)
+
+
+_FILTERS = ("nested", "split", "bbox", "datetime_range", "where", "head")
+
+
+def _filtered(
+    source: str,
+    frame: tortilla.TortillaFrame,
+    *,
+    nested: str | None,
+    split: str | None,
+    bbox: tuple[float, float, float, float] | None,
+    datetime_range: str | None,
+    where: str | None,
+    head: int | None,
+) -> tortilla.TortillaFrame:
+    """`frame` restricted by what was given; all of it must hold."""
     if nested is not None:
         frame = _nested(frame, nested)
     if split is not None:
@@ -352,20 +360,7 @@ def compile_(
         frame = frame.filter_datetime(datetime_range)
     if where is not None:
         frame = frame.where(where, isolated=options.is_isolated(source))
-    if head is not None:
-        frame = frame.head(head)
-    with working(f"writing {output}", style) as progress:
-        made = tortilla.compile(
-            frame,
-            output,
-            ids=list(ids) or None,
-            allow_ids=allow_ids,
-            peer_names=peer_names,
-            overwrite=overwrite,
-            progress=progress,
-            **_cut_of(**cut),
-        )
-    _report(made, style, frame.placed_by)
+    return frame if head is None else frame.head(head)
 
 
 def _nested(frame: tortilla.TortillaFrame, key: str) -> tortilla.TortillaFrame:

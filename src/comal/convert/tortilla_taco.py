@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from comal.convert.report import MigrationReport, Notes
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
+from comal.public import takes
 from comal.storage import StorageConfig, targets
 from comal.storage.kinds import refuse_sources
 from comal.taco import spec as taco_spec
+from comal.taco.model.collection import CollectionFields
 from comal.taco.model.extent import extent_of_tables
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import pit_schema
@@ -27,33 +30,30 @@ from comal.tortilla.reading import loading
 from comal.tortilla.reading.frame import TortillaFrame
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationOptions(CollectionFields):
+    """What a caller may say of a migration; see `migrate`."""
+
+    extra: Mapping[str, Any] | None = None
+    ids: Rule | None = None
+    children: Children = "id"
+    pad: bool = False
+    rai: Rai = "rai"
+    bands: int | None = None
+
+
+@takes(MigrationOptions)
 def migrate(
     source: Any,
     output: str | os.PathLike[str] | None = None,
     output_format: str = "auto",
     *,
     dry_run: bool = False,
-    id: str | None = None,  # noqa: A002 - field of the collection
-    dataset_version: str | None = None,
-    description: str | None = None,
-    licenses: Sequence[str] | None = None,
-    providers: Sequence[Any] | None = None,
-    tasks: Sequence[str] | None = None,
-    title: str | None = None,
-    curators: Sequence[Any] | None = None,
-    keywords: Sequence[str] | None = None,
-    extent: Mapping[str, Any] | None = None,
-    extra: Mapping[str, Any] | None = None,
-    ids: Rule | None = None,
-    children: Children = "id",
-    pad: bool = False,
-    rai: Rai = "rai",
-    bands: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
-    **parquet: Any,
+    **options: Any,
 ) -> MigrationReport:
     """Write a Tortilla or a TACO v1 of any generation as TACO 2.0.
 
@@ -99,8 +99,9 @@ def migrate(
         Told how far it is.
     limits, config
         As for `comal.tortilla.open`.
-    **parquet
-        Settings of the level tables, as for `comal.taco.create`.
+    **options
+        Those above that have no default here, and settings of the level tables, as for
+        `comal.taco.create`.
 
     Returns
     -------
@@ -124,25 +125,17 @@ def migrate(
     if target is None and not dry_run:
         raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
     kind = "zip" if target is None else container_of(target, output_format)
-    _check_choices(children, rai, bands)
+    known = MigrationOptions.__dataclass_fields__
+    parquet = {name: value for name, value in options.items() if name not in known}
+    asked = MigrationOptions(**{name: options[name] for name in options.keys() - parquet.keys()})
+    _check_choices(asked.children, asked.rai, asked.bands)
     how = Writing(settings(parquet, kind), overwrite, progress or silent)
-    given = {
-        "id": id,
-        "dataset_version": dataset_version,
-        "description": description,
-        "licenses": licenses,
-        "providers": providers,
-        "tasks": tasks,
-        "title": title,
-        "curators": curators,
-        "keywords": keywords,
-        "extent": extent,
-    }
+    given = CollectionFields.split(options)[0]
     with _opened(source, limits, config) as frame:
         files = frame.files
         _refuse_target(files, target, overwrite=overwrite or dry_run)
         migration = Migration(frame, Notes(), dry_run, how.progress)
-        fields = collection_of(frame.collection, given, extra or {}, migration.notes)
+        fields = collection_of(frame.collection, given, asked.extra or {}, migration.notes)
         others = {part.collection for part in frame.home.parts}
         if len(others) > 1:
             message = (
@@ -151,7 +144,7 @@ def migrate(
             migration.notes.tell("warning", "collection", "collection", message)
         if not dry_run:
             refuse_missing(migration.notes.missing, files[0])
-        plan = migration.plan(ids, children, rai, bands, pad=pad)
+        plan = migration.plan(asked.ids, asked.children, asked.rai, asked.bands, pad=asked.pad)
         document = _document(fields, plan.levels, kind, migration.notes)
         report = _report(migration, plan, target, kind)
         if target is not None and not dry_run:

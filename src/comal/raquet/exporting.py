@@ -15,6 +15,7 @@ from comal.errors import InvalidInputError, shown
 from comal.grid.arguments import integers
 from comal.grid.mercator import CIRCUMFERENCE, HALF, lonlat_to_xy
 from comal.progress import Progress, silent
+from comal.public import options_of, takes
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import alpha_of, stored_nodata
@@ -66,19 +67,27 @@ class Exported:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """Which pixels are written, and how; see `to_geotiff`."""
+
+    zoom: int | None = None
+    bbox: Sequence[float] | None = None
+    bands: Any = None
+    time: Any = None
+    nodata: Number | None = None
+    compression: str = "deflate"
+
+
+@takes(ExportOptions)
 def to_geotiff(
     source: Source,
     path: Path_,
     *,
-    zoom: int | None = None,
-    bbox: Sequence[float] | None = None,
-    bands: Any = None,
-    time: Any = None,
-    nodata: Number | None = None,
-    compression: str = "deflate",
     overviews: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
+    **options: Any,
 ) -> Exported:
     """Write a GeoTIFF in EPSG:3857, on the pixels of a zoom.
 
@@ -102,13 +111,15 @@ def to_geotiff(
         Value of pixels without data, for all bands; a GeoTIFF has only one. By default that of
         the bands, and NaN for floats that differ in it.
     compression
-        ``deflate``, ``zstd``, ``lzw``, ``lerc``, ``packbits`` or ``none``.
+        ``deflate`` (the default), ``zstd``, ``lzw``, ``lerc``, ``packbits`` or ``none``.
     overviews
         Whether to add overviews: averages, and the most frequent class for colour tables.
     overwrite
         Whether an existing file is replaced.
     progress
         Told how many blocks are done.
+    **options
+        Those above that the signature does not name.
 
     Raises
     ------
@@ -118,8 +129,9 @@ def to_geotiff(
         The file exists and may not be replaced.
     """
     check_ending(path, ".tif", ".tiff")
+    chosen = options_of(ExportOptions, options)
     with _Open(source) as raster:
-        plan = _plan(raster, zoom, bbox, bands, time, nodata, compression)
+        plan = _plan(raster, chosen)
         with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
             file.close()  # GDAL makes a file of its own under this name
             method = _method(plan) if overviews else None
@@ -128,23 +140,20 @@ def to_geotiff(
     return _exported(path, plan, size)
 
 
+@takes(ExportOptions)
 def to_cog(
     source: Source,
     path: Path_,
     *,
-    zoom: int | None = None,
-    bbox: Sequence[float] | None = None,
-    bands: Any = None,
-    time: Any = None,
-    nodata: Number | None = None,
-    compression: str = "deflate",
     overwrite: bool = False,
     progress: Progress = silent,
+    **options: Any,
 ) -> Exported:
     """Write a Cloud-Optimized GeoTIFF with overviews; parameters are those of `to_geotiff`."""
     check_ending(path, ".tif", ".tiff")
+    chosen = options_of(ExportOptions, options)
     with _Open(source) as raster:
-        plan = _plan(raster, zoom, bbox, bands, time, nodata, compression)
+        plan = _plan(raster, chosen)
         with storage.targets.new_file(path, overwrite, TIFF, raster.store.sources) as file:
             file.close()
             whole = file.folder() / "whole.tif"
@@ -153,7 +162,7 @@ def to_cog(
                 whole,
                 file.path,
                 method=_method(plan),
-                compression=compression,
+                compression=chosen.compression,
                 block=plan.layout.block,
             )
             size = file.path.stat().st_size
@@ -248,17 +257,9 @@ class _Open:
             self._raster.close()
 
 
-def _plan(
-    raster: RaquetFile,
-    zoom: int | None,
-    bbox: Sequence[float] | None,
-    bands: Any,
-    time: Any,
-    nodata: Number | None,
-    compression: str,
-) -> _Plan:
+def _plan(raster: RaquetFile, asked: ExportOptions) -> _Plan:
     metadata = raster.metadata
-    zoom = metadata.max_zoom if zoom is None else zoom
+    zoom = metadata.max_zoom if asked.zoom is None else asked.zoom
     if zoom not in raster.zooms:
         raise InvalidInputError(
             "the file has no such zoom",
@@ -266,9 +267,9 @@ def _plan(
             found=zoom,
             expected=f"{metadata.min_zoom} to {metadata.max_zoom}",
         )
-    column, row, width, height = _span(raster, zoom, bbox)
-    chosen = _chosen(raster, bands)
-    steps = _steps(raster, time)
+    column, row, width, height = _span(raster, zoom, asked.bbox)
+    chosen = _chosen(raster, asked.bands)
+    steps = _steps(raster, asked.time)
     dtype = np.result_type(*(_tiff_type(band.dtype) for band in chosen))
     if any(not np.can_cast(_tiff_type(band.dtype), dtype, "safe") for band in chosen) or (
         dtype.kind == "f" and any(band.dtype in {"int64", "uint64"} for band in chosen)
@@ -279,7 +280,7 @@ def _plan(
             hint="export them one by one: bands=[...]",
         )
     span = column, row, width, height
-    value, masked = _common_nodata(raster, chosen, dtype, nodata)
+    value, masked = _common_nodata(raster, chosen, dtype, asked.nodata)
     names = tuple(_dated(raster, band.name, step) for step in steps for band in chosen)
     texts = [
         _dated(raster, band.description or band.name, step) for step in steps for band in chosen
@@ -307,11 +308,11 @@ def _plan(
         bands=infos,
         nodata=value,
         masked=masked and _has_gaps(raster, chosen, zoom, span),
-        compression=compression,
+        compression=asked.compression,
         block=min(metadata.block_width, 512) if metadata.block_width % 16 == 0 else 256,
     )
     # Integers that hold one nodata value already.
-    plain = value is not None and nodata is None and dtype.kind != "f"
+    plain = value is not None and asked.nodata is None and dtype.kind != "f"
     plain = plain and alpha_of(raster.bands) is None
     return _Plan(raster, layout, zoom, column, row, chosen, steps, names, plain)
 

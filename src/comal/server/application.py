@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
+from comal.public import options_of, takes
 from comal.server import accesslog
 from comal.server.compression import compressed
 from comal.server.http import Headers, folded
@@ -331,21 +332,15 @@ async def _deliver(answer: Response, send: Send, stalled: float, *, head: bool) 
     return sent
 
 
+@takes(Settings)
 def app(
     sources: Any,
     *,
     prefix: str = "",
-    public_url: str | None = None,
-    missing: int = 404,
-    cache_control: str | None = "public, max-age=3600",
     cors: bool | str | Sequence[str] | None = True,
-    reload_seconds: float = 2.0,
-    log: str = "errors",
-    viewer: bool = True,
-    metrics: bool = True,
-    memory_map: bool = False,
     linked_origins: Sequence[str] | None = None,
     limits: RequestLimits | None = None,
+    **options: Any,
 ) -> Application:
     """An ASGI application that serves archives.
 
@@ -395,18 +390,11 @@ def app(
     InvalidInputError
         A name or an option that cannot be used.
     """
-    settings = Settings(
-        prefix=normalised_prefix(prefix),
-        public_url=public_url,
-        missing=missing,
-        cache_control=cache_control,
-        cors=origins(cors),
-        reload_seconds=reload_seconds,
-        log=log,
-        viewer=viewer,
-        metrics=metrics,
-        memory_map=memory_map,
-        linked_origins=None if linked_origins is None else tuple(linked_origins),
-        limits=limits or RequestLimits(),
-    )
+    named = {
+        "prefix": normalised_prefix(prefix),
+        "cors": origins(cors),
+        "linked_origins": None if linked_origins is None else tuple(linked_origins),
+        "limits": limits or RequestLimits(),
+    }
+    settings = options_of(Settings, {**named, **options})
     return Application(sources, settings)

@@ -19,6 +19,7 @@ from comal.grid.arguments import integers
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
+from comal.public import options_of, takes
 from comal.raquet import spec
 from comal.raquet.querying.areas import Areas, tile_pairs
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
@@ -41,6 +42,17 @@ _WORKERS = min(4, os.cpu_count() or 1)
 _NO_ZONES = np.empty(0, np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneOptions:
+    """How zones are read, and what of their file is kept; see `zonal`."""
+
+    crs: Any = None
+    keep: Sequence[str] = ()
+    layer: str | None = None
+    tile_statistics: bool | None = None
+
+
+@takes(ZoneOptions)
 def zonal(
     href: Any,
     zones: Any,
@@ -50,13 +62,10 @@ def zonal(
     time: Step | None = None,
     stats: Sequence[str] = ("count", "sum", "mean", "min", "max", "stddev"),
     method: Method = "centre",
-    crs: Any = None,
-    keep: Sequence[str] = (),
-    layer: str | None = None,
-    tile_statistics: bool | None = None,
     progress: Progress | None = None,
     config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    **options: Any,
 ) -> pa.Table:
     """Statistics of the pixels within zones.
 
@@ -127,11 +136,13 @@ def zonal(
         several times.
     """
     _check_words(stats, method)
-    found = zones_of(zones, crs=crs, keep=keep, layer=layer, config=config, limits=limits)
+    asked = options_of(ZoneOptions, options)
+    named: dict[str, Any] = {"crs": asked.crs, "keep": asked.keep, "layer": asked.layer}
+    found = zones_of(zones, **named, config=config, limits=limits)
     areas = Areas.of(found.shapes, found.crs)
     files = opened(href, config, limits)
     try:
-        known = _known_statistics(files, trusted=tile_statistics)
+        known = _known_statistics(files, trusted=asked.tile_statistics)
         ranked = tuple(stat for stat in dict.fromkeys(stats) if is_ranked(stat))
         # Statistics of tiles do not tell how their values are spread.
         job = _Job.of(files, areas, method, bands, zoom, time, None if ranked else known)

@@ -14,6 +14,7 @@ from comal import storage
 from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.progress import Progress, silent
+from comal.public import options_of, takes
 from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.reading.coverage import bounds_of
@@ -75,6 +76,7 @@ class Written:
         return asdict(self)
 
 
+@takes(Options)
 def write(
     source: Source,
     path: str | os.PathLike[str],
@@ -147,13 +149,8 @@ def write(
     ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
         A source that cannot be read, or a disk that is full. No file is left behind.
     """
-    chosen = _options(
-        options,
-        spec_version=spec_version,
-        zoom=zoom,
-        zoom_strategy=zoom_strategy,
-        min_zoom=min_zoom,
-    )
+    named = {"zoom": zoom, "zoom_strategy": zoom_strategy, "min_zoom": min_zoom}
+    chosen = options_of(Options, {"spec_version": spec_version, **named, **options})
     chosen.check()
     check_ending(path, ".parquet")
     with storage.targets.new_file(path, overwrite, RAQUET, _files(source)) as file:
@@ -195,16 +192,6 @@ def _added_alpha(planned: Plan, metadata: Metadata) -> str | None:
     if all(own) and len(own) == len(metadata.bands):
         return None
     return metadata.band_names[-1]
-
-
-def _options(given: Mapping[str, Any], **named: Any) -> Options:
-    known = Options.__dataclass_fields__
-    for name in given:
-        if name not in known:
-            raise InvalidInputError(
-                "unknown option", found=repr(name), expected=", ".join(sorted(known))
-            )
-    return Options(**named, **given)
 
 
 def _files(source: Any) -> list[Any]:

@@ -174,7 +174,8 @@ def _weighted(pixels: Array, weight: Array, valid: Mask | None) -> tuple[Array, 
         total = _sum(share, np.int64)
         some = np.maximum(total, 1)
         mean = (2 * _sum(pixels * share, np.int64) + some) // (2 * some)
-    return np.where(total > 0, mean, plain).astype(pixels.dtype), kept
+    # Each by itself: a float has no room for all integers of 64 bits.
+    return np.where(total > 0, mean.astype(pixels.dtype), plain.astype(pixels.dtype)), kept
 
 
 def _nearest(pixels: Array, valid: Mask | None) -> tuple[Array, Mask | None]:

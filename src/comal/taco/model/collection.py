@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,31 @@ from comal.taco.model.tortilla import Tortilla
 from comal.taco.spec import TacoWarning
 
 __all__ = ["Sample", "Taco", "Tortilla"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionFields:
+    """Fields of a collection that a caller may give; see `Taco`. None is what was not given."""
+
+    id: str | None = None
+    dataset_version: str | None = None
+    description: str | None = None
+    licenses: Sequence[str] | None = None
+    providers: Sequence[Any] | None = None
+    tasks: Sequence[str] | None = None
+    title: str | None = None
+    curators: Sequence[Any] | None = None
+    keywords: Sequence[str] | None = None
+    extent: Any = None
+
+    @classmethod
+    def split(cls, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arguments of a caller: fields that are not None, and all that is no field."""
+        known = cls.__dataclass_fields__
+        fields = {
+            name: value for name, value in given.items() if name in known and value is not None
+        }
+        return fields, {name: value for name, value in given.items() if name not in known}
 
 
 @guarded_class

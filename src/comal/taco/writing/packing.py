@@ -18,11 +18,12 @@ from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.geo import footprints, times, wkb
 from comal.intake import files_below, levels_of
 from comal.progress import Progress, silent
+from comal.public import takes
 from comal.storage import local_path, targets
 from comal.storage.kinds import refuse_sources
 from comal.table.columns import numbers_column, one_array, rows_where
 from comal.taco import spec
-from comal.taco.model.collection import Taco, Tortilla
+from comal.taco.model.collection import CollectionFields, Taco, Tortilla
 from comal.taco.model.columns import described
 from comal.taco.model.levels import check_depth, check_ids
 from comal.taco.model.sample import as_table
@@ -54,6 +55,7 @@ _TIMES = {
 }
 
 
+@takes(CollectionFields)
 def pack_folder(
     directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -62,19 +64,8 @@ def pack_folder(
     pattern: str | Sequence[str] = "*",
     stac: bool = True,
     pad: bool = False,
-    id: str | None = None,  # noqa: A002 - field of the collection
-    dataset_version: str = "1.0.0",
-    description: str | None = None,
-    licenses: Sequence[str] = ("NOASSERTION",),
-    providers: Sequence[Any] = ({"name": "unknown"},),
-    tasks: Sequence[str] = ("other",),
-    title: str | None = None,
-    curators: Sequence[Any] | None = None,
-    keywords: Sequence[str] | None = None,
-    extent: Any = None,
     extra: Mapping[str, Any] | None = None,
     output_format: str = "auto",
-    overwrite: bool = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -103,11 +94,12 @@ def pack_folder(
     pad
         Put an empty sample where one subfolder lacks a file that others have.
     id, dataset_version, description, licenses, providers, tasks, title, curators, keywords, extent
-        Fields of the collection, as for `Taco`; the id is made of the folder's name when None.
+        Fields of the collection, as for `Taco`; the id is made of the folder's name when None, and
+        of others that `Taco` asks for it is said that nobody knows them.
     extra
         More fields of the collection.
-    output_format, overwrite, progress, **options
-        As for `create`.
+    output_format, progress, **options
+        As for `create`, ``overwrite`` among them.
     executor
         Where headers are read; threads when None.
 
@@ -148,30 +140,20 @@ def pack_folder(
         for depth, level in enumerate(levels):  # before headers are read, which takes long
             check_ids(level.ids, level.parents, depth=depth)
         tables = [_with_stac(table, executor, tell) for table in tables]
-    name = id or _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
-    taco = Taco(
-        Tortilla.from_tables(tables, type=spec.TYPE, parent=spec.PARENT_ID),
-        id=name,
-        dataset_version=dataset_version,
-        description=description or f"Files of the folder {root.resolve().name}",
-        licenses=list(licenses),
-        providers=list(providers),
-        tasks=list(tasks),
-        title=title,
-        curators=curators,
-        keywords=keywords,
-        extent=extent,
-    )
+    given, writing = CollectionFields.split(options)
+    name = _ID_UNSAFE.sub("-", root.resolve().name.lower()).strip("-") or "dataset"
+    unknown = {
+        "id": name,
+        "dataset_version": "1.0.0",
+        "description": f"Files of the folder {root.resolve().name}",
+        "licenses": ["NOASSERTION"],
+        "providers": [{"name": "unknown"}],
+        "tasks": ["other"],
+    }
+    samples = Tortilla.from_tables(tables, type=spec.TYPE, parent=spec.PARENT_ID)
+    taco = Taco(samples, **{**unknown, **given})
     taco.extend_with(extra or {})
-    return create(
-        taco,
-        output,
-        output_format,
-        overwrite=overwrite,
-        progress=progress,
-        executor=executor,
-        **options,
-    )
+    return create(taco, output, output_format, progress=progress, executor=executor, **writing)
 
 
 def _listed(manifest: Any, root: Path, where: str) -> tuple[Any, Any, Any]:

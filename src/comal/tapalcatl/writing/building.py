@@ -19,7 +19,7 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.parallel import results, width
 from comal.progress import Progress, silent
-from comal.public import warn
+from comal.public import takes, warn
 from comal.storage.kinds import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
@@ -92,6 +92,7 @@ class Built:
         return {**asdict(self), "formats": sorted(self.formats)}
 
 
+@takes(BuildOptions)
 def build(
     source: Any,
     out: Location,

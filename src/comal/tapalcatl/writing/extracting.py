@@ -24,6 +24,7 @@ from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cell
 from comal.grid.quadbin import cells, tiles
 from comal.parallel import results
 from comal.progress import Progress, silent
+from comal.public import takes
 from comal.storage import DEFAULT_CONFIG, Source
 from comal.storage.local import LocalSource
 from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
@@ -79,15 +80,22 @@ class Extracted:
         return own if self.built is None else {**own, **self.built.to_dict(), "tiles": self.tiles}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOptions:
+    """Which tiles are meant; see `extract`."""
+
+    bbox: Sequence[float] | None = None
+    geometry: Any = None
+    min_zoom: int | None = None
+    max_zoom: int | None = None
+    overview_zoom: int | None = None
+
+
+@takes(PartOptions)
 def extract(
     source: str | os.PathLike[str] | Source | TileSet,
     out: str | os.PathLike[str] | None = None,
     *,
-    bbox: Sequence[float] | None = None,
-    geometry: Any = None,
-    min_zoom: int | None = None,
-    max_zoom: int | None = None,
-    overview_zoom: int | None = None,
     dry_run: bool = False,
     metatile: int | None = None,
     materialized_zooms: Sequence[int] | None = None,
@@ -132,9 +140,11 @@ def extract(
     ConflictError
         `out` exists.
     """
+    known = PartOptions.__dataclass_fields__
+    asked = PartOptions(**{name: options.pop(name) for name in known if name in options})
     tileset = source if isinstance(source, TileSet) else open_tileset(source, **options)
     try:
-        area = Area.of(bbox, geometry, min_zoom, max_zoom, overview_zoom)
+        area = Area.of(asked)
         part = Part(tileset, area)
         sums = part.sums(progress or silent)
         if dry_run:
@@ -182,27 +192,22 @@ class Area:
     overview_zoom: int = -1
 
     @classmethod
-    def of(
-        cls,
-        bbox: Sequence[float] | None,
-        geometry: Any,
-        min_zoom: int | None,
-        max_zoom: int | None,
-        overview_zoom: int | None,
-    ) -> Area:
+    def of(cls, asked: PartOptions) -> Area:
         """An area as a caller tells it, checked."""
-        if bbox is not None and geometry is not None:
+        if asked.bbox is not None and asked.geometry is not None:
             raise InvalidInputError("both a box and a geometry", hint="give one of them")
-        low, high = min_zoom or 0, _DEEPEST if max_zoom is None else max_zoom
+        low, high = asked.min_zoom or 0, _DEEPEST if asked.max_zoom is None else asked.max_zoom
         if not 0 <= low <= high <= _DEEPEST:
             raise InvalidInputError(
                 "no range of zooms",
                 found=f"{low} to {high}",
                 expected=f"0 to {_DEEPEST}, ascending",
             )
-        box = None if bbox is None else validate_bbox(bbox)
-        shape = None if geometry is None else shape_of(geometry)
-        return cls(box, shape, low, high, -1 if overview_zoom is None else overview_zoom)
+        box = None if asked.bbox is None else validate_bbox(asked.bbox)
+        shape = None if asked.geometry is None else shape_of(asked.geometry)
+        return cls(
+            box, shape, low, high, -1 if asked.overview_zoom is None else asked.overview_zoom
+        )
 
     def ranges(self, zoom: int) -> Int64s:
         """Cells of a zoom that the area overlaps, as ranges of ids."""

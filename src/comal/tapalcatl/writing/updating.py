@@ -14,7 +14,7 @@ import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
-from comal.public import warn
+from comal.public import takes, warn
 from comal.tapalcatl.arranging import First, fitted
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import opened
@@ -68,6 +68,7 @@ class Changed:
         return asdict(self)
 
 
+@takes(EntryOptions)
 def put(
     target: Location,
     tiles: Any,

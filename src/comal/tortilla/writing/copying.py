@@ -13,6 +13,7 @@ from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
+from comal.public import takes
 from comal.storage import StorageConfig, targets
 from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
@@ -20,31 +21,25 @@ from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.writing.columns import check_ids
-from comal.tortilla.writing.creating import Created, write_set
-from comal.tortilla.writing.partfiles import Cut, How
+from comal.tortilla.writing.creating import Created, SetOptions, write_set
 from comal.tortilla.writing.payloads import Ints, Spans
 from comal.tortilla.writing.prepared import Prepared
 
 Location = str | os.PathLike[str]
 
 
+@takes(SetOptions)
 def compile(  # noqa: A001 - the name that users of published readers know
     source: TortillaFrame | Location | Sequence[Location],
     output: Location,
     *,
     rows: Any = None,
     ids: Sequence[str] | None = None,
-    chunk_size: int | str | None = None,
-    chunk_rows: int | None = None,
-    chunk_by: str | None = None,
-    first_part: int = 1,
-    peer_names: bool = False,
     overwrite: bool = False,
-    allow_ids: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     config: StorageConfig | None = None,
-    **parquet: Any,
+    **options: Any,
 ) -> Created:
     """Write a part of a Tortilla, or of several, as a file of its own.
 
@@ -65,8 +60,8 @@ def compile(  # noqa: A001 - the name that users of published readers know
         an item like any other: its bytes, and so the names of its columns, stay as they are.
     limits, config
         As for `comal.tortilla.open`.
-    **parquet
-        Settings of the footer.
+    **options
+        Those above that have no default here, and settings of the footer.
 
     Raises
     ------
@@ -80,21 +75,16 @@ def compile(  # noqa: A001 - the name that users of published readers know
         A source cannot be read, as `comal.tortilla.open` says.
     """
     check_ending(output, *spec.ENDINGS)
-    cut = Cut.of(chunk_size, chunk_rows, chunk_by)
+    said = SetOptions.of(options)
+    cut = said.cut
     frame = opened(source, limits=limits, config=config)
     items = stored_items(frame)
     chosen = _chosen(items, rows, ids)
     if chosen is not None:
         items = items.take(chosen)
-    how = How(
-        overwrite=overwrite,
-        first_part=first_part,
-        aliases=peer_names,
-        parquet=parquet,
-        collection=common_collection(frame),
-    )
-    tier = 0 if allow_ids else 1
-    check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not allow_ids)
+    how = said.how(overwrite=overwrite, collection=common_collection(frame))
+    tier = 0 if said.allow_ids else 1
+    check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not said.allow_ids)
     return write_set([items], targets.local_path(output), cut, how, tier=tier, progress=progress)
 
 

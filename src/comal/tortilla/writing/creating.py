@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.progress import Progress, silent
-from comal.public import warn
+from comal.public import takes, warn
 from comal.storage import href_text, targets
 from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
@@ -74,25 +74,52 @@ class _Classes:
         return not self.lacking.intersection(names)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOptions:
+    """Where a set is cut, and how its files are written; see `create`."""
+
+    chunk_size: int | str | None = None
+    chunk_rows: int | None = None
+    chunk_by: str | None = None
+    first_part: int = 1
+    peer_names: bool = False
+    allow_ids: bool = False
+    parquet: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the footer."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> SetOptions:
+        """What a caller has given; what is none of these is a setting of the footer."""
+        own = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
+        rest = {name: value for name, value in given.items() if name not in own}
+        return cls(**{**own, "parquet": {**own.get("parquet", {}), **rest}})
+
+    @property
+    def cut(self) -> Cut:
+        """Where the set is cut."""
+        return Cut.of(self.chunk_size, self.chunk_rows, self.chunk_by)
+
+    def how(self, **more: Any) -> How:
+        """How the files are written."""
+        return How(
+            first_part=self.first_part, aliases=self.peer_names, parquet=self.parquet, **more
+        )
+
+
+@takes(SetOptions)
 def create(
     samples: Any,
     output: str | os.PathLike[str],
     *,
-    chunk_size: int | str | None = None,
-    chunk_rows: int | None = None,
-    chunk_by: str | None = None,
-    first_part: int = 1,
     stac: bool | None = None,
     rai: Enrichment | None = None,
-    peer_names: bool = False,
     id: str = "id",  # noqa: A002 - names of the columns of a table
     path: str = "path",
     base: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    allow_ids: bool = False,
     progress: Progress | None = None,
     executor: Executor | None = None,
-    **parquet: Any,
+    **options: Any,
 ) -> Created:
     """Write samples as a Tortilla of version 0.5.0.
 
@@ -132,8 +159,9 @@ def create(
         Told how many samples are written.
     executor
         Reads the headers of rasters; threads when None.
-    **parquet
-        Settings of the footer: compression, compression_level, row_group_size, ...
+    **options
+        Those above that have no default here, and settings of the footer: compression,
+        compression_level, row_group_size, ...
 
     Returns
     -------
@@ -150,21 +178,15 @@ def create(
         A source or the target fails.
     """
     names = Names(id, path, base=href_text(base) if base is not None else "")
-    how = How(
-        overwrite=overwrite,
-        first_part=first_part,
-        aliases=peer_names,
-        parquet=parquet,
-        key_values=rai.sources() if rai is not None else {},
-    )
+    chosen = SetOptions.of(options)
+    how = chosen.how(overwrite=overwrite, key_values=rai.sources() if rai is not None else {})
     check_ending(output, *spec.ENDINGS)
-    cut = Cut.of(chunk_size, chunk_rows, chunk_by)
-
+    cut = chosen.cut
     batches = (
-        described(items, stac=stac, rai=rai, allow_ids=allow_ids, executor=executor)
+        described(items, stac=stac, rai=rai, allow_ids=chosen.allow_ids, executor=executor)
         for items in batches_of(samples, names)
     )
-    tier = 1 if allow_ids else 2
+    tier = 1 if chosen.allow_ids else 2
     return write_set(batches, targets.local_path(output), cut, how, tier=tier, progress=progress)
 
 
