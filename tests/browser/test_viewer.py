@@ -461,6 +461,10 @@ def test_a_broken_archive_does_not_take_away_the_others(watched: Watched) -> Non
     assert "It cannot be opened" in alert.inner_text()
     assert len(alert.inner_text()) > 40
     assert page.locator(".source").count() == 7
+    with page.expect_response("**/sources.json"):
+        alert.get_by_role("button", name="Try again").click()
+    alert.wait_for()
+    assert page.locator(".source").count() == 7
     page.goto(f"{watched.origin}/#data=broken")
     page.locator("#dataset").get_by_role("alert").wait_for()
     page.goto(f"{watched.origin}/#data=nothing")
