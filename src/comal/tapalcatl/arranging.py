@@ -38,7 +38,7 @@ Comment = tuple[bytes, tuple[str, ...]]
 """The comment of an archive, and the keys that had no room in it."""
 
 
-class Arrangement(Protocol):
+class ArchiveLayout(Protocol):
     """How tiles are dealt out to archives."""
 
     def archives(self, keys: Keys) -> Keys:
@@ -79,13 +79,13 @@ class Arrangement(Protocol):
         """As `comment` for several archives of one zoom."""
         ...
 
-    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:
+    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:
         """The same for archives whose names have these ends."""
         ...
 
 
 @dataclass(frozen=True)
-class Second:
+class TreeLayout:
     """Tapalcatl 2."""
 
     layout: Layout
@@ -160,12 +160,12 @@ class Second:
         self, archives: Sequence[Tile], formats: Mapping[str, Headers]
     ) -> Sequence[Comment]:
         """As `comment` for several archives of one zoom."""
-        found = filled(self._narrowed(archives[0], formats), archives)
+        found = comments_of_zoom(self._narrowed(archives[0], formats), archives)
         if found is None or max(map(len, found)) > COMMENT_ROOM:
             return [self.comment(archive, formats) for archive in archives]
         return [(comment, ()) for comment in found]
 
-    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:  # noqa: ARG002
+    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
         """The same: what one archive has in common with others is said of all of them."""
         return self
 
@@ -191,7 +191,7 @@ class Second:
 
 
 @dataclass(frozen=True)
-class First:
+class MetatileLayout:
     """Tapalcatl 1: archives of metatiles, with nothing said inside."""
 
     settings: Generation1
@@ -244,7 +244,7 @@ class First:
         """No comments."""
         return [(b"", ())] * len(archives)
 
-    def of_suffixes(self, suffixes: Iterable[str]) -> Arrangement:  # noqa: ARG002
+    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
         """The same: nothing is said."""
         return self
 
@@ -258,7 +258,7 @@ Location = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Alone(Second):
+class SingleLayout(TreeLayout):
     """Tapalcatl 2 in one archive."""
 
     name: str = ""
@@ -270,7 +270,7 @@ class Alone(Second):
 
     def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
         """What a document would say, and the keys that had no room."""
-        return fitted(self._narrowed(archive, formats))
+        return trimmed_comment(self._narrowed(archive, formats))
 
     def comments(
         self, archives: Sequence[Tile], formats: Mapping[str, Headers]
@@ -278,7 +278,7 @@ class Alone(Second):
         """As `comment`."""
         return [self.comment(archive, formats) for archive in archives]
 
-    def of_suffixes(self, suffixes: Iterable[str]) -> Alone:
+    def of_suffixes(self, suffixes: Iterable[str]) -> SingleLayout:
         """The same with the scales of the tiles, for no document tells them."""
         scales = [split_suffix(suffix)[0] for suffix in suffixes]
         if not scales:
@@ -319,7 +319,7 @@ _BOUNDS: Final = "\0bounds"
 _ROOT: Final = "\0root"
 
 
-def filled(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | None:
+def comments_of_zoom(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | None:
     """What `archive_document` gives for each archive, as bytes.
 
     Parameters
@@ -351,7 +351,7 @@ def filled(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | Non
     return comments
 
 
-def fitted(said: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
+def trimmed_comment(said: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
     """The comment of an archive that stands alone, and the keys that had to be left out.
 
     No document says elsewhere what is left out here, so that it is as little as can be: of keys

@@ -35,7 +35,7 @@ from comal.storage import CountingSource, open_source
 from comal.tapalcatl.containers.base import Square, TileSource
 from comal.tapalcatl.containers.content import KINDS, kinds_of
 from comal.tapalcatl.containers.folder import Folder
-from comal.tapalcatl.containers.iterable import Given
+from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.containers.mbtiles import MBTiles
 from comal.tapalcatl.containers.pmtiles import PMTiles
 from comal.tapalcatl.containers.pmtileswire import parse_directory, tile_ids, tiles_of
@@ -166,7 +166,7 @@ def test_times_of_files(tmp_path: Path) -> None:
 
 
 def test_iterables() -> None:
-    with closing(Given(listed(TILES))) as source:
+    with closing(IterableSource(listed(TILES))) as source:
         assert everything(source) == TILES
         with pytest.raises(InvalidInputError, match="other processes"):
             pickle.dumps(source)
@@ -178,7 +178,7 @@ def test_tilesets(tmp_path: Path, layout: tuple[int, list[int]]) -> None:
     tapalcatl.build(listed(TILES), tmp_path / "out", metatile=metatile, materialized_zooms=zooms)
     for name in ("out", "out/meta.json"):
         with tapalcatl.open(tmp_path / name) as tileset:
-            source = import_module("comal.tapalcatl.containers.tilesets").OfTileSet(tileset)
+            source = import_module("comal.tapalcatl.containers.tilesets").TileSetSource(tileset)
             assert everything(source) == TILES
 
 
@@ -188,8 +188,8 @@ def test_what_a_path_is(tmp_path: Path) -> None:
         write_mbtiles(tmp_path / "a.bin", TILES): "MBTiles",
         write_pmtiles(tmp_path / "b.bin", TILES): "PMTiles",
         folder(tmp_path / "tiles", TILES): "Folder",
-        tmp_path / "set": "OfTileSet",
-        tmp_path / "set" / "0" / "0" / "0.zip": "OfTileSet",
+        tmp_path / "set": "TileSetSource",
+        tmp_path / "set" / "0" / "0" / "0.zip": "TileSetSource",
     }
     for path, kind in kinds.items():
         with closing(tapalcatl.open_tiles(path)) as source:

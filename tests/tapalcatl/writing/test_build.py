@@ -21,7 +21,7 @@ from comal.grid.morton import interleave
 from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning, arranging
 from comal.tapalcatl.addressing import Layout, Template
 from comal.tapalcatl.containers.base import Square, Tiles, read_ahead
-from comal.tapalcatl.containers.iterable import Given
+from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.writing import archives
 from tests.tapalcatl.making import (
@@ -350,7 +350,7 @@ def test_targets_are_not_touched_unless_told(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-class Breaking(Given):
+class Breaking(IterableSource):
     """Tiles of which one cannot be read, for a while."""
 
     broken = True
@@ -446,7 +446,7 @@ def test_comments_of_many_archives_are_those_of_each(name: str) -> None:
         bounds=(-180.0, -85.0, 180.0, 85.0),
         extra={"root": name, "bounds": [name], "vector_layers": [{"id": name}]},
     )
-    second = arranging.Second(layout, Template("{z}/{x}/{y}.zip"), whole)
+    second = arranging.TreeLayout(layout, Template("{z}/{x}/{y}.zip"), whole)
     for roots in ([(0, 0, 0)], [(3, x, y) for x in (0, 2, 4, 6) for y in (0, 6)]):
         each = [second.comment(root, whole.formats) for root in roots]
         assert list(second.comments(roots, whole.formats)) == each
@@ -457,7 +457,7 @@ def test_comments_of_many_archives_are_those_of_each(name: str) -> None:
     "text", ["{z}/{x}/{y}.zip", "a%d/{y}/{x}-{z}/{z}%%.zip", "{h}/{z}/{x}/{y}"]
 )
 def test_paths_are_what_the_template_says(text: str) -> None:
-    second = arranging.Second(Layout((0, 4), 1), Template(text), TileSetMetadata())
+    second = arranging.TreeLayout(Layout((0, 4), 1), Template(text), TileSetMetadata())
     assert second.path((4, 11, 7)) == Template(text).address((4, 11, 7))
 
 

@@ -25,7 +25,7 @@ from comal.tapalcatl.wire import Int64s, Keys, suffix_of
 CONFLICTS: Final = ("last", "first", "error")
 
 
-class Merged(TileSource):
+class MergedSource(TileSource):
     """The tiles of several sources; of several for one name one counts.
 
     Parameters
@@ -103,7 +103,7 @@ class Merged(TileSource):
                 )
 
 
-class Filtered(TileSource):
+class FilteredSource(TileSource):
     """A part of a source: some zooms, and the descendants of one tile."""
 
     def __init__(

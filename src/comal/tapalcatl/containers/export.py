@@ -19,13 +19,13 @@ from comal.storage.kinds import check_ending
 from comal.storage.location import FILE
 from comal.tapalcatl.containers.base import TileSource
 from comal.tapalcatl.containers.folder import Folder, folder_sink, scheme_of
-from comal.tapalcatl.containers.iterable import Given
+from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.containers.mbtiles import MBTiles, mbtiles_sink
 from comal.tapalcatl.containers.pmtiles import PMTiles, pmtiles_sink
 from comal.tapalcatl.containers.pmtileswire import tile_ids
 from comal.tapalcatl.containers.sinks import Choice, Order, TileSink, plain_tiles
 from comal.tapalcatl.containers.survey import pyramid
-from comal.tapalcatl.containers.tilesets import OfTileSet
+from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import META
 
@@ -49,13 +49,13 @@ def opened(source: Any, scope: ExitStack) -> TileSource:
         Nothing that holds tiles.
     """
     if isinstance(source, TileSet):
-        return OfTileSet(source)
+        return TileSetSource(source)
     if all(callable(getattr(source, name, None)) for name in ("keys", "read", "verify")):
         return cast("TileSource", source)
     if isinstance(source, str | os.PathLike):
         return open_tiles(source, scope=scope)
     if isinstance(source, Iterable):
-        given = Given(source)
+        given = IterableSource(source)
         scope.callback(given.close)
         return given
     raise InvalidInputError(
@@ -116,7 +116,7 @@ def _tileset(href: str, scope: ExitStack | None) -> TileSource:
     tileset = import_module("comal.tapalcatl").open(href)
     if scope is not None:
         scope.callback(tileset.close)
-    return OfTileSet(tileset)
+    return TileSetSource(tileset)
 
 
 @dataclass(frozen=True, slots=True)

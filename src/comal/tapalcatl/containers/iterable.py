@@ -51,7 +51,7 @@ class NewTile(NamedTuple):
     """When it was changed last; a number counts seconds since 1970 UTC."""
 
 
-class Given(TileSource):
+class IterableSource(TileSource):
     """Tiles from an iterable of ``(z, x, y, data)`` or `NewTile`.
 
     Of several for one name the last counts. The iterable is read to its end at once.

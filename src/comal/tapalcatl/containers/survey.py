@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from comal.tapalcatl.addressing import tile_bounds, tile_range
-from comal.tapalcatl.arranging import Arrangement
+from comal.tapalcatl.arranging import ArchiveLayout
 from comal.tapalcatl.containers.base import SIDE, Square, TileSource, no_tiles
 from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds, TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys, order_of, tiles_in
@@ -51,7 +51,7 @@ class Dealt:
         """How many groups there are."""
         return len(self.square_starts) - 1
 
-    def squares_of(self, group: int, arrangement: Arrangement) -> list[Square]:
+    def squares_of(self, group: int, arrangement: ArchiveLayout) -> list[Square]:
         """The squares of a group, by zoom and Morton code."""
         squares = self.squares[self.square_starts[group] : self.square_starts[group + 1]]
         sides = side_of(squares, arrangement).tolist()
@@ -63,7 +63,7 @@ class Dealt:
         return range(int(self.archive_starts[group]), int(self.archive_starts[group + 1]))
 
 
-def dealt(keys: Iterator[Keys], arrangement: Arrangement) -> Dealt:
+def dealt(keys: Iterator[Keys], arrangement: ArchiveLayout) -> Dealt:
     """Deal out all tiles of a source; memory grows with archives and squares only."""
     squares, archives = Distinct(), Distinct(counting=True)
     extents: dict[int, Extent] = {}
@@ -96,7 +96,7 @@ def dealt(keys: Iterator[Keys], arrangement: Arrangement) -> Dealt:
     )
 
 
-def group_side(roots: Int64s, arrangement: Arrangement) -> Int64s:
+def group_side(roots: Int64s, arrangement: ArchiveLayout) -> Int64s:
     """Root tiles of a group per side: its deepest zoom is `GROUP` tiles wide, if it can."""
     table = np.ones(MAX_ZOOM + 1, np.int64)
     for root in np.unique(roots).tolist():
@@ -106,7 +106,7 @@ def group_side(roots: Int64s, arrangement: Arrangement) -> Int64s:
     return sides
 
 
-def side_of(squares: Int64s, arrangement: Arrangement) -> Int64s:
+def side_of(squares: Int64s, arrangement: ArchiveLayout) -> Int64s:
     """Sides of squares by their first tiles."""
     keys = tiles_in(squares)
     roots = arrangement.archives(keys)[0]
@@ -114,7 +114,7 @@ def side_of(squares: Int64s, arrangement: Arrangement) -> Int64s:
     return sides
 
 
-def _groups_of(archives: Keys, arrangement: Arrangement) -> Int64s:
+def _groups_of(archives: Keys, arrangement: ArchiveLayout) -> Int64s:
     z, x, y = archives
     masks = -group_side(z, arrangement)
     return order_of(z, x & masks, y & masks)

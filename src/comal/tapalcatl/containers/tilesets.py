@@ -145,7 +145,7 @@ class _InRun(WrappedSource):
 _WHOLE: Tile = (0, 0, 0)
 
 
-class OfTileSet(TileSource):
+class TileSetSource(TileSource):
     """The tiles of an open tileset of either generation.
 
     Parameters

@@ -20,12 +20,12 @@ from comal.errors import ComalError, ObjectChangedError
 from comal.plan import run
 from comal.storage import open_source
 from comal.storage.targetlock import write_errors
-from comal.tapalcatl.arranging import Arrangement
+from comal.tapalcatl.arranging import ArchiveLayout
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, read_ahead
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import Int64s, order_of, tiles_in
 from comal.tapalcatl.writing.entries import Prepared, names_of, prepared
-from comal.tapalcatl.writing.options import Rules
+from comal.tapalcatl.writing.options import EntryRules
 from comal.ziparchive import ZipWriter, check_plan, directory_plan, packed_archives
 from comal.ziparchive.headermaking import write_pieces
 
@@ -74,8 +74,8 @@ class ArchiveWriter:
     """What writes the archives of a build; it goes to the workers."""
 
     source: TileSource
-    arrangement: Arrangement
-    rules: Rules
+    arrangement: ArchiveLayout
+    rules: EntryRules
     formats: Mapping[str, Headers]
     tree: str
 

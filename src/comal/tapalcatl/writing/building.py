@@ -24,7 +24,13 @@ from comal.storage.kinds import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Template
-from comal.tapalcatl.arranging import Alone, Arrangement, First, Second, smallest_metatile
+from comal.tapalcatl.arranging import (
+    ArchiveLayout,
+    MetatileLayout,
+    SingleLayout,
+    TreeLayout,
+    smallest_metatile,
+)
 from comal.tapalcatl.containers.base import TileSource, no_tiles
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt
@@ -49,7 +55,7 @@ from comal.tapalcatl.writing.archives import (
     is_whole,
 )
 from comal.tapalcatl.writing.entries import prepared
-from comal.tapalcatl.writing.options import BuildOptions, Rules, rules_of
+from comal.tapalcatl.writing.options import BuildOptions, EntryRules, rules_of
 from comal.tapalcatl.writing.workplace import (
     Workplace,
     check_one,
@@ -162,9 +168,9 @@ def build(
                 where=os.fspath(out),
                 hint="leave out the hash, or Tapalcatl 1, or write to a folder",
             )
-        arrangement: Arrangement
+        arrangement: ArchiveLayout
         if wanted.version == 1:
-            arrangement = First(wanted.generation1 or Generation1())
+            arrangement = MetatileLayout(wanted.generation1 or Generation1())
         else:
             arrangement = _second(tiles, said, rules, _one_root(tiles, wanted) if alone else wanted)
         plan = dealt(tiles.keys(), arrangement)
@@ -183,8 +189,8 @@ def build(
                 out, fingerprint, kind, source, overwrite=overwrite, durable=durable
             )
         with placing as place:
-            if place.name and isinstance(arrangement, Second):
-                arrangement = Alone(
+            if place.name and isinstance(arrangement, TreeLayout):
+                arrangement = SingleLayout(
                     arrangement.layout, arrangement.template, arrangement.metadata, place.name
                 )
             job = _Job(tiles, arrangement, rules, plan, place, progress or silent)
@@ -200,8 +206,8 @@ class _Job:
     def __init__(
         self,
         source: TileSource,
-        arrangement: Arrangement,
-        rules: Rules,
+        arrangement: ArchiveLayout,
+        rules: EntryRules,
         plan: Dealt,
         place: Workplace,
         progress: Progress,
@@ -224,7 +230,7 @@ class _Job:
                 TapalcatlWarning(f"no room in comments of archives, {kept}: {', '.join(done.cut)}")
             )
         metadata = self._finished(done)
-        if isinstance(self.arrangement, Second) and not self.place.name:
+        if isinstance(self.arrangement, TreeLayout) and not self.place.name:
             with write_errors("cannot write", self.place.target):
                 (self.place.tree / META).write_bytes(tileset_json(metadata))
         return Built(
@@ -303,7 +309,7 @@ class _Job:
 
     def _finished(self, done: Written) -> TileSetMetadata:
         formats = done.formats or {}
-        if not isinstance(self.arrangement, Second):
+        if not isinstance(self.arrangement, TreeLayout):
             zooms = list(self.plan.extents)
             return TileSetMetadata(
                 formats=formats,
@@ -349,7 +355,9 @@ def _said(own: TileSetMetadata, variant: str | None, wanted: BuildOptions) -> Ti
     )
 
 
-def _second(tiles: TileSource, said: TileSetMetadata, rules: Rules, wanted: BuildOptions) -> Second:
+def _second(
+    tiles: TileSource, said: TileSetMetadata, rules: EntryRules, wanted: BuildOptions
+) -> TreeLayout:
     zooms = tiles.zooms()
     if zooms is None:
         raise no_tiles(tiles)
@@ -379,7 +387,7 @@ def _second(tiles: TileSource, said: TileSetMetadata, rules: Rules, wanted: Buil
         min_scale=rules.scale if said.min_scale == 1 else said.min_scale,
         max_scale=rules.scale if said.max_scale == 1 else said.max_scale,
     )
-    return Second(layout, Template(template), whole)
+    return TreeLayout(layout, Template(template), whole)
 
 
 def _one_root(tiles: TileSource, wanted: BuildOptions) -> BuildOptions:
@@ -394,9 +402,9 @@ def _one_root(tiles: TileSource, wanted: BuildOptions) -> BuildOptions:
     return replace(wanted, metatile=metatile, materialized_zooms=chosen)
 
 
-def _settled(arrangement: Arrangement, plan: Dealt, bounds: Bounds | None) -> Arrangement:
+def _settled(arrangement: ArchiveLayout, plan: Dealt, bounds: Bounds | None) -> ArchiveLayout:
     """The same with the zooms and bounds of the tiles that are there."""
-    if not isinstance(arrangement, Second):
+    if not isinstance(arrangement, TreeLayout):
         return arrangement
     zooms = list(plan.extents)
     metadata = replace(
@@ -408,7 +416,9 @@ def _settled(arrangement: Arrangement, plan: Dealt, bounds: Bounds | None) -> Ar
     return replace(arrangement, metadata=metadata)
 
 
-def _fingerprint(source: TileSource, arrangement: Arrangement, rules: Rules, plan: Dealt) -> bytes:
+def _fingerprint(
+    source: TileSource, arrangement: ArchiveLayout, rules: EntryRules, plan: Dealt
+) -> bytes:
     """The same bytes for the same build of the same source; empty where nobody can tell."""
     if not source.identity:
         return b""

@@ -28,7 +28,7 @@ from comal.tapalcatl.wire import (
     suffix_of,
     ut_field,
 )
-from comal.tapalcatl.writing.options import FIXED, SOURCE, Rules
+from comal.tapalcatl.writing.options import FIXED, SOURCE, EntryRules
 from comal.ziparchive import DEFLATE, STORE, Details
 from comal.ziparchive.headermaking import checksums, payload_sizes
 
@@ -47,7 +47,7 @@ class Prepared:
     """Headers of every extension that occurs."""
 
 
-def prepared(tiles: Tiles, rules: Rules, formats: Mapping[str, Headers]) -> Prepared:
+def prepared(tiles: Tiles, rules: EntryRules, formats: Mapping[str, Headers]) -> Prepared:
     """Entries for some tiles.
 
     Parameters
@@ -93,7 +93,7 @@ def few_names(tiles: Tiles, inside: Keys, variant: str | None) -> list[str]:
     return [f"{start}{z}/{x}/{y}{tiles.suffixes[code]}" for z, x, y, code in rows]
 
 
-def _named(tiles: Tiles, kinds: npt.NDArray[np.uint8], rules: Rules) -> Tiles:
+def _named(tiles: Tiles, kinds: npt.NDArray[np.uint8], rules: EntryRules) -> Tiles:
     """Tiles without names get the extension that they are by their bytes, or that was asked for."""
     table: dict[str, int] = {}
     found = np.unique(kinds)
@@ -108,7 +108,7 @@ def _described(
     tiles: Tiles,
     kinds: npt.NDArray[np.uint8],
     stored: npt.NDArray[np.bool_] | None,
-    rules: Rules,
+    rules: EntryRules,
     settled: dict[str, Headers],
 ) -> Tiles:
     """Settle the headers of new extensions; tiles that differ from them get headers of their own.
@@ -139,7 +139,7 @@ def _described(
     return _with_headers(tiles, own, given) if own or given else tiles
 
 
-def _headers(ext: str, rules: Rules, *, zipped: bool) -> Headers:
+def _headers(ext: str, rules: EntryRules, *, zipped: bool) -> Headers:
     if ext in rules.formats:
         return rules.formats[ext]
     encoding = GZIP if zipped else rules.encoding
@@ -152,7 +152,7 @@ def _encoding(headers: Headers) -> str:
     return values[-1] if values else _IDENTITY
 
 
-def _given(tiles: Tiles, rules: Rules) -> dict[int, Headers]:
+def _given(tiles: Tiles, rules: EntryRules) -> dict[int, Headers]:
     if not rules.headers:
         return {}
     keys = zip(tiles.z.tolist(), tiles.x.tolist(), tiles.y.tolist(), strict=True)
@@ -175,7 +175,7 @@ def _stored(
     tiles: Tiles,
     kinds: npt.NDArray[np.uint8],
     stored: npt.NDArray[np.bool_] | None,
-    rules: Rules,
+    rules: EntryRules,
 ) -> tuple[list[bytes], Details]:
     """Payloads as they will be stored. What is compressed in its archive already stays so."""
     plain = np.ones(len(tiles), np.bool_) if stored is None else stored
@@ -201,7 +201,7 @@ def _stored(
     return values, Details(methods=methods, sizes=sizes, crcs=crcs)
 
 
-def _times(tiles: Tiles, rules: Rules) -> tuple[npt.NDArray[np.uint16] | None, Any]:
+def _times(tiles: Tiles, rules: EntryRules) -> tuple[npt.NDArray[np.uint16] | None, Any]:
     """DOS times, and extra fields with exact ones."""
     seconds = _seconds(tiles, rules)
     if seconds is None:
@@ -220,7 +220,7 @@ def _times(tiles: Tiles, rules: Rules) -> tuple[npt.NDArray[np.uint16] | None, A
     return stamps, pa.array(fields, pa.binary()).take(pa.array(which))
 
 
-def _seconds(tiles: Tiles, rules: Rules) -> Int64s | None:
+def _seconds(tiles: Tiles, rules: EntryRules) -> Int64s | None:
     if rules.times == FIXED:
         return None
     if rules.times != SOURCE:

@@ -28,7 +28,7 @@ from comal.public import takes
 from comal.storage import DEFAULT_CONFIG, Source
 from comal.storage.local import LocalSource
 from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
-from comal.tapalcatl.containers.tilesets import KeptRuns, OfTileSet, Reads
+from comal.tapalcatl.containers.tilesets import KeptRuns, Reads, TileSetSource
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import TAIL
@@ -227,7 +227,7 @@ class Area:
         return None if box is None or box[0] > box[2] else box
 
 
-class Part(OfTileSet):
+class Part(TileSetSource):
     """The tiles of a tileset that lie in an area, as a source of tiles."""
 
     def __init__(self, tileset: TileSet, area: Area) -> None:

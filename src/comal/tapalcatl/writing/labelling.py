@@ -17,7 +17,7 @@ from comal.errors import (
 from comal.progress import Progress, silent
 from comal.tapalcatl.addressing import archive_bounds
 from comal.tapalcatl.containers.survey import bounds_of, dealt, extents_of, union
-from comal.tapalcatl.containers.tilesets import OfTileSet
+from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.spec import (
     MAX_COMMENT,
@@ -36,7 +36,7 @@ from comal.tapalcatl.wire import TileNames
 from comal.tapalcatl.writing.targets import (
     Target,
     editing_of,
-    held,
+    locked_target,
     target_at,
     write_document,
 )
@@ -111,7 +111,7 @@ def edit_metadata(
                 found=shown(key),
                 hint="write another tileset with remetatile()",
             )
-    with held(target) as place:
+    with locked_target(target) as place:
         if place.single is not None:
             return _edit_archive(place, place.single, changes)
         return _edit_tileset(place, changes, archives, progress or silent)
@@ -143,7 +143,7 @@ def _edit_tileset(
 def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
     """The metadata with zooms and bounds that hide no tile."""
     with open_tileset(meta) as tileset:
-        found = dealt(OfTileSet(tileset).keys(), target_at(meta).arrangement)
+        found = dealt(TileSetSource(tileset).keys(), target_at(meta).arrangement)
     zooms = list(found.extents)
     if not zooms:
         return metadata

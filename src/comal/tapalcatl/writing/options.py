@@ -107,7 +107,7 @@ class BuildOptions(EntryOptions):
 
 
 @dataclass(frozen=True)
-class Rules:
+class EntryRules:
     """How tiles become entries."""
 
     hint: str | None = None
@@ -134,14 +134,14 @@ class Rules:
     """What names begin with."""
 
 
-def rules_of(tiles: TileSource, options: EntryOptions) -> Rules:
+def rules_of(tiles: TileSource, options: EntryOptions) -> EntryRules:
     """Rules for the entries of a source's tiles."""
     given = options.formats if isinstance(options, BuildOptions) else None
     times = options.times
     if times not in {FIXED, SOURCE} and not isinstance(times, int):
         times = parse_instant(times) // 1_000_000
     assert isinstance(times, str | int)
-    return Rules(
+    return EntryRules(
         hint=tiles.hint,
         encoding=tiles.encoding,
         ext=options.ext,

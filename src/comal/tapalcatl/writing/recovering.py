@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from comal.errors import ComalError, NotThisFormatError, shown
-from comal.plan import ByteRange, Piece, Tail, Wanted, run
+from comal.plan import run
 from comal.storage.replacing import settle
 from comal.storage.targetlock import locked, write_errors
 from comal.storage.targets import local_path
 from comal.tapalcatl.spec import META
-from comal.tapalcatl.writing.targets import compacting, journal_of, refuse_unfinished
+from comal.tapalcatl.writing.targets import (
+    compacting,
+    journal_of,
+    pieces_of,
+    refuse_unfinished,
+)
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
 
@@ -127,10 +133,7 @@ def _ends(descriptor: int, size: int) -> Iterator[int]:
 
 def _holds(descriptor: int, stop: int) -> bool:
     """Whether the first `stop` bytes are an archive whose parts are all where they should be."""
-
-    def fetch(wanted: Sequence[Wanted]) -> list[Piece]:
-        return [_piece(descriptor, want, stop) for want in wanted]
-
+    fetch = partial(pieces_of, descriptor, stop)
     try:
         directory = run(directory_plan(same_names=False), fetch)
     except ComalError:
@@ -145,14 +148,3 @@ def _heads(descriptor: int, directory: Directory) -> bool:
         return directory.start == directory.end_offset
     starts = directory.header_offset.tolist()
     return all(os.pread(descriptor, len(_LOCAL), start) == _LOCAL for start in starts)
-
-
-def _piece(descriptor: int, want: Wanted, total: int) -> Piece:
-    if isinstance(want, ByteRange):
-        offset, size = want.offset, want.size
-    else:
-        assert isinstance(want, Tail)
-        size = min(want.size, total)
-        offset = total - size
-    size = max(0, min(size, total - offset))
-    return Piece(os.pread(descriptor, size, offset), offset, total)

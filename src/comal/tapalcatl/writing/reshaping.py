@@ -17,7 +17,7 @@ from comal.storage.targets import new_set
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.containers.base import TileSource, no_tiles
-from comal.tapalcatl.containers.combined import Filtered, Merged
+from comal.tapalcatl.containers.combined import FilteredSource, MergedSource
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
@@ -58,7 +58,7 @@ def merge(
     with ExitStack() as scope:
         parts = [opened(source, scope) for source in several(sources, "sources of tiles")]
         chosen = {"times": SOURCE, **options} if is_archive(out) else _options(parts, options)
-        return build(Merged(parts, conflict), out, **chosen)
+        return build(MergedSource(parts, conflict), out, **chosen)
 
 
 def split(
@@ -146,9 +146,9 @@ def remetatile(source: Any, out: Location, **options: Any) -> Built:
 
 def _parts(
     whole: TileSource, zooms: Sequence[tuple[int, int]] | None, at: int | None
-) -> Mapping[str, Filtered]:
+) -> Mapping[str, FilteredSource]:
     if zooms is not None:
-        return {f"z{low}-{high}": Filtered(whole, low, high) for low, high in zooms}
+        return {f"z{low}-{high}": FilteredSource(whole, low, high) for low, high in zooms}
     assert at is not None
     roots: set[Tile] = set()
     for z, x, y in whole.keys():  # noqa: SIM118 - no mapping
@@ -156,9 +156,9 @@ def _parts(
         shift = z[deep] - at
         columns, rows = (x[deep] >> shift).tolist(), (y[deep] >> shift).tolist()
         roots.update((at, column, row) for column, row in zip(columns, rows, strict=True))
-    parts = {"above": Filtered(whole, 0, at - 1)} if at else {}
+    parts = {"above": FilteredSource(whole, 0, at - 1)} if at else {}
     for root in sorted(roots):
-        parts["-".join(map(str, root))] = Filtered(whole, at, root=root)
+        parts["-".join(map(str, root))] = FilteredSource(whole, at, root=root)
     return parts
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from comal.storage.replacing import Change, NextVersion, changing_file, changing
 from comal.storage.targetlock import CHANGE, write_errors
 from comal.storage.targets import local_path
 from comal.tapalcatl.addressing import Layout, Template
-from comal.tapalcatl.arranging import First, Second
+from comal.tapalcatl.arranging import MetatileLayout, TreeLayout
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.reading.places import InTree, Tilezen, Tree
@@ -120,16 +120,21 @@ class ArchiveEdit:
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         descriptor = self._version.fileno()
-        total = os.fstat(descriptor).st_size
-        pieces = []
-        for want in wanted:
-            if isinstance(want, ByteRange):
-                offset, size = want.offset, want.size
-            else:
-                assert isinstance(want, Tail)
-                offset, size = max(0, total - want.size), min(want.size, total)
-            pieces.append(Piece(_read_all(descriptor, size, offset), offset, total))
-        return pieces
+        return pieces_of(descriptor, os.fstat(descriptor).st_size, wanted)
+
+
+def pieces_of(descriptor: int, total: int, wanted: Iterable[Wanted]) -> list[Piece]:
+    """Ranges of the first `total` bytes of an open file."""
+    pieces = []
+    for want in wanted:
+        if isinstance(want, ByteRange):
+            offset, size = want.offset, want.size
+        else:
+            assert isinstance(want, Tail)
+            offset, size = max(0, total - want.size), want.size
+        size = max(0, min(size, total - offset))
+        pieces.append(Piece(_read_all(descriptor, size, offset), offset, total))
+    return pieces
 
 
 def _read_all(descriptor: int, size: int, at: int) -> bytes:
@@ -165,7 +170,7 @@ Location = str | os.PathLike[str]
 class Target:
     """Archives that may be changed, and how tiles are dealt out to them."""
 
-    arrangement: Second | First
+    arrangement: TreeLayout | MetatileLayout
     tree: Path
     meta: Path | None = None
     """The document; None for a single archive, and for Tapalcatl 1."""
@@ -185,7 +190,7 @@ class Target:
     @property
     def metadata(self) -> TileSetMetadata:
         """What the tileset says; nothing for Tapalcatl 1."""
-        if isinstance(self.arrangement, Second):
+        if isinstance(self.arrangement, TreeLayout):
             return self.arrangement.metadata
         return TileSetMetadata()
 
@@ -198,7 +203,7 @@ class Target:
         if self.single is None:
             return self.arrangement.owners(keys)
         own = order_of(*(np.array([number]) for number in self.root or (0, 0, 0)))
-        if isinstance(self.arrangement, Second):
+        if isinstance(self.arrangement, TreeLayout):
             # Names are absolute: whatever else stands in there is found, too.
             return np.repeat(own, len(keys[0]))
         found = self.arrangement.owners(keys)
@@ -208,7 +213,7 @@ class Target:
         """All archives that are there."""
         if self.single is not None:
             return [self.single]
-        if isinstance(self.arrangement, First):
+        if isinstance(self.arrangement, MetatileLayout):
             settings = self.arrangement.settings
             found = Tilezen(open_source(self.tree), settings).listed()
             return [self.path(archive) for archive in found]
@@ -247,7 +252,7 @@ def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
 
 
 @contextmanager
-def held(
+def locked_target(
     path: Location, generation1: Generation1 | None = None, *, durable: bool = True
 ) -> Iterator[Target]:
     """As `target_at`, to be changed: locked before it is looked at, and replaced at the end.
@@ -273,7 +278,7 @@ def held(
 
 @contextmanager
 def compacting(path: Location, generation1: Generation1 | None = None) -> Iterator[Target]:
-    """As `held`; archives are replaced one by one, by whoever holds the tileset."""
+    """As `locked_target`; archives are replaced one by one, by whoever holds the tileset."""
     place = _place(path, generation1)
     journal = journal_of(place)
     with ExitStack() as scope:
@@ -352,7 +357,7 @@ def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Tar
         max_scale=said.max_scale,
         extra=said.extra,
     )
-    arrangement = Second(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
+    arrangement = TreeLayout(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
     return Target(arrangement, place.parent, None, place, said.root, comment, own)
 
 
@@ -376,7 +381,7 @@ def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
             where=shown(str(place / META), 200),
             hint="leave out the settings of Tapalcatl 1",
         )
-    return Target(First(generation1), place)
+    return Target(MetatileLayout(generation1), place)
 
 
 def _first_archive(place: Path, generation1: Generation1) -> Target:
@@ -390,7 +395,7 @@ def _first_archive(place: Path, generation1: Generation1) -> Target:
             expected=generation1.pattern,
             hint="name the folder that keys are relative to, or check the layout",
         )
-    return Target(First(generation1), place.parent, single=place, root=root)
+    return Target(MetatileLayout(generation1), place.parent, single=place, root=root)
 
 
 def _is_number(text: str) -> bool:
@@ -411,7 +416,7 @@ def _tileset(meta: Path) -> Target:
             )
         kind = _hash_of(tileset, places)
         template = replace(places.template, hash=kind)
-        arrangement = Second(locator.layout, template, tileset.metadata)
+        arrangement = TreeLayout(locator.layout, template, tileset.metadata)
         return Target(arrangement, Path(base.path), meta)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.public import takes, warn
-from comal.tapalcatl.arranging import First, fitted
+from comal.tapalcatl.arranging import MetatileLayout, trimmed_comment
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import opened
-from comal.tapalcatl.containers.iterable import Given
+from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, extents_of
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import (
@@ -33,8 +33,14 @@ from comal.tapalcatl.spec import (
 from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tile_keys, variant_prefix
 from comal.tapalcatl.writing.archives import archives_at
 from comal.tapalcatl.writing.entries import Prepared, few_names, names_of, prepared
-from comal.tapalcatl.writing.options import EntryOptions, Rules, rules_of
-from comal.tapalcatl.writing.targets import NewEntries, Target, editing_of, held, write_document
+from comal.tapalcatl.writing.options import EntryOptions, EntryRules, rules_of
+from comal.tapalcatl.writing.targets import (
+    NewEntries,
+    Target,
+    editing_of,
+    locked_target,
+    write_document,
+)
 from comal.ziparchive import ZipWriter
 from comal.ziparchive.entries import FEW
 
@@ -121,7 +127,7 @@ def put(
     wanted = replace(options or EntryOptions(), **changes)
     with ExitStack() as scope:
         source = opened(tiles, scope)
-        place = scope.enter_context(held(target, generation1, durable=durable))
+        place = scope.enter_context(locked_target(target, generation1, durable=durable))
         own = place.metadata.formats
         rules = rules_of(source, wanted)
         if rules.hint is None and len(own) == 1:
@@ -171,7 +177,7 @@ def delete(
     prefix = variant_prefix(variant)
     telling = progress or silent
     done = Changed()
-    with held(target, generation1, durable=durable) as place:
+    with locked_target(target, generation1, durable=durable) as place:
         owners = place.owners(wanted)
         distinct = np.unique(owners).tolist()
         for number, owner in enumerate(distinct):
@@ -224,9 +230,9 @@ def _delete(place: Target, path: Path, which: _Which) -> Changed:
     return Changed(archives=1, deleted=int(hit.sum()), absent=absent)
 
 
-def _put_all(place: Target, source: TileSource, rules: Rules, progress: Progress) -> Changed:
+def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Progress) -> Changed:
     own = place.metadata
-    if isinstance(source, Given) and len(source) <= _FEW:
+    if isinstance(source, IterableSource) and len(source) <= _FEW:
         tiles = source.read_all()
         blocks = iter([tiles])
         extents = partial(extents_of, (tiles.z, tiles.x, tiles.y))
@@ -235,7 +241,7 @@ def _put_all(place: Target, source: TileSource, rules: Rules, progress: Progress
         blocks = _blocks(source, plan, place)
         extents = partial(dict, plan.extents)
     whole = own
-    if isinstance(place.arrangement, First):
+    if isinstance(place.arrangement, MetatileLayout):
         _check_zooms(place.arrangement.settings, extents())
     elif place.meta is not None:
         whole = _grown(own, extents())
@@ -372,7 +378,7 @@ def _comment(said: ArchiveMetadata, entries: Prepared, variant: str | None) -> b
     )
     if new == said:
         return None
-    comment, cut = fitted(new)
+    comment, cut = trimmed_comment(new)
     if cut:
         text = f"no room in the comment of the archive, left out: {', '.join(cut)}"
         warn(TapalcatlWarning(text))
