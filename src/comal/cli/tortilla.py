@@ -196,7 +196,10 @@ def _level(text: str) -> int:
         ("comal tortilla edit scenes.tortilla --add new.tif --split test", "as test data"),
         ("comal tortilla edit scenes.tortilla --delete cloudy.tif", "remove one sample"),
         ("comal tortilla edit scenes.tortilla --columns clouds.csv", "the columns of a table"),
-        ("comal tortilla edit scenes.tortilla --columns splits.csv --replace", "for old ones"),
+        (
+            "comal tortilla edit scenes.tortilla --columns splits.csv --replace",
+            "in place of old ones",
+        ),
         ("comal tortilla edit scenes.tortilla --drop cloud --drop haze", "remove two columns"),
         ("comal tortilla edit scenes.tortilla --rename old.tif=new.tif", "give a sample a new id"),
     ),
@@ -212,8 +215,8 @@ def _level(text: str) -> int:
 @click.option(
     "--columns",
     metavar="TABLE",
-    help="Set the columns of a CSV or Parquet file: by its column id, where rows that are not "
-    "named keep their value, else a row for each item in their order.",
+    help="Set the columns of a CSV or Parquet file. With a column 'id', rows are found by it, and "
+    "others keep their values; without, the file has a row for each item, in their order.",
 )
 @click.option("--replace", is_flag=True, help="--columns may replace columns that are there.")
 @click.option(
@@ -240,7 +243,7 @@ def edit(
     split: str | None,
     stac: bool,
 ) -> None:
-    """Change the Tortilla FILE; every option but the flags may be repeated.
+    """Change the Tortilla FILE in place; --delete, --drop, --rename and --add may be repeated.
 
     Rows and columns go first, then ids change, columns are set, and files are added, in this order.
     All of it becomes visible at once: a crash leaves the old file or the new one.
