@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from comal.errors import ComalError
 from comal.parallel import (
     in_thread,
     pause,
@@ -53,6 +55,15 @@ def test_results_come_in_order(executor: Any, ahead: int) -> None:
     assert [next(found) for _ in range(3)] == [5.0, 5.5, 6.0]
     with pytest.raises(ZeroDivisionError):
         next(found)
+
+
+def test_a_lost_worker_is_told() -> None:
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes,
+        pytest.raises(ComalError, match="ended before its work was done") as caught,
+    ):
+        list(results(processes, os._exit, [3], 1))
+    assert "spawn" in str(caught.value.hint)
 
 
 def test_few_are_in_flight_and_none_begins_after_an_error() -> None:

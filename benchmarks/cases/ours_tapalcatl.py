@@ -8,6 +8,7 @@ import time
 import zlib
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def open_large(directory: str, count: str) -> dict[str, Any]:
 
 def build_processes(directory: str, count: str) -> dict[str, Any]:
     """With a process for each core, whose start is a part of it."""
-    with ProcessPoolExecutor() as executor:
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as executor:
         return build_threads(directory, count, executor)
 
 

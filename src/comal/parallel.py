@@ -10,11 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
+
+from comal.errors import ComalError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -90,6 +92,11 @@ def results(
         Any `concurrent.futures.Executor`, or how many threads to make for this.
     ahead
         How many tasks may be in flight. After an error none begins, and what runs is waited for.
+
+    Raises
+    ------
+    ComalError
+        A worker of the executor ended abruptly.
     """
     if isinstance(executor, int):
         with ThreadPoolExecutor(executor, "comal-work") as own:
@@ -103,6 +110,13 @@ def results(
             found = pending.popleft().result()
             pending.extend(executor.submit(function, item) for item in islice(waiting, 1))
             yield found
+    except BrokenExecutor as error:
+        raise ComalError(
+            "a worker of the executor ended before its work was done",
+            expected="workers that live until their results are taken",
+            hint="start processes with mp_context=multiprocessing.get_context('spawn'), and see"
+            " whether the system ended one for want of memory",
+        ) from error
     finally:
         wait([future for future in pending if not future.cancel()])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_the_same_bytes_for_any_executor(tmp_path: Path) -> None:
     for workers in (1, 3):
         with ThreadPoolExecutor(workers) as threads:
             assert _digest(path, source, threads) == own
-    with ProcessPoolExecutor(2) as processes:
+    with ProcessPoolExecutor(2, get_context("spawn")) as processes:
         assert _digest(path, source, processes) == own
 
 

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,10 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     tiles = sparse(300, 9)
     path = write_mbtiles(tmp_path / "a.mbtiles", tiles, [("name", "x")])
     found = []
-    with ThreadPoolExecutor(3) as threads, ProcessPoolExecutor(1) as processes:
+    with (
+        ThreadPoolExecutor(3) as threads,
+        ProcessPoolExecutor(1, get_context("spawn")) as processes,
+    ):
         for number, executor in enumerate((None, threads, processes)):
             out = tmp_path / f"out{number}"
             tapalcatl.build(path, out, executor=executor)

@@ -122,8 +122,8 @@ def write(
     overwrite
         Whether an existing file is replaced.
     executor
-        Any `concurrent.futures.Executor`, such as one of processes or of a Dask cluster, which
-        must reach the same files; threads of its own by default.
+        Any `concurrent.futures.Executor`, such as one of spawned processes or of a Dask cluster,
+        which must reach the same files; threads of its own by default.
     progress
         Told how many subtrees of tiles are done.
     **options
