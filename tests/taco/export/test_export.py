@@ -285,7 +285,7 @@ def test_an_index_over_archives(tmp_path: Path, name: str, output: str) -> None:
     assert len(load(path).flatten(2)) == 12
 
 
-# -- padding and pruning --------------------------------------------------------------------------
+# -- padding --------------------------------------------------------------------------------------
 
 PADDED = {
     "a": {"x": b"ax", "y": b"ay", "__TACOPAD__0": b""},
@@ -318,23 +318,7 @@ def test_padding_of_the_roots_goes_away(tmp_path: Path) -> None:
     assert archive.collection["taco:pit_schema"]["root"]["n"] == 5
 
 
-def test_pruned_children_leave_placeholders(tmp_path: Path) -> None:
-    tree = scenes("s0", "s1", "s2")
-    dataset = load(write(tmp_path, Recipe(tree, table=located)))
-    # At level 2 the points lie at longitudes 0..5: s0 has 0 and 1, s1 has 2 and 3, s2 has 4 and 5.
-    part = dataset.filter_bbox(0.5, 19, 2.5, 21, level=2, prune=True)
-    archive = Archive(export(part, tmp_path / "out.tacozip"))
-    whole = leaves(tree)
-    kept = {p: whole[p] for p in ("s0/imagery/after.bin", "s1/imagery/before.bin")}
-    pads = {"s0/imagery/__TACOPAD__0": b"", "s1/imagery/__TACOPAD__0": b""}
-    assert archive.entries() == kept | pads
-    level2 = archive.level(2)
-    assert level2["label"].to_pylist()[0] is None
-    shown = [path for path, _ in load(tmp_path / "out.tacozip").data.walk()]
-    assert sorted(shown) == sorted(kept)
-
-
-def test_without_prune_children_are_complete(tmp_path: Path) -> None:
+def test_children_of_a_deep_filter_are_complete(tmp_path: Path) -> None:
     tree = scenes("s0", "s1", "s2")
     dataset = load(write(tmp_path, Recipe(tree, table=located)))
     part = dataset.filter_bbox(0.5, 19, 1.5, 21, level=2)

@@ -82,8 +82,6 @@ def test_rows_of_one_never_answer_for_another(parts: list[TacoDataset]) -> None:
     deep = both.filter_bbox(1.5, 19, 2.5, 21, level=2)
     assert deep.data["id"].to_pylist() == ["s10", "s3"]
     assert deep.data.read("s3/imagery")["id"].to_pylist() == ["before.bin", "after.bin"]
-    pruned = both.filter_bbox(1.5, 19, 2.5, 21, level=2, prune=True)
-    assert pruned.data.read("s3/imagery")["id"].to_pylist() == ["before.bin"]
     assert both.pit_schema.root_n == 5
     assert both.pit_schema.rows(2) == 10
 
@@ -106,14 +104,6 @@ def test_views_of_one_file_go_together(tmp_path: Path) -> None:
     assert len(both.sql("SELECT * FROM level1").data) == 4
     assert both.data[:2].read_bytes("s10/label.txt") == expected(ONE)["s10/label.txt"]
     assert both.flatten()["l0:id"].to_pylist() == ["a", "a", "s10", "s10", "a", "a"]
-
-
-def test_pruning_one_part_leaves_the_others_alone(parts: list[TacoDataset]) -> None:
-    pruned = parts[0].filter_bbox(-1, 19, 0.5, 21, level=2, prune=True)
-    both = concat([pruned, parts[1]])
-    assert both.data["id"].to_pylist() == ["s2", *TWO]
-    assert len(both.data.read("s2/imagery")) == 1
-    assert len(both.data.read("s1/imagery")) == 2
 
 
 def test_equal_names_are_told_apart_by_place(tmp_path: Path) -> None:

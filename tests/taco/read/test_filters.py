@@ -185,19 +185,6 @@ def test_deep_filters_give_each_sample_once_with_all_children(dataset: TacoDatas
     assert deep.flatten()["l0:id"].to_pylist() == ["s10", "s10", "s1", "s1"]
 
 
-def test_pruned_children(dataset: TacoDataset) -> None:
-    deep = dataset.filter_bbox(1.5, 19, 4.5, 21, level=2, prune=True)
-    frame = deep.data
-    assert frame["id"].to_pylist() == ["s10", "s1"]
-    assert frame.read("s1").read("imagery")["id"].to_pylist() == ["before.bin"]
-    assert frame.read("s1")["id"].to_pylist() == ["imagery"]
-    assert deep.flatten()["l2:id"].to_pylist() == ["before.bin", "after.bin", "before.bin"]
-    assert len(deep.sql("SELECT * FROM level2").data) == 3
-    twice = deep.filter_datetime("2023-01-04/2023-01-05", level=2, prune=True)
-    assert twice.flatten()["l2:id"].to_pylist() == ["after.bin", "before.bin"]
-    assert len(dataset.data.read("s1").read("imagery")) == 2
-
-
 def test_a_deep_filter_needs_the_identity_of_rows(dataset: TacoDataset) -> None:
     with pytest.raises(InvalidInputError, match="lost the columns"):
         _ = dataset.sql("SELECT id, type FROM data").filter_bbox(0, 0, 1, 1, level=2).data

@@ -34,7 +34,7 @@ USES: dict[str, Callable[[Any], object]] = {
     "bytes": lambda dataset: read_all(dataset.data),
     "query": lambda dataset: dataset.sql("SELECT * FROM data WHERE id <> 'b'").data,
     "levels": lambda dataset: dataset.sql('SELECT * FROM l2 WHERE "l0:id" = $x', {"x": "a"}).data,
-    "filter": lambda dataset: dataset.filter_bbox(-1, 9, 1, 11, level=1, prune=True).data,
+    "filter": lambda dataset: dataset.filter_bbox(-1, 9, 1, 11, level=1).data,
     "flat": lambda dataset: dataset.flatten(2),
 }
 

@@ -109,9 +109,8 @@ def export(
     digits, ``_`` and one ``:``). `id`, `type` and the ``internal:`` columns are always those of the
     samples, whatever the query says. Deeper levels keep all their columns.
 
-    Children are complete, unless a filter with ``prune=True`` hides some. Where that leaves roots
-    of different structure, empty ``__TACOPAD__N`` samples fill the gaps; padding of the source that
-    nothing needs any more goes away.
+    Children are complete. Padding of the source that nothing needs any more goes away; where roots
+    differ in what they have, empty ``__TACOPAD__N`` samples fill the gaps.
 
     Every other key of the collection stays. Extent (as far as columns tell it), counts, ``shape``
     and ``taco:field_schema`` are computed anew; ``taco:subset_of`` is the id of the source.

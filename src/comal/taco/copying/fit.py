@@ -1,4 +1,4 @@
-"""Rows that a view hides, taken out so that what is left is still a regular tree (5.5).
+"""Padding of the source taken out, so that what is left is still a regular tree (5.5).
 
 A position that no root needs any more goes away. At one that only some roots need, the others get
 an empty placeholder, ``__TACOPAD__N``, as the specification has it for missing observations.
@@ -23,35 +23,25 @@ from comal.taco.model.sources import ByteStrings, Mixed, Payloads
 Bools = npt.NDArray[np.bool_]
 
 
-def fitted(levels: Levels, hidden: Sequence[Bools] | None = None) -> Levels:
-    """The levels without padding and hidden rows, regular again where they were.
-
-    Parameters
-    ----------
-    levels
-        All rows, padding included; those of level 0 are all wanted.
-    hidden
-        Per level which rows shall not be shown; what is below them is hidden too.
+def fitted(levels: Levels) -> Levels:
+    """The levels without padding that nothing needs, regular again where they were.
 
     Raises
     ------
     InvalidInputError
         What is left differs from root to root and cannot be padded.
     """
-    keep = _kept(levels, hidden)
+    keep = _kept(levels)
     if not all(mask.all() for mask in keep):
         levels = _padded(levels, keep) if _is_regular(levels) else _without(levels, keep)
     check_pit(levels)
     return levels
 
 
-def _kept(levels: Levels, hidden: Sequence[Bools] | None) -> list[Bools]:
+def _kept(levels: Levels) -> list[Bools]:
     keep: list[Bools] = [np.ones(levels[0].rows, np.bool_)]
-    for depth, level in enumerate(levels[1:], 1):
-        mask = ~is_padding(level.ids) & keep[-1][level.parent]
-        if hidden is not None and depth < len(hidden):
-            mask &= ~hidden[depth]
-        keep.append(mask)
+    for level in levels[1:]:
+        keep.append(~is_padding(level.ids) & keep[-1][level.parent])
     for depth in reversed(range(1, len(levels) - 1)):
         # A FOLDER of which nothing is shown is not shown either.
         shown = np.zeros(levels[depth].rows, np.bool_)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, QueryError, shown
 from comal.taco import spec
-from comal.taco.copying.fit import Bools, fitted
-from comal.taco.copying.gather import Picked, field_texts, levels_from, metadata_columns, pick
+from comal.taco.copying.fit import fitted
+from comal.taco.copying.gather import field_texts, levels_from, metadata_columns, pick
 from comal.taco.model.columns import described, normal_table
 from comal.taco.model.levels import Levels
 from comal.taco.model.sources import Rows
@@ -28,7 +28,6 @@ from comal.taco.reading.home import Home
 from comal.taco.reading.rowsql import quoted
 from comal.taco.reading.stages import Sql, Staged, View, unions
 from comal.taco.reading.stages import stages as stages_of
-from comal.taco.reading.viewsql import pruning
 
 
 def view_levels(dataset: TacoDataset, limit: int) -> Levels:
@@ -50,7 +49,7 @@ def view_levels(dataset: TacoDataset, limit: int) -> Levels:
     )
     if own is not None:
         levels = (replace(levels[0], table=_with_own(levels[0].table, own, home)), *levels[1:])
-    return fitted(levels, _hidden(home, view, picked))
+    return fitted(levels)
 
 
 def _identity(view: View, home: Home) -> View:
@@ -138,22 +137,6 @@ def _lost(name: str) -> QueryError:
         f"the view has no usable {name} any more, so that its samples cannot be found",
         hint="keep the internal: columns in the query (SELECT *)",
     )
-
-
-def _hidden(home: Home, view: View, picked: Sequence[Picked]) -> list[Bools] | None:
-    """Per depth the rows that pruning filters of the view do not show."""
-    rules = pruning(view, home)
-    if not rules:
-        return None
-    hidden = [np.zeros(len(rows.row), np.bool_) for rows in picked]
-    for rule, numbers in rules:
-        for number in numbers:
-            masks = home.masks(number, rule)
-            for depth, mask in enumerate(masks[: len(picked)]):
-                if depth:
-                    mine = picked[depth].container == number
-                    hidden[depth][mine] |= ~mask[picked[depth].row[mine]]
-    return hidden
 
 
 # -- the columns ----------------------------------------------------------------------------------

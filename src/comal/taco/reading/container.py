@@ -71,7 +71,7 @@ class Container:
             table = ParquetTable(source, footer, known=opened.pieces, limits=limits)
             levels.append(Level(self.origin, table, levels[-1] if levels else None))
         self.levels = tuple(levels)
-        self.masks: dict[Filter, list[npt.NDArray[np.bool_]]] = {}
+        self.masks: dict[Filter, npt.NDArray[np.bool_]] = {}
         """What filters over deeper levels matched; kept here for all views of the container."""
 
     def __reduce__(self) -> tuple[Any, ...]:

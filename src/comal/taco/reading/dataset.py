@@ -20,7 +20,6 @@ from comal.taco.reading.frame import Key, TacoDataFrame
 from comal.taco.reading.home import Home
 from comal.taco.reading.stages import Limit, Sort, Sql, Stage, Staged, View, may_change
 from comal.taco.reading.stages import stages as stages_of
-from comal.taco.reading.viewsql import pruning
 from comal.taco.spec import LOGGER, TacoWarning
 
 _NAVIGATION = {
@@ -218,8 +217,6 @@ class TacoDataset(Closing):
         maxy: float,
         geometry_col: str = "auto",
         level: int | None = None,
-        *,
-        prune: bool = False,
     ) -> TacoDataset:
         """The samples that have a point in common with a box, edges included.
 
@@ -236,13 +233,11 @@ class TacoDataset(Closing):
             0 for the samples' own place; deeper for samples with a descendant there that matches.
             Each sample comes once, with all of its children. By default the outermost level that
             has such a column; that a deeper one has it, too, is said in a `TacoWarning`.
-        prune
-            Show only matching children when such samples are read.
         """
         level = self._level_with(level, lambda schema: has_place(schema, geometry_col), "place")
         schema = self._schema_of_level(level)
         bounds = minx, miny, maxx, maxy
-        return self._then(box_filter(bounds, geometry_col, level, prune=prune, schema=schema))
+        return self._then(box_filter(bounds, geometry_col, level, schema=schema))
 
     @property
     def placed_by(self) -> tuple[str, ...]:
@@ -257,12 +252,7 @@ class TacoDataset(Closing):
         return found
 
     def filter_datetime(
-        self,
-        datetime_range: Any,
-        time_col: str = "auto",
-        level: int | None = None,
-        *,
-        prune: bool = False,
+        self, datetime_range: Any, time_col: str = "auto", level: int | None = None
     ) -> TacoDataset:
         """The samples whose time lies in a range, both ends included.
 
@@ -274,14 +264,12 @@ class TacoDataset(Closing):
             times without a zone are UTC.
         time_col
             Column; ``"auto"`` takes the first of ``istac:time_start``, ``stac:time_start``.
-        level, prune
+        level
             As for `filter_bbox`.
         """
         level = self._level_with(level, lambda schema: has_time(schema, time_col), "time")
         schema = self._schema_of_level(level)
-        return self._then(
-            period_filter(datetime_range, time_col, level, prune=prune, schema=schema)
-        )
+        return self._then(period_filter(datetime_range, time_col, level, schema=schema))
 
     def _level_with(self, level: int | None, tells: Callable[[Any], bool], what: str) -> int:
         """The level that is asked for, or the outermost one that tells a place or a time."""
@@ -358,10 +346,10 @@ class TacoDataset(Closing):
         return self.data.read(key)
 
     def _frame(self, table: Any) -> TacoDataFrame:
-        rules, queried = pruning(self._view, self._home), may_change(self._view)
+        queried = may_change(self._view)
         if not queried:
             self._check_spans(table)
-        frame = TacoDataFrame(table, self._home, rules, queried=queried)
+        frame = TacoDataFrame(table, self._home, queried=queried)
         frame.check_paths()
         return frame
 

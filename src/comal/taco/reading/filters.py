@@ -44,7 +44,6 @@ class Box:
     ways: tuple[Way, ...]
     """What tells where a row is, the most telling first."""
     level: int = 0
-    prune: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -91,7 +90,6 @@ class Period:
     end: int | None
     column: str
     level: int = 0
-    prune: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -119,9 +117,7 @@ def _plain(column: Any) -> Any:
 # -- choosing columns ------------------------------------------------------------------------------
 
 
-def box_filter(
-    bounds: Iterable[float], column: str, level: int, *, prune: bool, schema: Any
-) -> Box:
+def box_filter(bounds: Iterable[float], column: str, level: int, *, schema: Any) -> Box:
     """The filter for a box; ``column="auto"`` takes every way to a place that there is.
 
     Footprints come before centroids, which 7.2.2 alone would have taken of rasters.
@@ -141,10 +137,10 @@ def box_filter(
             )
         ways = (way,)
     warn_without_crs(ways)
-    return Box(box, ways, level, prune)
+    return Box(box, ways, level)
 
 
-def period_filter(value: Any, column: str, level: int, *, prune: bool, schema: Any) -> Period:
+def period_filter(value: Any, column: str, level: int, *, schema: Any) -> Period:
     """The filter for a range of time; ``column="auto"`` takes the first of 7.2.2."""
     start, end = times.parse_range(value)
     if column == AUTO:
@@ -158,7 +154,7 @@ def period_filter(value: Any, column: str, level: int, *, prune: bool, schema: A
         raise InvalidInputError(
             f"column {shown(name)} is no time", found=str(kind), expected="a timestamp"
         )
-    return Period(start, end, name, level, prune)
+    return Period(start, end, name, level)
 
 
 def has_place(schema: Any, column: str) -> bool:

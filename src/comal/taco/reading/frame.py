@@ -21,7 +21,7 @@ from comal.names import illegal
 from comal.public import guarded_class
 from comal.storage import RangeFile
 from comal.taco import spec
-from comal.taco.reading.home import Home, Rule
+from comal.taco.reading.home import Home
 from comal.taco.reading.leaves import Leaf, checked_leaf, leaf_file, read_leaves, read_leaves_async
 from comal.taco.reading.level import check_ids
 
@@ -46,22 +46,19 @@ class TacoDataFrame(NamedRows):
 
     PROTECTED = spec.PROTECTED_COLUMNS
 
-    def __init__(
-        self, table: Any, home: Home, rules: Sequence[Rule] = (), *, queried: bool = False
-    ) -> None:
+    def __init__(self, table: Any, home: Home, *, queried: bool = False) -> None:
         self._table = table
         self._home = home
-        self._rules = tuple(rules)
         self._queried = queried
         """Whether a query may have changed columns: then navigation goes by those of the levels."""
         if spec.ID in table.column_names and pa.types.is_string(table.schema.field(spec.ID).type):
             check_ids(table.column(spec.ID), "data")
 
     def _with(self, table: Any) -> Self:
-        return type(self)(table, self._home, self._rules, queried=self._queried)
+        return type(self)(table, self._home, queried=self._queried)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._table, self._home, self._rules, self._queried)
+        return _rebuild, (self._table, self._home, self._queried)
 
     def check_paths(self) -> None:
         """Refuse GDAL paths that a query has made up."""
@@ -309,8 +306,8 @@ class TacoDataFrame(NamedRows):
     def _children(self, row: int) -> TacoDataFrame:
         index = self._path(row).count("/") + 1
         current_id = self._number(spec.CURRENT_ID, row)
-        rows = self._home.children(self._source_file(row), index, current_id, self._rules)
-        return TacoDataFrame(rows, self._home, self._rules)
+        rows = self._home.children(self._source_file(row), index, current_id)
+        return TacoDataFrame(rows, self._home)
 
     def to_arrow(self) -> Any:
         """The rows as a `pyarrow.Table`."""
@@ -327,5 +324,5 @@ class TacoDataFrame(NamedRows):
         return html_table(self.head(10).to_arrow(), self.shape)
 
 
-def _rebuild(table: Any, home: Home, rules: Sequence[Rule], queried: bool) -> TacoDataFrame:  # noqa: FBT001 - by pickle alone
-    return TacoDataFrame(table, home, rules, queried=queried)
+def _rebuild(table: Any, home: Home, queried: bool) -> TacoDataFrame:  # noqa: FBT001 - by pickle alone
+    return TacoDataFrame(table, home, queried=queried)

@@ -28,9 +28,6 @@ from comal.taco.reading.stages import View, containers, unions
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
-Rule = tuple[Filter, frozenset[int]]
-"""A filter that hides rows, and the numbers of the containers that it is about."""
-
 _REMEMBERED = 8
 
 
@@ -83,10 +80,8 @@ class Home:
 
     # -- children ----------------------------------------------------------------------------------
 
-    def children(
-        self, source_file: str | None, index: int, current_id: int, rules: Sequence[Rule]
-    ) -> Any:
-        """The children of a row, as far as `rules` keep them.
+    def children(self, source_file: str | None, index: int, current_id: int) -> Any:
+        """The children of a row.
 
         Parameters
         ----------
@@ -94,8 +89,6 @@ class Home:
             Of the parent.
         index
             The level of the children.
-        rules
-            Filters that hide children.
 
         Raises
         ------
@@ -114,10 +107,7 @@ class Home:
         table = level.take(level.children(parent))
         if self.is_labelled:
             table = _labelled(table, source_file, spec.SOURCE_FILE in level.columns)
-        if not rules:
-            return table
-        sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
-        return table.filter(self.keep(rules, index, sources, table.column(spec.CURRENT_ID)))
+        return table
 
     # -- rows of a query ---------------------------------------------------------------------------
 
@@ -215,9 +205,8 @@ class Home:
 
     # -- filters over descendants ------------------------------------------------------------------
 
-    def masks(self, number: int, rule: Filter) -> list[Bools]:
-        """Per level of a container down to that of `rule`, the rows at or above a match."""
-        container = self.containers[number]
+    def _mask(self, container: Container, rule: Filter) -> Bools:
+        """The rows of level 0 of a container at or above a match."""
         found = container.masks.get(rule)
         if found is None:
             found = _matching(container, rule)
@@ -226,41 +215,33 @@ class Home:
             container.masks[rule] = found
         return found
 
-    def prepare(self, rules: Sequence[Rule]) -> None:
-        """Find out what `rules` match, so that a running query need not read anything."""
-        for rule, numbers in rules:
-            for number in numbers:
-                self.masks(number, rule)
+    def prepare(self, rule: Filter) -> None:
+        """Find out what a filter matches, so that a running query need not read anything."""
+        for container in self.containers:
+            self._mask(container, rule)
 
-    def keep(self, rules: Sequence[Rule], level: int, sources: Any, ids: Any) -> Any:
-        """Which rows of `level` every one of `rules` keeps, as an Arrow array.
+    def keep(self, rule: Filter, sources: Any, ids: Any) -> Any:
+        """Which rows of level 0 a filter keeps, as an Arrow array.
 
         Parameters
         ----------
-        rules
-            Filters; one of a level above says nothing about this one.
         sources, ids
             ``internal:source_file`` (None for a dataset without) and ``internal:current_id``.
         """
         result = np.ones(len(ids), np.bool_)
         numbers = spec.int64s(ids)
         for name, rows in _by_source(sources, len(ids)):
-            result[rows] = self._kept(rules, level, name, numbers[rows])
+            result[rows] = self._kept(rule, name, numbers[rows])
         return pa.array(result)
 
-    def _kept(self, rules: Sequence[Rule], level: int, source_file: str | None, ids: Any) -> Bools:
+    def _kept(self, rule: Filter, source_file: str | None, ids: Any) -> Bools:
         container, inner = self.resolve(source_file)
         codes = None
         if container.is_index:
             code = container.source_codes.get(inner or "", -1)
             codes = np.full(len(ids), code, np.int64)
-        rows = container.levels[level].index_of_rows.find(ids, codes)
-        kept = rows >= 0
-        number = self.number(container)
-        for rule, numbers in rules:
-            masks = self.masks(number, rule) if number in numbers else []
-            if level < len(masks):
-                kept = kept & masks[level][np.maximum(rows, 0)]
+        rows = container.levels[0].index_of_rows.find(ids, codes)
+        kept: Bools = (rows >= 0) & self._mask(container, rule)[np.maximum(rows, 0)]
         return kept
 
 
@@ -333,21 +314,24 @@ def _changed(name: str, row: int, found: object, expected: str) -> QueryError:
     )
 
 
-def _matching(container: Container, rule: Filter) -> list[Bools]:
-    masks = [np.zeros(level.num_rows, np.bool_) for level in container.levels[: rule.level + 1]]
-    if len(masks) <= rule.level:
-        return masks
+def _matching(container: Container, rule: Filter) -> Bools:
+    """Rows of level 0 that match, or have a descendant at the filter's level that does."""
+    if rule.level >= len(container.levels):
+        return np.zeros(container.levels[0].num_rows, np.bool_)
     target = container.levels[rule.level]
+    mask = np.zeros(target.num_rows, np.bool_)
     own = rule.within(target.stored)
     if own is not None:
         start = 0
         for batch in target.table.iter_batches(list(own.columns)):
             columns = [batch.column(name) for name in own.columns]
-            masks[-1][start : start + batch.num_rows] = own.matches(*columns)
+            mask[start : start + batch.num_rows] = own.matches(*columns)
             start += batch.num_rows
     for index in range(rule.level, 0, -1):
-        masks[index - 1][container.levels[index].parents[masks[index]]] = True
-    return masks
+        above = np.zeros(container.levels[index - 1].num_rows, np.bool_)
+        above[container.levels[index].parents[mask]] = True
+        mask = above
+    return mask
 
 
 def _labelled(table: Any, source_file: str | None, has_column: bool) -> Any:  # noqa: FBT001

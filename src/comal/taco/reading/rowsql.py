@@ -17,8 +17,8 @@ from comal.errors import ComalError, InvalidInputError, QueryError
 from comal.query.functions import Function
 from comal.taco import spec
 from comal.taco.reading.container import Container
-from comal.taco.reading.filters import Period
-from comal.taco.reading.home import Home, Rule
+from comal.taco.reading.filters import Filter, Period
+from comal.taco.reading.home import Home
 from comal.taco.reading.level import odd_parts, vsi_base
 
 
@@ -164,18 +164,18 @@ class RowCompiler:
         tests = [f"{column} {sign} {end}" for sign, end in zip(signs, ends, strict=True)]
         return " AND ".join(tests or [f"{column} IS NOT NULL"])
 
-    def kept(self, rules: Sequence[Rule], level: int, columns: Sequence[str]) -> str:
-        """The condition that rows of a level have a match of every rule at or below them."""
+    def kept(self, rule: Filter, columns: Sequence[str]) -> str:
+        """The condition that rows of level 0 have a match of a filter at or below them."""
         # Not by `self`, which holds the function: both would stay for one another.
         home = self.home
         check_identity(columns, home)
         if self.spans:
-            home.prepare(rules)
+            home.prepare(rule)
         if not home.is_labelled:
-            name = self.function(lambda ids: home.keep(rules, level, None, ids), "BIGINT")
+            name = self.function(lambda ids: home.keep(rule, None, ids), "BIGINT")
             return f"{name}({quoted(spec.CURRENT_ID)})"
         name = self.function(
-            lambda sources, ids: home.keep(rules, level, sources, ids), "VARCHAR", "BIGINT"
+            lambda sources, ids: home.keep(rule, sources, ids), "VARCHAR", "BIGINT"
         )
         return f"{name}({quoted(spec.SOURCE_FILE)}, {quoted(spec.CURRENT_ID)})"
 

@@ -24,7 +24,7 @@ from comal.errors import QueryError, shown
 from comal.taco import spec
 from comal.taco.reading.container import Container
 from comal.taco.reading.filters import Box, Filter, Period
-from comal.taco.reading.home import Home, Rule
+from comal.taco.reading.home import Home
 from comal.taco.reading.rowsql import RowCompiler, check_identity, quoted, sql_type_of_place
 from comal.taco.reading.stages import (
     Limit,
@@ -34,7 +34,6 @@ from comal.taco.reading.stages import (
     Staged,
     Union,
     View,
-    containers,
     is_plain,
     unions,
 )
@@ -112,8 +111,7 @@ class Compiler(RowCompiler):
     def _condition(self, below: View, rule: Filter) -> str:
         told_at_once = isinstance(rule, Box) and not rule.in_degrees and not _has_query(below)
         if rule.level > 0 or told_at_once:
-            numbers = frozenset(range(len(self.home.containers)))
-            return self.kept([(rule, numbers)], 0, self.names(below))
+            return self.kept(rule, self.names(below))
         if isinstance(rule, Box):
             schema = self.schema(below)
             kinds = [sql_type_of_place(schema.field(column).type) for column in rule.columns]
@@ -182,9 +180,6 @@ class Compiler(RowCompiler):
             if index < len(container.levels)
         ]
         text = " UNION ALL ".join(f"({text})" for text in texts) if len(texts) > 1 else texts[0]
-        rules = pruning(below, self.home)
-        if rules:
-            text = f"SELECT * FROM (\n{text}\n) AS q WHERE {self.kept(rules, index, columns)}"
         if is_plain(below):
             return text
         above = "data" if index == 1 else f"level{index - 1}"
@@ -292,19 +287,3 @@ def _union_schema(schemas: Sequence[Any], columns: Sequence[str]) -> Any:
         for field in schema:
             fields.setdefault(field.name, field)
     return pa.schema([fields[name] for name in columns])
-
-
-def pruning(view: View, home: Home) -> list[Rule]:
-    """The filters that also hide children, each with the containers that it is about."""
-    match view:
-        case Scan():
-            return []
-        case Union(parts):
-            return [rule for part in parts for rule in pruning(part, home)]
-        case Staged(below, stage):
-            rules = pruning(below, home)
-            if isinstance(stage, Box | Period) and stage.prune and stage.level > 0:
-                numbers = frozenset(home.number(container) for container in containers(view))
-                rules.append((stage, numbers))
-            return rules
-    raise AssertionError(view)
