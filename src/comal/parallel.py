@@ -114,8 +114,8 @@ def results(
         raise ComalError(
             "a worker of the executor ended before its work was done",
             expected="workers that live until their results are taken",
-            hint="start processes with mp_context=multiprocessing.get_context('spawn'), and see"
-            " whether the system ended one for want of memory",
+            hint="spawn processes and do not fork them, and see whether the system ended one for"
+            " want of memory",
         ) from error
     finally:
         wait([future for future in pending if not future.cancel()])

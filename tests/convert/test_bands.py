@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from comal.convert.bands import band_counts, shape_of
 from comal.progress import silent
+from comal.samples.payloads import Spans
 from comal.storage import open_source
-from comal.taco.model.sources import Spans
 
 CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("GTiff", 1, {}),

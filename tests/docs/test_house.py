@@ -84,13 +84,13 @@ ALLOWED = {
     # of a raster, one to a page.
     "pyarrow.parquet": (
         "comal.table",
-        "comal.intake",
+        "comal.samples.intake",
         "comal.geo.regions",
         "comal.taco.writing.stored",
         "comal.raquet.writing.layout",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.polars_types", "comal.frames"),
+    "polars": ("comal.taco.extensions.polars_types", "comal.samples.rows"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine",),

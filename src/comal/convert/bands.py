@@ -21,9 +21,9 @@ from comal.convert.tree import Depth
 from comal.limits import KIB
 from comal.plan import ByteRange
 from comal.progress import Progress
+from comal.samples.payloads import Spans
 from comal.storage import Source
 from comal.taco.model.levels import flat
-from comal.taco.model.sources import Spans
 from comal.tortilla import spec
 
 Ints = npt.NDArray[np.int64]

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
+from comal.samples.payloads import Spans
 from comal.storage import Source
 from comal.taco import spec as taco_spec
 from comal.taco.model.levels import check_depth, flat
-from comal.taco.model.sources import Spans
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import addresses_of, nested_rows, parts_of
 from comal.tortilla.reading.footers import joined

@@ -12,6 +12,7 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.check import LEVELS as LEVELS
     from comal.check import Report as Report
+    from comal.samples.streams import Slice as Slice
     from comal.tortilla.checking.run import CODES as CODES
     from comal.tortilla.checking.run import check as check
     from comal.tortilla.reading.frame import TortillaFrame as TortillaFrame
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from comal.tortilla.writing.enriching import Enrichment as Enrichment
     from comal.tortilla.writing.enriching import enrich as enrich
     from comal.tortilla.writing.folders import pack_folder as pack_folder
-    from comal.tortilla.writing.objects import Slice as Slice
     from comal.tortilla.writing.samples import RAI as RAI
     from comal.tortilla.writing.samples import STAC as STAC
     from comal.tortilla.writing.samples import Sample as Sample
@@ -52,7 +52,7 @@ _HOMES = {
     "STAC": "writing.samples",
     "Sample": "writing.samples",
     "Samples": "writing.samples",
-    "Slice": "writing.objects",
+    "Slice": "comal.samples.streams",
     "TortillaFrame": "reading.frame",
     "TortillaWarning": "spec",
     "append": "writing.editing",

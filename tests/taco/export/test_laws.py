@@ -93,7 +93,7 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> tuple[ZipEntries, list[
             np.zeros(60, np.int64),
             np.array(table["internal:offset"]),
             np.array(table["internal:size"]),
-            pa.array([f"DATA/{name}" for name in tree]),
+            names=pa.array([f"DATA/{name}" for name in tree]),
         ),
         list(tree.values()),
     )
@@ -119,7 +119,7 @@ def test_blocks_in_any_order_and_of_any_size(
 ) -> None:
     found, wanted = entries
     chosen = ZipEntries(
-        found.sources, found.source, found.offsets, found.lengths, found.names, limit
+        found.sources, found.source, found.offsets, found.lengths, names=found.names, limit=limit
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "_REQUEST", request)
@@ -148,7 +148,7 @@ def test_no_other_span_passes(
     offsets, lengths = found.offsets.copy(), found.lengths.copy()
     offsets[row] = max(0, offsets[row] + shift)
     lengths[row] = max(0, lengths[row] + grow)
-    wrong = ZipEntries(found.sources, found.source, offsets, lengths, found.names)
+    wrong = ZipEntries(found.sources, found.source, offsets, lengths, names=found.names)
     everything = np.arange(len(wrong))
     with pytest.raises(InvalidMetadataError):
         wrong.block(everything, lengths)

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import ConflictError
+from comal.samples.payloads import Nothing
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
-from comal.taco.model.sources import NoPayloads
 from comal.taco.writing.creating import create
 from comal.taco.writing.stored import settings, table_writer, write_level
 from tests.taco.write.small import dataset, flat, nested
@@ -146,7 +146,7 @@ def realistic(rows: int, seed: int) -> Any:
 def level_file(table: Any) -> bytes:
     """The level table of a folder, with the settings that a caller gets who asks for nothing."""
     sink = io.BytesIO()
-    level = Level(table, np.arange(len(table)), NoPayloads(len(table)))
+    level = Level(table, np.arange(len(table)), Nothing(len(table)))
     write_level(level, None, table.column("id"), sink, settings({}, "folder"))
     return sink.getvalue()
 

@@ -25,7 +25,7 @@ from comal.errors import (
     LimitExceededError,
     ObjectNotFoundError,
 )
-from comal.intake import levels_of
+from comal.samples.intake import levels_of
 from comal.taco.model.tree import level_tables
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.packing import pack_folder

@@ -371,7 +371,7 @@ def test_a_source_that_changes_its_size(
             os.truncate(source, size)
         return status
 
-    monkeypatch.setattr("comal.tortilla.writing.localfiles.os.fstat", then)
+    monkeypatch.setattr("comal.storage.manyfiles.os.fstat", then)
     with pytest.raises(InvalidInputError, match="changed its size"):
         create([Sample("a", "BYTES", source)], tmp_path / "a.tortilla")
     assert listing(tmp_path) == ["source"]

@@ -31,6 +31,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, run
 from comal.progress import Progress, silent
+from comal.samples.payloads import Payloads, Spans
 from comal.storage import Source, StorageConfig, open_source, targets
 from comal.storage.kinds import refuse_sources
 from comal.table import ParquetTable, footer_plan, write_table
@@ -48,7 +49,6 @@ from comal.taco.copying.foreign import check_foreign
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Level, Levels
 from comal.taco.model.pit import check_pit, pit_schema
-from comal.taco.model.sources import Payloads, Spans
 from comal.taco.writing.creating import container_of, write_levels
 from comal.taco.writing.stored import Writing, field_schema, settings
 from comal.ziparchive import Directory, extracted, local_plan, wire

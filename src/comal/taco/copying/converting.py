@@ -31,6 +31,7 @@ from comal.errors import (
 from comal.plan import ByteRange
 from comal.progress import Progress, telling
 from comal.public import warn
+from comal.samples.payloads import Files
 from comal.storage import StorageConfig, open_source, targets
 from comal.storage.kinds import refuse_sources
 from comal.storage.local import ERRORS
@@ -40,7 +41,6 @@ from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick
 from comal.taco.model.levels import Level, Levels, relative_paths
 from comal.taco.model.pit import check_pit
-from comal.taco.model.sources import LocalFiles
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.spans import entry_names
 from comal.taco.spec import LOGGER, TacoWarning
@@ -301,7 +301,7 @@ def _checked_folder(container: Container, levels: Levels) -> Levels:
 
 def _as_plain(level: Level) -> Level:
     payloads = level.payloads
-    if not isinstance(payloads, LocalFiles):
+    if not isinstance(payloads, Files):
         return level
     return replace(level, payloads=replace(payloads, regular=True))
 

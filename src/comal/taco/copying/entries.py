@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -21,10 +21,10 @@ from isal.isal_zlib import crc32
 from comal.errors import InvalidMetadataError, shown
 from comal.limits import KIB, MIB
 from comal.plan import ByteRange, Piece, Wanted
+from comal.samples.payloads import Ints, Spans, checked
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
 from comal.storage.source import WrappedSource
-from comal.taco.model.sources import Rows, check_size
 from comal.ziparchive import wire
 from comal.ziparchive.headermaking import checksums
 from comal.ziparchive.headers import slices
@@ -67,15 +67,10 @@ class LimitedSource(WrappedSource):
 
 
 @dataclass(frozen=True, slots=True)
-class ZipEntries:
+class ZipEntries(Spans):
     """Samples of other archives, by the spans that their indexes give them."""
 
-    sources: Sequence[Source]
-    source: Rows
-    """For each row the position of its archive."""
-    offsets: Rows
-    lengths: Rows
-    names: Any
+    names: Any = field(kw_only=True)
     """Arrow strings: the name of the entry that each row must be."""
     limit: int = 100
     """Requests in flight at most."""
@@ -98,33 +93,26 @@ class ZipEntries:
             np.concatenate(source),
             np.concatenate([part.offsets for part in parts]),
             np.concatenate([part.lengths for part in parts]),
-            pa.concat_arrays([part.names for part in parts]),
-            min(part.limit for part in parts),
+            names=pa.concat_arrays([part.names for part in parts]),
+            limit=min(part.limit for part in parts),
         )
 
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def sizes(self) -> Rows:
-        """Lengths of the spans."""
-        return self.lengths
-
-    def take(self, rows: Rows) -> ZipEntries:
+    def take(self, rows: Ints) -> ZipEntries:
         """The payloads of `rows`."""
         return ZipEntries(
             self.sources,
             self.source[rows],
             self.offsets[rows],
             self.lengths[rows],
-            self.names.take(pa.array(rows)),
-            self.limit,
+            names=self.names.take(pa.array(rows)),
+            limit=self.limit,
         )
 
     def place(self, row: int) -> str:
         """The archive and the span in it."""
         return _place(self, row)
 
-    def block(self, rows: Rows, sizes: Rows) -> Any:
+    def block(self, rows: Ints, sizes: Ints) -> Any:
         """Fetch `rows`, neighbours together, and compare each with its local header.
 
         Raises
@@ -222,7 +210,7 @@ def _taken(
     yield payloads
 
 
-def _expected(entries: ZipEntries, rows: Rows, places: Rows, data: bytes) -> npt.NDArray[np.uint32]:
+def _expected(entries: ZipEntries, rows: Ints, places: Ints, data: bytes) -> npt.NDArray[np.uint32]:
     """The checksums that the local headers give, once the headers are those of the rows."""
     names = entries.names.take(pa.array(rows))
     name_sizes = _name_sizes(names)
@@ -251,7 +239,7 @@ def _expected(entries: ZipEntries, rows: Rows, places: Rows, data: bytes) -> npt
     return crcs
 
 
-def _same_names(data: bytes, starts: Rows, names: Any, sizes: Rows, candidates: _Bools) -> _Bools:
+def _same_names(data: bytes, starts: Ints, names: Any, sizes: Ints, candidates: _Bools) -> _Bools:
     """Which of the candidates have the bytes of their names at `starts`."""
     same = np.zeros(len(starts), np.bool_)
     rows = np.flatnonzero(candidates)
@@ -273,7 +261,7 @@ def _unusual(entries: ZipEntries, row: int, place: int, data: bytes) -> int:
     return int(local_before(prefix, name, size, where=_place(entries, row)).crc)
 
 
-def _name_sizes(names: Any) -> Rows:
+def _name_sizes(names: Any) -> Ints:
     return np.asarray(pc.binary_length(names).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -312,8 +300,8 @@ class _CheckedStream(io.RawIOBase):
     def _refill(self) -> None:
         count = min(self._left, _GROUP, self._entries.limit * _REQUEST)
         (piece,) = self._source.fetch([ByteRange(self._position, count)])
-        check_size(len(piece.data), count, _place(self._entries, self._row))
-        self._buffer, self._used = piece.data, 0
+        place = _place(self._entries, self._row)
+        self._buffer, self._used = checked(piece.data, count, place), 0
         self._position += count
         self._left -= count
         self._crc = crc32(piece.data, self._crc)

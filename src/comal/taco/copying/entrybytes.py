@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -12,8 +13,8 @@ from isal.isal_zlib import crc32
 from comal.errors import InvalidMetadataError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange
+from comal.samples.payloads import Ints
 from comal.storage import Source
-from comal.taco.model.sources import Rows
 from comal.ziparchive import STORE, extracted
 
 
@@ -22,13 +23,13 @@ class CheckedEntries:
     """Payloads that are entries of an archive; their checksums are compared while they are read."""
 
     source: Source
-    offset: Rows
-    stored: Rows
+    offset: Ints
+    stored: Ints
     """Bytes in the archive."""
-    size: Rows
+    size: Ints
     """Bytes of the sample."""
-    crc: Rows
-    method: Rows
+    crc: Ints
+    method: Ints
     paths: Any
     """Arrow strings: path of each sample below DATA/."""
     limits: Limits = DEFAULT_LIMITS
@@ -36,11 +37,11 @@ class CheckedEntries:
     def __len__(self) -> int:
         return len(self.offset)
 
-    def sizes(self) -> Rows:
+    def sizes(self) -> Ints:
         """Bytes of each sample."""
         return self.size
 
-    def take(self, rows: Rows) -> CheckedEntries:
+    def take(self, rows: Ints) -> CheckedEntries:
         """The payloads of `rows`."""
         return CheckedEntries(
             source=self.source,
@@ -53,7 +54,7 @@ class CheckedEntries:
             limits=self.limits,
         )
 
-    def block(self, rows: Rows, sizes: Rows) -> Any:
+    def block(self, rows: Ints, sizes: Ints) -> Any:
         """The bytes of `rows`.
 
         Raises
@@ -75,6 +76,11 @@ class CheckedEntries:
             return io.BytesIO(self._content(row, piece.data))
         file = self.source.file("", int(self.offset[row]), int(self.stored[row]))
         return io.BufferedReader(_CheckedStream(file, self, row))
+
+    def local_paths(self) -> Iterator[str]:
+        """The archive, where it is a local file."""
+        if "://" not in self.source.href:
+            yield self.source.href
 
     def place(self, row: int) -> str:
         """The sample and where its bytes are."""

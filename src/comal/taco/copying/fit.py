@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError
+from comal.samples.payloads import Bytes, Mixed, Payloads
 from comal.taco import spec
 from comal.taco.model.levels import Level, Levels, is_padding
 from comal.taco.model.pit import check_pit
-from comal.taco.model.sources import ByteStrings, Mixed, Payloads
 
 Bools = npt.NDArray[np.bool_]
 
@@ -123,4 +123,4 @@ def _with_placeholders(level: Level, padding: Bools) -> Level:
 def _emptied(payloads: Payloads, padding: Bools) -> Payloads:
     part = padding.astype(np.int8)
     row = np.where(padding, 0, np.arange(len(padding)))
-    return Mixed([payloads, ByteStrings(pa.array([b""], pa.binary()))], part, row)
+    return Mixed([payloads, Bytes(pa.array([b""], pa.binary()))], part, row)

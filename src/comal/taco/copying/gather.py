@@ -1,4 +1,4 @@
-"""Rows of open containers as the levels that a writer takes.
+"""Ints of open containers as the levels that a writer takes.
 
 Tables, parents and spans come from the readers, which have mended what old writers got wrong; the
 bytes stay where they are until the writer asks for them.
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, UnsafeContentError, shown
 from comal.plan import Head
+from comal.samples.payloads import Files, Ints, Nothing, Payloads, Spans, concat
 from comal.storage import Source
 from comal.taco import spec
 from comal.taco.copying.entries import LimitedSource, ZipEntries
 from comal.taco.model.columns import Chunk, described, normal_table, unify
 from comal.taco.model.levels import Level, Levels
-from comal.taco.model.sources import LocalFiles, NoPayloads, Payloads, Rows, Spans, concat
 from comal.taco.reading.container import Container
 from comal.taco.reading.level import Level as StoredLevel
 from comal.taco.reading.spans import entry_names, stored_spans
@@ -30,14 +30,14 @@ from comal.taco.reading.spans import entry_names, stored_spans
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Rows of one depth: for each the container, its row there, and its parent's place above."""
+    """Ints of one depth: for each the container, its row there, and its parent's place above."""
 
-    container: Rows
-    row: Rows
-    parent: Rows
+    container: Ints
+    row: Ints
+    parent: Ints
 
 
-def pick(containers: Sequence[Container], container: Rows, row: Rows) -> list[Picked]:
+def pick(containers: Sequence[Container], container: Ints, row: Ints) -> list[Picked]:
     """The chosen rows of level 0, in their order, and everything below them.
 
     Parameters
@@ -92,7 +92,7 @@ def levels_from(
     containers
         Where the rows are.
     picked
-        Rows per depth, from `pick`.
+        Ints per depth, from `pick`.
     columns
         Per depth the metadata columns to take, None for all of them; one that a container lacks
         is null there.
@@ -147,7 +147,7 @@ def _table(
     return joined
 
 
-def _read(level: StoredLevel, rows: Rows, names: Sequence[str]) -> Any:
+def _read(level: StoredLevel, rows: Ints, names: Sequence[str]) -> Any:
     if len(rows) == level.num_rows and (rows == np.arange(len(rows))).all():
         return level.table.read(names)
     return level.table.take_rows(rows, names)
@@ -191,26 +191,20 @@ def _payloads(
         if len(mine):
             parts.append(_of_container(container, depth, rows.row[mine], limit, links=links))
             order.append(mine)
-    joined = _joined(parts)
+    joined = concat(parts)
     places = np.concatenate(order)
     if (places[1:] < places[:-1]).any():
         joined = joined.take(np.argsort(places))
     return joined
 
 
-def _joined(parts: Sequence[Payloads]) -> Payloads:
-    """Spans of several containers as one column, so that their copy is one walk."""
-    entries = [part for part in parts if isinstance(part, ZipEntries)]
-    return ZipEntries.joined(entries) if len(entries) == len(parts) else concat(parts)
-
-
 def _of_container(
-    container: Container, depth: int, rows: Rows, limit: int, *, links: bool
+    container: Container, depth: int, rows: Ints, limit: int, *, links: bool
 ) -> Payloads:
     level = container.levels[depth]
     folders = level.folders[rows]
     if folders.all():
-        return NoPayloads(len(rows))
+        return Nothing(len(rows))
     if container.kind == "folder":
         if "://" in container.source.href:
             return _remote_files(container, level, rows, folders, limit)
@@ -233,10 +227,10 @@ def _of_container(
         used, source = np.unique(level.codes[rows], return_inverse=True)
         labels = list(container.source_codes)
         sources = [container.part(labels[code]) for code in used.tolist()]
-    return ZipEntries(sources, source.astype(np.int64), offsets, sizes, names, limit)
+    return ZipEntries(sources, source.astype(np.int64), offsets, sizes, names=names, limit=limit)
 
 
-def _spans(level: StoredLevel, rows: Rows) -> tuple[Rows, Rows]:
+def _spans(level: StoredLevel, rows: Ints) -> tuple[Ints, Ints]:
     mended = level.spans
     if mended is not None:
         return mended.offsets[rows], mended.sizes[rows]
@@ -244,7 +238,7 @@ def _spans(level: StoredLevel, rows: Rows) -> tuple[Rows, Rows]:
     return offsets[rows], sizes[rows]
 
 
-def _file_paths(level: StoredLevel, rows: Rows, folders: Any) -> Any:
+def _file_paths(level: StoredLevel, rows: Ints, folders: Any) -> Any:
     """Below the dataset, the file of each FILE row; null for a FOLDER."""
     level.check_names()
     paths = pc.binary_join_element_wise(spec.DATA, level.paths().take(pa.array(rows)), "")
@@ -252,7 +246,7 @@ def _file_paths(level: StoredLevel, rows: Rows, folders: Any) -> Any:
 
 
 def _remote_files(
-    container: Container, level: StoredLevel, rows: Rows, folders: Any, limit: int
+    container: Container, level: StoredLevel, rows: Ints, folders: Any, limit: int
 ) -> Payloads:
     paths = _file_paths(level, rows, folders)
     source = LimitedSource(container.source, limit)
@@ -264,13 +258,13 @@ def _remote_files(
 
 
 def _local_files(
-    container: Container, level: StoredLevel, rows: Rows, folders: Any, *, links: bool
+    container: Container, level: StoredLevel, rows: Ints, folders: Any, *, links: bool
 ) -> Payloads:
     root = container.source.href.rstrip("/")
     found = pc.binary_join_element_wise(root + "/", _file_paths(level, rows, folders), "")
     if links:
         check_links(root, found.drop_null().to_pylist())
-    return LocalFiles(found)
+    return Files(found)
 
 
 def check_links(root: str, paths: Sequence[str]) -> None:

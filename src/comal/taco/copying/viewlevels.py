@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, QueryError, shown
+from comal.samples.payloads import Ints
 from comal.taco import spec
 from comal.taco.copying.fit import fitted
 from comal.taco.copying.gather import field_texts, levels_from, metadata_columns, pick
 from comal.taco.model.columns import described, normal_table
 from comal.taco.model.levels import Levels
-from comal.taco.model.sources import Rows
 from comal.taco.reading import views
 from comal.taco.reading.container import Container
 from comal.taco.reading.dataset import TacoDataset
@@ -59,7 +59,7 @@ def _identity(view: View, home: Home) -> View:
     return Staged(view, Sql(f"SELECT {chosen} FROM data"))  # noqa: S608 - constants of ours
 
 
-def _places(home: Home, table: Any) -> tuple[Rows, Rows]:
+def _places(home: Home, table: Any) -> tuple[Ints, Ints]:
     """For each row of a view the number of its container and its row there."""
     if spec.CURRENT_ID not in table.column_names:
         return _places_by_id(home, table)
@@ -77,7 +77,7 @@ def _places(home: Home, table: Any) -> tuple[Rows, Rows]:
     return container, row
 
 
-def _groups(home: Home, table: Any) -> list[tuple[str | None, Rows]]:
+def _groups(home: Home, table: Any) -> list[tuple[str | None, Ints]]:
     everything = np.arange(table.num_rows)
     if not home.is_labelled:
         return [(None, everything)]
@@ -92,7 +92,7 @@ def _groups(home: Home, table: Any) -> list[tuple[str | None, Rows]]:
     ]
 
 
-def _places_by_id(home: Home, table: Any) -> tuple[Rows, Rows]:
+def _places_by_id(home: Home, table: Any) -> tuple[Ints, Ints]:
     """As `_places`, for a view that kept the ids only."""
     if home.is_labelled or spec.ID not in table.column_names:
         raise _lost(spec.CURRENT_ID)
@@ -105,13 +105,13 @@ def _places_by_id(home: Home, table: Any) -> tuple[Rows, Rows]:
     return np.zeros(len(row), np.int64), row
 
 
-def _integers(column: Any) -> Rows:
+def _integers(column: Any) -> Ints:
     if not pa.types.is_integer(column.type):
         raise _lost(spec.CURRENT_ID)
     return spec.int64s(column)
 
 
-def _check_found(row: Rows) -> None:
+def _check_found(row: Ints) -> None:
     for place in np.flatnonzero(row < 0)[:1].tolist():
         raise QueryError(
             "a row of the view is no sample of the dataset",
@@ -120,7 +120,7 @@ def _check_found(row: Rows) -> None:
         )
 
 
-def _check_once(container: Rows, row: Rows) -> None:
+def _check_once(container: Ints, row: Ints) -> None:
     order = np.lexsort((row, container))
     again = (np.diff(row[order]) == 0) & (np.diff(container[order]) == 0)
     if again.any():

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from comal import names as name_rules
 from comal.errors import InvalidInputError, shown
+from comal.samples.payloads import Payloads, concat, payloads_of
 from comal.taco import spec
 from comal.taco.model.columns import Chunk, check_values, column, missing_field, unify
 from comal.taco.model.levels import Level, Levels, check_depth, flat, is_padding, path_of
 from comal.taco.model.sample import Sample
-from comal.taco.model.sources import ByteStrings, LocalFiles, Mixed, NoPayloads, Payloads, concat
 
 if TYPE_CHECKING:
     from comal.taco.model.tortilla import Tortilla
@@ -121,30 +121,10 @@ def _declared(samples: Sequence[Sample], key: str, *, strict: bool) -> Any:
 
 
 def _sample_payloads(samples: Sequence[Sample]) -> Payloads:
+    # FOLDER rows are null: their bytes are made while writing.
     paths = [sample.path for sample in samples]
-    kinds = set(map(type, paths))
-    if str in kinds and bytes not in kinds:
-        # FOLDER rows are null: their bytes are made while writing.
-        files = [path if isinstance(path, str) else None for path in paths]
-        return LocalFiles(pa.array(files, pa.string()))
-    if str not in kinds and bytes not in kinds:
-        return NoPayloads(len(paths))
-    if kinds <= {bytes}:
-        return ByteStrings(paths)
-    part = np.fromiter(
-        (0 if isinstance(path, str) else 1 if isinstance(path, bytes) else 2 for path in paths),
-        np.int8,
-        len(paths),
-    )
-    parts: list[Payloads] = [
-        LocalFiles(pa.array([path for path in paths if isinstance(path, str)], pa.string())),
-        ByteStrings([path for path in paths if isinstance(path, bytes)]),
-        NoPayloads(int((part == 2).sum())),
-    ]
-    row = np.zeros(len(paths), np.int64)
-    for kind in range(3):
-        row[part == kind] = np.arange(int((part == kind).sum()))
-    return Mixed(parts, part, row).take(np.arange(len(paths)))
+    payloads: Payloads = payloads_of([p if isinstance(p, str | bytes) else None for p in paths])
+    return payloads
 
 
 def beside(table: Any, more: Any) -> Any:

@@ -1,13 +1,13 @@
 """A dataset as columns: one table, one parent array and one payload column per level.
 
 Everything that writes a container starts from `Levels`, whether the rows came as `Sample`
-objects, as tables, or out of another container. Rows of a level stand in the order of their
+objects, as tables, or out of another container. Ints of a level stand in the order of their
 parents and, among siblings, in the order of the children.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from comal import names
 from comal.errors import InvalidInputError, LimitExceededError, shown
 from comal.public import warn
+from comal.samples.payloads import Ints, Payloads, concat
 from comal.table.columns import one_array
 from comal.taco import spec
-from comal.taco.model.sources import Payloads, Rows, concat
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Level:
 
     table: Any
     """Columns `id`, `type` and the metadata fields; no ``internal:`` column, no path."""
-    parent: Rows
+    parent: Ints
     """Row of the parent in the level above; at level 0 the row itself (TACO 2.0, 6.2)."""
     payloads: Payloads
 
@@ -143,7 +143,7 @@ def check_depth(count: int) -> None:
 
 
 def check_ids(
-    ids: Any, parents: Rows | None = None, *, foreign: bool = False, depth: int = 0
+    ids: Any, parents: Ints | None = None, *, foreign: bool = False, depth: int = 0
 ) -> None:
     """Refuse ids that break a rule, or that stand twice among siblings."""
     check_names(ids, foreign=foreign, depth=depth)
@@ -160,7 +160,7 @@ def check_names(ids: Any, *, foreign: bool = False, depth: int = 0) -> None:
 
 
 def check_twins(
-    ids: Any, parents: Rows | None = None, *, foreign: bool = False, depth: int = 0
+    ids: Any, parents: Ints | None = None, *, foreign: bool = False, depth: int = 0
 ) -> None:
     """Refuse ids that stand twice among siblings."""
     twins = names.twins(ids, parents)
@@ -205,7 +205,7 @@ def _check_children(levels: Levels, depth: int, level: Level, below: Level | Non
         )
 
 
-def children(level: Level, below: Level | None) -> Rows:
+def children(level: Level, below: Level | None) -> Ints:
     """How many children each row of `level` has."""
     if below is None:
         return np.zeros(level.rows, np.int64)
@@ -217,7 +217,7 @@ class Leaves:
     """All FILE samples of a dataset, depth-first in sample order."""
 
     level: np.ndarray[Any, np.dtype[np.int8]]
-    row: Rows
+    row: Ints
     payloads: Payloads
     paths: Any
     """Arrow strings: path below DATA/."""
@@ -252,9 +252,9 @@ def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
     )
 
 
-def first_leaf(levels: Levels) -> list[Rows]:
+def first_leaf(levels: Levels) -> list[Ints]:
     """For each row the number of leaves that a depth-first walk meets before it."""
-    counts: list[Rows] = [np.zeros(0, np.int64)] * len(levels)
+    counts: list[Ints] = [np.zeros(0, np.int64)] * len(levels)
     for depth in reversed(range(len(levels))):
         level = levels[depth]
         counts[depth] = (~level.folders).astype(np.int64)
@@ -263,7 +263,7 @@ def first_leaf(levels: Levels) -> list[Rows]:
             summed = np.zeros(level.rows, np.int64)
             np.add.at(summed, below.parent, counts[depth + 1])
             counts[depth] += summed
-    starts: list[Rows] = []
+    starts: list[Ints] = []
     for depth, level in enumerate(levels):
         before = np.cumsum(counts[depth]) - counts[depth]
         if depth:
@@ -273,7 +273,7 @@ def first_leaf(levels: Levels) -> list[Rows]:
     return starts
 
 
-def select(levels: Levels, roots: Rows) -> Levels:
+def select(levels: Levels, roots: Ints) -> Levels:
     """The dataset of the level 0 rows `roots` (ascending) and all that is below them."""
     chosen = np.asarray(roots, np.int64)
     kept: list[Level] = []
@@ -288,15 +288,3 @@ def select(levels: Levels, roots: Rows) -> Levels:
         kept.append(Level(level.table.take(pa.array(rows)), parent, level.payloads.take(rows)))
         chosen = rows
     return tuple(kept)
-
-
-def blocks(sizes: Rows, *, budget: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into runs of at most `budget` bytes and `rows` rows; a run has at least one."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + budget, side="right"))
-        stop = max(start + 1, min(stop, start + rows))
-        yield start, stop
-        start = stop

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
+from comal.samples.payloads import Ints
 from comal.taco import spec
 from comal.taco.model.levels import Level, Levels, children, is_padding, path_of
-from comal.taco.model.sources import Rows
 
 
 def check_pit(levels: Levels) -> None:
@@ -86,12 +86,12 @@ def _check_repeats(levels: Levels, depth: int) -> None:
         raise _differ(levels, depth, first, second, what, *values)
 
 
-def _codes(ids: Any) -> Rows:
+def _codes(ids: Any) -> Ints:
     encoded = pc.dictionary_encode(ids).indices
     return np.asarray(encoded.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _reference_rows(padding: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
+def _reference_rows(padding: np.ndarray[Any, np.dtype[np.bool_]]) -> Ints:
     """For each position the first root that has a real sample there; 0 where none has."""
     return np.asarray(np.argmax(~padding, axis=0), np.int64)
 
@@ -143,7 +143,7 @@ def pit_schema(levels: Levels) -> spec.PITSchema:
 
 
 def _patterns(
-    level: Level, roots: int, reference: Rows, counts: Rows
+    level: Level, roots: int, reference: Ints, counts: Ints
 ) -> tuple[spec.PITPattern, ...]:
     width = len(reference)
     rows = reference * width + np.arange(width)

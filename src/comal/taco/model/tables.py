@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, counted, shown
+from comal.samples.payloads import Bytes, Files, Ints, Nothing, Payloads
 from comal.taco import spec
 from comal.taco.model.columns import check_key
 from comal.taco.model.levels import Level, Levels, check_levels, flat, is_padding, relative_paths
 from comal.taco.model.sample import as_table
-from comal.taco.model.sources import ByteStrings, LocalFiles, NoPayloads, Payloads, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,18 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
 
 def _payloads(table: Any, names: Names) -> tuple[Payloads, np.ndarray[Any, np.dtype[np.bool_]]]:
     if names.path not in table.column_names:
-        return NoPayloads(table.num_rows), np.zeros(table.num_rows, bool)
+        return Nothing(table.num_rows), np.zeros(table.num_rows, bool)
     column = table.column(names.path)
     present = np.asarray(pc.is_valid(column).to_numpy(), bool)
     if pa.types.is_binary(column.type):
-        return ByteStrings(column, f"column {names.path!r}"), present
+        return Bytes.of(column, f"column {names.path!r}"), present
     if not pa.types.is_string(column.type):
         raise InvalidInputError(
             f"column {shown(names.path)} holds neither paths nor bytes",
             found=str(column.type),
             expected="string or binary",
         )
-    return LocalFiles(_absolute(flat(column), names.base)), present
+    return Files(_absolute(flat(column), names.base)), present
 
 
 def _absolute(paths: Any, base: str) -> Any:
@@ -134,12 +134,12 @@ def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
     """Tables of levels 0, 1, ... whose rows name their parents, as levels.
 
     The parent is a row number of the table above, or the id path of the parent (``scene/imagery``).
-    Rows are put into the order of their parents; siblings keep their order.
+    Ints are put into the order of their parents; siblings keep their order.
     """
     if not tables:
         raise InvalidInputError("no table at all", expected="one table per level")
     levels: list[Level] = []
-    order: Rows | None = None
+    order: Ints | None = None
     for depth, data in enumerate(tables):
         table = read_table(data, f"table of level {depth}")
         parent = np.arange(table.num_rows)
@@ -157,7 +157,7 @@ def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
     return tuple(levels)
 
 
-def _parents(table: Any, names: Names, above: Levels, order: Rows | None, depth: int) -> Rows:
+def _parents(table: Any, names: Names, above: Levels, order: Ints | None, depth: int) -> Ints:
     if names.parent not in table.column_names:
         raise InvalidInputError(
             f"table of level {depth} has no column {shown(names.parent)}",

@@ -11,13 +11,13 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.public import guarded_class
+from comal.samples.payloads import Bytes, Files, concat
 from comal.taco import spec
 from comal.taco.extensions.base import SampleExtension, columns_for
 from comal.taco.model.build import beside, build, check_fields, check_siblings, sample_table
 from comal.taco.model.columns import check_key, normal_table
 from comal.taco.model.levels import Level, Levels, check_levels
 from comal.taco.model.sample import Sample, as_table
-from comal.taco.model.sources import ByteStrings, LocalFiles, concat
 from comal.taco.model.tables import Batches, Names, base_folder, levels_from_tables
 from comal.taco.model.tables import batches as batch_stream
 
@@ -321,9 +321,9 @@ class Tortilla:
         """The samples as `to_arrow` has them, and where their data is: paths, bytes or null."""
         table = self.to_arrow()
         payloads = self.levels()[0].payloads
-        if isinstance(payloads, LocalFiles):
+        if isinstance(payloads, Files):
             return table.append_column(spec.PATH, payloads.paths)
-        if isinstance(payloads, ByteStrings):
+        if isinstance(payloads, Bytes):
             data = payloads.data
             return table.append_column(
                 spec.PATH, pa.array(data, pa.binary()) if isinstance(data, list) else data
@@ -376,7 +376,7 @@ def _padded_level(level: Level, pad_to: int) -> Level:
     return Level(
         pa.concat_tables([level.table, padding]),
         np.arange(level.rows + count),
-        concat([level.payloads, ByteStrings([b""] * count)]),
+        concat([level.payloads, Bytes([b""] * count)]),
     )
 
 

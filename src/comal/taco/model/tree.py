@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
-from comal.intake import Ints, Level, fields_at, taken
+from comal.samples.intake import Ints, Level, fields_at, taken
 from comal.table.columns import Mask, numbers_column, numbers_of, texts_column, valid_of
 from comal.taco import spec
 

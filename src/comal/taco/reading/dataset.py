@@ -9,9 +9,9 @@ from typing import Any
 
 from comal import query as queries
 from comal.errors import InvalidInputError, counted, shown
-from comal.frames import html_facts
 from comal.geo.places import deciding
 from comal.public import guarded_class, warn
+from comal.samples.rows import html_facts
 from comal.storage.source import Closing
 from comal.taco import spec
 from comal.taco.reading import views

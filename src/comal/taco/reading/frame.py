@@ -16,9 +16,9 @@ from comal.errors import (
     counted,
     shown,
 )
-from comal.frames import NamedRows, html_table, is_position
 from comal.names import illegal
 from comal.public import guarded_class
+from comal.samples.rows import NamedRows, html_table, is_position
 from comal.storage import RangeFile
 from comal.taco import spec
 from comal.taco.reading.home import Home

@@ -17,7 +17,6 @@ from comal.taco.model.collection import Taco
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import check_pit, pit_schema
-from comal.taco.model.sources import local_paths
 from comal.taco.spec import LOGGER
 from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import write_folder
@@ -202,7 +201,7 @@ def refuse_source_as_target(levels: Levels, target: Path) -> None:
     below = str(target.resolve()) + os.sep
     folders: dict[str, bool] = {}
     for level in levels:
-        for path in local_paths(level.payloads):
+        for path in level.payloads.local_paths():
             folder = os.path.dirname(path)  # noqa: PTH120 - strings, for there may be a million
             if folder not in folders:
                 folders[folder] = (os.path.realpath(folder) + os.sep).startswith(below)

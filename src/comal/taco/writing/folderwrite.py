@@ -16,17 +16,17 @@ from comal import strictjson
 from comal.limits import MIB
 from comal.parallel import results
 from comal.progress import Progress
+from comal.samples.copying import STREAM_BYTES, blocks
+from comal.samples.payloads import Files, Ints, Payloads
+from comal.storage.manyfiles import changed_size, opened
 from comal.storage.targetlock import write_errors
 from comal.table import ParquetSettings
 from comal.taco import spec
-from comal.taco.model.levels import Levels, blocks, leaves, relative_paths
-from comal.taco.model.sources import LocalFiles, Payloads, Rows, check_size, source_fault
+from comal.taco.model.levels import Levels, leaves, relative_paths
 from comal.taco.writing.stored import meta_files, write_level
 from comal.taco.writing.verify import check_folder
 
-_BLOCK_BYTES = 16 * MIB
 _BLOCK_ROWS = 2_048
-_STREAM_BYTES = 8 * MIB
 _WORKERS = 2
 
 
@@ -83,23 +83,24 @@ def copy_leaves(root: Path, paths: Any, payloads: Payloads, progress: Progress) 
     done = 0
     jobs = (
         (data, paths.slice(start, stop - start), payloads, start, sizes[start:stop])
-        for start, stop in blocks(sizes, budget=_BLOCK_BYTES, rows=_BLOCK_ROWS)
+        for start, stop in blocks(sizes, rows=_BLOCK_ROWS)
     )
     for count in results(_WORKERS, lambda job: _copy_block(*job), jobs, 2 * _WORKERS):
         done += count
         progress(done, len(sizes), "samples")
 
 
-def _copy_block(data: Path, paths: Any, payloads: Payloads, start: int, sizes: Rows) -> int:
+def _copy_block(data: Path, paths: Any, payloads: Payloads, start: int, sizes: Ints) -> int:
     targets = [f"{data}/{name}" for name in paths.to_pylist()]
-    if isinstance(payloads, LocalFiles) and payloads.paths.null_count == 0:
+    if isinstance(payloads, Files) and payloads.paths.null_count == 0:
         sources = payloads.paths.slice(start, len(sizes)).to_pylist()
         for source, target, size in zip(sources, targets, sizes.tolist(), strict=True):
             _copy_file(source, target, size)
-    elif len(sizes) == 1 and sizes[0] >= _STREAM_BYTES:
+    elif len(sizes) == 1 and sizes[0] >= STREAM_BYTES:
         with payloads.open(start) as stream, _writing(targets[0]), Path(targets[0]).open("xb") as f:
             shutil.copyfileobj(stream, f, MIB)
-            check_size(f.tell(), int(sizes[0]), payloads.place(start))
+            if f.tell() != sizes[0]:
+                raise changed_size(payloads.place(start), f"{f.tell()} bytes", int(sizes[0]))
     else:
         rows = np.arange(start, start + len(sizes))
         for target, content in zip(targets, payloads.block(rows, sizes), strict=True):
@@ -108,22 +109,16 @@ def _copy_block(data: Path, paths: Any, payloads: Payloads, start: int, sizes: R
 
 
 def _copy_file(source: str, target: str, size: int) -> None:
-    try:
-        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise source_fault(error, source) from error
-    try:
-        with _writing(target):
-            writing = _create(target)
-            try:
-                done = 0
-                while count := os.sendfile(writing, reading, None, 1 << 30):
-                    done += count
-            finally:
-                os.close(writing)
-    finally:
-        os.close(reading)
-    check_size(done, size, source)
+    with opened(source) as (reading, _), _writing(target):
+        writing = _create(target)
+        try:
+            done = 0
+            while count := os.sendfile(writing, reading, None, 1 << 30):
+                done += count
+        finally:
+            os.close(writing)
+    if done != size:
+        raise changed_size(source, f"{done} bytes", size)
 
 
 def _write_new(target: str, content: Any) -> None:

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal import intake, raster
+from comal import raster
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.geo import footprints, times, wkb
-from comal.intake import files_below, levels_of
 from comal.progress import Progress, silent
 from comal.public import takes
+from comal.samples import intake
+from comal.samples.intake import files_below, levels_of
 from comal.storage import local_path, targets
 from comal.storage.kinds import refuse_sources
 from comal.table.columns import numbers_column, one_array, rows_where

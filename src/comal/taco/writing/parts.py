@@ -18,11 +18,11 @@ from comal.errors import ComalError, ConflictError, InvalidInputError, InvalidMe
 from comal.limits import parse_size
 from comal.names import illegal
 from comal.plan import run
+from comal.samples.payloads import Ints, Payloads
 from comal.storage import open_source
 from comal.storage.targets import TargetFile, TargetSet
 from comal.taco import spec, wire
 from comal.taco.model.levels import Levels, flat, select
-from comal.taco.model.sources import Payloads, Rows, local_paths
 from comal.taco.writing import kinds
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
@@ -38,7 +38,7 @@ class Part:
     """One archive of several: its name and its level 0 rows, ascending."""
 
     path: Path
-    roots: Rows
+    roots: Ints
 
 
 def plan(
@@ -98,9 +98,9 @@ def first_parts(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path.stem.endswith("_part0001")]
 
 
-def root_bytes(levels: Levels) -> Rows:
+def root_bytes(levels: Levels) -> Ints:
     """Bytes that each level 0 sample brings, with all that is below it."""
-    below: Rows | None = None
+    below: Ints | None = None
     for depth in reversed(range(len(levels))):
         level = levels[depth]
         own = np.where(level.folders, 0, level.payloads.sizes()) + ENTRY_BYTES
@@ -111,7 +111,7 @@ def root_bytes(levels: Levels) -> Rows:
     return below
 
 
-def _cut(rows: Rows, weights: Rows, limit: int) -> Iterator[Rows]:
+def _cut(rows: Ints, weights: Ints, limit: int) -> Iterator[Ints]:
     """Runs of neighbours of at most `limit` bytes; one that is larger alone stands alone."""
     ends = np.cumsum(weights)
     start = 0
@@ -147,7 +147,7 @@ class GroupKeys:
                     f"no field {shown(name)} to group by", found=", ".join(schema.names)
                 )
 
-    def of(self, table: Any) -> list[tuple[str, Rows]]:
+    def of(self, table: Any) -> list[tuple[str, Ints]]:
         """Names and rows of the groups of a table, in the order in which they first appear.
 
         Raises
@@ -293,7 +293,7 @@ class PartSet:
         ConflictError
             One comes from a file of a set that is replaced.
         """
-        for path in local_paths(payloads):
+        for path in payloads.local_paths():
             start = path.rfind("/") + 1
             if _IN_NAME.search(path, start) or (self._listed and path[start:] in self._listed):
                 self._sources.add(os.path.realpath(path))

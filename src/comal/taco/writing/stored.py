@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from comal.errors import ComalError, InvalidInputError, translated
 from comal.parallel import results
 from comal.progress import Progress, silent
+from comal.samples.payloads import Ints
 from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec
 from comal.taco.model.columns import descriptions, without_null_type
 from comal.taco.model.levels import Level, Levels
-from comal.taco.model.sources import Rows
 
 _META_GROUP = 128
 """Folders per unit of work; a __meta__ file takes about 0.1 ms."""
@@ -83,8 +83,8 @@ def settings(parquet: Mapping[str, Any], kind: str) -> ParquetSettings:
 class Spans:
     """Offset and size of each row's payload in the container, filled in as they are written."""
 
-    offset: Rows
-    size: Rows
+    offset: Ints
+    size: Ints
 
     @classmethod
     def of(cls, rows: int) -> Spans:
@@ -93,7 +93,7 @@ class Spans:
 
 
 def internal_columns(
-    first: int, parent: Rows, spans: Spans | None, paths: Any
+    first: int, parent: Ints, spans: Spans | None, paths: Any
 ) -> list[tuple[str, Any]]:
     """The ``internal:`` columns of rows `first` and following, in their order in the file."""
     columns: list[tuple[str, Any]] = [
@@ -167,13 +167,13 @@ def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Itera
 
 def meta_files(
     levels: Levels, depth: int, spans: Spans | None, executor: Executor | None = None
-) -> Iterator[tuple[Rows, Any]]:
+) -> Iterator[tuple[Ints, Any]]:
     """The local metadata of all FOLDER rows of `levels[depth]`, in the order of their paths.
 
     Yields
     ------
     (numpy.ndarray, pyarrow.BinaryArray)
-        Rows of the level and the Parquet file of each (TACO 2.0, 6.2).
+        Ints of the level and the Parquet file of each (TACO 2.0, 6.2).
     """
     below = levels[depth + 1]
     folders = np.flatnonzero(levels[depth].folders)
@@ -198,7 +198,7 @@ def _one_batch(table: Any) -> Any:
 _Job = tuple[Any, list[int], list[int]]
 
 
-def _job(batch: Any, starts: Rows, stops: Rows) -> _Job:
+def _job(batch: Any, starts: Ints, stops: Ints) -> _Job:
     """The rows of some neighbouring folders, and where each folder's rows lie in them."""
     first, last = int(starts[0]), int(stops[-1])
     return batch.slice(first, last - first), (starts - first).tolist(), (stops - first).tolist()

@@ -16,13 +16,13 @@ import pyarrow as pa
 from comal.errors import ComalError, InvalidInputError
 from comal.limits import parse_size
 from comal.progress import Progress
+from comal.samples.payloads import Payloads
 from comal.storage import targets
 from comal.table import ParquetSettings
 from comal.taco import spec
 from comal.taco.model.collection import Taco
 from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import check_names, check_twins, flat
-from comal.taco.model.sources import Payloads
 from comal.taco.writing import kinds, parts
 from comal.taco.writing.folderwrite import copy_leaves, finish_folder, new_parts
 from comal.taco.writing.parts import PartSet

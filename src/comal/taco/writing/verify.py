@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from comal import strictjson
 from comal.errors import InvalidMetadataError, counted, shown
 from comal.plan import Head, run
+from comal.samples.payloads import Ints
 from comal.storage import open_source
 from comal.table import ParquetTable
 from comal.taco import spec, wire
-from comal.taco.model.sources import Rows
 from comal.taco.writing.stored import Spans
 from comal.ziparchive import Directory
 from comal.ziparchive.directory import entry_blocks
@@ -63,7 +63,7 @@ def check_archive(
 class _Expected:
     """Every entry that there must be, in the order of the bytes: no name is looked up.
 
-    An archive is written front to back, so that its directory is in the order of offsets. Rows
+    An archive is written front to back, so that its directory is in the order of offsets. Ints
     are compared block by block, in a few bytes of memory for each.
     """
 
@@ -79,9 +79,9 @@ class _Expected:
         ]
         """Per group of entries their names; of rows their paths."""
         slot = np.array(slots, np.int64).reshape(-1, 2)
-        self._offset: Rows = np.concatenate([[first], *(span.offset for span in spans), slot[:, 0]])
+        self._offset: Ints = np.concatenate([[first], *(span.offset for span in spans), slot[:, 0]])
         sizes: list[Any] = [[wire.HEADER_PAYLOAD], *(span.size for span in spans), slot[:, 1]]
-        self._size: Rows = np.concatenate(sizes)
+        self._size: Ints = np.concatenate(sizes)
         self._ends = np.cumsum([len(names) for names in self._names])
         ascending = (self._offset[1:] >= self._offset[:-1]).all()
         self._order = None if ascending else np.argsort(self._offset, kind="stable")

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 
 from comal import strictjson
 from comal.errors import InvalidInputError
-from comal.limits import MIB
 from comal.progress import Progress
+from comal.samples.copying import STREAM_BYTES, blocks
+from comal.samples.payloads import Files, Payloads
 from comal.storage.targets import TargetFile
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
@@ -28,14 +29,12 @@ from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import (
     Leaves,
     Levels,
-    blocks,
     check_names,
     check_twins,
     flat,
     leaves,
     relative_paths,
 )
-from comal.taco.model.sources import LocalFiles, Payloads
 from comal.taco.writing.stored import (
     Spans,
     internal_columns,
@@ -48,11 +47,6 @@ from comal.taco.writing.stored import (
 from comal.taco.writing.verify import check_archive
 from comal.ziparchive import ZipWriter
 
-BLOCK_BYTES = 16 * MIB
-BLOCK_ROWS = 65_536
-"""What is held at once of the payloads."""
-STREAM_BYTES = 8 * MIB
-"""Payloads from this size on are copied as streams."""
 FILE_ROWS = 8_192
 """Local files between two messages about progress."""
 
@@ -73,11 +67,11 @@ class ZipBuilder:
     def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans:
         """Copy all payloads under `names`; the span of each, in their order."""
         # Padding has no path: it cannot be among files that are opened one after the other.
-        if isinstance(payloads, LocalFiles) and payloads.paths.null_count == 0:
+        if isinstance(payloads, Files) and payloads.paths.null_count == 0:
             return self._add_files(names, payloads, total)
         sizes = payloads.sizes()
         offsets = np.empty(len(sizes), np.int64)
-        for start, stop in blocks(sizes, budget=BLOCK_BYTES, rows=BLOCK_ROWS):
+        for start, stop in blocks(sizes):
             part = names.slice(start, stop - start)
             if stop - start == 1 and sizes[start] >= STREAM_BYTES:
                 offsets[start] = self._stream(part[0].as_py(), payloads, start, int(sizes[start]))
@@ -87,7 +81,7 @@ class ZipBuilder:
             self._tell(stop - start, total)
         return Spans(offsets, sizes)
 
-    def _add_files(self, names: Any, files: LocalFiles, total: int | None) -> Spans:
+    def _add_files(self, names: Any, files: Files, total: int | None) -> Spans:
         """Copy files of any size, each measured when it is opened and not before."""
         found = []
         for start in range(0, len(files), FILE_ROWS):

@@ -13,9 +13,9 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal import query as queries
 from comal.errors import InvalidInputError, NotInContainerError, counted, shown
-from comal.frames import NamedRows, html_table
 from comal.plan import Piece
 from comal.public import guarded_class
+from comal.samples.rows import NamedRows, html_table
 from comal.storage import RangeFile, gdal
 from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec

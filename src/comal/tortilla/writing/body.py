@@ -12,12 +12,12 @@ import numpy as np
 
 from comal.plan import ByteRange
 from comal.progress import Progress, silent
+from comal.samples.copying import Appender, append
+from comal.samples.payloads import Ints
 from comal.tortilla import wire
-from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.columns import fitted, unified
 from comal.tortilla.writing.describing import Oddities
 from comal.tortilla.writing.footers import nested_footer
-from comal.tortilla.writing.payloads import Ints
 from comal.tortilla.writing.prepared import Prepared
 from comal.tortilla.writing.rowstore import spanned
 
@@ -76,7 +76,7 @@ class _Writing:
         for edge in [*items.nested(start, stop).tolist(), stop]:
             while row < edge:
                 last = min(row + _STEP, edge)
-                copied = items.payloads.copy(row, last, self.out)
+                copied = append(items.payloads, row, last, self.out)
                 self.telling.oddities.look(copied, items.table, row)
                 lengths[row - start : last - start] = copied.sizes
                 if depth == 0:

@@ -11,6 +11,8 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.plan import Head
 from comal.progress import Progress, silent
+from comal.samples.copying import append
+from comal.samples.payloads import Spans
 from comal.storage import parse_href
 from comal.storage.kinds import check_ending
 from comal.tortilla import spec
@@ -20,7 +22,6 @@ from comal.tortilla.writing.body import Telling
 from comal.tortilla.writing.copying import stored_items
 from comal.tortilla.writing.inplace import local_path
 from comal.tortilla.writing.partfiles import How, Part, part_set
-from comal.tortilla.writing.payloads import Spans
 
 Location = str | os.PathLike[str]
 
@@ -88,7 +89,7 @@ def _copy_live(frame: TortillaFrame, part: Part, telling: Telling) -> None:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     start = part.out.position
-    spans.take(first[order]).copy(0, len(order), part.out)
+    append(spans.take(first[order]), 0, len(order), part.out)
     lengths = distinct[order, 1]
     offsets = start + np.cumsum(lengths) - lengths
     rows = place[back.reshape(-1)]

@@ -14,6 +14,7 @@ from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.public import takes
+from comal.samples.payloads import Ints, Spans
 from comal.storage import StorageConfig, targets
 from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
@@ -22,7 +23,6 @@ from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.creating import Created, SetOptions, write_set
-from comal.tortilla.writing.payloads import Ints, Spans
 from comal.tortilla.writing.prepared import Prepared
 
 Location = str | os.PathLike[str]

@@ -16,6 +16,8 @@ from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import footprints
 from comal.public import warn
+from comal.samples.copying import Copied
+from comal.samples.payloads import Heads, Ints
 from comal.table.columns import (
     flags_of,
     numbers_column,
@@ -27,7 +29,6 @@ from comal.table.columns import (
 from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.writing.columns import with_column
-from comal.tortilla.writing.payloads import Copied, Heads, Ints
 from comal.tortilla.writing.prepared import Prepared, with_values
 
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")

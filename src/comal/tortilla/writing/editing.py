@@ -17,6 +17,7 @@ from comal import arrowcompute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, counted, shown
 from comal.progress import Progress, silent
+from comal.samples.payloads import Ints
 from comal.storage import href_text
 from comal.table.columns import one_array
 from comal.tortilla import spec
@@ -33,7 +34,6 @@ from comal.tortilla.writing.columns import (
 from comal.tortilla.writing.copying import rows_of, rows_of_ids
 from comal.tortilla.writing.creating import described
 from comal.tortilla.writing.inplace import Edit, editing
-from comal.tortilla.writing.payloads import Ints
 from comal.tortilla.writing.prepared import Names, arrow_table, batches_of
 from comal.tortilla.writing.rowstore import spanned
 

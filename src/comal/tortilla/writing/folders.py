@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal import intake
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
-from comal.intake import Level, fields_at, files_below, levels_of
 from comal.limits import DEFAULT_LIMITS
+from comal.samples import intake
+from comal.samples.intake import Level, fields_at, files_below, levels_of
 from comal.storage import local_path, targets
 from comal.storage.kinds import refuse_sources
 from comal.table.columns import numbers_column

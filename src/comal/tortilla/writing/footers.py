@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from comal.errors import InvalidMetadataError, counted
 from comal.plan import ByteRange, Head, run
+from comal.samples.payloads import Ints
 from comal.storage import Source
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
 from comal.table.columns import numbers_of
 from comal.tortilla import spec, wire
-from comal.tortilla.writing.payloads import Ints
 
 _FEW = 256
 """Below this many rows dictionaries make a footer larger, and slower to write."""

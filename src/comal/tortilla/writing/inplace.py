@@ -19,13 +19,13 @@ import numpy as np
 from comal.errors import InvalidInputError, StorageError, UnsupportedVersionError, shown
 from comal.limits import MIB
 from comal.plan import ByteRange
+from comal.samples.copying import Appender
 from comal.storage import open_source, parse_href
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targetlock import write_errors
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
-from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.columns import fitted, unified
 from comal.tortilla.writing.footers import check_footer, settings, write_footer
 

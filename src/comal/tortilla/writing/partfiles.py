@@ -16,15 +16,15 @@ from comal import arrowcompute as pc
 from comal.errors import ConflictError, InvalidInputError, shown
 from comal.limits import parse_size
 from comal.plan import ByteRange
+from comal.samples.copying import Appender
+from comal.samples.payloads import Ints
 from comal.storage import open_source
 from comal.storage.kinds import magic_kind
 from comal.storage.targetlock import write_errors
 from comal.storage.targets import TargetFile, TargetSet, new_set
 from comal.tortilla import spec, wire
-from comal.tortilla.writing.appender import Appender
 from comal.tortilla.writing.columns import SHORT, unified
 from comal.tortilla.writing.footers import check_written, settings, write_footer, written_names
-from comal.tortilla.writing.payloads import Ints
 from comal.tortilla.writing.prepared import Prepared
 from comal.tortilla.writing.rowstore import RowStore
 

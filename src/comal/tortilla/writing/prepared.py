@@ -15,12 +15,10 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.limits import DEFAULT_LIMITS, MIB
+from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible, payloads_of
 from comal.table.columns import numbers_column, one_array, texts_column
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import check_ids, check_values, column, normal, with_column
-from comal.tortilla.writing.localfiles import Files
-from comal.tortilla.writing.objects import Objects
-from comal.tortilla.writing.payloads import Blobs, Ints, Nothing, Payloads
 from comal.tortilla.writing.samples import Sample, Samples
 
 _BATCH_ROWS = 4_096
@@ -34,7 +32,7 @@ class Prepared:
 
     table: Any
     """Arrow table without offsets; ``tortilla:file_format`` may be null or missing yet."""
-    payloads: Payloads
+    payloads: Visible
     below: Prepared | None = None
     """All items one level down."""
     starts: Ints | None = None
@@ -91,7 +89,7 @@ def from_samples(samples: Sequence[Sample], where: str = "samples", depth: int =
     """
     DEFAULT_LIMITS.check("tortilla_depth", depth, where)
     table = _sample_table(samples)
-    payloads = Objects.of([sample.path for sample in samples])
+    payloads = payloads_of([sample.path for sample in samples])
     children = [sample.samples or [] for sample in samples]
     if not any(children):
         return Prepared(table, payloads)
@@ -254,7 +252,7 @@ def arrow_table(data: Any, where: str) -> Any:
     )
 
 
-def _payloads(table: Any, names: Names, where: str) -> Payloads:
+def _payloads(table: Any, names: Names, where: str) -> Visible:
     if names.path not in table.column_names:
         return Nothing(table.num_rows)
     column = table.column(names.path)
@@ -262,7 +260,7 @@ def _payloads(table: Any, names: Names, where: str) -> Payloads:
     if any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary)) or str(
         kind
     ).startswith("binary_view"):
-        return Blobs.of(column)
+        return Bytes.of(column)
     if pa.types.is_null(kind):
         return Nothing(table.num_rows)
     try:

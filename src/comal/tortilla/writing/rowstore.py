@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from comal.errors import ComalError, StorageError, translated
 from comal.limits import MIB
+from comal.samples.payloads import Ints
 from comal.table.columns import numbers_column, one_array
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import fitted, unified, with_column
-from comal.tortilla.writing.payloads import Ints
 
 _HELD = 32 * MIB
 _DISK: dict[type[BaseException], type[ComalError]] = {

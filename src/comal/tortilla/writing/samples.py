@@ -8,9 +8,9 @@ from typing import Any
 
 from comal.errors import InvalidInputError, counted, shown
 from comal.public import guarded_class
+from comal.samples.streams import payload_of
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import check_extra
-from comal.tortilla.writing.objects import payload_of
 
 
 @dataclass(frozen=True, slots=True)

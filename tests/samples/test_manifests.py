@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal import intake as manifests
 from comal.errors import (
     ComalError,
     InvalidInputError,
     InvalidMetadataError,
     ObjectNotFoundError,
 )
-from comal.intake import Geometry, read_table, split
+from comal.samples import intake as manifests
+from comal.samples.intake import Geometry, read_table, split
 
 
 def csv(folder: Path, text: str) -> Path:

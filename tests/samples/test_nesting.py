@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import InvalidInputError, LimitExceededError
-from comal.intake import fields_at, levels_of
 from comal.limits import DEFAULT_LIMITS
+from comal.samples.intake import fields_at, levels_of
 
 NAMES = st.sampled_from(["a", "b", "c", "A", "é", "aa", " ", "\n", "日本"])
 ID_PATHS = st.lists(NAMES, min_size=1, max_size=5).map("/".join)

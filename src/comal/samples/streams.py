@@ -1,35 +1,21 @@
-"""Payloads of samples that were made one by one: paths, bytes, streams, spans of other files."""
+"""Payloads that users hand over one by one: spans of objects, file objects, iterators of bytes."""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, BinaryIO, cast
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown, translated
 from comal.limits import MIB
-from comal.plan import ByteRange
 from comal.public import guarded_class
 from comal.storage import Source, as_source, parse_href
-from comal.storage.manyfiles import changed_size
-from comal.table.columns import texts_column
-from comal.tortilla.writing.appender import Appender
-from comal.tortilla.writing.localfiles import FileCopier, Files, file_head, file_size
-from comal.tortilla.writing.payloads import (
-    HEAD,
-    UNKNOWN,
-    Copied,
-    Heads,
-    Ints,
-    Nothing,
-    Payloads,
-    all_zero,
-    head_rows,
-)
 
+UNKNOWN = -1
+"""Size of a payload that is only known when it has been read."""
+_HEAD = 16
 _CHUNK = 4 * MIB
 _READING: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
 
@@ -105,19 +91,19 @@ class Stream:
     def head(self) -> bytes:
         """The first bytes; they are read again later."""
         if self._start is not None:
-            head = b"".join(_limited(self._chunks(), HEAD))
+            head = b"".join(_limited(self._chunks(), _HEAD))
             self._source.seek(self._start)
-            return head[:HEAD]
+            return head[:_HEAD]
         self._refuse_used()
         # What fails on the way cannot be read a second time.
         self._used = True
-        while sum(map(len, self._kept)) < HEAD:
+        while sum(map(len, self._kept)) < _HEAD:
             chunk = next(self._raw(), None)
             if chunk is None:
                 break
             self._kept.append(chunk)
         self._used = False
-        return b"".join(self._kept)[:HEAD]
+        return b"".join(self._kept)[:_HEAD]
 
     def chunks(self) -> Iterator[bytes]:
         """All bytes in pieces.
@@ -134,6 +120,10 @@ class Stream:
             self._refuse_used()
         self._used = True
         yield from self._chunks()
+
+    def file(self) -> BinaryIO:
+        """All bytes as a file that can be read once, from its beginning to its end."""
+        return cast("BinaryIO", io.BufferedReader(_Reading(self.chunks()), _CHUNK))
 
     def _refuse_used(self) -> None:
         if self._used:
@@ -220,126 +210,24 @@ def _place(value: str | os.PathLike[Any]) -> Any:
     return text if text[0] == "/" else os.path.abspath(text)  # noqa: PTH100 - as fast as it can be
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
-    """A list of what `payload_of` gives; None is empty."""
+class _Reading(io.RawIOBase):
+    """The bytes of an iterator as a file."""
 
-    values: list[Any]
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._left = b""
 
-    @classmethod
-    def of(cls, values: list[Any]) -> Payloads:
-        """Payloads of samples, in columns where all are of one simple kind."""
-        kinds = set(map(type, values))
-        if kinds <= {type(None)}:
-            return Nothing(len(values))
-        if kinds <= {str, type(None)}:
-            return Files(texts_column(values))
-        return cls(values)
+    def readable(self) -> bool:
+        return True
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def sizes(self) -> Ints:
-        """Sizes as far as they are known before reading."""
-        return np.fromiter(map(_size, self.values), np.int64, len(self.values))
-
-    def take(self, rows: Ints) -> Objects:
-        """The payloads of `rows`."""
-        return Objects([self.values[row] for row in rows.tolist()])
-
-    def heads(self, rows: Ints) -> Heads:
-        """The first bytes of `rows`."""
-        return head_rows([_head(self.values[row]) for row in rows.tolist()])
-
-    def copy(self, start: int, stop: int, out: Appender) -> Copied:
-        """Append one after the other."""
-        copier = FileCopier(out)
-        for row in range(start, stop):
-            value = self.values[row]
-            if value is None or isinstance(value, str):
-                copier.add(value)
-            elif isinstance(value, bytes):
-                copier.add_bytes(value)
-            else:
-                copier.flush()
-                _stream(value, out, copier, self.place(row))
-        return copier.finish()
-
-    def rasters(self, rows: Ints) -> list[Any]:
-        """Paths and bytes as they are; a stream is read only once, for its own sake."""
-        return [_raster(self.values[row]) for row in rows.tolist()]
-
-    def local_paths(self) -> Iterator[str]:
-        """The local files among them."""
-        for value in self.values:
-            if isinstance(value, str):
-                yield value
-            elif isinstance(value, Slice) and "://" not in value.source.href:
-                yield value.source.href
-
-    def place(self, row: int) -> str:
-        """What it is, or its path."""
-        value = self.values[row]
-        if isinstance(value, str):
-            return value
-        if isinstance(value, Slice):
-            return f"{value.source.href} (bytes {value.offset}+{value.size})"
-        kind = "bytes in memory" if isinstance(value, bytes) else "stream"
-        return f"{kind}, row {row}"
-
-
-def _size(value: Any) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, str):
-        return file_size(value)
-    if isinstance(value, bytes):
-        return len(value)
-    size: int = value.size
-    return size
-
-
-def _head(value: Any) -> bytes:
-    if value is None:
-        return b""
-    if isinstance(value, str):
-        return file_head(value)
-    if isinstance(value, bytes):
-        return value[:HEAD]
-    if isinstance(value, Stream):
-        return value.head()
-    span = ByteRange(value.offset, min(value.size, HEAD))
-    head: bytes = value.source.fetch([span])[0].data if span.size else b""
-    return head
-
-
-def _raster(value: Any) -> Any:
-    if isinstance(value, Stream):
-        return None
-    if not isinstance(value, Slice):
-        return value
-    if "://" in value.source.href:
-        return value.source.fetch([ByteRange(value.offset, value.size)])[0].data
-    from comal.raster import Span  # noqa: PLC0415 - loads GDAL
-
-    return Span(value.source.href, value.offset, value.size)
-
-
-def _stream(value: Slice | Stream, out: Appender, copier: FileCopier, where: str) -> None:
-    start, expected = out.position, value.size
-    head, empty = b"", True
-    for chunk in value.chunks() if isinstance(value, Stream) else _pieces(value):
-        if len(head) < HEAD:
-            head = (head + chunk)[:HEAD]
-        empty = empty and (all_zero(chunk) or not chunk)
-        out.write(chunk)
-    size = out.position - start
-    if expected not in (UNKNOWN, size):
-        raise changed_size(where, f"{size} bytes", expected)
-    copier.note_streamed(size, head, empty=empty and size > 0)
-
-
-def _pieces(value: Slice) -> Iterator[bytes]:
-    for at in range(value.offset, value.offset + value.size, _CHUNK):
-        size = min(_CHUNK, value.offset + value.size - at)
-        yield value.source.fetch([ByteRange(at, size)])[0].data
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._left:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._left = chunk
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal.errors import AccessDeniedError, InvalidInputError, ObjectNotFoundError
-from comal.intake import absolute, files_below
+from comal.samples.intake import absolute, files_below
 
 NOWHERE = Path("/nowhere/at/all")
 
@@ -135,7 +135,7 @@ def test_faults(tmp_path: Path) -> None:
 def test_more_files_than_are_held_as_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("comal.intake._HELD", 3)
+    monkeypatch.setattr("comal.samples.intake._HELD", 3)
     names = [f"{a}/{b}" for a in "abc" for b in "xyz"]
     assert walked(fill(tmp_path, *names)) == names
     assert walked(fill(tmp_path, "d")) == [*names, "d"]

@@ -1,0 +1,223 @@
+"""Payloads copied to the end of a file, and what was seen of them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import ComalError, StorageError, translated
+from comal.limits import MIB
+from comal.plan import ByteRange
+from comal.samples.payloads import (
+    HEAD,
+    Files,
+    Heads,
+    Ints,
+    Payloads,
+    Spans,
+    bounds_of,
+    bytes_of,
+    head_rows,
+    heads_in,
+)
+from comal.samples.streams import UNKNOWN
+from comal.storage.manyfiles import Part, changed_size, read_ahead
+
+BLOCK_BYTES = 16 * MIB
+BLOCK_ROWS = 65_536
+"""What is held at once of payloads."""
+STREAM_BYTES = 8 * MIB
+"""Payloads from this size on are copied as streams."""
+_DISK: dict[type[BaseException], type[ComalError]] = {OSError: StorageError}
+
+
+def blocks(
+    sizes: Ints, *, budget: int = BLOCK_BYTES, rows: int = BLOCK_ROWS
+) -> Iterator[tuple[int, int]]:
+    """Cut rows into runs of at most `budget` bytes and `rows` rows; a run has at least one."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + budget, side="right"))
+        stop = max(start + 1, min(stop, start + rows))
+        yield start, stop
+        start = stop
+
+
+class Appender:
+    """Writes to the end of a seekable binary file.
+
+    Parameters
+    ----------
+    file
+        Opened for writing; its position is moved to `position`.
+    position
+        Offset of the first byte that is written.
+    """
+
+    def __init__(self, file: BinaryIO, position: int = 0) -> None:
+        self.file = file
+        self.position = position
+        with translated(_DISK, "target cannot be written"):
+            file.seek(position)
+
+    def write(self, data: Any) -> None:
+        """Write all of `data`, also to a file that takes less than it is given."""
+        left = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        self.position += len(left)
+        with translated(_DISK, "target cannot be written"):
+            while left:
+                left = left[self.file.write(left) :]
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Write over what is there already and come back."""
+        with translated(_DISK, "target cannot be written"):
+            self.file.seek(offset)
+            self.file.write(data)
+            self.file.seek(self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was seen of payloads while they were copied."""
+
+    sizes: Ints
+    heads: Heads | None = None
+    """None where payloads are copied as they are, unseen."""
+    empty: npt.NDArray[np.bool_] | None = None
+    """Whether a payload has bytes and all of them are zero."""
+
+
+def append(payloads: Payloads, start: int, stop: int, out: Appender) -> Copied:
+    """Append the payloads of rows ``start .. stop``; each must be as long as it was."""
+    rows = np.arange(start, stop)
+    if isinstance(payloads, Files):
+        return _append_files(payloads.paths.slice(start, stop - start).to_pylist(), out)
+    if isinstance(payloads, Spans) and payloads.hrefs is None:
+        return _append_spans(payloads, rows, out)
+    sizes = payloads.take(rows).sizes()
+    copied = Copied(sizes, np.zeros((len(rows), HEAD), np.uint8), np.zeros(len(rows), bool))
+    # A stream of unknown size comes alone, like a large payload.
+    planned = np.where(sizes == UNKNOWN, BLOCK_BYTES, sizes)
+    for first, last in blocks(planned):
+        if last - first == 1 and planned[first] >= STREAM_BYTES:
+            _append_stream(payloads, start + first, first, copied, out)
+        else:
+            array = payloads.block(rows[first:last], sizes[first:last])
+            _append_array(array, slice(first, last), copied, out)
+    return copied
+
+
+def _all_zero(data: Any) -> bool:
+    """Whether a buffer holds bytes and all are zero."""
+    view = memoryview(data)
+    return bool(view and view[0] == 0 and not np.frombuffer(view, np.uint8).any())
+
+
+def _append_array(array: Any, rows: slice, copied: Copied, out: Appender) -> None:
+    assert copied.heads is not None
+    assert copied.empty is not None
+    bounds, data = bounds_of(array), bytes_of(array)
+    out.write(data[int(bounds[0]) : int(bounds[-1])])
+    heads = heads_in(array, bounds[:-1], bounds[1:])
+    copied.heads[rows] = heads
+    for row in np.flatnonzero((np.diff(bounds) > 0) & ~heads.any(axis=1)).tolist():
+        copied.empty[rows.start + row] = _all_zero(data[int(bounds[row]) : int(bounds[row + 1])])
+
+
+def _append_stream(payloads: Payloads, row: int, at: int, copied: Copied, out: Appender) -> None:
+    assert copied.heads is not None
+    assert copied.empty is not None
+    begin, planned, empty = out.position, int(copied.sizes[at]), True
+    head = b""
+    with payloads.open(row) as stream:
+        while chunk := stream.read(STREAM_BYTES):
+            head = (head + chunk[:HEAD])[:HEAD]
+            empty = empty and _all_zero(chunk)
+            out.write(chunk)
+    size = out.position - begin
+    if planned not in (UNKNOWN, size):
+        raise changed_size(payloads.place(row), f"{size} bytes", planned)
+    copied.sizes[at], copied.empty[at] = size, empty and size > 0
+    copied.heads[at] = head_rows([head])
+
+
+def _append_files(paths: Sequence[str | None], out: Appender) -> Copied:
+    """Append files, many small ones by one write; None is an empty one."""
+    rows = np.array([n for n, path in enumerate(paths) if path is not None], np.int64)
+    held = [path for path in paths if path is not None]
+    sizes = np.zeros(len(paths), np.int64)
+    heads = np.zeros((len(paths), HEAD), np.uint8)
+    empty = np.zeros(len(paths), bool)
+    for piece in read_ahead(held, np.zeros_like(rows), _looked):
+        if isinstance(piece, Part):
+            row = rows[piece.row]
+            if not piece.start:
+                sizes[row], empty[row] = piece.size, True
+                heads[row] = head_rows([piece.view])
+            empty[row] &= _all_zero(piece.view)
+            out.write(piece.view)
+        else:
+            mine = rows[piece.first : piece.first + len(piece.starts)]
+            sizes[mine] = piece.sizes
+            heads[mine], empty[mine] = piece.made
+            out.write(piece.array)
+    return Copied(sizes, heads, empty)
+
+
+def _looked(view: memoryview, starts: list[int], sizes: list[int]) -> tuple[Heads, Any]:
+    """The first bytes of the files in a buffer, and whether all of a file's bytes are zero."""
+    places = list(zip(starts, sizes, strict=True))
+    heads = head_rows([view[start : start + min(size, HEAD)] for start, size in places])
+    empty = [_all_zero(view[start : start + size]) for start, size in places]
+    return heads, np.array(empty, bool)
+
+
+def _append_spans(spans: Spans, rows: Ints, out: Appender) -> Copied:
+    """Append ranges unseen; those that touch are read as one, far ones in one fetch."""
+    block: list[tuple[int, ByteRange]] = []
+    held = 0
+    for position, offset, size in _runs(
+        spans.source[rows], spans.offsets[rows], spans.lengths[rows]
+    ):
+        for at in range(offset, offset + size, STREAM_BYTES):
+            piece = ByteRange(at, min(STREAM_BYTES, offset + size - at))
+            if held + piece.size > BLOCK_BYTES:
+                _copy_ranges(spans, block, out)
+                block, held = [], 0
+            block.append((position, piece))
+            held += piece.size
+    _copy_ranges(spans, block, out)
+    return Copied(spans.lengths[rows])
+
+
+def _copy_ranges(spans: Spans, block: Sequence[tuple[int, ByteRange]], out: Appender) -> None:
+    found: list[bytes] = [b""] * len(block)
+    for position in {position for position, _ in block}:
+        mine = [n for n, (owner, _) in enumerate(block) if owner == position]
+        wanted = [block[n][1] for n in mine]
+        for n, piece in zip(mine, spans.sources[position].fetch(wanted), strict=True):
+            # A source raises when an object ends early; this is the last word on it.
+            assert len(piece.data) == block[n][1].size
+            found[n] = piece.data
+    for data in found:
+        out.write(data)
+
+
+def _runs(source: Ints, offsets: Ints, lengths: Ints) -> Iterator[tuple[int, int, int]]:
+    """Ranges in their order, those that touch the one before joined with it."""
+    filled = np.flatnonzero(lengths > 0)
+    source, offsets, lengths = source[filled], offsets[filled], lengths[filled]
+    if not len(filled):
+        return
+    apart = (offsets[1:] != offsets[:-1] + lengths[:-1]) | (source[1:] != source[:-1])
+    bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(filled)]
+    for first, last in pairwise(bounds):
+        size = int(offsets[last - 1] + lengths[last - 1] - offsets[first])
+        yield int(source[first]), int(offsets[first]), size

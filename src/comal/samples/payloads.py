@@ -1,0 +1,631 @@
+"""Where the bytes of samples come from, told for whole tables at once.
+
+A table may hold a million samples, so its payloads are columns: paths of local files, byte
+strings, or spans of other objects. A writer asks for them in blocks, and a single large one as a
+stream. A row without bytes of its own (a folder, a nested file, padding) is null.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal import arrowcompute as pc
+from comal.plan import ByteRange
+from comal.samples.streams import UNKNOWN, Slice, Stream
+from comal.storage import Source
+from comal.storage.manyfiles import changed_size, file_sizes, opened, read_exactly
+from comal.table.columns import blobs_column, numbers_column, texts_column
+
+Ints = npt.NDArray[np.int64]
+Heads = npt.NDArray[np.uint8]
+"""The first 16 bytes of n samples, shape (n, 16); zeros where a sample is shorter."""
+HEAD = 16
+
+
+class Payloads(Protocol):
+    """The bytes of n samples."""
+
+    def __len__(self) -> int:
+        """How many samples."""
+        ...
+
+    def sizes(self) -> Ints:
+        """Size of each payload in bytes now: 0 for none, `UNKNOWN` where only reading tells."""
+        ...
+
+    def take(self, rows: Ints) -> Payloads:
+        """The payloads of `rows`, in that order."""
+        ...
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """The bytes of `rows` as an Arrow binary array; each must still be as long as `sizes`."""
+        ...
+
+    def open(self, row: int) -> BinaryIO:
+        """One payload as a stream."""
+        ...
+
+    def local_paths(self) -> Iterator[str]:
+        """The local files that are read."""
+        ...
+
+    def place(self, row: int) -> str:
+        """Where the payload of a row is, for messages."""
+        ...
+
+
+class Visible(Payloads, Protocol):
+    """Payloads that can be looked at before they are copied."""
+
+    def take(self, rows: Ints) -> Visible:
+        """The payloads of `rows`, in that order."""
+        ...
+
+    def heads(self, rows: Ints) -> Heads:
+        """The first bytes of `rows`."""
+        ...
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """What `comal.raster` opens for `rows`; None where it has no way to the bytes."""
+        ...
+
+
+def head_rows(heads: Sequence[Any]) -> Heads:
+    """The first bytes of payloads as an array."""
+    joined = b"".join(bytes(head[:HEAD]).ljust(HEAD, b"\0") for head in heads)
+    return np.frombuffer(joined, np.uint8).reshape(-1, HEAD)
+
+
+def checked(data: bytes, planned: int, where: str) -> bytes:
+    """The bytes of a source, which must have the size that the layout was made for."""
+    if len(data) != planned:
+        raise changed_size(where, f"{len(data)} bytes", planned)
+    return data
+
+
+def is_run(rows: Ints) -> bool:
+    """Whether rows stand one behind the other."""
+    return bool(len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all())
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Samples without bytes: folders and nested files, which are made while they are written."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def sizes(self) -> Ints:
+        """All zero."""
+        return np.zeros(self.count, np.int64)
+
+    def take(self, rows: Ints) -> Nothing:
+        """As many samples."""
+        return Nothing(len(rows))
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """As many empty byte strings."""
+        del sizes
+        return blobs_column([b""] * len(rows))
+
+    def open(self, row: int) -> BinaryIO:
+        """An empty stream."""
+        del row
+        return io.BytesIO()
+
+    def local_paths(self) -> Iterator[str]:
+        """None are read."""
+        return iter(())
+
+    def place(self, row: int) -> str:
+        """That there is nothing."""
+        return f"row {row}, which has no bytes of its own"
+
+    def heads(self, rows: Ints) -> Heads:
+        """All zero."""
+        return np.zeros((len(rows), HEAD), np.uint8)
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """None are there."""
+        return [None] * len(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Local files by an Arrow array of absolute paths; null is empty."""
+
+    paths: Any
+    regular: bool = False
+    """A listing has said that all are regular files."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Files]) -> Files:
+        """The rows of all `parts`, one after the other."""
+        regular = all(part.regular for part in parts)
+        return cls(pa.concat_arrays([part.paths for part in parts]), regular)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def sizes(self) -> Ints:
+        """Sizes of the files now; a missing one, or one that is no file, is an error."""
+        return file_sizes(self.paths.to_pylist())
+
+    def take(self, rows: Ints) -> Files:
+        """The payloads of `rows`."""
+        return Files(self._chosen(rows), self.regular)
+
+    def _chosen(self, rows: Ints) -> Any:
+        if is_run(rows):
+            return self.paths.slice(int(rows[0]), len(rows))
+        return self.paths.take(numbers_column(rows))
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """Read the files of `rows`."""
+        wanted = zip(self._chosen(rows).to_pylist(), sizes.tolist(), strict=True)
+        return blobs_column([_read(path, size) for path, size in wanted])
+
+    def open(self, row: int) -> BinaryIO:
+        """Open the file of `row`."""
+        path = self.place(row)
+        with opened(path):  # by the rules for sources, with their errors
+            return open(path, "rb")  # noqa: PTH123 - the caller closes it
+
+    def local_paths(self) -> Iterator[str]:
+        """All of them."""
+        yield from (path for path in self.paths.to_pylist() if path is not None)
+
+    def place(self, row: int) -> str:
+        """Its path."""
+        return str(self.paths[row].as_py())
+
+    def heads(self, rows: Ints) -> Heads:
+        """The first bytes of `rows`."""
+        return head_rows([_file_head(path) for path in self._chosen(rows).to_pylist()])
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """Their paths."""
+        found: list[Any] = self._chosen(rows).to_pylist()
+        return found
+
+
+def _read(path: str | None, size: int) -> bytes:
+    if path is None:
+        return b""
+    with opened(path) as (descriptor, _):
+        # One byte more than planned shows a file that has grown.
+        data = bytearray(size + 1)
+        read_exactly(descriptor, memoryview(data), size, path)
+    return bytes(memoryview(data)[:size])
+
+
+def _file_head(path: str | None) -> bytes:
+    if path is None:
+        return b""
+    with opened(path) as (descriptor, size):
+        data = bytearray(min(HEAD, size))
+        read_exactly(descriptor, memoryview(data), len(data), path)
+    return bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Payloads in memory: an Arrow binary column, or a list of bytes; null is empty."""
+
+    data: Any
+    where: str = "bytes in memory"
+
+    @classmethod
+    def of(cls, column: Any, where: str = "bytes in memory") -> Bytes:
+        """From a binary column of any Arrow spelling."""
+        known = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+        return cls(column if known else column.cast(pa.large_binary()), where)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Bytes]) -> Bytes:
+        """The rows of all `parts`, one after the other."""
+        if all(isinstance(part.data, list) for part in parts):
+            return cls([item for part in parts for item in part.data])
+        return cls(
+            pa.chunked_array([chunk for part in parts for chunk in part._wide()], pa.large_binary())  # noqa: SLF001 - same class
+        )
+
+    def _wide(self) -> list[Any]:
+        """The bytes as Arrow arrays whose offsets have 64 bits."""
+        if isinstance(self.data, list):
+            return [blobs_column(self.data, pa.large_binary())]
+        return [chunk.cast(pa.large_binary()) for _, chunk in self._chunks()]
+
+    def _chunks(self) -> Iterator[tuple[int, Any]]:
+        """Each array of the column without nulls, and its first row."""
+        first = 0
+        chunks = self.data.chunks if isinstance(self.data, pa.ChunkedArray) else [self.data]
+        for chunk in chunks:
+            yield first, pc.fill_null(chunk, b"") if chunk.null_count else chunk
+            first += len(chunk)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def sizes(self) -> Ints:
+        """Lengths of the byte strings."""
+        if isinstance(self.data, list):
+            return np.fromiter((len(item or b"") for item in self.data), np.int64, len(self.data))
+        sizes = [np.diff(bounds_of(chunk)) for _, chunk in self._chunks()]
+        return np.concatenate([np.zeros(0, np.int64), *sizes])
+
+    def take(self, rows: Ints) -> Bytes:
+        """The payloads of `rows`."""
+        if isinstance(self.data, list):
+            return Bytes([self.data[row] for row in rows.tolist()], self.where)
+        if is_run(rows):
+            return Bytes(self.data.slice(int(rows[0]), len(rows)), self.where)
+        # Bytes that are taken anew may be more than 32 bits of offsets can tell.
+        wide = self.data.cast(pa.large_binary())
+        return Bytes(wide.take(numbers_column(rows)), self.where)
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """The bytes of `rows`; a run of neighbours is a view."""
+        del sizes  # what is in memory does not change
+        chosen = self.take(rows).data
+        if isinstance(chosen, list):
+            return blobs_column([item or b"" for item in chosen])
+        chunks = chosen.chunks if isinstance(chosen, pa.ChunkedArray) else [chosen]
+        if len(chunks) != 1:
+            chunks = [pa.concat_arrays(chunks) if chunks else blobs_column([])]
+        array = pc.fill_null(chunks[0], b"") if chunks[0].null_count else chunks[0]
+        return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+
+    def open(self, row: int) -> BinaryIO:
+        """One byte string as a stream, without a copy."""
+        item = self.data[row]
+        buffer = item if isinstance(item, bytes) else item.as_buffer()
+        stream: BinaryIO = pa.PythonFile(pa.BufferReader(buffer), mode="r")
+        return stream
+
+    def local_paths(self) -> Iterator[str]:
+        """None are read."""
+        return iter(())
+
+    def place(self, row: int) -> str:
+        """That it is in memory, and its row."""
+        return f"{self.where}, row {row}"
+
+    def heads(self, rows: Ints) -> Heads:
+        """The first bytes of `rows`."""
+        if isinstance(self.data, list):
+            return head_rows([self.data[row] or b"" for row in rows.tolist()])
+        found = np.zeros((len(rows), HEAD), np.uint8)
+        for first, chunk in self._chunks():
+            mine = (rows >= first) & (rows < first + len(chunk))
+            bounds = bounds_of(chunk)
+            starts = bounds[rows[mine] - first]
+            found[mine] = heads_in(chunk, starts, bounds[rows[mine] - first + 1])
+        return found
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """The bytes of `rows`."""
+        items = [self.data[row] for row in rows.tolist()]
+        return items if isinstance(self.data, list) else [item.as_py() for item in items]
+
+
+def bounds_of(array: Any) -> Ints:
+    """Where each byte string of an Arrow binary array begins in its buffer, and the last ends."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(len(array) + 1, np.int64)
+    wide = pa.types.is_large_binary(array.type)
+    offsets = np.frombuffer(buffer, np.int64 if wide else np.int32)
+    return offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+
+
+def bytes_of(array: Any) -> memoryview:
+    """The buffer of an Arrow binary array."""
+    return memoryview(array.buffers()[2] or b"")
+
+
+def heads_in(array: Any, starts: Ints, stops: Ints) -> Heads:
+    """The first bytes of spans of the buffer of an Arrow binary array."""
+    data = np.frombuffer(bytes_of(array), np.uint8)
+    if not len(data):
+        return np.zeros((len(starts), HEAD), np.uint8)
+    places = starts[:, None] + np.arange(HEAD)
+    found = data[np.minimum(places, len(data) - 1)]
+    return np.where(places < stops[:, None], found, 0).astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Payloads that are byte ranges of objects, such as the samples of other archives."""
+
+    sources: Sequence[Source]
+    source: Ints
+    """For each row the position of its source."""
+    offsets: Ints
+    lengths: Ints
+    hrefs: Any = None
+    """Arrow strings: the object below the source that holds the row; None where it is itself."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def sizes(self) -> Ints:
+        """Lengths of the ranges."""
+        return self.lengths
+
+    def take(self, rows: Ints) -> Self:
+        """The payloads of `rows`."""
+        hrefs = None if self.hrefs is None else self.hrefs.take(numbers_column(rows))
+        return type(self)(
+            self.sources, self.source[rows], self.offsets[rows], self.lengths[rows], hrefs
+        )
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """Fetch `rows`: one call per source, which joins neighbours into few requests."""
+        found = self._fetched(rows, sizes)
+        for row, size, data in zip(rows.tolist(), sizes.tolist(), found, strict=True):
+            checked(data, size, self.place(row))
+        return blobs_column(found)
+
+    def _fetched(self, rows: Ints, sizes: Ints) -> list[bytes]:
+        """The first bytes of ranges, as many of each as `sizes` says."""
+        found: list[bytes] = [b""] * len(rows)
+        owner, offsets = self.source[rows], self.offsets[rows]
+        names = None if self.hrefs is None else self.hrefs.take(numbers_column(rows)).to_pylist()
+        for position in np.unique(owner).tolist():
+            mine = np.flatnonzero((owner == position) & (sizes > 0))
+            source = self.sources[position]
+            if names is None:
+                pieces = source.fetch_spans(offsets[mine], sizes[mine])
+            else:
+                wanted = [
+                    ByteRange(int(offsets[n]), int(sizes[n]), names[n]) for n in mine.tolist()
+                ]
+                pieces = [piece.data for piece in source.fetch(wanted)]
+            for n, piece in zip(mine.tolist(), pieces, strict=True):
+                found[n] = piece
+        return found
+
+    def open(self, row: int) -> BinaryIO:
+        """One range as a stream."""
+        href = "" if self.hrefs is None else self.hrefs[row].as_py()
+        stream: Any = self.sources[int(self.source[row])].file(
+            href, int(self.offsets[row]), int(self.lengths[row])
+        )
+        return stream  # type: ignore[no-any-return]
+
+    def local_paths(self) -> Iterator[str]:
+        """The files that hold the ranges."""
+        used = np.unique(self.source).tolist()
+        yield from (self.sources[n].href for n in used if "://" not in self.sources[n].href)
+
+    def place(self, row: int) -> str:
+        """The object and the range in it."""
+        base = self.sources[int(self.source[row])].href
+        href = "" if self.hrefs is None else f"/{self.hrefs[row].as_py()}"
+        return f"{base}{href} (bytes {self.offsets[row]}+{self.lengths[row]})"
+
+    def heads(self, rows: Ints) -> Heads:
+        """The first bytes of `rows`, those of one source in one fetch."""
+        return head_rows(self._fetched(rows, np.minimum(self.lengths[rows], HEAD)))
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """Spans of local files; other ones are fetched."""
+        from comal.raster import Span  # noqa: PLC0415 - loads GDAL
+
+        found: list[Any] = []
+        for row in rows.tolist():
+            source = self.sources[int(self.source[row])]
+            span = ByteRange(int(self.offsets[row]), int(self.lengths[row]))
+            if "://" in source.href:
+                found.append(source.fetch([span])[0].data)
+            else:
+                found.append(Span(source.href, span.offset, span.size))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Payloads that are file objects or iterators of bytes."""
+
+    values: Sequence[Stream]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def sizes(self) -> Ints:
+        """Sizes as far as they are known before reading."""
+        return np.fromiter((stream.size for stream in self.values), np.int64, len(self.values))
+
+    def take(self, rows: Ints) -> Streams:
+        """The payloads of `rows`."""
+        return Streams([self.values[row] for row in rows.tolist()])
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """All bytes of `rows`."""
+        found = [b"".join(self.values[row].chunks()) for row in rows.tolist()]
+        for row, size, data in zip(rows.tolist(), sizes.tolist(), found, strict=True):
+            checked(data, len(data) if size == UNKNOWN else size, self.place(row))
+        return blobs_column(found)
+
+    def open(self, row: int) -> BinaryIO:
+        """One payload as a stream."""
+        return self.values[row].file()
+
+    def local_paths(self) -> Iterator[str]:
+        """None that is known."""
+        return iter(())
+
+    def place(self, row: int) -> str:
+        """That it is a stream, and its row."""
+        return f"stream, row {row}"
+
+    def heads(self, rows: Ints) -> Heads:
+        """The first bytes of `rows`; they are read again later."""
+        return head_rows([self.values[row].head() for row in rows.tolist()])
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """None: a stream is read only once, for its own sake."""
+        return [None] * len(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Payloads of several kinds: for each row the part that holds it and its row there."""
+
+    parts: Sequence[Payloads]
+    part: npt.NDArray[Any]
+    row: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def sizes(self) -> Ints:
+        """Sizes as each part tells them."""
+        sizes = np.zeros(len(self.row), np.int64)
+        for part, rows, own in self._groups(np.arange(len(self.row))):
+            sizes[rows] = part.take(own).sizes()
+        return sizes
+
+    def take(self, rows: Ints) -> Any:
+        """The payloads of `rows`, in the part itself when one holds them all."""
+        part, row = self.part[rows], self.row[rows]
+        if len(part) and (part == part[0]).all():
+            return self.parts[int(part[0])].take(row)
+        used = np.unique(part).tolist()
+        kinds = {type(self.parts[position]) for position in used}
+        join: Any = getattr(kinds.pop(), "joined", None) if len(kinds) == 1 else None
+        if join is None:
+            return Mixed(self.parts, part, row)
+        # Parts of one kind become one, so that they are copied in one walk.
+        places = [np.flatnonzero(part == position) for position in used]
+        chosen = [self.parts[n].take(row[mine]) for n, mine in zip(used, places, strict=True)]
+        return join(chosen).take(np.argsort(np.concatenate(places)))
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """The bytes of `rows`, part by part, put back into their order."""
+        blocks, origin = [], []
+        for part, mine, own in self._groups(rows):
+            blocks.append(part.block(own, sizes[mine]))
+            origin.append(mine)
+        if len(blocks) == 1:
+            return blocks[0]
+        back = np.argsort(np.concatenate(origin), kind="stable")
+        return pa.concat_arrays(blocks).take(numbers_column(back))
+
+    def _groups(self, rows: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
+        """Each part that is used, the positions in `rows` that it holds, and its own rows."""
+        owner = self.part[rows]
+        for position in np.unique(owner).tolist():
+            mine = np.flatnonzero(owner == position)
+            yield self.parts[position], mine, self.row[rows[mine]]
+
+    def open(self, row: int) -> BinaryIO:
+        """One payload as a stream."""
+        return self.parts[int(self.part[row])].open(int(self.row[row]))
+
+    def local_paths(self) -> Iterator[str]:
+        """Those of all parts."""
+        for part in self.parts:
+            yield from part.local_paths()
+
+    def place(self, row: int) -> str:
+        """Where its part has it."""
+        return self.parts[int(self.part[row])].place(int(self.row[row]))
+
+    def heads(self, rows: Ints) -> Heads:
+        """The first bytes of `rows`."""
+        found = np.zeros((len(rows), HEAD), np.uint8)
+        for part, mine, own in self._groups(rows):
+            found[mine] = part.heads(own)
+        return found
+
+    def rasters(self, rows: Ints) -> list[Any]:
+        """As each part has them."""
+        found: list[Any] = [None] * len(rows)
+        for part, mine, own in self._groups(rows):
+            for n, raster in zip(mine.tolist(), part.rasters(own), strict=True):
+                found[n] = raster
+        return found
+
+
+def concat(parts: Sequence[Payloads]) -> Payloads:
+    """The rows of all `parts`, one after the other."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) == 1:
+        return parts[0]
+    kinds = set(map(type, parts))
+    if kinds <= {Nothing}:
+        return Nothing(sum(map(len, parts)))
+    join: Any = getattr(kinds.pop(), "joined", None) if len(kinds) == 1 else None
+    if join is not None:
+        joined: Payloads = join(parts)
+        return joined
+    counts = [len(part) for part in parts]
+    return Mixed(
+        parts,
+        np.repeat(np.arange(len(parts)), counts),
+        np.concatenate([np.arange(count) for count in counts]),
+    )
+
+
+def payloads_of(values: Sequence[Any]) -> Any:
+    """Payloads of samples that were made one by one, in columns.
+
+    Parameters
+    ----------
+    values
+        An absolute path as str, bytes, a `Slice`, a `Stream` or None for each sample.
+
+    Returns
+    -------
+    Visible
+    """
+    kinds = list(dict.fromkeys(map(type, values)))
+    some = [kind for kind in kinds if kind is not type(None)]
+    if not some:
+        return Nothing(len(values))
+    if len(some) == 1 and some[0] in {str, bytes}:
+        return _of_kind(some[0], values)
+    part = np.fromiter(map(kinds.index, map(type, values)), np.int8, len(values))
+    row = np.zeros(len(values), np.int64)
+    parts = []
+    for number, kind in enumerate(kinds):
+        rows = np.flatnonzero(part == number)
+        row[rows] = np.arange(len(rows))
+        parts.append(_of_kind(kind, [values[n] for n in rows.tolist()]))
+    return Mixed(parts, part, row)
+
+
+def _of_kind(kind: type, values: Sequence[Any]) -> Payloads:
+    if kind is str:
+        return Files(texts_column(values))
+    if kind is bytes:
+        return Bytes(values)
+    if kind is Slice:
+        return _of_slices(values)
+    return Streams(values) if kind is Stream else Nothing(len(values))
+
+
+def _of_slices(values: Sequence[Slice]) -> Spans:
+    known: dict[int, int] = {}
+    sources: list[Source] = []
+    for value in values:
+        if id(value.source) not in known:
+            known[id(value.source)] = len(sources)
+            sources.append(value.source)
+    return Spans(
+        sources,
+        np.array([known[id(value.source)] for value in values], np.int64),
+        np.array([value.offset for value in values], np.int64),
+        np.array([value.size for value in values], np.int64),
+    )
