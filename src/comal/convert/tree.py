@@ -18,8 +18,8 @@ from comal.taco import spec as taco_spec
 from comal.taco.model.levels import check_depth, flat
 from comal.tortilla import spec
 from comal.tortilla.reading.flat import addresses_of, nested_rows, parts_of
-from comal.tortilla.reading.footers import joined
 from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.reading.items import joined
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -15,10 +15,9 @@ from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec
+from comal.tortilla.reading.archive import Address, Part, leaf_blocks
 from comal.tortilla.reading.flat import addresses_of, nested_rows
 from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.home import Address, Part
-from comal.tortilla.reading.leaves import leaf_blocks
 
 _ROWS = 65_536
 _NESTED_ROWS = 256

@@ -94,7 +94,7 @@ class Copied:
     """Whether a payload has bytes and all of them are zero."""
 
 
-def append(payloads: Payloads, start: int, stop: int, out: Appender) -> Copied:
+def copy_payloads(payloads: Payloads, start: int, stop: int, out: Appender) -> Copied:
     """Append the payloads of rows ``start .. stop``; each must be as long as it was."""
     rows = np.arange(start, stop)
     if isinstance(payloads, Files):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from comal.taco.model.sample import Sample as Sample
     from comal.taco.model.tortilla import Tortilla as Tortilla
     from comal.taco.reading.dataset import TacoDataset as TacoDataset
+    from comal.taco.reading.dataset import concat as concat
     from comal.taco.reading.frame import TacoDataFrame as TacoDataFrame
-    from comal.taco.reading.joining import concat as concat
     from comal.taco.reading.loading import load as load
     from comal.taco.spec import PITSchema as PITSchema
     from comal.taco.spec import TacoWarning as TacoWarning
@@ -55,7 +55,7 @@ _HOMES = {
     "Tortilla": "model.tortilla",
     "TortillaExtension": "extensions.base",
     "check": "checking",
-    "concat": "reading.joining",
+    "concat": "reading.dataset",
     "create": "writing.creating",
     "create_tacocat": "writing.tacocat",
     "create_tacollection": "writing.tacocat",

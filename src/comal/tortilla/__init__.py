@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from comal.tortilla.reading.loading import open as open  # noqa: A004 - tortilla.open
     from comal.tortilla.reading.loading import open_async as open_async
     from comal.tortilla.spec import TortillaWarning as TortillaWarning
-    from comal.tortilla.writing.compacting import compact as compact
     from comal.tortilla.writing.copying import compile as compile  # noqa: A004 - tortilla.compile
     from comal.tortilla.writing.copying import join as join
     from comal.tortilla.writing.copying import split as split
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from comal.tortilla.writing.creating import create as create
     from comal.tortilla.writing.creating import create_nested as create_nested
     from comal.tortilla.writing.editing import append as append
+    from comal.tortilla.writing.editing import compact as compact
     from comal.tortilla.writing.editing import delete as delete
     from comal.tortilla.writing.editing import drop_columns as drop_columns
     from comal.tortilla.writing.editing import edit as edit
@@ -57,7 +57,7 @@ _HOMES = {
     "TortillaWarning": "spec",
     "append": "writing.editing",
     "check": "checking.run",
-    "compact": "writing.compacting",
+    "compact": "writing.editing",
     "compile": "writing.copying",
     "create": "writing.creating",
     "create_nested": "writing.creating",

@@ -21,7 +21,7 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.taco.copying.exporting import export, export_async
-from comal.taco.reading.joining import concat
+from comal.taco.reading.dataset import concat
 from comal.taco.reading.loading import load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection

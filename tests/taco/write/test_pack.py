@@ -26,9 +26,8 @@ from comal.errors import (
     ObjectNotFoundError,
 )
 from comal.samples.intake import levels_of
-from comal.taco.model.tree import level_tables
 from comal.taco.spec import TacoWarning
-from comal.taco.writing.packing import pack_folder
+from comal.taco.writing.packing import level_tables, pack_folder
 from tests.support import SHARED, needs_shared
 from tests.taco.write.small import Archive
 

@@ -18,8 +18,8 @@ from comal.errors import InvalidMetadataError, LimitExceededError, NotInContaine
 from comal.plan import run
 from comal.tortilla import spec
 from comal.tortilla.reading import items as spans
+from comal.tortilla.reading.archive import Home, Part
 from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.home import Home, Part
 from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.wire import open_plan
 from tests.fakes import MemorySource

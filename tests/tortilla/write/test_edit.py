@@ -238,17 +238,18 @@ def test_files_that_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_change_behind_the_back_of_compact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from comal.tortilla.writing import compacting
+    from comal.tortilla.writing import editing
 
     path = made(tmp_path)
     real = tortilla.open
 
     def then_appended(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(editing, "open_frame", real)
         frame = real(*arguments, **named)
         append(path, [Sample("t", path=b"late")])
         return frame
 
-    monkeypatch.setattr(compacting, "open_frame", then_appended)
+    monkeypatch.setattr(editing, "open_frame", then_appended)
     with pytest.raises(ComalError):
         compact(path)
     assert read(path).tree()["t"] == b"late"

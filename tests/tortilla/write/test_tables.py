@@ -13,7 +13,7 @@ import pytest
 
 from comal.errors import InvalidInputError, NotInContainerError
 from comal.tortilla import create, create_nested
-from comal.tortilla.writing import rowstore
+from comal.tortilla.writing import files as rowstore
 from tests.tortilla.write.oracle import listing, read
 
 

@@ -30,7 +30,7 @@ from comal.taco.checking.rows import Rows, differing, flat, same_type
 from comal.taco.checking.spans import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.subject import Subject, open_folder, open_zip
 from comal.taco.reading.loading import Collected
-from comal.taco.writing import merge
+from comal.taco.writing import tacocat as merge
 
 _ROWS = 65_536
 

@@ -44,7 +44,7 @@ from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.run import open_subject
 from comal.taco.checking.spans import EntrySpans, true_spans
 from comal.taco.checking.subject import Subject
-from comal.taco.copying.entrybytes import CheckedEntries
+from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Level, Levels

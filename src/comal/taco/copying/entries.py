@@ -1,4 +1,4 @@
-"""Payloads that are entries of ZIP archives, each compared with its local header on the way.
+"""Payloads that are entries of ZIP archives, compared with what proves them on the way.
 
 The local header of an entry stands right before its bytes, so it comes along in the same request:
 name, size and checksum show a wrong span, an index that is older than its archive and rot of the
@@ -8,8 +8,9 @@ storage. Whole blocks are compared at once; only what is unusual is looked at en
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -19,13 +20,13 @@ import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
 from comal.errors import InvalidMetadataError, shown
-from comal.limits import KIB, MIB
+from comal.limits import DEFAULT_LIMITS, KIB, MIB, Limits
 from comal.plan import ByteRange, Piece, Wanted
-from comal.samples.payloads import Ints, Spans, checked
+from comal.samples.payloads import Ints, Spans
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
 from comal.storage.source import WrappedSource
-from comal.ziparchive import wire
+from comal.ziparchive import STORE, extracted, wire
 from comal.ziparchive.headermaking import checksums
 from comal.ziparchive.headers import slices
 from comal.ziparchive.local import local_before, prefix_size
@@ -139,7 +140,13 @@ class ZipEntries(Spans):
         before = min(offset, prefix_size(len(name.encode())))
         (piece,) = source.fetch([ByteRange(offset - before, before)])
         header = local_before(piece.data, name, size, where=self.place(row))
-        return cast("BinaryIO", _CheckedStream(self, row, source, header.crc))
+
+        def judge(crc: int) -> None:
+            if crc != header.crc:
+                raise _damaged(self, row, crc, header.crc)
+
+        step = min(_GROUP, self.limit * _REQUEST)
+        return cast("BinaryIO", _CheckedStream(source, ByteRange(offset, size), step, judge))
 
 
 # -- a block of entries ---------------------------------------------------------------------------
@@ -271,11 +278,12 @@ def _name_sizes(names: Any) -> Ints:
 class _CheckedStream(io.RawIOBase):
     """The bytes of one entry, fetched some MiB at a time; the last of them prove the rest."""
 
-    def __init__(self, entries: ZipEntries, row: int, source: Source, crc: int) -> None:
+    def __init__(
+        self, source: Source, span: ByteRange, step: int, judge: Callable[[int], None]
+    ) -> None:
         super().__init__()
-        self._entries, self._row, self._source, self._expected = entries, row, source, crc
-        self._left = int(entries.lengths[row])
-        self._position = int(entries.offsets[row])
+        self._source, self._step, self._judge = source, step, judge
+        self._position, self._left = span.offset, span.size
         self._buffer, self._used = b"", 0
         self._crc = 0
 
@@ -298,15 +306,13 @@ class _CheckedStream(io.RawIOBase):
         return len(data)
 
     def _refill(self) -> None:
-        count = min(self._left, _GROUP, self._entries.limit * _REQUEST)
-        (piece,) = self._source.fetch([ByteRange(self._position, count)])
-        place = _place(self._entries, self._row)
-        self._buffer, self._used = checked(piece.data, count, place), 0
-        self._position += count
-        self._left -= count
+        (piece,) = self._source.fetch([ByteRange(self._position, min(self._left, self._step))])
+        self._buffer, self._used = piece.data, 0
+        self._position += len(piece.data)
+        self._left -= len(piece.data)
         self._crc = crc32(piece.data, self._crc)
-        if not self._left and self._crc != self._expected:
-            raise _damaged(self._entries, self._row, self._crc, self._expected)
+        if not self._left:
+            self._judge(self._crc)
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -326,3 +332,96 @@ def _damaged(entries: ZipEntries, row: int, found: int, expected: int) -> Invali
         expected=f"{expected:08x}",
         hint="the archive is damaged; fetch it again",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedEntries:
+    """Payloads that are entries of an archive; their checksums are compared while they are read."""
+
+    source: Source
+    offset: Ints
+    stored: Ints
+    """Bytes in the archive."""
+    size: Ints
+    """Bytes of the sample."""
+    crc: Ints
+    method: Ints
+    paths: Any
+    """Arrow strings: path of each sample below DATA/."""
+    limits: Limits = DEFAULT_LIMITS
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def sizes(self) -> Ints:
+        """Bytes of each sample."""
+        return self.size
+
+    def take(self, rows: Ints) -> CheckedEntries:
+        """The payloads of `rows`."""
+        return CheckedEntries(
+            source=self.source,
+            offset=self.offset[rows],
+            stored=self.stored[rows],
+            size=self.size[rows],
+            crc=self.crc[rows],
+            method=self.method[rows],
+            paths=self.paths.take(pa.array(rows)),
+            limits=self.limits,
+        )
+
+    def block(self, rows: Ints, sizes: Ints) -> Any:
+        """The bytes of `rows`.
+
+        Raises
+        ------
+        InvalidMetadataError
+            Bytes that do not match their checksum; the sample is named.
+        """
+        filled = rows[sizes > 0]
+        stored = self.source.fetch_spans(self.offset[filled], self.stored[filled])
+        found: dict[int, bytes] = {}
+        for row, data in zip(filled.tolist(), stored, strict=True):
+            found[row] = self._content(row, data)
+        return pa.array([found.get(row, b"") for row in rows.tolist()], pa.binary())
+
+    def open(self, row: int) -> BinaryIO:
+        """One payload as a stream, which ends in an error when the checksum is wrong."""
+        if self.method[row] != STORE:
+            (piece,) = self.source.fetch([ByteRange(int(self.offset[row]), int(self.stored[row]))])
+            return io.BytesIO(self._content(row, piece.data))
+        span = ByteRange(int(self.offset[row]), int(self.stored[row]))
+        stream = _CheckedStream(self.source, span, _GROUP, partial(self.judge, row))
+        return cast("BinaryIO", stream)
+
+    def local_paths(self) -> Iterator[str]:
+        """The archive, where it is a local file."""
+        if "://" not in self.source.href:
+            yield self.source.href
+
+    def place(self, row: int) -> str:
+        """The sample and where its bytes are."""
+        name = shown(self.paths[row].as_py())
+        return f"sample {name} in {self.source.href} (bytes {self.offset[row]}+{self.stored[row]})"
+
+    def _content(self, row: int, data: bytes) -> bytes:
+        return extracted(
+            data,
+            method=int(self.method[row]),
+            size=int(self.size[row]),
+            crc=int(self.crc[row]),
+            where=self.place(row),
+            limits=self.limits,
+        )
+
+    def judge(self, row: int, found: int) -> None:
+        """Refuse bytes whose checksum is `found`, when that is not the right one."""
+        expected = int(self.crc[row])
+        if found != expected:
+            raise InvalidMetadataError(
+                "checksum mismatch",
+                where=self.place(row),
+                found=f"crc {found:08x}",
+                expected=f"{expected:08x}",
+                hint="the bytes of this sample are lost; take them from another copy",
+            )

@@ -20,7 +20,7 @@ from comal.storage import targets
 from comal.storage.kinds import refuse_sources
 from comal.taco import spec
 from comal.taco.copying.foreign import check_foreign
-from comal.taco.copying.viewlevels import view_levels
+from comal.taco.copying.gather import view_levels
 from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import Levels
 from comal.taco.model.pit import pit_schema

@@ -22,8 +22,7 @@ from comal.plan import Head, Whole
 from comal.storage import Source, StorageConfig, open_beside, open_source, reload_once
 from comal.taco import spec, wire
 from comal.taco.reading.container import Container, open_container
-from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.joining import concat
+from comal.taco.reading.dataset import TacoDataset, concat
 from comal.taco.reading.stages import ColumnMode, Scan
 from comal.taco.spec import LOGGER
 

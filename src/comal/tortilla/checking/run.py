@@ -24,8 +24,7 @@ from comal.storage import Source, StorageConfig, location_of
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject, Usable, check_footer
 from comal.tortilla.checking.values import Payload, check_payloads, check_values
-from comal.tortilla.reading.footers import stored_table
-from comal.tortilla.reading.items import with_format
+from comal.tortilla.reading.items import stored_table, with_format
 from comal.tortilla.reading.loading import (
     Location,
     Member,

@@ -21,9 +21,8 @@ from comal.table.columns import (
     values_at,
 )
 from comal.tortilla import spec
-from comal.tortilla.reading.footers import joined
-from comal.tortilla.reading.home import Address, Home, Nested
-from comal.tortilla.reading.leaves import Leaves
+from comal.tortilla.reading.archive import Address, Home, Leaves, Nested
+from comal.tortilla.reading.items import joined
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]

@@ -41,10 +41,9 @@ from comal.storage import (
     reload_once_async,
 )
 from comal.tortilla import spec
-from comal.tortilla.reading.footers import joined, stored_table
+from comal.tortilla.reading.archive import Home, Part, together, together_async
 from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.home import Home, Part, together, together_async
-from comal.tortilla.reading.items import aliased, items_of
+from comal.tortilla.reading.items import aliased, items_of, joined, stored_table
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.wire import DEFAULT_TAIL, Opened, open_plan
 

@@ -23,7 +23,7 @@ from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.creating import Created, SetOptions, write_set
-from comal.tortilla.writing.prepared import Prepared
+from comal.tortilla.writing.samples import Prepared
 
 Location = str | os.PathLike[str]
 

@@ -19,12 +19,11 @@ from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
 from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning
-from comal.tortilla.writing import prepared as preparing
-from comal.tortilla.writing.body import Telling, write_items
+from comal.tortilla.writing import samples as preparing
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.describing import wants_place, with_formats, with_place
-from comal.tortilla.writing.partfiles import Cut, How, Router, part_set
-from comal.tortilla.writing.prepared import Names, Prepared, batches_of, mapped, with_values
+from comal.tortilla.writing.files import Cut, How, Router, Telling, part_set, write_items
+from comal.tortilla.writing.samples import Names, Prepared, batches_of, mapped, with_values
 
 if TYPE_CHECKING:
     # It brings shapely, which few need.

@@ -29,7 +29,7 @@ from comal.table.columns import (
 from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.writing.columns import with_column
-from comal.tortilla.writing.prepared import Prepared, with_values
+from comal.tortilla.writing.samples import Prepared, with_values
 
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
 """Formats whose headers are read for the place of an item."""

@@ -1,12 +1,17 @@
-"""Changes to an existing file: more rows, other columns, other ids, fewer rows.
+"""Changes to an existing file: more rows, other columns, other ids, fewer rows, and a fresh copy.
 
-See `inplace` for how readers see the old file or the new one; `compact` frees what they leave.
+A copy of the file gets new items and a new footer, and then takes its name: any reader sees the
+old bytes or the new ones.
 """
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +20,20 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal import names as name_rules
-from comal.errors import InvalidInputError, counted, shown
+from comal.errors import InvalidInputError, StorageError, UnsupportedVersionError, counted, shown
+from comal.limits import MIB
+from comal.plan import ByteRange, Head
 from comal.progress import Progress, silent
-from comal.samples.payloads import Ints
-from comal.storage import href_text
+from comal.samples.copying import Appender, copy_payloads
+from comal.samples.payloads import Ints, Spans
+from comal.storage import href_text, open_source, parse_href
+from comal.storage.kinds import check_ending
+from comal.storage.replacing import NextVersion, changing_file
+from comal.storage.targetlock import write_errors
 from comal.table.columns import one_array
 from comal.tortilla import spec
-from comal.tortilla.writing.body import Telling, write_items
+from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.writing.columns import (
     check_extra,
     check_ids,
@@ -31,17 +43,129 @@ from comal.tortilla.writing.columns import (
     unified,
     with_column,
 )
-from comal.tortilla.writing.copying import rows_of, rows_of_ids
+from comal.tortilla.writing.copying import rows_of, rows_of_ids, stored_items
 from comal.tortilla.writing.creating import described
-from comal.tortilla.writing.inplace import Edit, editing
-from comal.tortilla.writing.prepared import Names, arrow_table, batches_of
-from comal.tortilla.writing.rowstore import spanned
+from comal.tortilla.writing.files import (
+    How,
+    Part,
+    Telling,
+    check_footer,
+    part_set,
+    settings,
+    spanned,
+    write_footer,
+    write_items,
+)
+from comal.tortilla.writing.samples import Names, arrow_table, batches_of
 
 if TYPE_CHECKING:
-    # It brings shapely, which few need.
     from comal.tortilla.writing.enriching import Enrichment
 
+
 Location = str | os.PathLike[str]
+_SPAN = struct.Struct("<QQ")
+_FOOTER_AT = 2
+_COLLECTION_AT = 26
+
+
+class Edit:
+    """A file that is open for a change: what it says now, and where new bytes go."""
+
+    def __init__(self, path: Path, version: NextVersion, frame: TortillaFrame) -> None:
+        self.path = path
+        self._version = version
+        self._part = frame.home.parts[0]
+        self.table = _as_stored(frame)
+        """The footer, offsets counted from the beginning of the file."""
+
+    @cached_property
+    def _file(self) -> io.BufferedRandom:
+        return io.BufferedRandom(self._version.file(), MIB)
+
+    @cached_property
+    def out(self) -> Appender:
+        """Writes to the end of the next version."""
+        return Appender(self._file, self._part.size)
+
+    def commit(self, table: Any, key_values: Mapping[str, str] | None = None) -> None:
+        """Write a footer with these rows, and the header that leads to it."""
+        schema = unified([table.schema], shown(self.path.name))
+        table = fitted(table, schema)
+        with write_errors("cannot write", self.path):
+            file, collection = self._file, self._part.collection
+            start = file.seek(0, os.SEEK_END)
+            write_footer(file, [table], schema, settings(table.num_rows, {}), key_values)
+            end = file.seek(0, os.SEEK_END)
+            if collection is not None:
+                file.write(collection)
+                file.seek(_COLLECTION_AT)
+                file.write(_SPAN.pack(end, len(collection)))
+            file.seek(_FOOTER_AT)
+            file.write(_SPAN.pack(start, end - start))
+            file.flush()
+            self._check(ByteRange(start, end - start), table)
+
+    def _check(self, footer: ByteRange, table: Any) -> None:
+        offsets, lengths = (
+            np.asarray(table[name].to_numpy(), np.int64) for name in (spec.OFFSET, spec.LENGTH)
+        )
+        with open_source(self._version.path) as source:
+            check_footer(source, footer, table[spec.ID].chunks, offsets, lengths)
+
+    def close(self) -> None:
+        """Let go of the copy; what its buffer still holds then is in vain."""
+        if "_file" in self.__dict__:
+            with suppress(OSError, ValueError, StorageError):
+                self._file.close()
+
+
+@contextmanager
+def editing(path: Location) -> Iterator[Edit]:
+    """A file to be changed, locked; what is committed takes its place at the end.
+
+    Raises
+    ------
+    ConflictError
+        Somebody else is writing it.
+    UnsupportedVersionError
+        A file of an older generation.
+    InvalidInputError
+        No local file.
+    """
+    target = local_path(path).resolve()
+    with changing_file(target) as change:
+        frame = open_frame(target, typed=False)
+        layout = frame.home.parts[0].header.layout
+        if layout != "v0.5":
+            raise UnsupportedVersionError(
+                "files of older generations are not changed",
+                where=shown(target, 200),
+                found=layout,
+                hint="write a new file with compile() and change that",
+            )
+        with change.edit(target) as version:
+            edit = Edit(target, version, frame)
+            try:
+                yield edit
+            finally:
+                edit.close()
+
+
+def local_path(path: Location) -> Path:
+    """The local path of a file that is to be changed."""
+    location = parse_href(path)
+    if location.scheme != "file":
+        raise InvalidInputError(
+            "only local files can be changed",
+            where=location.label,
+            hint="fetch it, or write a changed copy with compile()",
+        )
+    return Path(location.path)
+
+
+def _as_stored(frame: TortillaFrame) -> Any:
+    table = frame.to_arrow()
+    return table.select([n for n in table.column_names if not n.startswith(spec.INTERNAL)])
 
 
 def edit(
@@ -384,3 +508,79 @@ def _spread(values: Any, rows: Ints, table: Any, name: str) -> Any:
     both = pa.concat_arrays([old, pc.cast(spread, kind)])
     own = np.arange(count)
     return both.take(pa.array(np.where(places < 0, own, own + count)))
+
+
+def compact(
+    path: Location,
+    output: Location | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **parquet: Any,
+) -> int:
+    """Write a file anew without the bytes that no row leads to, in the order of the rows.
+
+    Rows that share bytes go on sharing them. Columns stay as they are stored.
+
+    Parameters
+    ----------
+    path
+        The file; of any generation when `output` is given.
+    output
+        The new file; None takes the place of the old one, at the end and as a whole.
+    overwrite
+        Whether an existing `output` is replaced.
+    progress
+        Told how many items are written.
+    **parquet
+        Settings of the footer.
+
+    Returns
+    -------
+    Bytes that were saved.
+    """
+    if output is not None:
+        check_ending(output, *spec.ENDINGS)
+    frame = open_frame(path, typed=False)
+    target = local_path(path).resolve() if output is None else local_path(output)
+    if output is not None and target.exists() and _is_same(target, path):
+        raise InvalidInputError("output is the file itself", hint="leave it out")
+    part = frame.home.parts[0]
+    how = How(
+        overwrite=overwrite or output is None,
+        parquet=parquet,
+        collection=part.collection,
+        parts=max(1, part.header.parts),
+    )
+    telling = Telling(progress or silent)
+    with part_set(target, how) as parts:
+        new = parts.part(0)
+        # The target is locked now: what was opened must not have been changed before that.
+        part.source.fetch([Head(1)])
+        _copy_live(frame, new, telling)
+        parts.finish()
+        parts.publish()
+    return part.size - target.stat().st_size
+
+
+def _copy_live(frame: TortillaFrame, part: Part, telling: Telling) -> None:
+    items = stored_items(frame)
+    spans = items.payloads
+    assert isinstance(spans, Spans)
+    both = np.stack([spans.offsets, spans.lengths], axis=1)
+    distinct, first, back = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    start = part.out.position
+    copy_payloads(spans.take(first[order]), 0, len(order), part.out)
+    lengths = distinct[order, 1]
+    offsets = start + np.cumsum(lengths) - lengths
+    rows = place[back.reshape(-1)]
+    part.rows.append(items.table, offsets[rows], lengths[rows])
+    telling.wrote(len(items))
+
+
+def _is_same(target: Path, path: Location) -> bool:
+    location = parse_href(path)
+    return location.scheme == "file" and target.samefile(location.path)

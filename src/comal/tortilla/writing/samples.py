@@ -1,16 +1,33 @@
-"""Samples as objects: the door for data sets that are put together one sample at a time."""
+"""Samples, tables and batches as columns: what every way of writing starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, counted, shown
+from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
+from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible, payloads_of
 from comal.samples.streams import payload_of
+from comal.table.columns import numbers_column, one_array, texts_column
 from comal.tortilla import spec
-from comal.tortilla.writing.columns import check_extra
+from comal.tortilla.writing.columns import (
+    check_extra,
+    check_ids,
+    check_values,
+    column,
+    normal,
+    with_column,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +214,356 @@ class Samples:
 
     def __repr__(self) -> str:
         return f"Samples({counted(len(self), 'sample')})"
+
+
+_BATCH_ROWS = 4_096
+_BATCH_BYTES = 32 * MIB
+"""What is held of samples that come one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """n items: their metadata, their bytes, and the items that are nested in them."""
+
+    table: Any
+    """Arrow table without offsets; ``tortilla:file_format`` may be null or missing yet."""
+    payloads: Visible
+    below: Prepared | None = None
+    """All items one level down."""
+    starts: Ints | None = None
+    stops: Ints | None = None
+    """For each item its rows in `below`; an item without any is no nested one."""
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def nested(self, start: int = 0, stop: int | None = None) -> Ints:
+        """Rows from `start` to `stop` that are nested items."""
+        if self.starts is None or self.stops is None:
+            return np.zeros(0, np.int64)
+        return start + np.flatnonzero(self.stops[start:stop] > self.starts[start:stop])
+
+    def take(self, rows: Ints) -> Prepared:
+        """The items of `rows`."""
+        if len(rows) == len(self) and (rows == np.arange(len(rows))).all():
+            return self
+        return replace(
+            self,
+            table=self.table.take(numbers_column(rows)),
+            payloads=self.payloads.take(rows),
+            starts=None if self.starts is None else self.starts[rows],
+            stops=None if self.stops is None else self.stops[rows],
+        )
+
+    def sizes(self) -> Ints:
+        """Bytes of each item as far as they are known; of nested ones without their footers."""
+        sizes = np.maximum(self.payloads.sizes(), 0)
+        if self.below is None or self.starts is None or self.stops is None:
+            return sizes
+        ends = np.concatenate([[0], np.cumsum(self.below.sizes())])
+        within: Ints = ends[self.stops] - ends[self.starts]
+        return sizes + within
+
+    def levels(self) -> Iterator[Prepared]:
+        """These items and what is nested in them, outermost first."""
+        level: Prepared | None = self
+        while level is not None:
+            yield level
+            level = level.below
+
+
+def from_samples(samples: Sequence[Sample], where: str = "samples", depth: int = 1) -> Prepared:
+    """Samples as columns; what is nested is gathered over all of them.
+
+    Raises
+    ------
+    InvalidInputError
+        Ids or values that may not be, or that do not go together.
+    LimitExceededError
+        Nested too deep.
+    """
+    DEFAULT_LIMITS.check("tortilla_depth", depth, where)
+    table = _sample_table(samples)
+    payloads = payloads_of([sample.path for sample in samples])
+    children = [sample.samples or [] for sample in samples]
+    if not any(children):
+        return Prepared(table, payloads)
+    stops = np.cumsum([len(one) for one in children])
+    starts = np.concatenate([[0], stops[:-1]])
+    below = from_samples(list(chain.from_iterable(children)), "nested samples", depth + 1)
+    return Prepared(table, payloads, below, starts, stops)
+
+
+def _sample_table(samples: Sequence[Sample]) -> Any:
+    def who(row: int) -> str:
+        return samples[row].id
+
+    columns = {
+        spec.ID: texts_column([sample.id for sample in samples]),
+        spec.FILE_FORMAT: column(spec.FILE_FORMAT, [s.file_format for s in samples], who),
+    }
+    if any(sample.data_split is not None for sample in samples):
+        columns[spec.DATA_SPLIT] = column(spec.DATA_SPLIT, [s.data_split for s in samples], who)
+    names = dict.fromkeys(chain.from_iterable(sample.metadata for sample in samples))
+    for name in names:
+        columns[name] = column(name, [sample.metadata.get(name) for sample in samples], who)
+    return pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a table of items calls its columns, and the folder of relative paths."""
+
+    id: str = "id"
+    path: str = "path"
+    parent: str = "parent"
+    base: str = ""
+
+
+def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
+    """A table of items as it is: a row each, and no object per item.
+
+    Raises
+    ------
+    InvalidInputError
+        A column that is missing or cannot be used.
+    """
+    table = arrow_table(data, where)
+    payloads = _payloads(table, names, where)
+    found = names.id if names.id in table.column_names else spec.ID
+    if found not in table.column_names:
+        raise InvalidInputError(
+            f"{where} has no column {shown(names.id)}",
+            found=", ".join(map(shown, table.column_names[:20])),
+            hint="name it by id=",
+        )
+    rest = table.drop_columns([n for n in (names.path,) if n in table.column_names])
+    if found != spec.ID:
+        rest = rest.rename_columns([spec.ID if n == found else n for n in rest.column_names])
+    return Prepared(normal(rest, where), payloads)
+
+
+def from_tables(tables: Sequence[Any], names: Names) -> Prepared:
+    """Nested items as one table per level, outermost first.
+
+    Rows without a path are nested items. From the second table on the column `parent` names the
+    row above: by its number, or by its id where ids above are unique.
+
+    Raises
+    ------
+    InvalidInputError
+        A parent that is not there, or an item with neither a payload nor items in it.
+    """
+    if not isinstance(tables, Sequence):
+        raise InvalidInputError(
+            "tables are no list", found=type(tables).__name__, expected="a table for each level"
+        )
+    DEFAULT_LIMITS.check("tortilla_depth", len(tables), "tables")
+    below: Prepared | None = None
+    parents: Ints | None = None
+    for depth in reversed(range(len(tables))):
+        where = f"table {depth}"
+        table = arrow_table(tables[depth], where)
+        above = arrow_table(tables[depth - 1], f"table {depth - 1}") if depth else None
+        mine = _parents(table, above, names, where) if above is not None else None
+        if mine is not None:
+            table = table.drop_columns([names.parent])
+        level = from_table(table, names, where)
+        if below is not None and parents is not None:
+            level = _with_below(level, below, parents)
+        _refuse_empty(level, table, names, where)
+        below, parents = level, mine
+    if below is None:
+        raise InvalidInputError("no tables", expected="at least one")
+    return below
+
+
+def _parents(table: Any, above: Any, names: Names, where: str) -> Ints:
+    if names.parent not in table.column_names:
+        raise InvalidInputError(
+            f"{where} has no column {shown(names.parent)}",
+            found=", ".join(map(shown, table.column_names[:20])),
+            hint="name it by parent=",
+        )
+    column = table.column(names.parent)
+    if not pa.types.is_integer(column.type):
+        ids = above.column(names.id if names.id in above.column_names else spec.ID)
+        column = pc.cast(column, ids.type)
+        counts = pc.value_counts(ids.combine_chunks())
+        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+        if pc.any(pc.is_in(column, value_set=twice)).as_py():
+            raise InvalidInputError(
+                f"{where} names a parent by an id that stands twice",
+                hint="name parents by the numbers of their rows",
+            )
+        column = pc.index_in(column, value_set=ids.combine_chunks())
+    rows = np.asarray(pc.fill_null(column, -1).to_numpy(), np.int64)
+    for row in np.flatnonzero((rows < 0) | (rows >= above.num_rows))[:1].tolist():
+        raise InvalidInputError(
+            "an item names a parent that is not there",
+            where=f"{where}, row {row}",
+            found=shown(table.column(names.parent)[row].as_py()),
+        )
+    return rows
+
+
+def _with_below(level: Prepared, below: Prepared, parents: Ints) -> Prepared:
+    order = np.argsort(parents, kind="stable")
+    below = below.take(order)
+    parents = parents[order]
+    starts = np.searchsorted(parents, np.arange(len(level)), side="left").astype(np.int64)
+    stops = np.searchsorted(parents, np.arange(len(level)), side="right").astype(np.int64)
+    return replace(level, below=below, starts=starts, stops=stops)
+
+
+def _refuse_empty(level: Prepared, table: Any, names: Names, where: str) -> None:
+    """Every item has either a payload or items in it, never both."""
+    has_path = (
+        table.column(names.path).is_valid().to_numpy()
+        if names.path in table.column_names
+        else np.zeros(len(level), bool)
+    )
+    nested = np.zeros(len(level), bool)
+    nested[level.nested()] = True
+    for row in np.flatnonzero(has_path == nested)[:1].tolist():
+        raise InvalidInputError(
+            "an item has a payload and items in it" if nested[row] else "an item without a payload",
+            where=f"{where}, row {row}",
+        )
+
+
+def arrow_table(data: Any, where: str) -> Any:
+    """An Arrow table from one, a record batch or a frame of another library."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    raise InvalidInputError(
+        f"{where} is no table",
+        found=type(data).__name__,
+        expected="an Arrow table, or a frame that has __arrow_c_stream__",
+    )
+
+
+def _payloads(table: Any, names: Names, where: str) -> Visible:
+    if names.path not in table.column_names:
+        return Nothing(table.num_rows)
+    column = table.column(names.path)
+    kind = column.type
+    if any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary)) or str(
+        kind
+    ).startswith("binary_view"):
+        return Bytes.of(column)
+    if pa.types.is_null(kind):
+        return Nothing(table.num_rows)
+    try:
+        paths = one_array(pc.cast(column, pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"column {shown(names.path)} of {where} holds no payloads",
+            found=str(kind),
+            expected="paths as text, or bytes",
+        ) from error
+    if isinstance(paths, pa.ChunkedArray):
+        paths = pa.array([], pa.string())
+    base = names.base or str(Path.cwd())
+    relative = pc.invert(pc.starts_with(paths, "/"))
+    if pc.any(relative).as_py():
+        joined = pc.binary_join_element_wise(base.rstrip(os.sep), paths, os.sep)
+        paths = pc.if_else(relative, joined, paths)
+    return Files(paths)
+
+
+Source = Samples | Iterable[Any] | Any
+
+
+def batches_of(source: Source, names: Names) -> Iterator[Prepared]:
+    """What the user gave, as batches of columns; whole where it is in memory already.
+
+    Raises
+    ------
+    InvalidInputError
+        Neither samples nor tables.
+    """
+    if isinstance(source, Prepared):
+        yield source
+    elif isinstance(source, Samples | list | tuple):
+        yield from _from_list(list(source), names)
+    elif isinstance(source, pa.RecordBatchReader):
+        yield from (from_table(batch, names, "batch") for batch in source)
+    elif isinstance(source, pa.Table | pa.RecordBatch) or hasattr(source, "__arrow_c_stream__"):
+        yield from_table(source, names)
+    elif isinstance(source, Iterable) and not isinstance(source, str | bytes | dict):
+        yield from _from_stream(iter(source), names)
+    else:
+        raise InvalidInputError(
+            "neither samples nor a table", found=type(source).__name__, expected="Samples or table"
+        )
+
+
+def _from_list(items: list[Any], names: Names) -> Iterator[Prepared]:
+    if items and not isinstance(items[0], Sample):
+        yield from (from_table(item, names, f"table {n}") for n, item in enumerate(items))
+    elif items:
+        yield from_samples(list(Samples(items)))
+
+
+def _from_stream(items: Iterator[Any], names: Names) -> Iterator[Prepared]:
+    waiting: list[Sample] = []
+    held = 0
+    for number, item in enumerate(items):
+        if not isinstance(item, Sample):
+            if waiting:
+                raise InvalidInputError("samples and tables are mixed", where=f"item {number}")
+            yield from_table(item, names, f"batch {number}")
+            continue
+        waiting.append(item)
+        held += _held(item)
+        if len(waiting) == _BATCH_ROWS or held > _BATCH_BYTES:
+            yield from_samples(waiting)
+            waiting, held = [], 0
+    if waiting:
+        yield from_samples(waiting)
+
+
+def _held(sample: Sample) -> int:
+    if sample.samples is not None:
+        return sum(map(_held, sample.samples))
+    return len(sample.path) if isinstance(sample.path, bytes) else 0
+
+
+def check(prepared: Prepared, where: str, *, tier: int = 2, keeps: bool = False) -> None:
+    """Refuse ids and values that may not be, at every level."""
+    parents: Ints | None = None
+    for depth, level in enumerate(prepared.levels()):
+        place = where if depth == 0 else f"{where}, nested {depth} deep"
+        check_ids(level.table[spec.ID], place, parents, tier=tier, keeps=keeps)
+        check_values(level.table, place)
+        if level.below is not None:
+            assert level.starts is not None
+            assert level.stops is not None
+            counts = level.stops - level.starts
+            parents = np.zeros(len(level.below), np.int64)
+            parents[_expanded(level.starts, counts)] = np.repeat(np.arange(len(counts)), counts)
+
+
+def _expanded(starts: Ints, counts: Ints) -> Ints:
+    """Row numbers of ranges, one after the other."""
+    ends = np.cumsum(counts)
+    shift = np.repeat(starts - (ends - counts), counts)
+    rows: Ints = np.arange(int(counts.sum())) + shift
+    return rows
+
+
+def mapped(prepared: Prepared, change: Callable[[Prepared], Prepared]) -> Prepared:
+    """Change every level, the innermost first."""
+    if prepared.below is not None:
+        prepared = replace(prepared, below=mapped(prepared.below, change))
+    return change(prepared)
+
+
+def with_values(prepared: Prepared, name: str, values: Any) -> Prepared:
+    """The same items with one column added or replaced."""
+    return replace(prepared, table=with_column(prepared.table, name, values))
