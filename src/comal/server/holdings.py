@@ -25,7 +25,7 @@ from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
 from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.reading import archive as tortilla_leaves
-from comal.tortilla.reading import frame as filtering
+from comal.tortilla.reading import filtering
 from comal.tortilla.reading.frame import TortillaFrame
 
 FILE, FOLDER = taco_spec.FILE, taco_spec.FOLDER

@@ -27,7 +27,7 @@ from comal.taco.reading.lineage import ChildIndex, Int64s, RowIndex, broken
 from comal.taco.reading.spans import Spans, verified_spans
 
 if TYPE_CHECKING:
-    from comal.taco.reading.container import Origin
+    from comal.taco.reading.origin import Origin
 
 _CACHED_GROUPS = 4
 _CHUNK = 4_096
