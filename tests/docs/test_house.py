@@ -104,8 +104,8 @@ ALLOWED = {
     "prometheus_client": ("comal.server.metrics",),
     "rio_tiler": ("comal.server.render",),
     "PIL": ("comal.server.render",),
-    "google": ("comal.storage.credentials",),
-    "azure": ("comal.storage.credentials",),
+    "google": (),
+    "azure": (),
     # Only to read a Shapefile of zones; its frames are known by what they offer.
     "geopandas": ("comal.raquet.querying.zones",),
     # Known by what its objects offer, never by import.

@@ -33,7 +33,6 @@ from comal.errors import (
 )
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
 from comal.storage import CountingSource, Source, StorageConfig, cloud, signing
-from comal.storage import credentials as identities
 from comal.storage.location import parse_href
 from comal.storage.remote import RemoteSource
 from tests.servers.http import HttpServer
@@ -376,20 +375,18 @@ def test_tokens_of_other_services_stay_where_they_are(
             {"account_key": "", "client_id": "a", "client_secret": "b", "tenant_id": "c"},
         ),
         ("az", "azure", {"account_key": "", "proxy_url": "http://127.0.0.1:9"}),
+        ("az", "azure", {"encryption_key": "A" * 43 + "="}),
         ("gs", "gcs", {"service_account_key": ""}),
         ("gs", "gcs", {"bearer_token": "t"}),
     ],
 )
 def test_what_has_no_address(
     configured: StorageConfig,
-    monkeypatch: pytest.MonkeyPatch,
     scheme: str,
     field: str,
     options: dict[str, Any],
 ) -> None:
-    """Signed headers, proxies and tokens of the store's own: a signed address would lack them."""
-    # Their tokens are read by where the library for them is; see test_identities.py.
-    monkeypatch.setattr(identities.Identity, "installed", lambda _: "proxy_url" in options)
+    """Keys in headers, proxies and tokens of the store's own: a signed address would lack them."""
     given = {**getattr(configured, field), **options}
     given = {name: value for name, value in given.items() if value != ""}
     location = parse_href(f"{scheme}://box/k")
@@ -399,53 +396,6 @@ def test_what_has_no_address(
 
 
 CUSTOMER_KEY = base64.b64encode(bytes(range(32))).decode()
-
-
-@pytest.mark.parametrize("kind", ["key", "token", "signature"])
-def test_keys_of_customers(
-    http_server: HttpServer,
-    configured: StorageConfig,
-    kind: str,
-) -> None:
-    http_server.put("box/k", DATA)
-    azure = {**configured.azure, "encryption_key": CUSTOMER_KEY}
-    if kind != "key":
-        del azure["account_key"]
-        azure |= {"token": "t"} if kind == "token" else {"sas_token": "sig=1"}
-    other = HttpServer()
-    config = replace(configured, azure=azure, linked_origins=[other.origin])
-    source = storage.open_source("az://box/k", config=config)
-    assert only(source, Head(5)) == DATA[:5]
-
-    def child() -> None:
-        assert only(source, Head(6)) == DATA[:6]
-
-    in_child(child)
-    sent = [keys_in(seen.headers) for seen in http_server.requests]
-    assert sent[0] == sent[1]
-    digest = base64.b64encode(hashlib.sha256(bytes(range(32))).digest()).decode()
-    assert sent[0] == ["AES256", CUSTOMER_KEY, digest]
-    assert CUSTOMER_KEY not in repr(address_of(source)) + repr(pickle.dumps(address_of(source)))
-    # Another server is not told.
-    http_server.reset()
-    http_server.behave("redirect", path="box/moved", to=other.put("moved", DATA))
-    assert only(source.sibling("moved"), Head(5)) == DATA[:5]
-    assert keys_in(other.requests[0].headers) == []
-    other.close()
-
-
-def keys_in(headers: dict[str, str]) -> list[str]:
-    found = {name.lower(): text for name, text in headers.items()}
-    return [found[name] for name in sorted(found) if name.startswith("x-ms-encryption")]
-
-
-@pytest.mark.parametrize("key", ["no base64", CUSTOMER_KEY[4:]])
-def test_keys_of_customers_that_are_none(configured: StorageConfig, key: str) -> None:
-    azure = {**configured.azure, "encryption_key": key}
-    source = storage.open_source("az://box/k", config=replace(configured, azure=azure))
-    with pytest.raises(InvalidInputError, match="encryption key") as caught:
-        only(source, Head(5))
-    assert key not in str(caught.value)
 
 
 def test_a_key_of_the_customer_that_only_obstore_can_read(

@@ -2,10 +2,9 @@
 
 obstore finds credentials, lists and signs; the bytes are read by signed addresses over the same
 HTTP engine as any URL, with its checks, ``Retry-After``, deadlines and connections that survive a
-fork. Where google-auth or azure-identity is installed (the extras ``gcs`` and ``azure``), that
-holds for default credentials and identities, too. What has no address (`comal.storage.signing`
-says what) is read by obstore itself, which hides ``Retry-After`` and cannot be used in a forked
-child of a process that has used it: there such a child gets an error.
+fork. What has no address (`comal.storage.signing` says what) is read by obstore itself, which hides
+``Retry-After`` and cannot be used in a forked child of a process that has used it: there such a
+child gets an error.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from comal.storage.stores import (
     forked,
     memory_store,
     networked_store,
-    no_network_here,
     read,
     store_errors,
 )
@@ -122,8 +120,6 @@ class CloudTransport:
         signer = signer_of(ask.location, self.config)
         address = signer.address(ask.location, held)
         if address is None:
-            if forked() and signer.extra:
-                raise no_network_here(ask.location, signer.extra)
             return self._by_store(ask)
         if address.token:
             reply = self._unless_refused(ask, address, _EXPIRED)

@@ -3,18 +3,16 @@
 obstore signs, so that no signature is made by hand here. It is asked to where that is a
 computation: by the keys of S3, whichever way they come, by the private key of a Google service
 account, and by the key of an Azure account. Public objects, and Azure's with a shared access
-signature, have an address without that, and so have those that are read by a token: one that the
-caller or the caller's provider gives, or that of an identity which `comal.storage.credentials` asks
-for. Tokens that only obstore knows it does not tell, and to have an address signed by a service of
-the cloud takes a request for each object, and rights that reading does not: there is no address
-then, nor where requests need signed headers, sessions or connections of the store's own.
+signature, have an address without that, and so have those that are read by a token that the caller
+or the caller's provider gives. Tokens that only obstore knows it does not tell, and to have an
+address signed by a service of the cloud takes a request for each object, and rights that reading
+does not: there is no address then, nor where requests need keys of customers, sessions or
+connections of the store's own.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +29,7 @@ from comal.errors import InvalidInputError
 from comal.parallel import PerProcess
 from comal.plan import Head
 from comal.storage.config import StorageConfig
-from comal.storage.credentials import Identity, Token, Tokens, asked_at_once
+from comal.storage.credentials import Token, Tokens, asked_at_once
 from comal.storage.location import Location
 from comal.storage.remote import Ask
 from comal.storage.retry import Tries, retrying
@@ -39,14 +37,12 @@ from comal.storage.stores import (
     OWN_CLIENT,
     allows_http,
     forked,
-    identity_behind,
     no_network_here,
     opened_store,
     settings,
     store_errors,
     store_options,
     switched_on,
-    unsigned_hint,
     without,
 )
 
@@ -60,9 +56,9 @@ _USED_FOR = LIFETIME / 2
 # What did not answer is not waited for again at once.
 _STUCK_FOR = 60.0
 
-# What a request by a signed address would lack: keys in headers, which S3 wants to be signed, too,
-# sessions, the way and the trust of the store's own client.
-_OWN_REQUESTS = ("sse_customer_key_base64", "s3_express", *OWN_CLIENT)
+# What a request by a signed address would lack: keys of customers, sessions, the way and the trust
+# of the store's own client.
+_OWN_REQUESTS = ("sse_customer_key_base64", "encryption_key", "s3_express", *OWN_CLIENT)
 # Without this header, Azure answers anonymous requests as it did in 2009.
 _AZURE_VERSION = ("x-ms-version", "2023-11-03")
 # A client that reaches nothing: what it signs was signed without the network.
@@ -141,8 +137,6 @@ class Signer:
         self._headers: tuple[tuple[str, str], ...] = ()
         self._tokens: Tokens | None = None
         self._addresses: _Addresses | None = None
-        self.extra = ""
-        """The extra of comal that would give addresses where there are none."""
         with suppress(_StuckError):
             self._addresses = self._in_time(lambda: self._find(location))
 
@@ -228,8 +222,8 @@ class Signer:
         known = settings(location.scheme, self._options)
         if any(switched_on(known.get(name)) for name in _OWN_REQUESTS):
             return None
-        if location.scheme == "az" and not self._prepared(known):
-            return None
+        if location.scheme == "az":
+            self._headers = (_AZURE_VERSION,)
         public = switched_on(known.get("skip_signature"))
         if location.scheme == "s3":
             return self._public(location, _NOBODY_S3) if public else self._signed(location)
@@ -237,32 +231,11 @@ class Signer:
             return _google(location, known)
         if public:
             return self._public(location, _NOBODY_AZURE)
-        identity = identity_behind(location, self._options, self._config)
-        if identity is not None:
-            return self._by_identity(identity, location, known)
         static = known.get("bearer_token") or (location.scheme == "az" and known.get("token"))
         if self._config.credential_provider is not None or static:
             # A signature would be by another identity than the token.
             return self._by_tokens(location, known, str(static))
         return self._local(location, known)
-
-    def _prepared(self, known: dict[str, Any]) -> bool:
-        """Set what goes along with each request to Azure, and whether obstore signs beside it."""
-        self._headers = (_AZURE_VERSION, *_customer_key(known))
-        # It does not where it knows a key of the customer, though no signature covers that: one in
-        # the environment cannot be kept from it.
-        self._options = without("az", self._options, ("encryption_key",))
-        return not settings("az", self._options).get("encryption_key")
-
-    def _by_identity(
-        self, identity: Identity, location: Location, known: dict[str, Any]
-    ) -> _Addresses | None:
-        if not identity.installed():
-            self.extra = identity.extra
-            return None
-        failure = f"the cloud gives no token ({identity.name})"
-        self._tokens = Tokens(identity, location.label, failure, unsigned_hint(location.scheme))
-        return self._told(location, known)
 
     def _by_tokens(
         self, location: Location, known: dict[str, Any], static: str
@@ -314,30 +287,6 @@ class Signer:
                 return self._public(location, _NOBODY_AZURE, f"?{token}")
             return None
         return addresses
-
-
-def _customer_key(known: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The headers of a key that the caller keeps: no part of what Azure has signed.
-
-    https://learn.microsoft.com/azure/storage/blobs/encryption-customer-provided-keys
-    """
-    key = known.get("encryption_key")
-    if not key:
-        return ()
-    try:
-        data = base64.b64decode(str(key), validate=True)
-    except ValueError:
-        data = b""
-    if len(data) != 32:
-        raise InvalidInputError(
-            "the encryption key of the store is none", expected="32 bytes in base64"
-        )
-    digest = hashlib.sha256(data).digest()
-    return (
-        ("x-ms-encryption-key", str(key)),
-        ("x-ms-encryption-key-sha256", base64.b64encode(digest).decode()),
-        ("x-ms-encryption-algorithm", "AES256"),
-    )
 
 
 def _google(location: Location, known: dict[str, Any]) -> _Addresses | None:

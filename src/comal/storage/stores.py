@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ from comal.errors import (
 from comal.parallel import PerProcess
 from comal.plan import ByteRange, Head, Tail, Wanted
 from comal.storage.config import StorageConfig
-from comal.storage.credentials import Identity, asked_at_once, identity_of
+from comal.storage.credentials import asked_at_once
 from comal.storage.httpwire import answer_span, check_version, ignores_range, is_question
 from comal.storage.location import Location
 from comal.storage.pins import ObjectInfo, changed
@@ -128,10 +128,6 @@ def networked_store(location: Location, config: StorageConfig) -> ObjectStore:
         raise no_network_here(location)
     options = store_options(location.scheme, config)
     _check_following(location, options, config)
-    identity = identity_behind(location, options, config)
-    if identity is not None and identity.installed():
-        # The same that reads by addresses, also where obstore knows nothing of its kind.
-        config = replace(config, credential_provider=identity)
     return opened_store(location, options, config)
 
 
@@ -158,26 +154,14 @@ def _check_following(location: Location, options: Mapping[str, Any], config: Sto
         )
 
 
-def identity_behind(
-    location: Location, options: Mapping[str, Any], config: StorageConfig
-) -> Identity | None:
-    """The identity whose tokens the store would be read by, unless something else was named."""
-    if config.credential_provider is not None:
-        return None
-    known = settings(location.scheme, options)
-    if any(switched_on(known.get(name)) for name in ("skip_signature", *OWN_CLIENT)):
-        return None
-    return identity_of(location.scheme, known, config)
-
-
-def no_network_here(location: Location, extra: str = "") -> StorageError:
-    """The error for what a forked child cannot do, but could with an extra of comal."""
-    hint = "start the process with the 'spawn' or 'forkserver' method"
+def no_network_here(location: Location) -> StorageError:
+    """The error for what a forked child cannot do."""
     return StorageError(
         "in a forked process, whose parent has used an object store, none can be listed, and none "
         "read whose credentials come over the network",
         where=location.label,
-        hint=f"pip install 'comal[{extra}]', or {hint}" if extra else hint,
+        hint="start the process with the 'spawn' or 'forkserver' method, or name a "
+        "credential_provider",
     )
 
 
@@ -272,11 +256,6 @@ def _open(
         ) from error
 
 
-def unsigned_hint(scheme: str) -> str:
-    """What to do where there are no credentials."""
-    return f"name credentials, or read what is public unsigned: {_UNSIGNED[scheme]}"
-
-
 @contextmanager
 def store_errors(ask: Ask, *, last: bool = False) -> Iterator[None]:
     """Turn what obstore raises into errors of comal, or into one that asks for another try.
@@ -324,8 +303,11 @@ def _generic(error: Exception, ask: Ask, *, last: bool) -> Exception:
     if status is None and any(sign in text for sign in _BROKEN):
         return TransientError(text)
     hint = None
-    if _METADATA_SERVICE in text or "credential" in text.lower():
-        hint = unsigned_hint(ask.location.scheme)
+    if any(sign in text.lower() for sign in (_METADATA_SERVICE, "credential", "token")):
+        hint = (
+            "name credentials or a credential_provider, or read what is public unsigned: "
+            + _UNSIGNED[ask.location.scheme]
+        )
     return StorageError(
         "the store failed", where=ask.location.label, found=text, hint=hint, status=status
     )
