@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from comal.plan import (
     Tail,
     Wanted,
     Whole,
+    awaiting,
+    blocking,
     read_span,
     run,
     run_async,
@@ -155,3 +158,44 @@ def test_a_span_that_is_here_already_costs_nothing(runner: Runner) -> None:
     assert steps == []
     assert runner(read_span(known, 55, 10), counted) == DATA[55:65]
     assert steps == [[ByteRange(55, 10)]]
+
+
+class Letters:
+    """An object of which each method is written once, as a plan."""
+
+    store: Any
+
+    def __init__(self) -> None:
+        self.store = self
+        self.asked: list[str] = []
+
+    def fetch(self, wanted: Sequence[Wanted], /) -> list[Piece]:
+        self.asked.append("blocking")
+        return fetch(wanted)
+
+    async def fetch_async(self, wanted: Sequence[Wanted], /) -> list[Piece]:
+        self.asked.append("awaiting")
+        return fetch(wanted)
+
+    @blocking
+    def letters(self, start: int, *, count: int = 1) -> Plan[dict[str, bytes]]:
+        """Some letters."""
+        (piece,) = yield [ByteRange(start, count)]
+        return {"found": piece.data}
+
+    letters_async = awaiting(letters)
+
+
+def test_a_method_and_its_twin_are_one_plan() -> None:
+    one = Letters()
+    assert one.letters(5, count=2) == {"found": DATA[5:7]}
+    assert asyncio.run(one.letters_async(count=3, start=7)) == {"found": DATA[7:10]}
+    assert one.asked == ["blocking", "awaiting"]
+    assert inspect.iscoroutinefunction(Letters.letters_async)
+    assert not inspect.isgeneratorfunction(Letters.letters)
+    assert Letters.letters.__doc__ == "Some letters."
+    for method in (Letters.letters, Letters.letters_async):
+        assert str(inspect.signature(method)).endswith("count: 'int' = 1) -> 'dict[str, bytes]'")
+    assert Letters.letters_async.__qualname__ == "Letters.letters_async"
+    with pytest.raises(TypeError, match="letters"):
+        one.letters()  # type: ignore[call-arg]

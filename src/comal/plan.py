@@ -7,12 +7,14 @@ blocking or async, so the same logic serves both and a test can count the round 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from comal.errors import ComalError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -120,6 +122,64 @@ async def run_async(plan: Plan[T], fetch: FetchAsync) -> T:
                 wanted = plan.send(pieces)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+# -- methods --------------------------------------------------------------------------------------
+
+
+class Fetcher(Protocol):
+    """What fetches for plans, blocking or not, as sources do."""
+
+    def fetch(self, wanted: Sequence[Wanted], /) -> Sequence[Piece]:
+        """One piece for each range."""
+
+    def fetch_async(self, wanted: Sequence[Wanted], /) -> Awaitable[Sequence[Piece]]:
+        """The same, without blocking the event loop."""
+
+
+class _Stored(Protocol):
+    """An object whose plans its store fetches for."""
+
+    @property
+    def store(self) -> Fetcher: ...
+
+
+S = TypeVar("S", bound=_Stored)
+
+
+def blocking(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate[S, P], T]:
+    """Decorate a method that returns a plan: the plan is run, fetching with the object's `store`.
+
+    Its documentation and annotations are those of what the plan returns.
+    """
+    result = str(plan.__annotations__["return"])
+    plan.__annotations__["return"] = result.removeprefix("Plan[").removesuffix("]")
+
+    @wraps(plan)
+    def method(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return run(plan(self, *args, **named), self.store.fetch)
+
+    method.plan = plan  # type: ignore[attr-defined]  # for `awaiting`
+    return method  # type: ignore[return-value]  # `self` by its name is more than is asked for
+
+
+def awaiting(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The twin of a method that `blocking` has made, which does not block the event loop."""
+    plan: Callable[Concatenate[S, P], Plan[T]] = method.plan  # type: ignore[attr-defined]
+
+    @wraps(plan)
+    async def twin(self: S, *args: P.args, **named: P.kwargs) -> T:
+        return await run_async(plan(self, *args, **named), self.store.fetch_async)
+
+    twin.__name__ += "_async"
+    twin.__qualname__ += "_async"
+    twin.__doc__ = f"As `{plan.__name__}`, without blocking the event loop."
+    return twin  # type: ignore[return-value]  # as above
+
+
+# -- spans ----------------------------------------------------------------------------------------
 
 
 def read_span(known: Sequence[Piece], offset: int, size: int, href: str = "") -> Plan[bytes]:

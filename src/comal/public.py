@@ -231,7 +231,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
             parameter.VAR_POSITIONAL,
         ):
             continue
-        hints[name] = _type_of(text, function.__globals__)
+        hints[name] = _type_of(text, inspect.unwrap(function).__globals__)
     for name, text in _fields(function).items():
         if name not in hints:
             hints[name] = _type_of(text, vars(sys.modules[function.takes.__module__]))  # type: ignore[attr-defined]

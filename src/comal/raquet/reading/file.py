@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.grid.arguments import integers, tile_rows
-from comal.plan import Plan, run, run_async
+from comal.plan import Plan, awaiting, blocking, run, run_async
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
 from comal.raquet.reading.part import ABSENT, Lookup, cell_of
@@ -35,7 +35,6 @@ from comal.raquet.spec import Band, Bounds, Metadata, Number
 from comal.storage import Source
 from comal.storage.source import Closing
 
-T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Pixels = Any
 """A numpy array, or a `numpy.ma.MaskedArray` where `masked` asks for one."""
@@ -43,6 +42,29 @@ Bands = str | int | Sequence[str | int] | None
 """Bands by name, or by number from 1 on; None for all."""
 Tile = tuple[int, int, int]
 """Zoom, column from the west, row from the north."""
+
+
+class _Asked(NamedTuple):
+    """What a caller wants to have of pixels."""
+
+    bands: tuple[Band, ...]
+    read: tuple[Band, ...]
+    """The bands, and behind them an alpha band that tells which of their pixels have a value."""
+    step: int
+    masked: bool
+    scaled: bool
+
+    @property
+    def told(self) -> bool:
+        """Whether it matters which pixels have a value."""
+        return self.masked or self.scaled
+
+    def finished(self, data: Any, missing: Any) -> Pixels:
+        """The pixels of all bands that are read, as the caller wants them."""
+        if not self.told:
+            return data
+        how = {"masked": self.masked, "scaled": self.scaled}
+        return finished(data, self.read, missing, **how, count=len(self.bands))
 
 
 @guarded_class
@@ -208,17 +230,16 @@ class RaquetFile(Closing):
         InvalidMetadataError
             A tile that does not decode, or stands there twice.
         """
-        chosen = self._bands(bands)
-        read = self._with_alpha(chosen, told=masked or scaled)
-        row = self._row(z, x, y, time)
+        asked, row = self._asked(bands, time, masked, scaled), self._row(z, x, y, time)
         found: dict[tuple[int, str], Any] = {}
         if row != ABSENT:
-            columns, _ = columns_of(self._store, read)
-            for column in columns:
-                found[row, column] = self._store.pixels_here(row, column)
+            # Not by a plan: of a local file that is one read without a copy.
+            found = {
+                (row, name): self._store.pixels_here(row, name) for name in self._columns(asked)
+            }
             if any(pixels is ... for pixels in found.values()):
                 found = run(self._store.pixels_plan(list(found)), self._store.fetch)
-        return self._tile_of(row, found, read, len(chosen), masked=masked, scaled=scaled)
+        return self._tile_of(row, found, asked)
 
     async def tile_async(
         self,
@@ -232,9 +253,10 @@ class RaquetFile(Closing):
         scaled: bool = False,
     ) -> Pixels:
         """As `tile`, without blocking the event loop."""
-        plan = self._tiles_plan([(z, x, y)], bands, time, masked=masked, scaled=scaled)
-        return (await run_async(plan, self._store.fetch_async))[0]
+        tiles = [(z, x, y)]
+        return (await self.tiles_async(tiles, bands, time=time, masked=masked, scaled=scaled))[0]
 
+    @blocking
     def tiles(
         self,
         tiles: Iterable[Tile] | Ints,
@@ -243,7 +265,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> list[Pixels]:
+    ) -> Plan[list[Pixels]]:
         """The pixels of many tiles, fetched together; see `tile`.
 
         They are given as triples of zoom, column and row, or as an array of shape (n, 3).
@@ -253,21 +275,18 @@ class RaquetFile(Closing):
         LimitExceededError
             Together they have more bytes than ``Limits.raster_bytes``.
         """
-        plan = self._tiles_plan(tiles, bands, time, masked=masked, scaled=scaled)
-        return run(plan, self._store.fetch)
+        asked = self._asked(bands, time, masked, scaled)
+        rows: list[int] = self._rows(tiles, time).tolist()
+        size = self.metadata.block_width * self.metadata.block_height
+        size *= len(rows) * len(asked.bands) * common_type(asked.bands).itemsize
+        self._store.limits.check("raster_bytes", size, self.href)
+        names = self._columns(asked)
+        keys = [(row, name) for row in dict.fromkeys(rows) if row != ABSENT for name in names]
+        found = yield from self._store.pixels_plan(keys)
+        return [self._tile_of(row, found, asked) for row in rows]
 
-    async def tiles_async(
-        self,
-        tiles: Iterable[Tile] | Ints,
-        bands: Bands = None,
-        *,
-        time: Step | None = None,
-        masked: bool = False,
-        scaled: bool = False,
-    ) -> list[Pixels]:
-        """As `tiles`, without blocking the event loop."""
-        plan = self._tiles_plan(tiles, bands, time, masked=masked, scaled=scaled)
-        return await run_async(plan, self._store.fetch_async)
+    tiles_async = awaiting(tiles)
+    """As `tiles`, without blocking the event loop."""
 
     def raw_blob(
         self,
@@ -345,17 +364,20 @@ class RaquetFile(Closing):
         rows, column = self._rows(tiles, time), self._column(band)
         return self._store.iter_blobs(rows, column, verify=verify)
 
+    @blocking
     def raw_tile(
         self, z: int, x: int, y: int, *, time: Step | None = None
-    ) -> tuple[bytes | None, ...] | None:
+    ) -> Plan[tuple[bytes | None, ...] | None]:
         """The blobs of one tile, one for each of `Metadata.columns`; None where it is absent."""
-        return run(self._raw_plan(z, x, y, time), self._store.fetch)
+        row = self._row(z, x, y, time)
+        if row == ABSENT:
+            return None
+        columns = self._store.columns
+        found = yield from self._store.blobs_plan([(row, column) for column in columns])
+        return tuple(found[row, column] for column in columns)
 
-    async def raw_tile_async(
-        self, z: int, x: int, y: int, *, time: Step | None = None
-    ) -> tuple[bytes | None, ...] | None:
-        """As `raw_tile`, without blocking the event loop."""
-        return await run_async(self._raw_plan(z, x, y, time), self._store.fetch_async)
+    raw_tile_async = awaiting(raw_tile)
+    """As `raw_tile`, without blocking the event loop."""
 
     def has_tile(self, z: int, x: int, y: int, *, time: Step | None = None) -> bool:
         """Whether a tile is there; nothing is read."""
@@ -363,6 +385,7 @@ class RaquetFile(Closing):
 
     # -- windows -----------------------------------------------------------------------------------
 
+    @blocking
     def read(
         self,
         bbox: Sequence[float] | None = None,
@@ -373,7 +396,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Window:
+    ) -> Plan[Window]:
         """The pixels that a box touches.
 
         Parameters
@@ -396,24 +419,20 @@ class RaquetFile(Closing):
         LimitExceededError
             More pixels than ``raster_bytes`` allows.
         """
-        plan = self._read_plan(bbox, zoom, resolution, bands, time, masked=masked, scaled=scaled)
-        return run(plan, self._store.fetch)
+        low, high = self.zooms[0], self.zooms[-1]
+        if zoom is not None and resolution is not None:
+            raise InvalidInputError("either zoom or resolution", where=self.href)
+        if resolution is not None:
+            zoom = zoom_for(resolution, self.metadata.block_width, low, high)
+        zoom = high if zoom is None else max(low, min(high, int(integers(zoom, "zoom"))))
+        span = self._grid(zoom).span(self.everything() if bbox is None else bbox)
+        asked = self._asked(bands, time, masked, scaled)
+        return (yield from self._window_plan(zoom, span, asked))
 
-    async def read_async(
-        self,
-        bbox: Sequence[float] | None = None,
-        *,
-        zoom: int | None = None,
-        resolution: float | None = None,
-        bands: Bands = None,
-        time: Step | None = None,
-        masked: bool = False,
-        scaled: bool = False,
-    ) -> Window:
-        """As `read`, without blocking the event loop."""
-        plan = self._read_plan(bbox, zoom, resolution, bands, time, masked=masked, scaled=scaled)
-        return await run_async(plan, self._store.fetch_async)
+    read_async = awaiting(read)
+    """As `read`, without blocking the event loop."""
 
+    @blocking
     def window(
         self,
         zoom: int,
@@ -426,7 +445,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Window:
+    ) -> Plan[Window]:
         """A window in pixels of one zoom, counted from the north-west corner of the world.
 
         Columns go on around the world; rows must be on it.
@@ -437,26 +456,11 @@ class RaquetFile(Closing):
             A zoom that the file does not declare, or a window outside of the world.
         """
         span = self._span(zoom, column, row, width, height)
-        plan = self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
-        return run(plan, self._store.fetch)
+        asked = self._asked(bands, time, masked, scaled)
+        return (yield from self._window_plan(zoom, span, asked))
 
-    async def window_async(
-        self,
-        zoom: int,
-        column: int,
-        row: int,
-        width: int,
-        height: int,
-        bands: Bands = None,
-        *,
-        time: Step | None = None,
-        masked: bool = False,
-        scaled: bool = False,
-    ) -> Window:
-        """As `window`, without blocking the event loop."""
-        span = self._span(zoom, column, row, width, height)
-        plan = self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
-        return await run_async(plan, self._store.fetch_async)
+    window_async = awaiting(window)
+    """As `window`, without blocking the event loop."""
 
     def holes(self, zoom: int, column: int, row: int, width: int, height: int) -> frozenset[str]:
         """Bands in which pixels of a window may lack a value without holding a nodata value.
@@ -484,6 +488,7 @@ class RaquetFile(Closing):
 
     # -- points ------------------------------------------------------------------------------------
 
+    @blocking
     def point(
         self,
         lon: float,
@@ -494,28 +499,16 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Pixels:
+    ) -> Plan[Pixels]:
         """The pixel that holds a point in degrees of EPSG:4326, shape (bands,); see `points`."""
-        found = self.points([lon], [lat], bands, zoom=zoom, time=time, masked=masked, scaled=scaled)
+        asked = self._asked(bands, time, masked, scaled)
+        found = yield from self._points_plan([lon], [lat], zoom, asked)
         return found[:, 0]
 
-    async def point_async(
-        self,
-        lon: float,
-        lat: float,
-        bands: Bands = None,
-        *,
-        zoom: int | None = None,
-        time: Step | None = None,
-        masked: bool = False,
-        scaled: bool = False,
-    ) -> Pixels:
-        """As `point`, without blocking the event loop."""
-        found = await self.points_async(
-            [lon], [lat], bands, zoom=zoom, time=time, masked=masked, scaled=scaled
-        )
-        return found[:, 0]
+    point_async = awaiting(point)
+    """As `point`, without blocking the event loop."""
 
+    @blocking
     def points(
         self,
         lons: Any,
@@ -526,7 +519,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
         masked: bool = False,
         scaled: bool = False,
-    ) -> Pixels:
+    ) -> Plan[Pixels]:
         """The pixels that hold many points, each tile read and decoded once.
 
         Parameters
@@ -548,23 +541,11 @@ class RaquetFile(Closing):
         InvalidInputError
             Coordinates that are not finite, or a latitude beyond 90 degrees.
         """
-        plan = self._points_plan(lons, lats, bands, zoom, time, masked=masked, scaled=scaled)
-        return run(plan, self._store.fetch)
+        asked = self._asked(bands, time, masked, scaled)
+        return (yield from self._points_plan(lons, lats, zoom, asked))
 
-    async def points_async(
-        self,
-        lons: Any,
-        lats: Any,
-        bands: Bands = None,
-        *,
-        zoom: int | None = None,
-        time: Step | None = None,
-        masked: bool = False,
-        scaled: bool = False,
-    ) -> Pixels:
-        """As `points`, without blocking the event loop."""
-        plan = self._points_plan(lons, lats, bands, zoom, time, masked=masked, scaled=scaled)
-        return await run_async(plan, self._store.fetch_async)
+    points_async = awaiting(points)
+    """As `points`, without blocking the event loop."""
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -583,12 +564,20 @@ class RaquetFile(Closing):
             raise InvalidInputError("no bands are named", where=self.href)
         return tuple(self._band(band) for band in bands)
 
-    def _with_alpha(self, bands: tuple[Band, ...], *, told: bool) -> tuple[Band, ...]:
-        """What must be read for these bands, if it shall be told which pixels are valid."""
-        at = alpha_of(self.metadata.bands) if told else None
-        if at is None or self.metadata.bands[at] in bands:
-            return bands
-        return (*bands, self.metadata.bands[at])
+    def _asked(
+        self,
+        bands: Bands,
+        time: Step | None,
+        masked: bool,  # noqa: FBT001 - as callers of public methods have named it
+        scaled: bool,  # noqa: FBT001
+    ) -> _Asked:
+        chosen, every = self._bands(bands), self.metadata.bands
+        at = alpha_of(every) if masked or scaled else None
+        read = chosen if at is None or every[at] in chosen else (*chosen, every[at])
+        return _Asked(chosen, read, self._step(time), masked, scaled)
+
+    def _columns(self, asked: _Asked) -> list[str]:
+        return columns_of(self._store, asked.read)[0]
 
     def _band(self, band: str | int) -> Band:
         every = self.metadata.bands
@@ -682,9 +671,10 @@ class RaquetFile(Closing):
             )
         return column, row, width, height
 
-    def _covers(self, bands: Sequence[Band]) -> tuple[Coverage | None, ...]:
-        every = self.coverage
-        return tuple(every[self.metadata.band_index(band.name)] for band in bands)
+    def _covers(self, asked: _Asked) -> tuple[Coverage | None, ...]:
+        """What tells padding, of each band that is read; nothing where it does not matter."""
+        every = self.coverage if asked.told else ()
+        return tuple(every[self.metadata.band_index(band.name)] for band in asked.read if every)
 
     def _rows_of(self, step: int) -> Any:
         lookup = self._lookup
@@ -692,56 +682,14 @@ class RaquetFile(Closing):
 
     # -- plans -------------------------------------------------------------------------------------
 
-    def _raw_plan(
-        self, z: int, x: int, y: int, time: Step | None
-    ) -> Plan[tuple[bytes | None, ...] | None]:
-        row = self._row(z, x, y, time)
-        if row == ABSENT:
-            return None
-        columns = self._store.columns
-        found = yield from self._store.blobs_plan([(row, column) for column in columns])
-        return tuple(found[row, column] for column in columns)
-
     def _blobs_plan(self, rows: Ints, column: str) -> Plan[list[bytes | None]]:
         asked = rows.tolist()
         keys = [(row, column) for row in dict.fromkeys(asked) if row != ABSENT]
         found = (yield from self._store.blobs_plan(keys)) if keys else {}
         return [found.get((row, column)) for row in asked]
 
-    def _tiles_plan(
-        self,
-        tiles: Iterable[Tile] | Ints,
-        bands: Bands,
-        time: Step | None,
-        *,
-        masked: bool,
-        scaled: bool,
-    ) -> Plan[list[Pixels]]:
-        chosen = self._bands(bands)
-        read = self._with_alpha(chosen, told=masked or scaled)
-        rows: list[int] = self._rows(tiles, time).tolist()
-        size = self.metadata.block_width * self.metadata.block_height
-        size *= len(rows) * len(chosen) * common_type(chosen).itemsize
-        self._store.limits.check("raster_bytes", size, self.href)
-        columns, _ = columns_of(self._store, read)
-        keys = [(row, column) for row in dict.fromkeys(rows) if row != ABSENT for column in columns]
-        found = (yield from self._store.pixels_plan(keys)) if keys else {}
-        count = len(chosen)
-        return [
-            self._tile_of(row, found, read, count, masked=masked, scaled=scaled) for row in rows
-        ]
-
-    def _tile_of(
-        self,
-        row: int,
-        found: dict[tuple[int, str], Any],
-        bands: Sequence[Band],
-        count: int,
-        *,
-        masked: bool,
-        scaled: bool,
-    ) -> Pixels:
-        metadata = self.metadata
+    def _tile_of(self, row: int, found: dict[tuple[int, str], Any], asked: _Asked) -> Pixels:
+        metadata, bands = self.metadata, asked.read
         _, picks = columns_of(self._store, bands)
         planes = [found.get((row, name)) for name, _ in picks]
         shape = (len(bands), metadata.block_height, metadata.block_width)
@@ -755,69 +703,26 @@ class RaquetFile(Closing):
             data[index] = fill_value(bands[index])
             missing = np.zeros(shape, np.bool_) if missing is None else missing
             missing[index] = True
-        covers = self._covers(bands) if row != ABSENT and (masked or scaled) else ()
+        covers = self._covers(asked) if row != ABSENT and asked.told else ()
         if any(covers):
             missing = np.zeros(shape, np.bool_) if missing is None else missing
             z, x, y = (int(one) for one in quadbin.tiles(int(self._store.ids[row])))
             with_padding(missing, covers, lambda cover: cover.tile(z, x, y, shape[1:]))
-        return finished(data, bands, missing, masked=masked, scaled=scaled, count=count)
-
-    def _read_plan(
-        self,
-        bbox: Sequence[float] | None,
-        zoom: int | None,
-        resolution: float | None,
-        bands: Bands,
-        time: Step | None,
-        *,
-        masked: bool,
-        scaled: bool,
-    ) -> Plan[Window]:
-        low, high = self.zooms[0], self.zooms[-1]
-        if zoom is not None and resolution is not None:
-            raise InvalidInputError("either zoom or resolution", where=self.href)
-        if resolution is not None:
-            zoom = zoom_for(resolution, self.metadata.block_width, low, high)
-        zoom = high if zoom is None else max(low, min(high, int(integers(zoom, "zoom"))))
-        span = self._grid(zoom).span(self.everything() if bbox is None else bbox)
-        return self._window_plan(zoom, span, bands, time, masked=masked, scaled=scaled)
+        return asked.finished(data, missing)
 
     def _window_plan(
-        self,
-        zoom: int,
-        span: tuple[int, int, int, int],
-        bands: Bands,
-        time: Step | None,
-        *,
-        masked: bool,
-        scaled: bool,
+        self, zoom: int, span: tuple[int, int, int, int], asked: _Asked
     ) -> Plan[Window]:
-        chosen, grid = self._bands(bands), self._grid(zoom)
-        read = self._with_alpha(chosen, told=masked or scaled)
-        rows_of = self._rows_of(self._step(time))
-        data, missing = yield from window_plan(self._store, grid, span, read, rows_of, self.href)
-        if masked or scaled:
-            world = grid.width, grid.height
-            with_padding(missing, self._covers(read), lambda cover: cover.window(span, world))
-        data = finished(data, read, missing, masked=masked, scaled=scaled, count=len(chosen))
+        grid, rows_of = self._grid(zoom), self._rows_of(asked.step)
+        plan = window_plan(self._store, grid, span, asked.read, rows_of, self.href)
+        data, missing = yield from plan
+        world = grid.width, grid.height
+        with_padding(missing, self._covers(asked), lambda cover: cover.window(span, world))
         column, row, _, _ = span
-        return Window(data, grid.transform(column, row), zoom, column, row)
+        return Window(asked.finished(data, missing), grid.transform(column, row), zoom, column, row)
 
-    def _points_plan(
-        self,
-        lons: Any,
-        lats: Any,
-        bands: Bands,
-        zoom: int | None,
-        time: Step | None,
-        *,
-        masked: bool,
-        scaled: bool,
-    ) -> Plan[Pixels]:
-        chosen = self._bands(bands)
+    def _points_plan(self, lons: Any, lats: Any, zoom: int | None, asked: _Asked) -> Plan[Pixels]:
         grid = self._grid(self.zooms[-1] if zoom is None else int(quadbin.zooms_of(zoom)))
-        rows_of = self._rows_of(self._step(time))
-        read = self._with_alpha(chosen, told=masked or scaled)
-        covers = self._covers(read) if masked or scaled else ()
-        data, missing = yield from points_plan(self._store, grid, lons, lats, read, rows_of, covers)
-        return finished(data, read, missing, masked=masked, scaled=scaled, count=len(chosen))
+        rows_of, covers = self._rows_of(asked.step), self._covers(asked)
+        plan = points_plan(self._store, grid, lons, lats, asked.read, rows_of, covers)
+        return asked.finished(*(yield from plan))
