@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Self
 
 from comal.errors import LimitExceededError, ObjectNotFoundError, ShortReadError
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
+from comal.storage import Source, StorageConfig, parse_href
+from comal.storage.location import Location
+from comal.storage.pins import ObjectInfo
 
 
-@dataclass
-class MemorySource:
+class MemorySource(Source):
     """Objects by relative href; ``""`` is the object itself. Keeps a log of what was fetched."""
 
-    objects: Mapping[str, bytes]
-    href: str = "memory://fake/object"
-    log: list[list[Wanted]] = field(default_factory=list)
+    def __init__(self, objects: Mapping[str, bytes]) -> None:
+        super().__init__(parse_href("memory://fake/object"), StorageConfig())
+        self.objects = objects
+        self.log: list[list[Wanted]] = []
 
     @classmethod
     def of(cls, data: bytes) -> MemorySource:
@@ -40,8 +43,14 @@ class MemorySource:
         self.log.append(list(wanted))
         return [self._piece(item) for item in wanted]
 
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        return self.fetch(wanted)
+    def stat(self, href: str = "") -> ObjectInfo:
+        return ObjectInfo(self.resolve(href).href, len(self._object(href)))
+
+    def names(self, prefix: str = "") -> list[str]:
+        return sorted(name.removeprefix(prefix) for name in self.objects if name > prefix)
+
+    def at(self, location: Location, *, fresh: bool = False) -> Self:
+        raise NotImplementedError("what is in memory has nothing beside it")
 
     def _object(self, href: str) -> bytes:
         try:

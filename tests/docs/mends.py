@@ -1088,6 +1088,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
 }
 
 ELSEWHERE = {
+    "or name a credential_provider": "needs a fork: tests/storage/test_identities.py",
     "run 'comal clean ": "needs a disk that fails twice; clean itself: tests/cli/test_generic.py",
     "allow_http": "needs a key of Google's; with and without: tests/storage/test_signing.py",
 }

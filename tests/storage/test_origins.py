@@ -369,7 +369,7 @@ STORES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "a token of Azure": ("azure", AZURE | {"bearer_token": KEY}, YES, YES),
     "a key of Azure": ("azure", AZURE | {"account_key": KEY}, YES, YES),
     "a shared signature": ("azure", AZURE | {"sas_token": f"sig={KEY}"}, NO, YES),
-    "a key beside a key": ("azure", AZURE | {"account_key": KEY, "encryption_key": KEY}, NO, YES),
+    "a key beside a key": ("azure", AZURE | {"account_key": KEY, "encryption_key": KEY}, NO, NO),
     "a token of Google": ("gcs", {"bearer_token": KEY}, YES, YES),
 }  # fmt: skip
 SCHEMES = {"s3": ("s3", "endpoint"), "azure": ("az", "endpoint"), "gcs": ("gs", "base_url")}

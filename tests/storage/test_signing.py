@@ -772,12 +772,12 @@ def test_no_signature_in_what_is_kept(
     address = address_of(source)
     things = [source, counting, info, file, source.transport, source.config, address]  # type: ignore[attr-defined]
     texts = [str(thing) + repr(thing) for thing in things]
-    texts += [repr(vars(source)), source.vsi(), source.href, repr(vars(source.pins))]  # type: ignore[attr-defined]
+    texts += [repr(vars(source)), source.vsi(), source.href, repr(vars(source.pins))]
     texts += [repr(pickle.dumps(thing)) for thing in (source, info, address)]
     texts += [str(record.args) + record.getMessage() for record in caplog.records]
     assert any("/box/k" in text for text in texts), "urllib3 logs no more: is the filter of use?"
     for secret in secrets_in(signed):
         assert not any(secret in text for text in texts), texts
-    assert pickle.loads(pickle.dumps(address)) == source.location  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(address)) == source.location
     copy = pickle.loads(pickle.dumps(source))
     assert only(copy, ByteRange(5, 5)) == DATA[5:10]

@@ -15,7 +15,6 @@ from comal.storage.location import Location, href_text, local_path, parse_href
 from comal.storage.opening import (
     as_source,
     check_several,
-    location_of,
     open_again,
     open_beside,
     open_linked,
@@ -42,7 +41,6 @@ __all__ = [
     "gdal",
     "href_text",
     "local_path",
-    "location_of",
     "open_again",
     "open_beside",
     "open_linked",

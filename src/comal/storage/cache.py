@@ -12,10 +12,9 @@ from typing import Any
 
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import KIB
-from comal.parallel import in_thread
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.pins import ObjectInfo
-from comal.storage.source import Source, WrappedSource, check_wanted, span_of
+from comal.storage.source import Source, SourceWrapper, check_wanted, span_of
 
 BLOCK = 64 * KIB
 
@@ -157,7 +156,7 @@ class _Span:
     size: int
 
 
-class CachedSource(WrappedSource):
+class CachedSource(SourceWrapper):
     """Reads through a `BlockCache`.
 
     The first read of an object passes as it is, because only its answer tells size and version;
@@ -168,7 +167,7 @@ class CachedSource(WrappedSource):
         super().__init__(source)
         self.cache = cache
 
-    def rewrap(self, source: Source) -> CachedSource:
+    def over(self, source: Source) -> CachedSource:
         """The same cache before another source."""
         return CachedSource(source, self.cache)
 
@@ -182,11 +181,6 @@ class CachedSource(WrappedSource):
                 if info is not None:
                     self.cache.drop(info.href)
             raise
-
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
-        # Waiting for a block that another thread fetches would block the loop.
-        return await in_thread(self.fetch, wanted)
 
     def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         known = {href: self.source.known(href) for href in {want.href for want in wanted}}

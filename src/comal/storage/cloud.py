@@ -62,7 +62,7 @@ _HINTS = {
 
 def cloud_source(location: Location, config: StorageConfig) -> RemoteSource:
     """The source of a place in an object store."""
-    return RemoteSource(location, config, None, CloudTransport(config))
+    return RemoteSource(location, config, CloudTransport(config))
 
 
 class CloudTransport:

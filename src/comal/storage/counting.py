@@ -15,7 +15,7 @@ from typing import Any
 
 from comal.plan import Piece, Wanted
 from comal.storage.pins import ObjectInfo
-from comal.storage.source import Source, WrappedSource
+from comal.storage.source import Source, SourceWrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Counts:
         self._lock = threading.Lock()
 
 
-class CountingSource(WrappedSource):
+class CountingSource(SourceWrapper):
     """Counts what goes through it, and what of that reaches the storage.
 
     Sources and files made from it count into the same numbers. A copy in another process starts
@@ -138,7 +138,7 @@ class CountingSource(WrappedSource):
         self.counts.log.clear()
         self.counts.wanted = self.counts.round_trips = 0
 
-    def rewrap(self, source: Source) -> CountingSource:
+    def over(self, source: Source) -> CountingSource:
         """The same counter around another source."""
         return CountingSource(source, self.counts)
 
@@ -146,11 +146,6 @@ class CountingSource(WrappedSource):
         """One piece for each of `wanted`, counted."""
         with self.counts.trip(len(wanted)):
             return self.source.fetch(wanted)
-
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
-        with self.counts.trip(len(wanted)):
-            return await self.source.fetch_async(wanted)
 
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of an object, counted."""

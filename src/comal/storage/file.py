@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from comal.errors import InvalidInputError
 from comal.limits import KIB
-from comal.plan import ByteRange, Piece, Wanted
+from comal.plan import ByteRange
 
 if TYPE_CHECKING:
-    from comal.storage.pins import ObjectInfo
+    from comal.storage.source import Source
 
 READ_AHEAD = 32 * KIB
-
-
-class Fetcher(Protocol):
-    """The part of a source that a file needs."""
-
-    @property
-    def href(self) -> str:
-        """The location."""
-        ...
-
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """One piece for each of `wanted`."""
-        ...
-
-    def stat(self, href: str = "") -> ObjectInfo:
-        """Size of an object."""
-        ...
 
 
 class RangeFile(io.RawIOBase):
@@ -56,7 +38,7 @@ class RangeFile(io.RawIOBase):
 
     def __init__(
         self,
-        source: Fetcher,
+        source: Source,
         href: str = "",
         offset: int = 0,
         size: int | None = None,

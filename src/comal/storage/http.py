@@ -51,7 +51,7 @@ Replies = list[Reply | None]
 
 def http_source(location: Location, config: StorageConfig, least: int = reach.ANY) -> RemoteSource:
     """The source of an HTTP(S) URL."""
-    return RemoteSource(location, config, None, HttpTransport(config, least))
+    return RemoteSource(location, config, HttpTransport(config, least))
 
 
 @dataclass(frozen=True, slots=True)

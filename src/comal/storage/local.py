@@ -29,14 +29,13 @@ from comal.errors import (
     translated,
 )
 from comal.limits import KIB
-from comal.parallel import in_thread
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.coalesce import neighbours
 from comal.storage.config import StorageConfig
 from comal.storage.counting import is_observed, report
 from comal.storage.location import Location
 from comal.storage.pins import ObjectInfo, Pins, changed, same_version
-from comal.storage.source import Ints, LocatedSource, Source, WrappedSource, check_wanted, span_of
+from comal.storage.source import Ints, Source, SourceWrapper, check_wanted, span_of
 
 ERRORS: dict[type[BaseException], type[ComalError]] = {
     FileNotFoundError: ObjectNotFoundError,
@@ -54,7 +53,7 @@ _GAP = 4 * KIB
 _FEW = 8
 
 
-class LocalSource(LocatedSource):
+class LocalSource(Source):
     """A local file, or a folder of files.
 
     Names below the folder that was opened must lie in it, symbolic links resolved, unless the
@@ -73,9 +72,11 @@ class LocalSource(LocatedSource):
         self.root = root or location.path
         self._real_root: str | None = None
 
-    def child(self, href: str) -> LocalSource:
-        """The source of a location below this one."""
-        return LocalSource(self.resolve(href), self.config, self.pins, self.root)
+    def at(self, location: Location, *, fresh: bool = False) -> LocalSource:
+        """The source of another file or folder; what lies below the same root stays in it."""
+        within = location.path == self.root or location.path.startswith(_folder(self.root))
+        pins, root = None if fresh else self.pins, self.root if within else None
+        return LocalSource(location, self.config, pins, root)
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each of `wanted`, in their order."""
@@ -98,10 +99,6 @@ class LocalSource(LocatedSource):
             if bool(((offsets < 0) | (sizes < 0) | (offsets > info.size - sizes)).any()):
                 return super().fetch_spans(offsets, sizes, href)  # which says what is wrong
             return _spans(descriptor, offsets, sizes, location)
-
-    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
-        """As `fetch_spans`, without blocking the event loop."""
-        return await in_thread(self.fetch_spans, offsets, sizes, href)
 
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of a file, or that it is a folder."""
@@ -200,10 +197,10 @@ class LocalSource(LocatedSource):
         if self.config.follow_symlinks or location.path == self.root:
             return
         real = _real_path(path, location.path)
-        if real == location.path and real.startswith(self.root.rstrip("/") + "/"):
+        if real == location.path and real.startswith(_folder(self.root)):
             return  # no link on the whole way
         if self._real_root is None:
-            self._real_root = os.path.realpath(self.root).rstrip("/") + "/"
+            self._real_root = _folder(os.path.realpath(self.root))
         if not real.startswith(self._real_root):
             if os.path.realpath(location.path).startswith(self._real_root):
                 # The name leads into the folder: what was opened was moved out of it since.
@@ -226,7 +223,7 @@ def bind(source: Source, name: str) -> None:
     A folder is replaced as a whole while somebody reads one file of it after the other. Once
     another `name` is there, reads raise `ObjectChangedError` instead of mixing two versions.
     """
-    while isinstance(source, WrappedSource):
+    while isinstance(source, SourceWrapper):
         source = source.source
     if isinstance(source, LocalSource):
         source.pins.whole = source.resolve(name)
@@ -257,6 +254,11 @@ def _real_path(path: str, name: str) -> str:
         with suppress(OSError):
             return os.readlink(path)  # noqa: PTH115 - paths are strings throughout
     return os.path.realpath(name)
+
+
+def _folder(path: str) -> str:
+    """What the paths of all that lies in a folder begin with."""
+    return path.rstrip("/") + "/"
 
 
 def _check_regular(status: os.stat_result, location: Location) -> None:

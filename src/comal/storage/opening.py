@@ -13,7 +13,7 @@ from comal.storage import reach
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.local import LocalSource
 from comal.storage.location import FILE, HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
-from comal.storage.source import LocatedSource, Source, WrappedSource
+from comal.storage.source import Source, SourceWrapper
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
@@ -43,9 +43,7 @@ def open_source(
     return _opened(href if isinstance(href, Location) else parse_href(href), config)
 
 
-def _opened(
-    location: Location, config: StorageConfig | None, least: int = reach.ANY
-) -> LocatedSource:
+def _opened(location: Location, config: StorageConfig | None, least: int = reach.ANY) -> Source:
     config = config if config is not None else default_config()
     if location.scheme == FILE:
         return LocalSource(location, config)
@@ -110,20 +108,18 @@ def open_beside(source: Source, place: str | os.PathLike[str] | Source) -> Sourc
 
 
 def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
-    if isinstance(source, WrappedSource):
-        return source.rewrap(_led_to(source.source, link, by_caller=by_caller))
-    own, config = _own(source)
+    own, config = source.location, source.config
     if link.origin == own.origin:
         if not link.userinfo:
             link = replace(link, userinfo=own.userinfo, withheld=own.withheld)
-        return source.at(link) if isinstance(source, LocatedSource) else _opened(link, config)
+        return source.at(link, fresh=True)
     linked = config.linked(link)
     if linked is not None or by_caller:
-        return _opened(link, linked or config.public())
+        return _wrapped(source, _opened(link, linked or config.public()))
     # The environment's keys are for every bucket: no stranger chooses which one is read by them.
     if own.scheme == FILE and not (config.untrusted and link.scheme in STORE_SCHEMES):
         least = reach.PUBLIC if config.untrusted else reach.LOOPBACK
-        return _opened(link, config.public(), least)
+        return _wrapped(source, _opened(link, config.public(), least))
     raise AccessDeniedError(
         "a reference leads away from the origin of its archive",
         where=own.label,
@@ -133,27 +129,16 @@ def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
     )
 
 
+def _wrapped(source: Source, other: Source) -> Source:
+    """Another source in all wrappers of one."""
+    if isinstance(source, SourceWrapper):
+        return source.over(_wrapped(source.source, other))
+    return other
+
+
 def open_again(source: Source) -> Source:
     """The same source without what it remembers of its objects, wrapped the same way."""
-    if isinstance(source, WrappedSource):
-        return source.rewrap(open_again(source.source))
-    return (
-        source.at(source.location) if isinstance(source, LocatedSource) else _opened(*_own(source))
-    )
-
-
-def location_of(source: Source) -> Location:
-    """Where a source is, all that its `href` leaves out included: equal for one place."""
-    return _own(source)[0]
-
-
-def _own(source: Source) -> tuple[Location, StorageConfig]:
-    while isinstance(source, WrappedSource):
-        source = source.source
-    if isinstance(source, LocatedSource):
-        return source.location, source.config
-    # Somebody's own kind of source.
-    return parse_href(source.href), getattr(source, "config", None) or default_config()
+    return source.at(source.location, fresh=True)
 
 
 def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:
@@ -166,14 +151,13 @@ def as_source(place: Any, *, config: StorageConfig | None = None) -> Source:
     """
     if isinstance(place, str | os.PathLike):
         return open_source(place, config=config)
-    if not (hasattr(place, "href") and hasattr(place, "fetch")):
+    if not isinstance(place, Source):
         raise InvalidInputError(
             "not a path, a URL or a source",
             found=type(place).__name__,
             expected="text, a pathlib.Path or a Source",
         )
-    source: Source = place
-    return source
+    return place
 
 
 def several(given: Any, what: str) -> list[Any]:

@@ -21,7 +21,7 @@ from comal.storage.config import StorageConfig
 from comal.storage.counting import report
 from comal.storage.location import Location
 from comal.storage.pins import ObjectInfo, Pins
-from comal.storage.source import LocatedSource, check_wanted, span_of
+from comal.storage.source import Source, check_wanted, span_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +71,24 @@ class BundlingTransport(Protocol):
         ...
 
 
-class RemoteSource(LocatedSource):
+class RemoteSource(Source):
     """Objects that a transport reaches."""
 
     def __init__(
         self,
         location: Location,
         config: StorageConfig,
+        transport: Transport,
         pins: Pins | None = None,
-        transport: Transport | None = None,
     ) -> None:
         super().__init__(location, config, pins)
-        assert transport is not None
         self.transport = transport
 
-    def child(self, href: str) -> Self:
-        """The source of a location below this one."""
-        return type(self)(self.resolve(href), self.config, self.pins, self.transport)
-
-    def sibling(self, name: str) -> Self:
-        """The source of a location in the folder that holds this one."""
-        beside = self.location.parent().join(name)
-        return type(self)(beside, self.config, self.pins, self.transport)
-
-    def at(self, location: Location) -> Self:
-        """The source of another place of this origin, spoken to alike, which remembers nothing."""
-        return type(self)(location, self.config, None, copy(self.transport))
+    def at(self, location: Location, *, fresh: bool = False) -> Self:
+        """The source of another place of this origin, spoken to alike."""
+        if fresh:
+            return type(self)(location, self.config, copy(self.transport))
+        return type(self)(location, self.config, self.transport, self.pins)
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """One piece for each of `wanted`, in their order."""

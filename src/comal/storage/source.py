@@ -1,11 +1,11 @@
-"""What the rest of comal knows of storage: sources, those with a location, and their wrappers."""
+"""What the rest of comal knows of storage: sources, and their wrappers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,121 +20,7 @@ from comal.storage.location import Location
 from comal.storage.pins import ObjectInfo, Pins
 
 Ints = npt.NDArray[np.int64]
-
-
-class SpansByFetch:
-    """`Source.fetch_spans` by way of `fetch`, for sources that have nothing better."""
-
-    @abstractmethod
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `Source.fetch`."""
-
-    @abstractmethod
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `Source.fetch_async`."""
-
-    def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
-        """The bytes of many ranges of one object, in order."""
-        return [piece.data for piece in self.fetch(_ranges(offsets, sizes, href))]
-
-    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
-        """As `fetch_spans`, without blocking the event loop."""
-        return [piece.data for piece in await self.fetch_async(_ranges(offsets, sizes, href))]
-
-
-def _ranges(offsets: Ints, sizes: Ints, href: str) -> list[ByteRange]:
-    pairs = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    return [ByteRange(offset, size, href) for offset, size in pairs]
-
-
-@runtime_checkable
-class Source(Protocol):
-    """A pinned view of one location and of the objects below it.
-
-    The empty `href` is the location itself, any other is a relative path below it. What an object
-    is (entity tag, version, or size and time) is remembered at its first answer, and bytes of
-    another version are never returned. Sources may be used from several threads, survive a fork
-    and can be pickled; the copy keeps what it remembers.
-
-    Every method raises `UnsafeContentError` for an `href` that is not a relative path below the
-    location, `ObjectNotFoundError` for a missing object, `AccessDeniedError`, `StorageError` when
-    the storage fails and `ObjectChangedError` when the object is no longer the same.
-    """
-
-    @property
-    def href(self) -> str:
-        """The location: a normalised URL, or an absolute path; for people, without secrets."""
-        ...
-
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """One piece for each of `wanted`, in their order.
-
-        Raises
-        ------
-        ShortReadError
-            When an object ends before a `ByteRange` does.
-        LimitExceededError
-            When an object is larger than its `Whole` allows.
-        NotThisFormatError
-            When the location is a folder or no regular file.
-        """
-        ...
-
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
-        ...
-
-    def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
-        """The bytes of many ranges of one object, in order, without an object for each of them.
-
-        Raises as `fetch` does.
-        """
-        ...
-
-    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
-        """As `fetch_spans`, without blocking the event loop."""
-        ...
-
-    def stat(self, href: str = "") -> ObjectInfo:
-        """Size and version of an object, asking the storage if need be."""
-        ...
-
-    def known(self, href: str = "") -> ObjectInfo | None:
-        """What is remembered of an object, without asking the storage."""
-        ...
-
-    def names(self, prefix: str = "") -> list[str]:
-        """Names directly below the location or a folder in it, sorted; folders end in ``/``."""
-        ...
-
-    def child(self, href: str) -> Source:
-        """The source of a location below this one."""
-        ...
-
-    def sibling(self, name: str) -> Source:
-        """The source of a location in the folder that holds this one."""
-        ...
-
-    def vsi(self, href: str = "") -> str:
-        """The path by which GDAL opens an object."""
-        ...
-
-    def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
-        """A seekable binary file over an object or a span of it."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what the source holds."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+_LARGEST = 2**63 - 1
 
 
 class Closing(ABC):
@@ -156,14 +42,18 @@ class Closing(ABC):
         self.close()
 
 
-_LARGEST = 2**63 - 1
+class Source(Closing):
+    """A pinned view of one location and of the objects below it.
 
+    The empty `href` is the location itself, any other is a relative path below it. What an object
+    is (entity tag, version, or size and time) is remembered at its first answer, and bytes of
+    another version are never returned. Sources may be used from several threads, survive a fork
+    and can be pickled; the copy keeps what it remembers.
 
-class LocatedSource(SpansByFetch, Closing):
-    """A source with a location, a configuration and pins. It holds no connection itself.
-
-    So a pickled copy opens nothing, a forked child inherits nothing that it could break, and
-    `close` has nothing to do.
+    A kind of source has `fetch`, `stat`, `names` and `at`; all else follows from these. Every
+    method raises `UnsafeContentError` for an `href` that is not a relative path below the
+    location, `ObjectNotFoundError` for a missing object, `AccessDeniedError`, `StorageError` when
+    the storage fails and `ObjectChangedError` when the object is no longer the same.
     """
 
     def __init__(self, location: Location, config: StorageConfig, pins: Pins | None = None) -> None:
@@ -171,34 +61,64 @@ class LocatedSource(SpansByFetch, Closing):
         self.config = config
         self.pins = pins if pins is not None else Pins()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location.label!r})"
+
     @property
     def href(self) -> str:
         """The location: a normalised URL, or an absolute path; for people, without secrets."""
         return self.location.href
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.location.label!r})"
-
     @abstractmethod
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """One piece for each of `wanted`, in their order."""
+        """One piece for each of `wanted`, in their order.
+
+        Raises
+        ------
+        ShortReadError
+            When an object ends before a `ByteRange` does.
+        LimitExceededError
+            When an object is larger than its `Whole` allows.
+        NotThisFormatError
+            When the location is a folder or no regular file.
+        """
 
     async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
         """As `fetch`, without blocking the event loop."""
         # Neither files nor urllib3 have an async interface of their own: a thread waits for them.
         return await in_thread(self.fetch, wanted)
 
-    @abstractmethod
-    def stat(self, href: str = "") -> ObjectInfo:
-        """Size and version of an object."""
+    def fetch_spans(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """The bytes of many ranges of one object, in order; raises as `fetch` does."""
+        pairs = zip(offsets.tolist(), sizes.tolist(), strict=True)
+        ranges = [ByteRange(offset, size, href) for offset, size in pairs]
+        return [piece.data for piece in self.fetch(ranges)]
+
+    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
+        """As `fetch_spans`, without blocking the event loop."""
+        return await in_thread(self.fetch_spans, offsets, sizes, href)
 
     @abstractmethod
-    def names(self, prefix: str = "") -> list[str]:
-        """Names directly below the location or a folder in it."""
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of an object, asking the storage if need be."""
 
     def known(self, href: str = "") -> ObjectInfo | None:
         """What is remembered of an object, without asking the storage."""
         return self.pins.get(self.resolve(href).href)
+
+    @abstractmethod
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the location or a folder in it, sorted; folders end in ``/``."""
+
+    @abstractmethod
+    def at(self, location: Location, *, fresh: bool = False) -> Self:
+        """The source of another place of this origin, spoken to alike.
+
+        Parameters
+        ----------
+        fresh
+            Whether it remembers nothing of objects that were read before.
+        """
 
     def resolve(self, href: str) -> Location:
         """The location of an object of this source."""
@@ -206,15 +126,11 @@ class LocatedSource(SpansByFetch, Closing):
 
     def child(self, href: str) -> Self:
         """The source of a location below this one."""
-        return type(self)(self.resolve(href), self.config, self.pins)
+        return self.at(self.resolve(href))
 
     def sibling(self, name: str) -> Self:
         """The source of a location in the folder that holds this one."""
-        return type(self)(self.location.parent().join(name), self.config, self.pins)
-
-    def at(self, location: Location) -> Self:
-        """The source of another place of this origin, spoken to alike, which remembers nothing."""
-        return type(self)(location, self.config)
+        return self.at(self.location.parent().join(name))
 
     def vsi(self, href: str = "") -> str:
         """The path by which GDAL opens an object."""
@@ -225,7 +141,10 @@ class LocatedSource(SpansByFetch, Closing):
         return RangeFile(self, href, offset, size)
 
     def close(self) -> None:
-        """Do nothing: connections belong to the process and serve every source."""
+        """Do nothing: connections belong to the process and serve every source.
+
+        So a pickled copy opens nothing, and a forked child inherits nothing that it could break.
+        """
 
 
 def check_wanted(want: Wanted, where: object) -> None:
@@ -278,60 +197,28 @@ def too_large(where: object, found: int, limit: int) -> LimitExceededError:
     )
 
 
-class WrappedSource(SpansByFetch, Closing):
+class SourceWrapper(Source):
     """Passes everything on to `source`, except the reading, which its subclasses do."""
 
     def __init__(self, source: Source) -> None:
+        super().__init__(source.location, source.config, source.pins)
         self.source = source
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.source!r})"
 
-    @property
-    def href(self) -> str:
-        """The location: a normalised URL, or an absolute path."""
-        return self.source.href
-
     @abstractmethod
-    def rewrap(self, source: Source) -> Self:
+    def over(self, source: Source) -> Self:
         """The same wrapper around another source."""
 
-    @abstractmethod
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """One piece for each of `wanted`, in their order."""
-
-    @abstractmethod
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
+    def at(self, location: Location, *, fresh: bool = False) -> Self:
+        """The source of another place of this origin, wrapped too."""
+        return self.over(self.source.at(location, fresh=fresh))
 
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of an object."""
         return self.source.stat(href)
 
-    def known(self, href: str = "") -> ObjectInfo | None:
-        """What is remembered of an object, without asking the storage."""
-        return self.source.known(href)
-
     def names(self, prefix: str = "") -> list[str]:
         """Names directly below the location or a folder in it."""
         return self.source.names(prefix)
-
-    def child(self, href: str) -> Self:
-        """The source of a location below this one, wrapped too."""
-        return self.rewrap(self.source.child(href))
-
-    def sibling(self, name: str) -> Self:
-        """The source of a location beside this one, wrapped too."""
-        return self.rewrap(self.source.sibling(name))
-
-    def vsi(self, href: str = "") -> str:
-        """The path by which GDAL opens an object, past this wrapper."""
-        return self.source.vsi(href)
-
-    def file(self, href: str = "", offset: int = 0, size: int | None = None) -> RangeFile:
-        """A seekable binary file that reads through this wrapper."""
-        return RangeFile(self, href, offset, size)
-
-    def close(self) -> None:
-        """Close the wrapped source."""
-        self.source.close()

@@ -126,8 +126,8 @@ def test_one_request_opens_a_small_nested_file_and_brings_its_items() -> None:
 
 def opened(source: MemorySource, **how: Any) -> TortillaFrame:
     found = run(open_plan(source.href), source.fetch)
-    home = Home([Part.of(source, found)], **how)  # type: ignore[arg-type]  # as much of a source as is used
-    whole = open_frame(source)  # type: ignore[arg-type]
+    home = Home([Part.of(source, found)], **how)  # as much of a source as is used
+    whole = open_frame(source)
     return TortillaFrame(whole._table, home)
 
 

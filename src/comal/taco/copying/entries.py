@@ -25,7 +25,7 @@ from comal.plan import ByteRange, Piece, Wanted
 from comal.samples.payloads import Ints, Spans
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
-from comal.storage.source import WrappedSource
+from comal.storage.source import SourceWrapper
 from comal.ziparchive import STORE, extracted, wire
 from comal.ziparchive.headermaking import checksums
 from comal.ziparchive.headers import slices
@@ -41,14 +41,14 @@ _UNUSUAL = wire.FLAG_ENCRYPTED | wire.FLAG_DESCRIPTOR | wire.FLAG_STRONG_ENCRYPT
 _Bools = npt.NDArray[np.bool_]
 
 
-class LimitedSource(WrappedSource):
+class LimitedSource(SourceWrapper):
     """Asks for at most so many ranges at once."""
 
     def __init__(self, source: Source, limit: int) -> None:
         super().__init__(source)
         self.limit = max(1, limit)
 
-    def rewrap(self, source: Source) -> LimitedSource:
+    def over(self, source: Source) -> LimitedSource:
         """The same limit for another source."""
         return LimitedSource(source, self.limit)
 
@@ -57,13 +57,6 @@ class LimitedSource(WrappedSource):
         pieces: list[Piece] = []
         for start in range(0, len(wanted), self.limit):
             pieces += self.source.fetch(wanted[start : start + self.limit])
-        return pieces
-
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
-        pieces: list[Piece] = []
-        for start in range(0, len(wanted), self.limit):
-            pieces += await self.source.fetch_async(wanted[start : start + self.limit])
         return pieces
 
 

@@ -18,7 +18,6 @@ from comal.errors import (
     QueryError,
     shown,
 )
-from comal.storage import location_of
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading.container import Container
@@ -343,8 +342,8 @@ def _labelled(table: Any, source_file: str | None, has_column: bool) -> Any:  # 
 
 
 def _key(container: Container) -> Hashable:
-    base = location_of(container.base) if container.base is not None else None
-    return location_of(container.source), container.kind, base
+    base = container.base.location if container.base is not None else None
+    return container.source.location, container.kind, base
 
 
 def _distinct(containers: Sequence[Container]) -> tuple[Container, ...]:

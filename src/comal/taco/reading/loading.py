@@ -19,7 +19,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.names import illegal
 from comal.plan import Head, Whole
-from comal.storage import Source, StorageConfig, open_beside, open_source, reload_once
+from comal.storage import Source, StorageConfig, as_source, open_beside, reload_once
 from comal.taco import spec, wire
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset, concat
@@ -83,7 +83,7 @@ def load(
         return concat(datasets, column_mode)
 
     def opened() -> Container:
-        source = _source(path, config)
+        source = as_source(path, config=config)
         base = None if base_path is None else open_beside(source, base_path)
         return open_container(source, base=base, tail=tail, limits=limits)
 
@@ -92,7 +92,7 @@ def load(
     except UnsupportedVersionError:
         raise
     except NotThisFormatError:
-        source = _source(path, config)
+        source = as_source(path, config=config)
         base = None if base_path is None else open_beside(source, base_path)
         listed = read_collected(source, base, limits)
         if listed is None:
@@ -105,16 +105,6 @@ def load(
     href, levels = container.source.href, len(container.levels)
     LOGGER.info("loaded %s: %s, %d levels", href, container.kind, levels)
     return TacoDataset(Scan(container), container.collection)
-
-
-def _source(location: Location, config: StorageConfig | None) -> Source:
-    if isinstance(location, str | os.PathLike):
-        return open_source(location, config=config)
-    if not hasattr(location, "fetch"):
-        raise InvalidInputError(
-            "a dataset is named by a path, a URL or a source", found=type(location).__name__
-        )
-    return location
 
 
 # -- TACOLLECTION ----------------------------------------------------------------------------------

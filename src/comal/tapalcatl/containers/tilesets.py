@@ -19,7 +19,7 @@ from comal.errors import ComalError, InvalidMetadataError
 from comal.limits import MIB
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage import Source
-from comal.storage.source import WrappedSource
+from comal.storage.source import SourceWrapper
 from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
@@ -113,14 +113,14 @@ class KeptRuns:
         self._start()
 
 
-class _InRun(WrappedSource):
+class _InRun(SourceWrapper):
     """An archive of which one read is kept; what lies beside it is read as ever."""
 
     def __init__(self, source: Source, kept: KeptRuns, archive: Tile, start: int, stop: int):
         super().__init__(source)
         self._kept, self._archive, self._start, self._stop = kept, archive, start, stop
 
-    def rewrap(self, source: Source) -> Self:
+    def over(self, source: Source) -> Self:
         return type(self)(source, self._kept, self._archive, self._start, self._stop)
 
     def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
@@ -137,9 +137,6 @@ class _InRun(WrappedSource):
         return [
             Piece(whole.data[at : at + size], self._start + at, whole.total) for at, size in inside
         ]
-
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        return await self.source.fetch_async(wanted)
 
 
 _WHOLE: Tile = (0, 0, 0)

@@ -20,7 +20,7 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress
-from comal.storage import Source, StorageConfig, location_of
+from comal.storage import Source, StorageConfig
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject, Usable, check_footer
 from comal.tortilla.checking.values import Payload, check_payloads, check_values
@@ -307,7 +307,7 @@ def _check_collection(file: _File, opened: Opened, findings: Check) -> None:
 def _check_sets(files: Sequence[_File], findings: Findings) -> None:
     sound = [file for file in files if file.opened is not None]
     members = [
-        Member(file.source.href, file.opened.header.parts, location_of(file.source).variant)
+        Member(file.source.href, file.opened.header.parts, file.source.location.variant)
         for file in sound
         if file.opened
     ]

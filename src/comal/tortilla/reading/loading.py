@@ -34,7 +34,6 @@ from comal.storage import (
     Source,
     StorageConfig,
     as_source,
-    location_of,
     open_source,
     parse_href,
     reload_once,
@@ -296,7 +295,7 @@ def _frame(
 ) -> TortillaFrame:
     sound = _sound(results, allow_partial=allow_partial)
     members = [
-        Member(source.href, opened.header.parts, location_of(source).variant)
+        Member(source.href, opened.header.parts, source.location.variant)
         for source, opened in sound
     ]
     if whole:
