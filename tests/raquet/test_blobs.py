@@ -21,7 +21,7 @@ from comal.errors import (
     NotThisFormatError,
 )
 from comal.limits import Limits
-from comal.raquet import gzipped, spec
+from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode, encode
 from tests.raquet.build import framed, noise, stored, with_crc
 
@@ -30,7 +30,7 @@ RAW = stored(noise(1, "uint16", SHAPE))
 
 
 def read(blob: bytes, size: int = len(RAW)) -> bytes:
-    return bytes(gzipped.decompress(blob, size, "tile"))
+    return bytes(blobs.decompress(blob, size, "tile"))
 
 
 # -- round trips ----------------------------------------------------------------------------------
@@ -76,21 +76,21 @@ def test_bands_whose_bytes_took_turns(dtype: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=3000), st.integers(0, 12))
 def test_what_is_compressed_is_one_legal_member(data: bytes, level: int) -> None:
-    blob = gzipped.compress(data, level)
+    blob = blobs.compress(data, level)
     assert blob[:10] == bytes.fromhex("1f8b08000000000000ff")
     assert gzip.decompress(blob) == data
     assert read(blob, len(data)) == data
-    assert gzipped.compress(data, level) == blob
+    assert blobs.compress(data, level) == blob
 
 
 def test_levels() -> None:
     # A picture of few colours, where longer searches pay.
     data = stored(noise(7, "uint8", (200, 200)) // 30)
-    sizes = [len(gzipped.compress(data, level)) for level in (0, 1, 12)]
+    sizes = [len(blobs.compress(data, level)) for level in (0, 1, 12)]
     assert sizes[2] < min(sizes[:2])
     for level in (-1, 13):
         with pytest.raises(InvalidInputError):
-            gzipped.compress(b"", level)
+            blobs.compress(b"", level)
 
 
 def test_pixels_that_are_none() -> None:
@@ -110,7 +110,7 @@ def test_pixels_that_are_none() -> None:
 def test_framings(how: str, data: bytes) -> None:
     blob = framed(data, how)
     assert read(blob) == data
-    assert gzipped.unpack(blob, len(data), "tile") == gzipped.Unpacked(data, how)
+    assert blobs.unpack(blob, len(data), "tile") == blobs.Unpacked(data, how)
 
 
 @settings(max_examples=60, deadline=None)
@@ -127,20 +127,20 @@ def test_a_header_with_everything_in_it() -> None:
     with gzip.GzipFile("name", "wb", fileobj=packed, mtime=1234567) as file:
         file.write(RAW)
     assert read(packed.getvalue()) == RAW
-    assert gzipped.unpack(packed.getvalue(), len(RAW), "tile").framing == "gzip"
+    assert blobs.unpack(packed.getvalue(), len(RAW), "tile").framing == "gzip"
 
 
 def test_several_members_are_one_stream() -> None:
     blob = b"".join(framed(RAW[at : at + 100]) for at in range(0, len(RAW), 100))
     assert read(blob) == RAW
-    assert gzipped.unpack(blob, len(RAW), "tile").behind == 0
+    assert blobs.unpack(blob, len(RAW), "tile").behind == 0
 
 
 @pytest.mark.parametrize("how", ["gzip", "zlib", "hybrid"])
 def test_bytes_behind_the_end_are_told(how: str) -> None:
     blob = framed(RAW, how) + b"more"
     assert read(blob) == RAW
-    assert gzipped.unpack(blob, len(RAW), "tile").behind == 4
+    assert blobs.unpack(blob, len(RAW), "tile").behind == 4
 
 
 @pytest.mark.parametrize("how", ["gzip", "zlib", "hybrid"])

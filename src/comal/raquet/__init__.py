@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from comal.raquet.reading.file import RaquetFile as RaquetFile
     from comal.raquet.reading.opening import open as open  # noqa: A004 - raquet.open
     from comal.raquet.reading.opening import open_async as open_async
-    from comal.raquet.reading.steps import TimeAxis as TimeAxis
     from comal.raquet.reading.windows import Window as Window
     from comal.raquet.spec import Band as Band
     from comal.raquet.spec import BandStatistics as BandStatistics
     from comal.raquet.spec import Metadata as Metadata
+    from comal.raquet.times import TimeAxis as TimeAxis
     from comal.raquet.wire import parse_metadata as parse_metadata
     from comal.raquet.writing.creating import Written as Written
     from comal.raquet.writing.creating import write as write
@@ -53,7 +53,7 @@ _HOMES = {
     "RaquetConnection": "querying.session",
     "RaquetFile": "reading.file",
     "Report": "comal.check",
-    "TimeAxis": "reading.steps",
+    "TimeAxis": "times",
     "Window": "reading.windows",
     "Written": "writing.creating",
     "append_bands": "joining",

@@ -27,6 +27,7 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import alpha_of, fill_value
 from comal.raquet.spec import Metadata
+from comal.raquet.times import time_columns
 from comal.raquet.writing.combining import check_grids, joined, settled
 from comal.raquet.writing.copying import StoredTiles, version_for
 from comal.raquet.writing.creating import Written, write
@@ -213,7 +214,7 @@ def _groups(
             for tiles, some in zip(halves, at, strict=True)
         ]
         known = [one for one in statistics if one is not None]
-        time_cf, time_ts = _times(halves[0], keys[start:stop, 1])
+        time_cf, time_ts = time_columns(halves[0].raster.times, keys[start:stop, 1])
         yield Rows(
             cells=keys[start:stop, 0],
             columns=columns,
@@ -291,19 +292,6 @@ def _blank(metadata: Metadata) -> list[Any]:
     """The pixels of a tile without data, for each band."""
     shape = (metadata.block_height, metadata.block_width)
     return [np.full(shape, fill_value(band), band.dtype) for band in metadata.bands]
-
-
-def _times(tiles: StoredTiles, steps: Ints) -> tuple[Any, Any]:
-    axis = tiles.raster.times
-    if axis is None:
-        return None, None
-    stamps = axis.stamps[steps].astype("datetime64[us]")
-    gone = np.isnat(stamps)
-    whole = stamps.astype(np.int64).tolist()
-    return (
-        axis.values[steps].tolist(),
-        [None if no else one for no, one in zip(gone, whole, strict=True)],
-    )
 
 
 def _spread(

@@ -21,9 +21,9 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import CACHE
 from comal.raquet.reading.opening import open as open_file
 from comal.raquet.reading.pixels import stored_nodata
-from comal.raquet.reading.steps import TimeAxis
 from comal.raquet.reading.windows import CRS, Grid
 from comal.raquet.spec import Band
+from comal.raquet.times import TimeAxis
 from comal.storage import StorageConfig
 
 try:

@@ -13,7 +13,7 @@ import pytest
 
 import comal.raquet
 from comal.errors import InvalidInputError, ObjectNotFoundError
-from comal.raquet.writing.times import time_axis
+from comal.raquet.times import time_axis
 from tests.raquet.writing.sources import assembled, noise, on_grid, utm
 from tests.raster.rasters import write as write_tiff
 from tests.servers.http import HttpServer
@@ -186,9 +186,8 @@ def test_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
 
 
 def test_times_that_cannot_be() -> None:
-    assert time_axis([0, 1], {"units": "hours since 2000-1-1 0:0:0"}).instants[1] == (
-        946_684_800_000_000 + 3_600_000_000
-    )
+    second = time_axis([0, 1], {"units": "hours since 2000-1-1 0:0:0"}).stamps[1]
+    assert second == np.datetime64("2000-01-01T01:00", "us")
     for values, attributes, text in (
         ([1, 2], {}, "without units"),
         ([1, 2], {"units": "fortnights"}, "CF units"),

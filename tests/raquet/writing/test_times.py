@@ -15,7 +15,7 @@ import pytest
 
 import comal.raquet
 from comal.errors import InvalidInputError
-from comal.raquet.writing.times import instants_of
+from comal.raquet.times import instants_of
 from tests.raquet.writing.sources import noise, on_grid
 
 cftime = pytest.importorskip("cftime")

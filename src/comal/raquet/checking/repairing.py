@@ -33,7 +33,6 @@ from comal.raquet.checking.table import (
 )
 from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
 from comal.raquet.documents import metadata_json
-from comal.raquet.gzipped import GZIP
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.part import Part
 from comal.raquet.reading.pixels import alpha_of, valid_of
@@ -271,7 +270,7 @@ class _Job:
         if blob is None or found is None:
             return None
         lossy = self.metadata.compression in spec.LOSSY_BANDS
-        sound = found.framing in {None, GZIP} and not found.behind
+        sound = found.framing in {None, spec.GZIP} and not found.behind
         if lossy or (sound and not self.byte_interleaved):
             return blob
         assert found.pixels is not None

@@ -17,7 +17,7 @@ from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.part import Part, part_plan
 from comal.raquet.spec import Metadata
-from comal.raquet.writing.times import instants_of
+from comal.raquet.times import instants_of
 from comal.storage import Source
 from comal.table import Footer, ParquetTable
 

@@ -16,7 +16,7 @@ from comal.errors import ComalError, counted, shown
 from comal.grid import quadbin
 from comal.limits import Limits
 from comal.progress import Progress
-from comal.raquet import gzipped, spec
+from comal.raquet import blobs, spec
 from comal.raquet.blobs import decode
 from comal.raquet.checking.document import aligned_window
 from comal.raquet.checking.table import Subject
@@ -67,7 +67,7 @@ def look(
         if compression == spec.GZIP:
             size = int(np.prod(shape)) * band.pixel_type.itemsize
             limits.check("tile_bytes", size, where)
-            unpacked = gzipped.unpack(blob, size, where)
+            unpacked = blobs.unpack(blob, size, where)
             blob, framing, behind = unpacked.data, unpacked.framing, unpacked.behind
             compression = None
         pixels = decode(
@@ -177,7 +177,7 @@ class TileCheck:
         if found.error is not None:
             self.findings.take_error(found.error, "raquet-tile", place)
             return
-        if found.framing not in {None, gzipped.GZIP}:
+        if found.framing not in {None, spec.GZIP}:
             self.findings.add("raquet-framing", place, f"{found.framing} instead of gzip")
         if found.behind:
             self.findings.add("raquet-tile-tail", place, counted(found.behind, "byte"))

@@ -27,8 +27,8 @@ from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
 from comal.raquet.querying.scanning import Files, opened
 from comal.raquet.querying.zones import zones_of
 from comal.raquet.reading.pixels import alpha_of, stored_nodata
-from comal.raquet.reading.steps import Step, time_axis
 from comal.raquet.reading.store import tile_statistics as statistics_of_tiles
+from comal.raquet.times import Step, axis_of
 from comal.raster.values import as_array, valid_mask
 from comal.storage import StorageConfig
 
@@ -456,7 +456,7 @@ def _rows_of(files: Files, zoom: int, time: Step | None) -> Ints:
         values = np.concatenate([part.time for part in files.parts if part.time is not None])
         stamps = [part.stamps for part in files.parts if part.stamps is not None]
         together = np.concatenate(stamps) if len(stamps) == len(files.parts) else None
-        axis, steps = time_axis(values, together, ids != 0, files.metadata.time)
+        axis, steps = axis_of(values, together, ids != 0, files.metadata.time)
         chosen &= steps == axis.index(time, files.parts[0].where)
     elif time is not None:
         raise InvalidInputError("no time series", where=files.parts[0].where)

@@ -18,7 +18,6 @@ from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
 from comal.raquet.reading.part import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
-from comal.raquet.reading.steps import Step, TimeAxis
 from comal.raquet.reading.store import TileStore
 from comal.raquet.reading.windows import (
     CRS,
@@ -32,6 +31,7 @@ from comal.raquet.reading.windows import (
     zoom_for,
 )
 from comal.raquet.spec import Band, Bounds, Metadata, Number
+from comal.raquet.times import Step, TimeAxis
 from comal.storage import Source
 from comal.storage.source import Closing
 

@@ -18,9 +18,9 @@ from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.manyparts import side_by_side
 from comal.raquet.reading.part import Lookup, Part, part_plan
-from comal.raquet.reading.steps import time_axis
 from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import Metadata
+from comal.raquet.times import axis_of
 from comal.storage import Source, StorageConfig, as_source
 
 Location = str | os.PathLike[str] | Source
@@ -41,8 +41,7 @@ def open(  # noqa: A001 - the name users expect: raquet.open
 
     The end of the file is read, and the page index where it is longer than that. After that a
     tile of a file that comal wrote is one exact range for each band. Of other files the column
-    chunk that holds it is read, and kept; in a local one with no codec or Snappy the tile is
-    looked for among the values of the chunk, of which only the lengths are read.
+    chunk that holds it is read, and kept.
 
     Parameters
     ----------
@@ -162,7 +161,7 @@ def _file(
         np.full(len(part.ids), np.datetime64("NaT", "us")) if part.stamps is None else part.stamps
         for part in parts
     ]
-    axis, steps = time_axis(values, np.concatenate(stamps), store.ids != 0, metadata.time)
+    axis, steps = axis_of(values, np.concatenate(stamps), store.ids != 0, metadata.time)
     return RaquetFile(store, Lookup(store.ids, steps, where), axis)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError
 from comal.raquet.spec import Number
-from comal.raquet.writing.times import TimeAxis, time_axis
+from comal.raquet.times import TimeAxis, time_axis
 from comal.raster.describing import (
     BandInfo,
     RasterInfo,

@@ -13,6 +13,7 @@ from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.store import TileStore, tile_statistics
+from comal.raquet.times import time_columns
 from comal.raquet.writing.layout import Rows, row_groups
 
 Ints = npt.NDArray[np.int64]
@@ -95,20 +96,6 @@ class StoredTiles:
             self._statistics = tile_statistics(self._store)
         return np.asarray(self._statistics[self.rows[chosen]])
 
-    def times(self, chosen: Ints) -> tuple[list[float] | None, list[int | None] | None]:
-        """``time_cf``, and microseconds since 1970, of some tiles."""
-        axis = self.raster.times
-        if axis is None:
-            return None, None
-        steps = self.steps[chosen]
-        stamps = axis.stamps[steps].astype("datetime64[us]")
-        missing = np.isnat(stamps).tolist()
-        whole = stamps.astype(np.int64).tolist()
-        return (
-            axis.values[steps].tolist(),
-            [None if gone else stamp for gone, stamp in zip(missing, whole, strict=True)],
-        )
-
     def groups(
         self,
         chosen: Ints,
@@ -119,7 +106,7 @@ class StoredTiles:
         cells, sizes = self.cells[chosen], self.sizes()[chosen]
         for start, stop in row_groups(cells, sizes, quadbin.zooms, rows):
             part = chosen[start:stop]
-            time_cf, time_ts = self.times(part)
+            time_cf, time_ts = time_columns(self.raster.times, self.steps[part])
             yield Rows(
                 cells=cells[start:stop],
                 columns=self.blobs(part),

@@ -19,6 +19,7 @@ from comal.raquet import spec
 from comal.raquet.documents import label_of, metadata_json
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata, Number
+from comal.raquet.times import TimeAxis, time_columns, time_document
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.layout import Rows, Sorted, Spool, row_groups, write_parquet
 from comal.raquet.writing.options import RAQUET, Options
@@ -31,7 +32,6 @@ from comal.raquet.writing.padding import (
 )
 from comal.raquet.writing.planning import Plan, Sources, plan, sources_of
 from comal.raquet.writing.running import run_job
-from comal.raquet.writing.times import TimeAxis
 from comal.raster.describing import crs_label
 from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
@@ -259,7 +259,7 @@ def metadata_of(
         width=(hull.east - hull.west + 1) * job.block,
         height=(hull.south - hull.north + 1) * job.block,
         bands=bands,
-        time=None if sources.time is None else sources.time.document(),
+        time=None if sources.time is None else time_document(sources.time),
         tile_statistics=spec.STATISTICS if job.tile_statistics else (),
         custom={"comal": {"source": _source_document(sources, planned, bands)}},
         processing=_processing(planned, options),
@@ -307,12 +307,12 @@ def _groups(padded: PaddedTiles, axis: TimeAxis | None, options: Options) -> Ite
     tiles = padded.tiles
     totals = tiles.sizes.sum(axis=1)
     for start, stop in row_groups(tiles.cells, totals, quadbin.zooms, options.row_group_size):
-        steps = tiles.steps[start:stop].tolist()
+        time_cf, time_ts = time_columns(axis, tiles.steps[start:stop])
         yield Rows(
             cells=tiles.cells[start:stop],
             columns=padded.columns(start, stop),
-            time_cf=None if axis is None else [axis.cf[step] for step in steps],
-            time_ts=None if axis is None else [axis.instants[step] for step in steps],
+            time_cf=time_cf,
+            time_ts=time_ts,
             statistics=padded.statistics(start, stop),
         )
 

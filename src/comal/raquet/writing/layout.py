@@ -41,9 +41,10 @@ class Rows:
     cells: npt.NDArray[np.int64]
     columns: Sequence[Any]
     """For each column of pixels its blobs, None for NULL: a list or an Arrow array."""
-    time_cf: Sequence[float] | None = None
-    time_ts: Sequence[int | None] | None = None
-    """Microseconds since 1970."""
+    time_cf: Any = None
+    """Numbers: an array or a list."""
+    time_ts: Any = None
+    """Instants: an array with NaT, or a list of microseconds since 1970 with None."""
     statistics: npt.NDArray[np.float64] | None = None
     """(tiles, bands, 6); NaN in the count marks tiles without valid pixels."""
 

@@ -15,13 +15,13 @@ from comal.errors import InvalidInputError, shown
 from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.spec import Band, Number
+from comal.raquet.times import TimeAxis, time_axis
 from comal.raquet.writing.accumulating import lattice_step
 from comal.raquet.writing.arrays import array_series, is_array, variable_in
 from comal.raquet.writing.job import Coding, Job, depth_of
 from comal.raquet.writing.options import NO_NODATA, NodataChoice, Options
 from comal.raquet.writing.padding import alpha_band, first_choice, free_value
 from comal.raquet.writing.reducing import AVERAGE, METHODS, MODE, NEAREST, check_method
-from comal.raquet.writing.times import TimeAxis, time_axis
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
     MAX_ZOOM,
@@ -101,7 +101,7 @@ def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
     if time is None:
         return Sources((_flat(infos),), None, None)
     axis = time_axis(list(time))
-    if len(axis.cf) == len(infos):
+    if len(axis) == len(infos):
         return Sources(tuple((info,) for info in infos), None, axis)
     _check_steps(axis, len(infos))
     raise AssertionError
@@ -137,7 +137,7 @@ def _flat(infos: Sequence[RasterInfo]) -> tuple[RasterInfo, ...]:
 
 
 def _check_steps(axis: TimeAxis | None, count: int) -> None:
-    found = 1 if axis is None else len(axis.cf)
+    found = 1 if axis is None else len(axis)
     if found != count:
         raise InvalidInputError(
             "times do not fit the source", found=found, expected=f"{count}, one for each step"

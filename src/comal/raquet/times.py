@@ -1,4 +1,4 @@
-"""Steps in time as CF numbers and as instants."""
+"""The time dimension (0.2.0): its steps as CF numbers and as instants, and how one is named."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from comal.errors import InvalidInputError, MissingExtraError
 from comal.geo.times import parse_instant
@@ -41,42 +42,135 @@ _START = re.compile(
 _DAY = 86_400_000_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+Step = int | float | str | dt.datetime | dt.date | np.datetime64
+"""A time step: an int counts steps from 0 on (or from the end, if negative), a float is a value of
+``time_cf``, and anything else is a point in time."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TimeAxis:
-    """The steps of a time series."""
+    """The time steps of a file, in the order of time."""
 
+    values: npt.NDArray[np.float64]
+    """``time_cf`` of each step."""
+    stamps: npt.NDArray[np.datetime64]
+    """The same as instants of UTC, NaT where the calendar has none."""
     units: str
-    """``days since 2000-01-01 00:00:00``."""
+    """As CF writes them: ``days since 2000-01-01 00:00:00``."""
     calendar: str
-    cf: tuple[float, ...]
-    """CF number of each step."""
-    instants: tuple[int | None, ...]
-    """Microseconds since 1970; None in calendars that are not of this world."""
 
-    def document(self) -> dict[str, Any]:
-        """The ``time`` object of the metadata (0.2.0 and later)."""
-        found: dict[str, Any] = {"cf:units": self.units, "cf:calendar": self.calendar}
-        resolution = self._resolution()
-        if resolution is not None:
-            found["resolution"] = resolution
-        found["interpretation"] = "period_start"
-        found["count"] = len(self.cf)
-        found["range"] = [min(self.cf), max(self.cf)]
-        return found
+    def __len__(self) -> int:
+        return len(self.values)
 
-    def _resolution(self) -> str | None:
-        """ISO 8601 duration between the steps when all are equally far apart."""
-        if len(self.cf) < 2 or None in self.instants:
-            return None
-        gaps = set(np.diff(np.array(self.instants, np.int64)).tolist())
-        if len(gaps) != 1:
-            return None
-        gap = gaps.pop()
-        for size, mark in ((_DAY, "P{}D"), (3_600_000_000, "PT{}H"), (60_000_000, "PT{}M")):
-            if gap > 0 and gap % size == 0:
-                return mark.format(gap // size)
-        return f"PT{gap / 1e6:g}S" if gap > 0 else None
+    def index(self, step: Step | None, where: str) -> int:
+        """Number of a step, from 0 on.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such step, or none is named though there are several.
+        """
+        count = len(self.values)
+        if step is None:
+            if count == 1:
+                return 0
+            raise InvalidInputError(
+                "which time step is wanted must be said",
+                where=where,
+                expected=f"time=0 to {count - 1}, a time_cf from {self._range()}, or an instant",
+            )
+        if isinstance(step, int | np.integer) and not isinstance(step, bool):
+            if not -count <= step < count:
+                raise InvalidInputError(
+                    "no such time step", where=where, found=step, expected=f"0 to {count - 1}"
+                )
+            return int(step) % count
+        if isinstance(step, float | np.floating):
+            return self._nearest(self.values, float(step), step, where)
+        instant = np.datetime64(parse_instant(step), "us")
+        return self._nearest(self.stamps, instant, step, where)
+
+    def _nearest(self, axis: npt.NDArray[Any], value: Any, step: object, where: str) -> int:
+        found = np.flatnonzero(axis == value)
+        if not len(found):
+            raise InvalidInputError(
+                "no such time step", where=where, found=str(step), expected=self._range()
+            )
+        return int(found[0])
+
+    def _range(self) -> str:
+        first, last = self.values[0], self.values[-1]
+        told = f"{first:g} to {last:g} {self.units}".rstrip()
+        if len(self.stamps) and not np.isnat(self.stamps[[0, -1]]).any():
+            told += f" ({self.stamps[0]} to {self.stamps[-1]})"
+        return told
+
+
+def axis_of(
+    values: npt.NDArray[np.float64],
+    stamps: npt.NDArray[np.datetime64] | None,
+    tiles: npt.NDArray[np.bool_],
+    described: Mapping[str, Any] | None,
+) -> tuple[TimeAxis, npt.NDArray[np.int64]]:
+    """The steps, and the number of the step of each row.
+
+    Parameters
+    ----------
+    values, stamps
+        ``time_cf`` and ``time_ts`` of each row.
+    tiles
+        Which rows are tiles, and not metadata.
+    described
+        ``time`` of the document.
+    """
+    found = np.unique(values[tiles])
+    numbers = np.searchsorted(found, np.where(tiles, values, found[0] if len(found) else 0.0))
+    axis = np.full(len(found), np.datetime64("NaT", "us"))
+    if stamps is not None:
+        axis[numbers[tiles][::-1]] = stamps[tiles][::-1]
+    named = described or {}
+    units, calendar = named.get("cf:units"), named.get("cf:calendar")
+    return (
+        TimeAxis(
+            found,
+            axis,
+            units if isinstance(units, str) else "",
+            calendar if isinstance(calendar, str) else "standard",
+        ),
+        numbers.astype(np.int64),
+    )
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def time_columns(axis: TimeAxis | None, steps: npt.NDArray[np.integer[Any]]) -> tuple[Any, Any]:
+    """``time_cf`` and ``time_ts`` of tiles, given by their steps; None without time."""
+    return (None, None) if axis is None else (axis.values[steps], axis.stamps[steps])
+
+
+def time_document(axis: TimeAxis) -> dict[str, Any]:
+    """The ``time`` object of the metadata (0.2.0 and later)."""
+    found: dict[str, Any] = {"cf:units": axis.units, "cf:calendar": axis.calendar}
+    resolution = _resolution(axis.stamps)
+    if resolution is not None:
+        found["resolution"] = resolution
+    found["interpretation"] = "period_start"
+    found["count"] = len(axis)
+    found["range"] = [float(axis.values.min()), float(axis.values.max())]
+    return found
+
+
+def _resolution(stamps: npt.NDArray[np.datetime64]) -> str | None:
+    """ISO 8601 duration between the steps when all are equally far apart."""
+    gaps = np.unique(np.diff(stamps).astype(np.int64))
+    if len(gaps) != 1 or np.isnat(stamps).any():
+        return None
+    gap = int(gaps[0])
+    for size, mark in ((_DAY, "P{}D"), (3_600_000_000, "PT{}H"), (60_000_000, "PT{}M")):
+        if gap > 0 and gap % size == 0:
+            return mark.format(gap // size)
+    return f"PT{gap / 1e6:g}S" if gap > 0 else None
 
 
 def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> TimeAxis:
@@ -109,20 +203,19 @@ def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None
                 "times are numbers without units", hint="give them as dates, or with CF units"
             )
         cf = tuple(float(value) for value in values)
-        instants = tuple(instants_of(cf, str(units), calendar))
+        instants = instants_of(cf, str(units), calendar)
     elif hasattr(values[0], "calendar"):
         cf, units = _cftime_numbers(values, units, calendar)
-        instants = tuple(
-            instants_of(cf, str(units), calendar) if calendar in STANDARD else [None] * len(cf)
-        )
+        instants = instants_of(cf, str(units), calendar)
     else:
         found = [parse_instant(_plain(value)) for value in values]
-        instants = tuple(found)
+        instants = [*found]
         units = units or _units_for(found)
         cf = numbers_of(found, str(units))
     if len(set(cf)) != len(cf):
         raise InvalidInputError("two steps have the same time", found=len(cf) - len(set(cf)))
-    return TimeAxis(str(units), calendar, cf, instants)
+    stamps = [np.datetime64("NaT" if one is None else one, "us") for one in instants]
+    return TimeAxis(np.array(cf), np.array(stamps), str(units), calendar)
 
 
 def _plain(value: Any) -> Any:
