@@ -97,6 +97,14 @@ class Fields:
         self.doubt("raquet-text", key, f"{shown(value)} is no text")
         return None
 
+    def flag(self, key: str) -> bool | None:
+        """True or false; anything else is a warning and counts as missing."""
+        value = self.values.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        self.doubt("raquet-flag", key, f"{shown(value)} is neither true nor false")
+        return None
+
     def choice(
         self, key: str, allowed: Collection[str | None], code: str, default: Any = None
     ) -> Any:
@@ -322,8 +330,6 @@ def _statistics(band: Fields) -> BandStatistics | None:
     if flat is None:
         return _nested_statistics(band)
     stats = band.inside("stats")
-    approximated = flat.get("approximated_stats")
-    version = flat.get("version")
     return BandStatistics(
         count=stats.whole("count"),
         min=stats.number("min"),
@@ -334,8 +340,8 @@ def _statistics(band: Fields) -> BandStatistics | None:
         sum_squares=stats.number("sum_squares"),
         quantiles=_quantiles(stats),
         top_values=_top_values(stats),
-        approximated=approximated if isinstance(approximated, bool) else None,
-        version=version if isinstance(version, str) else None,
+        approximated=stats.flag("approximated_stats"),
+        version=stats.text("version"),
         extra=stats.rest(_STATISTICS_KNOWN),
     )
 

@@ -101,6 +101,7 @@ _WARNINGS = {
     "dead-space": "bytes belong to no tile any more",
     "newer-version": "a document or comment may say more than this version of comal understands",
     "document-field": "the document lacks a field that existing readers want",
+    "document-tilejson": "a key of TileJSON has a value that TileJSON 3.0 does not allow",
     "tile-type": "the bytes of a tile are another kind than its headers say",
     "tile-empty": "a tile has no bytes",
     "tile-not-decoded": "an image is of a format that is compared by its checksum alone",
@@ -441,9 +442,67 @@ def _expected(tileset: TileSet, variant: str | None) -> _Expected:
     return _Expected(headers, tileset.version != 1, variant_prefix(variant), variants)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_center(value: Any) -> bool:
+    """Longitude, latitude and zoom."""
+    if not (isinstance(value, list) and len(value) == 3 and {int, float} >= set(map(type, value))):
+        return False
+    longitude, latitude, zoom = value
+    return bool(abs(longitude) <= 180 and abs(latitude) <= 90 and 0 <= zoom <= spec.MAX_ZOOM)
+
+
+def _is_zoom(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= spec.MAX_ZOOM
+
+
+def _is_layer(value: Any) -> bool:
+    """One of ``vector_layers``: an id, and a text for each field."""
+    if not (isinstance(value, dict) and isinstance(value.get("id"), str)):
+        return False
+    fields, zooms = value.get("fields", {}), [value.get(key, 0) for key in ("minzoom", "maxzoom")]
+    described = isinstance(fields, dict) and all(map(_is_text, fields.values()))
+    return described and _is_text(value.get("description", "")) and all(map(_is_zoom, zooms))
+
+
+_TILEJSON: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "attribution": (_is_text, "a text"),
+    "center": (_is_center, "longitude, latitude and zoom"),
+    "data": (_are_texts, "a list of texts"),
+    "fillzoom": (_is_zoom, "a zoom"),
+    "grids": (_are_texts, "a list of texts"),
+    "legend": (_is_text, "a text"),
+    "scheme": (lambda value: value == "xyz", "xyz, as tiles are numbered here"),
+    "template": (_is_text, "a text"),
+    "tilejson": (_is_text, "a version"),
+    "tiles": (_are_texts, "a list of texts"),
+    "vector_layers": (
+        lambda value: isinstance(value, list) and all(map(_is_layer, value)),
+        "a list of objects with an id, and a text for each of their fields",
+    ),
+    "version": (_is_text, "a version"),
+}
+"""Keys of TileJSON 3.0.0, section 3, that are kept as they are: what is right, and in words."""
+
+
+def _check_tilejson(findings: Check, place: str, document: Mapping[str, Any]) -> None:
+    for key in sorted(_TILEJSON.keys() & document.keys()):
+        is_right, wanted = _TILEJSON[key]
+        if not is_right(document[key]):
+            message = f"{shown(document[key], 80)} is not {wanted}"
+            findings.add("document-tilejson", f"{place}, {key}" if place else key, message)
+
+
 def _check_own(archive: _Archive, own: ArchiveMetadata, tile: Tile | None) -> None:
     """What a comment says against what the archive holds and where it is."""
     findings, names = archive.findings, archive.names
+    _check_tilejson(findings, "", own.extra)
     if tile is not None and own.root is not None and own.root != tile:
         findings.add("archive-root", "", f"is called {_text(tile)}, says {_text(own.root)}")
     low = 0 if own.min_zoom is None else own.min_zoom
@@ -557,6 +616,7 @@ def _check_document(tileset: TileSet, findings: Check) -> None:
         if missing:
             code = "document-formats" if "formats" in missing else "document-field"
             findings.add(code, where, f"lacks {', '.join(missing)}")
+        _check_tilejson(findings, where, document)
         for ext in old_shapes(document):
             findings.add("formats-shape", f"{where}, formats", f"{shown(ext)}: {OLD_SHAPE}")
     if spec.is_newer(tileset.metadata.version):

@@ -29,7 +29,7 @@ from tests.raquet.checking.damage import (
     row_of,
     sound,
 )
-from tests.raquet.writing.sources import on_grid
+from tests.raquet.writing.sources import noise, on_grid
 from tests.support import SHARED, needs_shared
 
 FIXTURES = SHARED / "fixtures" / "raquet"
@@ -365,6 +365,8 @@ WARNINGS: dict[str, tuple[str, Damage]] = {
     "counts that are none": ("raquet-top-values", stats(top_values={"1": "x"})),
     "count is negative": ("raquet-number", stats(count=-1)),
     "colour is a number": ("raquet-text", band(colorinterp=3)),
+    "version is a number": ("raquet-text", stats(version=3)),
+    "neither exact nor approximated": ("raquet-flag", stats(approximated_stats="no")),
     "statistics of other pixels": ("raquet-statistics-differ", stats(mean=20.0)),
     "dictionary": (
         "raquet-pages",
@@ -554,6 +556,57 @@ def test_tile_statistics_are_compared(tmp_path: Path) -> None:
     found = report(file, tmp_path, statistics=True)
     assert found.ok
     assert found.counts == {"raquet-statistics-differ": 2}
+
+
+def _changed(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """A copy of a file with other statistics of its first band."""
+    table = pq.read_table(path)
+    texts = table["metadata"].to_pylist()
+    (row,) = [n for n, text in enumerate(texts) if text]
+    document = json.loads(texts[row])
+    change(document["bands"][0]["stats"])
+    texts[row] = json.dumps(document)
+    place = table.schema.get_field_index("metadata")
+    changed = table.set_column(place, table.schema.field(place), pa.array(texts, pa.string()))
+    pq.write_table(changed, path.with_name("changed.parquet"))
+    return path.with_name("changed.parquet")
+
+
+OTHER: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "sum_squares": lambda one: one.update(sum_squares=one["sum_squares"] * 1.001),
+    "quantile": lambda one: one["quantiles"]["4"].__setitem__(1, one["max"]),
+    "first quantile": lambda one: one["quantiles"]["19"].__setitem__(0, one["min"] - 1),
+    "top value": lambda one: one["top_values"].update(
+        {next(iter(one["top_values"])): max(one["top_values"].values()) + 1}
+    ),
+    "top value that is not there": lambda one: one["top_values"].update({"77777": 1}),
+    "top value that is none": lambda one: one["top_values"].update({"a": 1}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "uint64", "float32"])
+@pytest.mark.parametrize("name", [None, *OTHER])
+def test_every_number_of_the_statistics_is_compared(
+    tmp_path: Path, dtype: str, name: str | None
+) -> None:
+    pixels = noise((1, 80, 90), dtype)
+    if dtype != "uint8":
+        pixels = (pixels.astype("float64") % 5_000).astype(dtype)
+    source = on_grid(tmp_path / "a.tif", pixels, nodata=0)
+    path = tmp_path / "a.parquet"
+    raquet.write(source, path, block_size=32)
+    if name is None:
+        assert raquet.check(path, statistics=True).total == 0
+        return
+    key = {"sum_squares": name}.get(name, "top_values" if "top" in name else "quantiles")
+    known = raquet.open(path).metadata.bands[0].statistics
+    assert known is not None
+    if not getattr(known, key) or known.approximated:
+        assert key != "sum_squares"
+        return
+    found = raquet.check(_changed(path, OTHER[name]), statistics=True)
+    is_compared = key == "sum_squares" or dtype != "float32"
+    assert ("raquet-statistics-differ" in found.counts) is is_compared
 
 
 def test_the_page_index_leads_to_the_pages(tmp_path: Path) -> None:

@@ -179,6 +179,33 @@ CASES: dict[str, list[Maker]] = {
         )
         for crs in ({}, {"istac__crs": ["EPSG:4326", None] * 2})
     ],
+    "taco-extension-type": [
+        zipped(Recipe(tree=FLAT, table=with_columns(**{name: values})))
+        for name, values in {
+            "stac__crs": [4326] * 4,
+            "stac__geotransform": ["0 1 0 0 0 1"] * 4,
+            "stac__tensor_shape": [[1.5, 2.5]] * 4,
+            "stac__centroid": ["POINT (0 0)"] * 4,
+            "istac__geometry": ["POINT (0 0)"] * 4,
+            "istac__time_start": ["2024-01-01"] * 4,
+            "split": [1] * 4,
+        }.items()
+    ],
+    "taco-extension-value": [
+        zipped(Recipe(tree=FLAT, table=with_columns(**columns)))
+        for columns in (
+            {"stac__crs": ["EPSG:4326", "EPSG:0", None, None]},
+            {"stac__geotransform": [[0.0, 1, 0, 0, 0, 1], None, [0.0], None]},
+            {"stac__geotransform": [[0.0, float("inf"), 0, 0, 0, 1], None, None, None]},
+            {"stac__tensor_shape": [[1, 4, 4], [4], None, None]},
+            {"stac__tensor_shape": [[1, 4, 0], [4, 4], None, None]},
+            {"stac__centroid": [point(0, 0), point(200, 0), None, None]},
+            {"istac__centroid": [point(0, 0), b"no point", None, None]},
+            {"stac__time_start": [1, 2, 3, None], "stac__time_end": [1, 1, 3, 4]},
+            {"istac__time_start": [1, 2, 3, None], "istac__time_middle": [1, 1, 3, 4]},
+            {"split": ["train", "test", "dev", None]},
+        )
+    ],
     "taco-field-schema": [
         collected(**{"taco:field_schema": 5}),
         collected(**{"taco:field_schema": {"level0": [["id", "int64", ""]]}}),

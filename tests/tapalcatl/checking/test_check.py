@@ -488,6 +488,49 @@ def test_documents_that_disagree(
     assert found - {"archive-missing"} == expected
 
 
+ROADS = {"id": "roads", "fields": {"kind": "What it is."}}
+TILEJSON: dict[str, tuple[list[Any], list[Any]]] = {
+    "attribution": (["", "<a>us</a>"], [3, ["us"]]),
+    "center": (
+        [[0, 0, 0], [-72.5, -13.5, 4]],
+        ["0,0,0", [0, 0], [181, 0, 0], [0, 91, 0], [0, 0, -1]],
+    ),
+    "data": ([[], ["a"]], ["a", [1]]),
+    "fillzoom": ([0, 9], [-1, 1.5, True, "3"]),
+    "grids": ([[]], [{}]),
+    "legend": (["x"], [1]),
+    "scheme": (["xyz"], ["tms", 1]),
+    "template": ([""], [False]),
+    "tilejson": (["3.0.0"], [3.0]),
+    "tiles": ([["https://example.org/{z}/{x}/{y}"]], ["https://example.org/{z}/{x}/{y}"]),
+    "vector_layers": (
+        [
+            [],
+            [ROADS],
+            [{**ROADS, "minzoom": 0, "maxzoom": 9, "description": "Roads."}],
+            [{"id": "a"}],
+        ],
+        [{}, [1], [{"fields": {}}], [{**ROADS, "fields": []}], [{**ROADS, "minzoom": "0"}]],
+    ),
+    "version": (["1.0.0"], [1]),
+}
+
+
+@pytest.mark.parametrize("key", TILEJSON)
+def test_keys_of_tilejson(tmp_path: Path, key: str) -> None:
+    """In the document of a tree and in the comment of a single archive."""
+    for number, (values, is_right) in enumerate(zip(TILEJSON[key], (True, False), strict=True)):
+        for n, value in enumerate(values):
+            place = tmp_path / f"{number}-{n}"
+            counts = dict(tapalcatl.check(tree(place, **{key: value})).counts)
+            assert counts.pop("document-tilejson", 0) == (not is_right), value
+            tapalcatl.build([(0, 0, 0, b"{}")], place / "a.zip", ext="json", metadata={key: value})
+            with tapalcatl.open(place / "a.zip") as tiles:
+                is_there = key in tiles.metadata.extra
+            counts = dict(tapalcatl.check(place / "a.zip").counts)
+            assert counts.get("document-tilejson", 0) == (is_there and not is_right), value
+
+
 @pytest.mark.parametrize("version", ["3.0.0", "1.0.0", "20.0", "hello", ""])
 def test_versions_that_are_not_known(tmp_path: Path, version: str) -> None:
     folder = tree(tmp_path / "t", tapalcatl=version)

@@ -58,6 +58,7 @@ _WARNINGS = {
     "raquet-json-token": "NaN or Infinity stands in the JSON as it is",
     "raquet-number": "a value that should be a number is not used",
     "raquet-text": "a value that should be a text is not used",
+    "raquet-flag": "a value that should be true or false is not used",
     "raquet-derived": "a value that follows from others is not what they say",
     "raquet-colorinterp": "a colour interpretation that GDAL does not have",
     "raquet-colortable": "a colour that is none is not used",

@@ -93,6 +93,8 @@ _WARNINGS = {
     "taco-extent-time": "the extent does not cover the times of the samples",
     "taco-crs-missing": "a geometry without a CRS is taken to be in degrees",
     "taco-extent-column": "a column of places cannot be read",
+    "taco-extension-type": "a column of an extension has another type than it declares",
+    "taco-extension-value": "a value that the extension of its column does not allow",
     "taco-file-extra": "a file belongs to no row",
     "taco-unlisted": "the folder cannot be listed, so that extra files are not seen",
     "taco-source-unchecked": "a ZIP of the index cannot be reached",

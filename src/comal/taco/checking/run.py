@@ -26,6 +26,7 @@ from comal.taco.checking.meta import check_meta
 from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.spans import EntrySpans, check_bounds, check_entries, check_overlap
 from comal.taco.checking.subject import Subject, open_folder, open_zip
+from comal.taco.checking.values import check_values
 from comal.taco.reading.loading import Collected, read_collected
 
 
@@ -192,6 +193,7 @@ def _check_collection(subject: Subject, findings: Findings) -> None:
         return
     document.check_document(subject.collection, findings)
     document.check_field_schema(subject.collection, subject.tables, findings)
+    check_values(subject.tables, findings)
     with findings.guard("taco-table", "extent"):
         document.check_extent(subject.collection, subject.tables, findings)
 

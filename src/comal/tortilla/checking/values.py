@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ import pyarrow as pa
 
 from comal import arrowcompute as pc
 from comal.check import OF_CONTENT, Findings
-from comal.errors import InvalidInputError, shown
+from comal.errors import shown
 from comal.geo import footprints, wkb
 from comal.geo.boxes import arc_width
-from comal.geo.crs import projection
 from comal.limits import MIB
 from comal.plan import ByteRange
+from comal.samples.rules import crs_problem, ends_before, good_lists, unknown_crs
 from comal.storage import Source
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject
@@ -32,8 +31,6 @@ Floats = npt.NDArray[np.float64]
 _NEAR = 0.01
 """Degrees that a centroid may be off: writers leave out rotation and round to six decimals."""
 _ROUNDED = 2e-6
-_MOST_UNKNOWN = 20
-"""CRS that are reported; PROJ looks for each by name for a quarter of a second."""
 
 
 def check_values(subject: Subject, findings: Findings) -> None:
@@ -96,29 +93,8 @@ def _check_range(subject: Subject, name: str, column: Any, findings: Findings) -
 def _check_crs(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
     if spec.CRS not in columns:
         return
-    encoded = pc.dictionary_encode(columns[spec.CRS].combine_chunks())
-    problems = (
-        (code, reason)
-        for code, name in enumerate(encoded.dictionary.to_pylist())
-        if (reason := _crs_problem(name)) is not None
-    )
-    reasons = dict(islice(problems, _MOST_UNKNOWN))
-    codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False))
-    _rows(
-        subject,
-        findings,
-        "tortilla-crs",
-        np.isin(codes, list(reasons)),
-        lambda row: reasons[int(codes[row])],
-    )
-
-
-def _crs_problem(name: str) -> str | None:
-    try:
-        projection(name)
-    except InvalidInputError as error:
-        return f"{error.what}: {shown(name)}"
-    return None
+    wrong = unknown_crs(columns[spec.CRS].combine_chunks())
+    findings.add_rows("tortilla-crs", list(wrong), lambda row: (subject.row(row), wrong[row]))
 
 
 def _check_lists(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
@@ -137,21 +113,9 @@ def _check_list(
         subject,
         findings,
         code,
-        ~_good_lists(column, count, positive=name == spec.RASTER_SHAPE),
+        ~good_lists(column, count, count, positive=name == spec.RASTER_SHAPE),
         lambda row: f"{name} is {shown(column[row].as_py())}, expected {count} numbers",
     )
-
-
-def _good_lists(column: Any, count: int, *, positive: bool = False) -> Mask:
-    """Null, or exactly `count` finite numbers, and those positive where they must be."""
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), count))
-    good: Mask = lengths == count
-    values = pc.fill_null(pc.list_flatten(column), 0 if positive else np.nan)
-    numbers = np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
-    wrong = ~np.isfinite(numbers) | (numbers <= 0 if positive else False)
-    owners = np.asarray(pc.list_parent_indices(column))[wrong]
-    good[owners] = False
-    return good
 
 
 def _check_times(subject: Subject, columns: dict[str, Any], findings: Findings) -> None:
@@ -159,12 +123,11 @@ def _check_times(subject: Subject, columns: dict[str, Any], findings: Findings) 
         if name in columns:
             _check_units(subject, name, _floats(columns[name]), findings)
     if spec.TIME_START in columns and spec.TIME_END in columns:
-        later = pc.greater(columns[spec.TIME_START], columns[spec.TIME_END])
         _rows(
             subject,
             findings,
             "tortilla-time-order",
-            np.asarray(pc.fill_null(later, False)),
+            ends_before(columns[spec.TIME_START], columns[spec.TIME_END]),
             lambda row: (
                 f"starts at {columns[spec.TIME_START][row]}, ends at {columns[spec.TIME_END][row]}"
             ),
@@ -233,8 +196,8 @@ def _centres(
     crs, affine, shape = (
         columns[name].combine_chunks() for name in (spec.CRS, spec.GEOTRANSFORM, spec.RASTER_SHAPE)
     )
-    good = _good_lists(affine, 6) & _good_lists(shape, 2, positive=True)
-    known = {name for name in crs.unique().to_pylist() if name and _crs_problem(name) is None}
+    good = good_lists(affine, 6, 6) & good_lists(shape, 2, 2, positive=True)
+    known = {name for name in crs.unique().to_pylist() if name and crs_problem(name) is None}
     good &= np.asarray(pc.fill_null(pc.is_in(crs, pa.array(sorted(known), pa.string())), False))
     for column in (crs, affine, shape):
         good &= np.asarray(column.is_valid())
