@@ -230,6 +230,22 @@ def finders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Find]:
     }
 
 
+def test_an_index_is_filtered_without_its_parts(tmp_path: Path) -> None:
+    """It has the rows of all of them, so that no part need be ruled out by its extent."""
+    table = _columns("stac:tensor_shape")
+    parts = [tmp_path / "one.tacozip", tmp_path / "two.tacozip"]
+    half = len(NAMES) // 2
+    for path, some in zip(parts, (table.slice(0, half), table.slice(half)), strict=True):
+        taco.create(taco.Taco(taco.Tortilla.from_table(some), **COLLECTION), path)
+    taco.create_tacocat(parts)
+    whole = [taco.load(tmp_path).filter_bbox(*box).data["id"].to_pylist() for box in BOXES]
+    assert len({tuple(found) for found in whole}) > 1
+    for path in parts:
+        path.unlink()
+    alone = [taco.load(tmp_path).filter_bbox(*box).data["id"].to_pylist() for box in BOXES]
+    assert alone == whole
+
+
 def _windows(box: Box) -> Any:
     """A box as areas; -180 and 180 are one meridian."""
     west, east = (float(side[0]) for side in wrap_arcs([box[0]], [box[2]]))
