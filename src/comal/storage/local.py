@@ -230,13 +230,6 @@ def bind(source: Source, name: str) -> None:
 
 
 @contextmanager
-def translated_local(what: str, location: Location) -> Iterator[None]:
-    """Turn errors of the operating system into ours."""
-    with _translated(what, location):
-        yield
-
-
-@contextmanager
 def _translated(what: str, location: Location) -> Iterator[None]:
     try:
         yield
@@ -321,9 +314,9 @@ def _pread(descriptor: int, offset: int, size: int, location: Location) -> bytes
         data = os.pread(descriptor, min(left, _MOST), offset + size - left)
         if not data:
             raise ShortReadError(
-                "the file ended while it was read",
+                "the object ends before the range",
                 where=f"{location.label} (bytes {offset}+{size})",
-                found=f"{size - left} bytes",
+                found=f"{size - left} bytes of it",
                 expected=size,
             )
         parts.append(data)
@@ -360,15 +353,17 @@ class HeldFile:
         StorageError
             The disk fails.
         """
-        if self._map is not None and offset >= 0:
-            data = self._map[offset : offset + size]
-        else:
+        if self._map is None:
             try:
                 data = os.pread(self._descriptor, size, offset)
             except OSError:
-                with translated_local("cannot read", self._source.location):
-                    raise
-        return data if len(data) == size else self._rest(data, offset, size)
+                pass  # it is told below, where it costs nothing while all is well
+            else:
+                if len(data) == size:
+                    return data
+        elif offset >= 0 and len(data := self._map[offset : offset + size]) == size:
+            return data
+        return self._exactly(offset, size)
 
     def check_unchanged(self) -> None:
         """Raise `ObjectChangedError` when the opened file itself was written to since.
@@ -405,7 +400,7 @@ class HeldFile:
             offset, size = span_of(want, total, where)
             report(self.info.href, offset, size)
             # What opens a file is read once, and an unfinished update may be cut off meanwhile.
-            pieces.append(Piece(self._rest(b"", offset, size), offset, total))
+            pieces.append(Piece(self._exactly(offset, size), offset, total))
         return pieces
 
     def current(self) -> bool:
@@ -421,22 +416,10 @@ class HeldFile:
         if not self.current():
             raise changed(self._source.location, self.info, None)
 
-    def _rest(self, data: bytes, offset: int, size: int) -> bytes:
-        """What follows after `data`, by descriptor."""
-        parts, have = [data] if data else [], len(data)
-        while have < size:
-            with translated_local("cannot read", self._source.location):
-                part = os.pread(self._descriptor, size - have, offset + have)
-            if not part:
-                raise ShortReadError(
-                    "the object ends before the range",
-                    where=f"{self._source.location} (bytes {offset}+{size})",
-                    found=f"{have} bytes of it",
-                    expected=size,
-                )
-            parts.append(part)
-            have += len(part)
-        return b"".join(parts)
+    def _exactly(self, offset: int, size: int) -> bytes:
+        """The same by descriptor, however many reads it takes; its errors are ours."""
+        with _translated("cannot read", self._source.location):
+            return _pread(self._descriptor, offset, size, self._source.location)
 
     def __del__(self) -> None:
         if self._descriptor >= 0:

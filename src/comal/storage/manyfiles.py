@@ -19,15 +19,8 @@ from typing import Generic, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import (
-    AccessDeniedError,
-    ComalError,
-    InvalidInputError,
-    ObjectNotFoundError,
-    StorageError,
-    shown,
-    translated,
-)
+from comal.errors import InvalidInputError, shown, translated
+from comal.storage.local import ERRORS
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -40,13 +33,7 @@ _SMALL = 64 << 10
 _ROWS = 16_384
 # O_NONBLOCK: opening a pipe must not wait for a writer. It has no effect on regular files.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_SOURCE: dict[type[BaseException], type[ComalError]] = {
-    FileNotFoundError: ObjectNotFoundError,
-    NotADirectoryError: ObjectNotFoundError,
-    PermissionError: AccessDeniedError,
-    OSError: StorageError,
-    ValueError: InvalidInputError,  # NUL in a path
-}
+_SOURCE = {**ERRORS, ValueError: InvalidInputError}  # NUL in a path
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ from typing import Any, Final, Literal, NamedTuple
 from comal.errors import ComalError, ConflictError, NotThisFormatError, StorageError
 from comal.limits import KIB, MIB
 from comal.storage.location import shown_path
-from comal.storage.publish import flush_file_system, sync_folder
+from comal.storage.publish import flush_file_system, sync_file, sync_folder
 from comal.storage.targetlock import (
+    NEXT,
     acquire,
     locked,
     next_name,
@@ -39,7 +40,7 @@ from comal.storage.targetlock import (
 
 State = Literal["", "running", "begun", "decided"]
 
-_HIDDEN: Final = re.compile(r"\..+\.[0-9a-f]{16}\.next", re.DOTALL)
+_HIDDEN: Final = re.compile(rf"\..+{NEXT}", re.DOTALL)
 _DECIDED: Final = "decided"
 _LINE: Final = 64 * KIB
 _FEW: Final = 16
@@ -425,14 +426,7 @@ def _sync(paths: Sequence[Path]) -> None:
             flush_file_system(path if path.is_dir() else path.parent)
         return
     for path in paths:
-        if path.is_dir():
-            sync_folder(path)
-            continue
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        (sync_folder if path.is_dir() else sync_file)(path)
 
 
 def _opened(path: Path, scope: ExitStack) -> io.FileIO:

@@ -42,8 +42,8 @@ needed meanwhile, a build that can be gone on with, and last the note of `note_o
 file says nothing."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
-_NEXT = r"\.[0-9a-f]{16}\.next"
-_MADE = re.compile(rf"\.(.+)(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{_NEXT})", re.DOTALL)
+NEXT = r"\.[0-9a-f]{16}\.next"
+_MADE = re.compile(rf"\.(.+)(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{NEXT})", re.DOTALL)
 
 
 Owns = Callable[[str], bool]
@@ -72,7 +72,7 @@ def next_name(name: str) -> str:
 
 def next_versions(target: Path) -> list[Path]:
     """Next versions of a target that are begun, or were left by a writer that was killed."""
-    fits = re.compile(re.escape(f".{_stem(target.name)}") + _NEXT).fullmatch
+    fits = re.compile(re.escape(f".{_stem(target.name)}") + NEXT).fullmatch
     with suppress(OSError), os.scandir(target.parent) as entries:
         return [target.with_name(entry.name) for entry in entries if fits(entry.name)]
     return []

@@ -40,6 +40,7 @@ from comal.storage.publish import (
     rename_new,
     replaced,
     set_names,
+    sync_file,
     sync_folder,
 )
 from comal.storage.replacing import settle, state_of
@@ -213,12 +214,8 @@ def new_file(
         yield file
         with write_errors("cannot write", target):
             _finish(file)
-            if os.path.lexists(target):
-                check()  # it may have come meanwhile
-                part.replace(target)
-                sync_folder(target.parent)
-            else:
-                _publish_new(part, target)
+            check()  # it may have come meanwhile
+            _publish_file(part, target)
 
 
 def _opened(part: Path, target: Path, scope: ExitStack, *, keep: bool = False) -> TargetFile:
@@ -434,12 +431,7 @@ class TargetSet:
             flush_file_system(self.folder)
             publish_set(self.folder, names, gone)
             return
-        part, target = self.folder / names[0], self.folder.parent / names[0]
-        if os.path.lexists(target):
-            part.replace(target)
-            sync_folder(target.parent)
-        else:
-            _publish_new(part, target)
+        _publish_file(self.folder / names[0], self.folder.parent / names[0])
 
     def _half(self, error: BaseException) -> StorageError:
         return StorageError(
@@ -586,6 +578,15 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def _publish_file(part: Path, target: Path) -> None:
+    """Give a finished file its name, which nothing has or what may be replaced."""
+    if os.path.lexists(target):
+        part.replace(target)
+        sync_folder(target.parent)
+    else:
+        _publish_new(part, target)
+
+
 def _publish_new(part: Path, target: Path) -> None:
     """Give `part` a name that nothing has."""
     try:
@@ -623,11 +624,7 @@ def _finish(file: TargetFile) -> None:
         os.fsync(file.fileno())
         file.close()
         return
-    descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(file.path)
 
 
 def _create(path: Path) -> int:
