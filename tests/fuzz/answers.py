@@ -71,7 +71,8 @@ def _parts(data: bytes) -> None:
     except NotFittingError:  # as its docstring says
         return
     for (_, size), part in zip(spans, found, strict=True):
-        assert part is None or (len(part) == size and part in body)
+        assert len(part) == size
+        assert part in body
 
 
 def _bodies() -> Iterator[bytes]:

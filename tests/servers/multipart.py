@@ -26,8 +26,8 @@ class Form:
 
     Attributes
     ----------
-    order
-        ``asked``, ``reversed`` or ``twice``, which sends the first range once more.
+    backwards
+        Whether the last range comes first.
     merge
         Bytes between two ranges up to which they become one part.
     drop
@@ -44,8 +44,6 @@ class Form:
         Bytes between each part and the delimiter behind it.
     endless
         What is repeated for ever: nothing, ``headers``, ``parts`` or ``body``.
-    flip
-        Whether the bytes of a range that comes twice differ the second time.
     close
         Whether the answer ends as it should.
     cut
@@ -56,7 +54,7 @@ class Form:
         A ``Content-Range`` beside the parts, which has no business there.
     """
 
-    order: str = "asked"
+    backwards: bool = False
     merge: int = -1
     drop: int = 0
     shift: int = 0
@@ -69,7 +67,6 @@ class Form:
     fields: bytes = b""
     garbage: bytes = b""
     endless: str = ""
-    flip: bool = False
     close: bool = True
     cut: int = -1
     chunked: bool = False
@@ -87,13 +84,10 @@ class Form:
         if self.endless == "parts":
             parts = parts * 1_000_000
         yield self.preamble
-        seen: set[Span] = set()
         for start, stop in parts:
             yield b"--" + self.boundary + self.newline
             yield from self._head(start, stop, len(data))
-            part = data[start:stop]
-            yield part[::-1] if self.flip and (start, stop) in seen else part
-            seen.add((start, stop))
+            yield data[start:stop]
             while self.endless == "body":
                 yield b"x" * 65536
             yield self.garbage + self.newline
@@ -115,9 +109,7 @@ class Form:
                 parts[-1] = parts[-1][0], stop
             else:
                 parts.append((start, stop))
-        if self.order == "twice":
-            return [parts[0], *parts[: len(parts) - 1]]
-        return parts[::-1] if self.order == "reversed" else parts
+        return parts[::-1] if self.backwards else parts
 
 
 HONEST = Form()

@@ -46,8 +46,6 @@ _MOST_MOVED = 4096
 _BLOCK = 256 * KIB
 _DRAIN = 64 * KIB
 
-Replies = list[Reply | None]
-
 
 def http_source(location: Location, config: StorageConfig, least: int = reach.ANY) -> RemoteSource:
     """The source of an HTTP(S) URL."""
@@ -92,7 +90,7 @@ class HttpTransport:
         """Whether `get_many` is of use for an object; None when its first call will tell."""
         return multirange.takes_many(self._settled(location).at)
 
-    def get_many(self, asks: Sequence[Ask]) -> Replies:
+    def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:
         """Ask for ranges of one known object in one request; see `multirange.asked_together`."""
         way = self._settled(asks[0].location)
         return multirange.asked_together(
@@ -126,7 +124,7 @@ class HttpTransport:
                 return self._unsatisfied(ask, response, deadline)
             raise self._failure(ask, response)
 
-    def _get_many(self, asks: Sequence[Ask], way: _Way, deadline: float) -> Replies:
+    def _get_many(self, asks: Sequence[Ask], way: _Way, deadline: float) -> list[Reply]:
         ask, location, at = asks[0], asks[0].location, way.at
         headers = self._headers(at, location, _asking(ask, multirange.range_header(asks)))
         with _closing(self._send(way, headers, deadline), location) as response:

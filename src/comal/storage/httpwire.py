@@ -181,15 +181,8 @@ class NotFittingError(Exception):
 
 
 def most_bytes(spans: Sequence[tuple[int, int]]) -> int:
-    """How long an answer to ranges may be, with what holds its parts together.
-
-    A server may send what lies between two ranges with them, or a range twice, but not much.
-    """
-    return _most_content(spans) + len(spans) * _HEADERS
-
-
-def _most_content(spans: Sequence[tuple[int, int]]) -> int:
-    return 2 * sum(size for _, size in spans) + _SLACK
+    """How long an answer to ranges may be, with what holds its parts together."""
+    return sum(size for _, size in spans) + len(spans) * _HEADERS + _SLACK
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -208,11 +201,12 @@ def boundary_of(content_type: str) -> bytes:
 
 def read_parts(
     read: Read, boundary: bytes, spans: Sequence[tuple[int, int]], total: int
-) -> list[bytes | None]:
-    """The bytes of each of `spans` from a multipart answer; None for those that it leaves out.
+) -> list[bytes]:
+    """The bytes of each of `spans` from a multipart answer.
 
-    It is taken as servers in use write it: lines end with CRLF, and nothing stands before, between
-    or in the lines of a boundary. Of any other, each range is asked for by itself.
+    It is taken as servers in use write it: a part for each range, in their order, lines that end
+    with CRLF, and nothing before, between or in the lines of a boundary. Of any other, each range
+    is asked for by itself.
 
     Parameters
     ----------
@@ -221,8 +215,7 @@ def read_parts(
     boundary
         As `boundary_of` gives it.
     spans
-        Offsets and sizes that were asked for, ascending and without overlap. Their parts may come
-        in any order, twice, or several in one with what lies between them (RFC 9110, 15.3.7.2).
+        Offsets and sizes that were asked for, ascending and without overlap.
     total
         Size of the object in bytes.
 
@@ -232,7 +225,7 @@ def read_parts(
         The body is no such answer, or goes on where it should end.
     """
     stream = _Stream(read)
-    asked = _Asked(spans)
+    found: list[bytes] = []
     # The end of line before a delimiter belongs to it (RFC 2046, 5.1.1); the first may lack it.
     delimiter = b"--" + boundary
     begin = stream.take(2)
@@ -240,25 +233,14 @@ def read_parts(
         begin = stream.take(2)
     if begin + stream.take(len(delimiter)) != delimiter + b"\r\n":
         raise NotFittingError("no boundary")
-    # Each part brings at least one of the ranges.
-    for _ in spans:
-        start, size = _part_range(stream.head(), total)
-        asked.put(start, stream.take(asked.room(start, size)))
-        behind = stream.take(len(delimiter) + 4)
-        if behind == b"\r\n" + delimiter + b"--":
-            return asked.found
-        if behind != b"\r\n" + delimiter + b"\r\n":
+    for number, span in enumerate(spans, 1):
+        if _part_range(stream.head(), total) != span:
+            raise NotFittingError("a part that was not asked for")
+        found.append(stream.take(span[1]))
+        end = b"--" if number == len(spans) else b"\r\n"
+        if stream.take(len(delimiter) + 4) != b"\r\n" + delimiter + end:
             raise NotFittingError("a part longer than its range, or no boundary behind it")
-    raise NotFittingError("more parts than ranges")
-
-
-def read_one(
-    read: Read, start: int, size: int, spans: Sequence[tuple[int, int]]
-) -> list[bytes | None]:
-    """As `read_parts`, from a body that is a single range."""
-    asked = _Asked(spans)
-    asked.put(start, _Stream(read).take(asked.room(start, size)))
-    return asked.found
+    return found
 
 
 def _part_range(head: bytes, total: int) -> tuple[int, int]:
@@ -277,35 +259,6 @@ def _part_range(head: bytes, total: int) -> tuple[int, int]:
     if found is None or found[2] != total:
         raise NotFittingError("a part of nothing that was asked for")
     return found[0], found[1]
-
-
-class _Asked:
-    """Ranges that were asked for, and the bytes that have come for them."""
-
-    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
-        self.found: list[bytes | None] = [None] * len(spans)
-        self._spans = spans
-        self._starts = {offset: index for index, (offset, _) in enumerate(spans)}
-        self._ends = {offset + size: index for index, (offset, size) in enumerate(spans)}
-        self._left = _most_content(spans)
-
-    def room(self, start: int, size: int) -> int:
-        """The size of a part, if it may come: it begins with one range and ends with one."""
-        first, last = self._starts.get(start), self._ends.get(start + size)
-        self._left -= size
-        if first is None or last is None or last < first or self._left < 0:
-            raise NotFittingError("a part that was not asked for")
-        return size
-
-    def put(self, start: int, data: bytes) -> None:
-        """Keep a part that `room` has let in."""
-        for index in range(self._starts[start], self._ends[start + len(data)] + 1):
-            offset, size = self._spans[index]
-            begin = offset - start
-            piece = data if size == len(data) else data[begin : begin + size]
-            if self.found[index] not in (None, piece):
-                raise NotFittingError("two parts that contradict each other")
-            self.found[index] = piece
 
 
 class _Stream:

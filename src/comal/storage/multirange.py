@@ -19,7 +19,6 @@ from comal.storage.httpwire import (
     NotFittingError,
     boundary_of,
     most_bytes,
-    read_one,
     read_parts,
 )
 from comal.storage.location import Location
@@ -34,7 +33,7 @@ _TRIAL_TRIES = 2
 _EPILOGUE = 4096
 
 Origin = tuple[str, str]
-Exchange = Callable[[float], list[Reply | None]]
+Exchange = Callable[[float], list[Reply]]
 
 # True or False once it is shown; a thread that tries it holds the place with an object of its own.
 # No lock, which a fork could leave held: `setdefault` is one step.
@@ -67,8 +66,8 @@ def asked_together(
     at: Location,
     config: StorageConfig,
     exchange: Exchange,
-) -> list[Reply | None]:
-    """The answers to ranges of one object in one request; None for each to be asked by itself.
+) -> list[Reply] | None:
+    """The answers to ranges of one object in one request; None where each is asked by itself.
 
     Trouble that passes is tried again as for any request. What else goes wrong is not judged here:
     single ranges, which every server knows, will succeed or say what is the matter.
@@ -92,29 +91,28 @@ def asked_together(
         A server that has answered such requests before fails for good.
     """
     origin = at.scheme, at.root
-    nothing: list[Reply | None] = [None] * len(asks)
     mine = object()
     may = takes_many(at)
     trial = may is None and _shown.setdefault(origin, mine) is mine
     if not (may or trial):
-        return nothing
+        return None
     if trial:
         # A server may also fail, hang up or fall silent at many ranges.
         config = replace(config, tries=min(config.tries, _TRIAL_TRIES))
     tries = Tries(config, asks[0].location, sum(_span(ask)[1] for ask in asks))
     try:
         replies = retrying(tries, exchange)
-        _shown[origin] = None not in replies
+        _shown[origin] = True
     except ElsewhereError:
-        return nothing
+        return None
     except NotFittingError:
         _shown[origin] = False
-        return nothing
+        return None
     except StorageError:
         if not trial:
             raise
         _shown[origin] = False
-        return nothing
+        return None
     finally:
         # Whatever else ended a trial has shown nothing.
         if _shown.get(origin) is mine:
@@ -128,11 +126,8 @@ def range_header(asks: Sequence[Ask]) -> str:
     return "bytes=" + ",".join(f"{offset}-{offset + size - 1}" for offset, size in spans)
 
 
-def replies_of(asks: Sequence[Ask], response: urllib3.BaseHTTPResponse) -> list[Reply | None]:
+def replies_of(asks: Sequence[Ask], response: urllib3.BaseHTTPResponse) -> list[Reply]:
     """The answers in a 206, each checked against what was asked and the object that is known.
-
-    A server may answer with fewer ranges (RFC 9110, 15.3.7), with one of them, or with one range
-    that spans them all.
 
     Raises
     ------
@@ -152,26 +147,16 @@ def replies_of(asks: Sequence[Ask], response: urllib3.BaseHTTPResponse) -> list[
         raise NotFittingError("an answer that is too long")
     if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise NotFittingError("an encoded answer")
-    kind = headers.get("Content-Type", "")
     if "Content-Range" in headers:
-        if kind.lower().startswith("multipart/byteranges"):
-            # What has parts has no range of its own (RFC 9110, 15.3.7.2).
-            raise NotFittingError("both one range and many")
-        single = answers.parse_content_range(headers["Content-Range"])
-        if single is None or single[2] != known.size or length not in (None, single[1]):
-            raise NotFittingError("a range of something else")
-        found = read_one(response.read1, single[0], single[1], spans)
-    else:
-        boundary = boundary_of(kind)
-        found = read_parts(response.read1, boundary, spans, known.size)
+        # What has parts has no range of its own (RFC 9110, 15.3.7.2).
+        raise NotFittingError("one range")
+    boundary = boundary_of(headers.get("Content-Type", ""))
+    found = read_parts(response.read1, boundary, spans, known.size)
     # What is read to its end gives its connection back.
     left = _EPILOGUE
     while left > 0 and (data := response.read1(left)):
         left -= len(data)
-    return [
-        None if data is None else Reply(data, offset, info)
-        for data, (offset, _) in zip(found, spans, strict=True)
-    ]
+    return [Reply(data, offset, info) for data, (offset, _) in zip(found, spans, strict=True)]
 
 
 def _span(ask: Ask) -> tuple[int, int]:

@@ -66,8 +66,8 @@ class BundlingTransport(Protocol):
         """Whether `get_many` is of use for an object; None when its first call will tell."""
         ...
 
-    def get_many(self, asks: Sequence[Ask]) -> list[Reply | None]:
-        """Ask for ranges of one known object, ascending; None for those to be asked alone."""
+    def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:
+        """Ask for ranges of one known object, ascending; None where each is to be asked alone."""
         ...
 
 
@@ -121,15 +121,14 @@ class RemoteSource(Source):
         _report(ask, self.config.max_request)
         return self._checked(ask, self.transport.get(ask))
 
-    def _many(self, asks: Sequence[Ask]) -> list[Reply | None]:
+    def _many(self, asks: Sequence[Ask]) -> list[Reply] | None:
         transport = self.transport
         if len(asks) == 1 or not isinstance(transport, BundlingTransport):
             return [self._one(ask) for ask in asks]
         _report_many(asks)
         replies = transport.get_many(asks)
-        for ask, reply in zip(asks, replies, strict=True):
-            if reply is not None:
-                self._checked(ask, reply)
+        for ask, reply in zip(asks, replies or (), strict=replies is not None):
+            self._checked(ask, reply)
         return replies
 
     def _run(self, asks: list[Ask]) -> list[Reply]:
@@ -171,8 +170,8 @@ class RemoteSource(Source):
         calls = [partial(self._many, [asks[index] for index in job]) for job in jobs]
         pool = shared_threads("requests", self.config.concurrency)
         for job, replies in zip(jobs, side_by_side(calls, pool), strict=True):
-            answered = zip(job, replies, strict=True)
-            found.update((index, reply) for index, reply in answered if reply is not None)
+            if replies is not None:
+                found.update(zip(job, replies, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
