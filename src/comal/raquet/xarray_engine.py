@@ -16,15 +16,13 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, MissingExtraError
 from comal.grid.arguments import integers
-from comal.limits import DEFAULT_LIMITS, KIB, Limits
+from comal.limits import KIB
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.opening import CACHE
 from comal.raquet.reading.opening import open as open_file
 from comal.raquet.reading.pixels import stored_nodata
 from comal.raquet.reading.windows import CRS, Grid
 from comal.raquet.spec import Band
 from comal.raquet.times import TimeAxis
-from comal.storage import StorageConfig
 
 try:
     import xarray as xr
@@ -71,25 +69,17 @@ class RaquetBackend(BackendEntrypoint):
         decode_times: Wanted = True,
         decode_coords: bool | str | None = None,
         zoom: int | None = None,
-        config: StorageConfig | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-        cache_bytes: int = CACHE,
-        byte_interleaved: bool = False,
+        **opening: Any,
     ) -> xr.Dataset:
         """Open a file, a folder or URL, a `Source` or a `RaquetFile`; see `dataset`.
 
-        ``spatial_ref`` is a coordinate with any `decode_coords`.
+        ``spatial_ref`` is a coordinate with any `decode_coords`. `opening` has parameters of
+        `comal.raquet.open`: ``config``, ``limits``, ``cache_bytes``, ``byte_interleaved``.
         """
         del decode_coords
         file = filename_or_obj
         if not isinstance(file, RaquetFile):
-            file = open_file(
-                file,
-                config=config,
-                limits=limits,
-                cache_bytes=cache_bytes,
-                byte_interleaved=byte_interleaved,
-            )
+            file = open_file(file, **opening)
         found = dataset(file, zoom, mask_and_scale=mask_and_scale, decode_times=decode_times)
         if drop_variables is not None:
             names = [drop_variables] if isinstance(drop_variables, str) else list(drop_variables)

@@ -123,7 +123,7 @@ class Archives:
         prefix: bytes = b"",
     ) -> None:
         self._places = places
-        self._budget, self._tail, self._limits = budget, tail, limits
+        self._budget, self._tail, self.limits = budget, tail, limits
         self._recheck, self._prefix = recheck, prefix
         self.local = isinstance(places.root, LocalSource)
         """Whether they are files of this machine."""
@@ -142,7 +142,7 @@ class Archives:
             self._places,
             budget=self._budget,
             tail=self._tail,
-            limits=self._limits,
+            limits=self.limits,
             recheck=self._recheck,
             prefix=variant_prefix(variant),
         )
@@ -309,7 +309,7 @@ class Archives:
         """The directory of a file, where it is found by its last few bytes."""
         if self._tail < TAIL:
             return None
-        return near_index(file.fetch, label, self._limits, self._prefix)
+        return near_index(file.fetch, label, self.limits, self._prefix)
 
     def _fresh(self, archive: OpenArchive) -> Source:
         return next(
@@ -319,13 +319,13 @@ class Archives:
         )
 
     def _plan(self, label: str) -> Any:
-        return index_plan(label, self._tail, self._limits, self._prefix)
+        return index_plan(label, self._tail, self.limits, self._prefix)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name in {"_places", "_budget", "_tail", "_limits", "_recheck", "_prefix", "local"}
+            if name in {"_places", "_budget", "_tail", "limits", "_recheck", "_prefix", "local"}
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

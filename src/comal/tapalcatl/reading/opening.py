@@ -16,7 +16,7 @@ from comal.errors import (
 )
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
-from comal.public import warn
+from comal.public import options_of, takes, warn
 from comal.storage import BlockCache, CachedSource, Source, StorageConfig, as_source
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import HASHES, Layout
@@ -41,28 +41,44 @@ _CONFIGURED = frozenset(field.name for field in fields(Generation1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How archives are read."""
+
+    budget: int = BUDGET
+    """Bytes of directories that are kept."""
+    tail: int = TAIL
+    """Bytes of an archive's end that are asked for at first."""
+    recheck: float | None = None
+    """Seconds for which an archive is believed to be the same, or absent; 1 for local files and
+    10 for others unless given."""
+    limits: Limits = DEFAULT_LIMITS
+    """``tile_bytes``, ``table_rows`` and ``table_bytes`` cap tiles and directories."""
+
+
+_READING = frozenset(field.name for field in fields(ReadOptions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Settings:
-    budget: int
-    tail: int
-    limits: Limits
-    recheck: float | None
+    reading: ReadOptions
     variant: str | None
-    template: str | None
-    hash: str | None
-    layer: str
     metadata: TileSetMetadata | None
+    template: str | None = None
+    hash: str | None = None
+    layer: str = "all"
 
     def archives(self, places: OneArchive | Tree | Tilezen) -> Archives:
         return Archives(
             places,
-            budget=self.budget,
-            tail=self.tail,
-            limits=self.limits,
-            recheck=self.recheck,
+            budget=self.reading.budget,
+            tail=self.reading.tail,
+            limits=self.reading.limits,
+            recheck=self.reading.recheck,
             prefix=variant_prefix(self.variant),
         )
 
 
+@takes(ReadOptions)
 def open(  # noqa: A001 - tapalcatl.open
     href: str | os.PathLike[str] | Source,
     *,
@@ -73,11 +89,7 @@ def open(  # noqa: A001 - tapalcatl.open
     variant: str | None = None,
     config: StorageConfig | None = None,
     cache: BlockCache | None = None,
-    budget: int = BUDGET,
-    tail: int = TAIL,
-    recheck: float | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-    **generation1: Any,
+    **options: Any,
 ) -> TileSet:
     """Open a tileset.
 
@@ -102,19 +114,12 @@ def open(  # noqa: A001 - tapalcatl.open
         How to speak to the storage.
     cache
         Blocks of objects that are kept, for tiles that are read again.
-    budget
-        Bytes of directories that are kept.
-    tail
-        Bytes of an archive's end that are asked for at first.
-    recheck
-        Seconds for which an archive is believed to be the same, or absent; 1 for local files and
-        10 for others unless given.
-    limits
-        ``tile_bytes``, ``table_rows`` and ``table_bytes`` cap tiles and directories.
-    **generation1
-        Settings of `Generation1`: ``metatile``, ``tile_size``, ``max_detail_zoom``, ``layout``,
-        ``prefix``, ``layer``, ``formats``, ``min_zoom``, ``max_zoom``. Formats that are not told
-        are those of the archives: of the first that is opened, and of others as they are met.
+    **options
+        Fields of `ReadOptions` (``budget``, ``tail``, ``recheck``, ``limits``), and for
+        Tapalcatl 1 settings of `Generation1`: ``metatile``, ``tile_size``, ``max_detail_zoom``,
+        ``layout``, ``prefix``, ``layer``, ``formats``, ``min_zoom``, ``max_zoom``. Formats that are
+        not told are those of the archives: of the first that is opened, and of others as they are
+        met.
 
     Raises
     ------
@@ -131,17 +136,14 @@ def open(  # noqa: A001 - tapalcatl.open
         A document whose archives would be where they must not be.
     """
     where = _opened(href, config, cache)
-    layer = str(generation1.get("layer") or "all")
+    generation1 = {name: value for name, value in options.items() if name not in _READING}
     settings = _Settings(
-        budget=budget,
-        tail=tail,
-        limits=limits,
-        recheck=recheck,
+        reading=ReadOptions(**{name: options[name] for name in _READING & options.keys()}),
         variant=variant,
+        metadata=metadata,
         template=source,
         hash=_known_hash(hash),
-        layer=layer,
-        metadata=metadata,
+        layer=str(generation1.get("layer") or "all"),
     )
     first = version == 1 or bool(generation1.keys() - {"layer"})
     if version not in {None, 1, 2} or (first and version == 2):
@@ -154,25 +156,24 @@ def open(  # noqa: A001 - tapalcatl.open
     return _open_second(where, settings)
 
 
-def archive(href: str | os.PathLike[str] | Source, **options: Any) -> TileSet:
+@takes(ReadOptions)
+def archive(
+    href: str | os.PathLike[str] | Source,
+    *,
+    version: int | None = None,
+    metadata: TileSetMetadata | None = None,
+    variant: str | None = None,
+    config: StorageConfig | None = None,
+    cache: BlockCache | None = None,
+    **options: Any,
+) -> TileSet:
     """Open a single archive, whatever its name; parameters as those of `open`.
 
     Tiles are found by their names alone; in an archive of Tapalcatl 1 these are relative to it.
     """
-    options.setdefault("version", None)
-    settings = _Settings(
-        budget=options.get("budget", BUDGET),
-        tail=options.get("tail", TAIL),
-        limits=options.get("limits", DEFAULT_LIMITS),
-        recheck=options.get("recheck"),
-        variant=options.get("variant"),
-        template=None,
-        hash=None,
-        layer="all",
-        metadata=options.get("metadata"),
-    )
-    where = _opened(href, options.get("config"), options.get("cache"))
-    return _single(where, settings, options["version"])
+    reading = options_of(ReadOptions, options)
+    settings = _Settings(reading=reading, variant=variant, metadata=metadata)
+    return _single(_opened(href, config, cache), settings, version)
 
 
 def _opened(
@@ -210,7 +211,6 @@ def _open_first(where: Source, config: Generation1, settings: _Settings, *, told
         places,
         settings.archives(places),
         version=1,
-        limits=settings.limits,
         tile_sizes=tuple(256 << level for level in range(config.levels + 1)),
         formats_told=told or settings.metadata is not None,
     )
@@ -259,11 +259,11 @@ def _is_json(where: Source) -> bool:
 
 
 def _of_document(meta: Source, settings: _Settings) -> TileSet:
-    (piece,) = meta.fetch([Whole(settings.limits.json_bytes)])
+    (piece,) = meta.fetch([Whole(settings.reading.limits.json_bytes)])
     if piece.data[:2] == b"PK":
         return _single(meta, settings, None)
     where = shown(meta.href, 120)[1:-1]
-    return _tree(meta, spec.parse_tileset(piece.data, where, settings.limits), settings)
+    return _tree(meta, spec.parse_tileset(piece.data, where, settings.reading.limits), settings)
 
 
 def _tree(
@@ -283,7 +283,6 @@ def _tree(
         places,
         settings.archives(places),
         version=2,
-        limits=settings.limits,
         reopen=_Reopen(settings) if document else None,
     )
 
@@ -320,9 +319,7 @@ def _single(
         zoom = _zoom_of(where.href) if index.metadata is None else None
         relative = zoom is not None and index.lowest is not None and index.lowest < zoom
         version = 1 if relative else 2
-    return TileSet(
-        where, metadata, InArchive(), places, archives, version=version, limits=settings.limits
-    )
+    return TileSet(where, metadata, InArchive(), places, archives, version=version)
 
 
 def _check_version(index: ArchiveIndex, settings: _Settings) -> None:

@@ -16,7 +16,6 @@ from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.grid.arguments import tile_rows
-from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import in_thread, side_by_side
 from comal.plan import ByteRange, run
 from comal.public import guarded_class
@@ -97,7 +96,6 @@ class TileSet(Closing):
         archives: Archives,
         *,
         version: int,
-        limits: Limits = DEFAULT_LIMITS,
         tile_sizes: tuple[int, ...] = (),
         formats_told: bool = True,
         reopen: Callable[[Source], TileSet] | None = None,
@@ -111,7 +109,7 @@ class TileSet(Closing):
         self.archives = archives
         self.version = version
         """1 or 2."""
-        self.limits = limits
+        self.limits = archives.limits
         self.tile_sizes = tile_sizes
         """Pixels of tiles that can be asked for; Tapalcatl 1 only."""
         self._formats_told = formats_told
@@ -396,7 +394,6 @@ class TileSet(Closing):
             self.places,
             self.archives.of_variant(name),
             version=self.version,
-            limits=self.limits,
             tile_sizes=self.tile_sizes,
             formats_told=self._formats_told,
             reopen=None if self._reopen is None else partial(_reopened, self._reopen, name),
