@@ -26,7 +26,6 @@ from comal.storage import (
 from comal.storage.cloud import CloudTransport
 from comal.storage.http import HttpTransport
 from comal.storage.location import parse_href
-from comal.storage.remote import BundlingTransport
 from tests.servers.http import HttpServer
 from tests.servers.multipart import HONEST, Form
 from tests.storage.places import noise
@@ -492,5 +491,6 @@ def test_a_copy_in_this_process_knows_the_same(http_server: HttpServer) -> None:
 
 
 def test_object_stores_know_single_ranges_only() -> None:
-    assert not isinstance(CloudTransport(FEW), BundlingTransport)
-    assert isinstance(HttpTransport(FEW), BundlingTransport)
+    at = parse_href("https://example.org/a")
+    assert CloudTransport(FEW).takes_many(at) is False
+    assert HttpTransport(FEW).takes_many(at) is None

@@ -30,7 +30,7 @@ from comal.storage.http import HttpTransport
 from comal.storage.httpwire import answer_span
 from comal.storage.location import Location
 from comal.storage.pins import ObjectInfo
-from comal.storage.remote import Ask, RemoteSource, Reply
+from comal.storage.remote import Ask, RemoteSource, Reply, Transport
 from comal.storage.retry import Tries, retrying
 from comal.storage.sealing import no_secrets
 from comal.storage.signing import Address, signer_of
@@ -65,7 +65,7 @@ def cloud_source(location: Location, config: StorageConfig) -> RemoteSource:
     return RemoteSource(location, config, CloudTransport(config))
 
 
-class CloudTransport:
+class CloudTransport(Transport):
     """Makes one request at a time to the store of the locations below one."""
 
     def __init__(self, config: StorageConfig) -> None:

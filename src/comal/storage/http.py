@@ -32,8 +32,8 @@ from comal.storage.config import StorageConfig
 from comal.storage.http_pool import asking_for, kind_answered, manager, set_deadline
 from comal.storage.httpwire import NotFittingError
 from comal.storage.location import HTTP_SCHEMES, Location, parse_href
-from comal.storage.pins import ObjectInfo, changed
-from comal.storage.remote import Ask, RemoteSource, Reply
+from comal.storage.pins import changed
+from comal.storage.remote import Ask, RemoteSource, Reply, Transport
 from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
 from comal.storage.sealing import no_secrets
 from comal.storage.source import span_of, too_large
@@ -62,7 +62,7 @@ class _Way:
     until: float = 0.0
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """Makes one checked request at a time, trying again what may pass.
 
     Parameters
@@ -97,14 +97,6 @@ class HttpTransport:
             asks, way.at, self.config, lambda deadline: self._get_many(asks, way, deadline)
         )
 
-    def stat(self, ask: Ask) -> ObjectInfo:
-        """What an object is, from the header of a range answer.
-
-        HEAD is not used: a signed URL is signed for GET only, and some servers answer HEAD from
-        elsewhere.
-        """
-        return self.get(ask).info
-
     def names(self, location: Location) -> list[str]:
         """Not possible: HTTP has no listing."""
         raise StorageError(
@@ -114,6 +106,8 @@ class HttpTransport:
         )
 
     def _get(self, ask: Ask, deadline: float) -> Reply:
+        # HEAD is never used: a signed URL is signed for GET only, and some servers answer HEAD from
+        # elsewhere.
         headers = _asking(ask, answers.range_header(ask.want, self.config.max_request))
         with self._opened(ask.location, headers, deadline) as response:
             if response.status == 206:

@@ -6,11 +6,12 @@ deals the bytes out again. A transport makes one request.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 import numpy as np
 
@@ -42,33 +43,28 @@ class Ask:
     known: ObjectInfo | None
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """What the engine needs of a protocol. It is picklable and tries again by itself."""
 
+    @abstractmethod
     def get(self, ask: Ask) -> Reply:
-        """Make one request; a `Whole` may be answered by its beginning."""
-        ...
+        """Make one request; a `Whole` may be answered by its first `max_request` bytes."""
 
     def stat(self, ask: Ask) -> ObjectInfo:
         """What an object is."""
-        ...
+        return self.get(ask).info
 
+    @abstractmethod
     def names(self, location: Location) -> list[str]:
         """Names directly below a prefix; prefixes end in ``/``."""
-        ...
 
-
-@runtime_checkable
-class BundlingTransport(Protocol):
-    """A transport that can ask for many ranges in one request."""
-
-    def takes_many(self, location: Location) -> bool | None:
+    def takes_many(self, location: Location) -> bool | None:  # noqa: ARG002 - for who does
         """Whether `get_many` is of use for an object; None when its first call will tell."""
-        ...
+        return False
 
-    def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:
+    def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:  # noqa: ARG002 - as above
         """Ask for ranges of one known object, ascending; None where each is to be asked alone."""
-        ...
+        return None
 
 
 class RemoteSource(Source):
@@ -113,22 +109,16 @@ class RemoteSource(Source):
         report(location.href, 0, 0, "list")
         return self.transport.names(location)
 
-    def _checked(self, ask: Ask, reply: Reply) -> Reply:
-        self.pins.check(reply.info, ask.location)
-        return reply
-
-    def _one(self, ask: Ask) -> Reply:
-        _report(ask, self.config.max_request)
-        return self._checked(ask, self.transport.get(ask))
-
-    def _many(self, asks: Sequence[Ask]) -> list[Reply] | None:
-        transport = self.transport
-        if len(asks) == 1 or not isinstance(transport, BundlingTransport):
-            return [self._one(ask) for ask in asks]
-        _report_many(asks)
-        replies = transport.get_many(asks)
-        for ask, reply in zip(asks, replies or (), strict=replies is not None):
-            self._checked(ask, reply)
+    def _asked(self, asks: Sequence[Ask]) -> list[Reply] | None:
+        """The answers to ranges that go together; None where each is to be asked alone."""
+        if len(asks) == 1:
+            _report(asks[0], self.config.max_request)
+            replies: list[Reply] | None = [self.transport.get(asks[0])]
+        else:
+            _report_many(asks)
+            replies = self.transport.get_many(asks)
+        for reply in replies or ():
+            self.pins.check(reply.info, asks[0].location)
         return replies
 
     def _run(self, asks: list[Ask]) -> list[Reply]:
@@ -146,11 +136,8 @@ class RemoteSource(Source):
         for many ranges at once pays, also for a trial, which has one wait to itself.
         """
         transport, config = self.transport, self.config
-        singly = [[index] for index in range(len(asks))]
         if len(asks) <= config.concurrency or not config.multi_range:
-            return singly
-        if not isinstance(transport, BundlingTransport):
-            return singly
+            return [[index] for index in range(len(asks))]
         jobs: list[list[int]] = []
         for bundles in _bundles(asks, config):
             location = asks[bundles[0][0]].location
@@ -167,7 +154,7 @@ class RemoteSource(Source):
         self, asks: list[Ask], jobs: list[list[int]], found: dict[int, Reply]
     ) -> None:
         """Make the requests of `jobs` at once, and put their answers into `found`."""
-        calls = [partial(self._many, [asks[index] for index in job]) for job in jobs]
+        calls = [partial(self._asked, [asks[index] for index in job]) for job in jobs]
         pool = shared_threads("requests", self.config.concurrency)
         for job, replies in zip(jobs, side_by_side(calls, pool), strict=True):
             if replies is not None:
