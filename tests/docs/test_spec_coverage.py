@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from comal.raquet import bandwire, wire
+from comal.raquet import wire
 from comal.raquet.checking.codes import CODES as RAQUET_CODES
 from comal.taco import spec as taco_spec
 from comal.taco.checking.codes import CODES as TACO_CODES
@@ -29,7 +29,7 @@ CODES = {
     "Tortilla": TORTILLA_CODES,
 }
 KEYS = {
-    "RaQuet": wire._KNOWN | bandwire._KNOWN | bandwire._STATISTICS_KNOWN,
+    "RaQuet": wire._KNOWN | wire._BAND_KNOWN | wire._STATISTICS_KNOWN,
     "Tapalcatl": tapalcatl_spec._KNOWN | {tapalcatl_spec.VARIANTS},
     "TACO": {
         *taco_spec.CORE_FIELDS,

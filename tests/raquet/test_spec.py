@@ -20,7 +20,7 @@ from comal.errors import (
 )
 from comal.limits import Limits
 from comal.raquet import Band, BandStatistics, Metadata, metadata_json, parse_metadata
-from comal.raquet.bandwire import parse_nodata
+from comal.raquet.wire import parse_nodata
 from tests.support import SHARED, needs_shared
 
 FLAT: dict[str, Any] = {

@@ -15,6 +15,7 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.raquet import spec
 from comal.raquet.spec import Band, BandStatistics, Metadata, Number
+from comal.raquet.wire import BAND, FLAT_STATISTICS, NESTED_STATISTICS
 
 
 def metadata_json(metadata: Metadata, version: str = spec.WRITTEN[0]) -> str:
@@ -112,7 +113,7 @@ def _flat_band(band: Band) -> dict[str, Any]:
     nodata = _declared(band)
     document["nodata"] = None if nodata is None else _text(nodata)
     document["colortable"] = _colortable(band)
-    for key in ("description", "unit", "scale", "offset", "histogram", "source_band"):
+    for key in BAND:
         value = getattr(band, key)
         if value is not None:
             document[key] = value
@@ -120,10 +121,7 @@ def _flat_band(band: Band) -> dict[str, Any]:
 
 
 def _flat_statistics(statistics: BandStatistics) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        key: _finite(getattr(statistics, key))
-        for key in ("min", "max", "mean", "stddev", "sum", "sum_squares", "count")
-    }
+    document: dict[str, Any] = {key: _finite(getattr(statistics, key)) for key in FLAT_STATISTICS}
     if statistics.quantiles is not None:
         document["quantiles"] = {key: list(one) for key, one in statistics.quantiles.items()}
     if statistics.top_values is not None:
@@ -199,7 +197,6 @@ def _nested(metadata: Metadata, version: str) -> dict[str, Any]:
 
 
 def _nested_band(band: Band) -> dict[str, Any]:
-    statistics = band.statistics or BandStatistics()
     nodata: Any = _declared(band)
     if isinstance(nodata, float) and not math.isfinite(nodata):
         nodata = _text(nodata)
@@ -214,15 +211,11 @@ def _nested_band(band: Band) -> dict[str, Any]:
         "colorinterp": band.colorinterp or "undefined",
         "colortable": _colortable(band),
     }
-    named = {
-        "STATISTICS_MINIMUM": _finite(statistics.min),
-        "STATISTICS_MAXIMUM": _finite(statistics.max),
-        "STATISTICS_MEAN": _finite(statistics.mean),
-        "STATISTICS_STDDEV": _finite(statistics.stddev),
-        "STATISTICS_VALID_PERCENT": _finite(statistics.valid_percent),
-    }
     if band.statistics is not None:
-        document |= named
+        document |= {
+            key: _finite(getattr(band.statistics, name))
+            for key, (name, _) in NESTED_STATISTICS.items()
+        }
     for key in ("histogram", "source_band"):
         value = getattr(band, key)
         if value is not None:

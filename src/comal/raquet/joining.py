@@ -22,19 +22,17 @@ from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import warn
 from comal.raquet import spec
-from comal.raquet.partitioning import write_rows
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.pixels import alpha_of, fill_value
 from comal.raquet.spec import Metadata
 from comal.raquet.times import time_columns
 from comal.raquet.writing.combining import check_grids, joined, settled
-from comal.raquet.writing.copying import StoredTiles, version_for
-from comal.raquet.writing.creating import Written, write
+from comal.raquet.writing.copying import StoredTiles, declare, steps_of, version_for
+from comal.raquet.writing.creating import Written, write, write_rows
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
 from comal.raquet.writing.options import LEVEL, NO_NODATA, RAQUET
-from comal.raquet.writing.unifying import declare
 from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetFile, new_file
 
@@ -121,14 +119,15 @@ def append_bands(
             declare(one, gaps=len(one) < len(keys), added=bool(added))
         told = [band for one in halves for band in one.metadata.bands]
         bands = tuple(replace(new, name=band.name) for new, band in zip(told, both, strict=True))
-        metadata = replace(metadata, bands=bands)
-        made = _write_joined(file, path, halves, keys, metadata, spec_version, progress)
+        metadata = settled(replace(metadata, bands=bands), keys[:, 0])
+        version = version_for(spec_version, nested=metadata.nested)
+        made = write_rows(file, path, metadata, version, _groups(halves, metadata, keys, progress))
         chosen = {
             new.name: new.nodata
             for new, band in zip(bands, both, strict=True)
             if band.nodata is None and new.nodata is not None and math.isfinite(new.nodata)
         }
-        return replace(made, chosen_nodata=chosen)
+        return replace(made, steps=steps_of(first), chosen_nodata=chosen)
 
 
 def _as_raquet(other: Any, first: RaquetFile, file: TargetFile, options: dict[str, Any]) -> Any:
@@ -167,21 +166,6 @@ def _check_steps(first: RaquetFile, second: RaquetFile) -> None:
 
 
 # -- tiles -----------------------------------------------------------------------------------------
-
-
-def _write_joined(
-    file: TargetFile,
-    path: Path_,
-    halves: Sequence[StoredTiles],
-    keys: Ints,
-    metadata: Metadata,
-    version: str | None,
-    progress: Progress,
-) -> Written:
-    metadata = settled(metadata, keys[:, 0])
-    groups = _groups(halves, metadata, keys, progress)
-    first = halves[0].raster
-    return write_rows(file, path, metadata, groups, version, len(keys), first)
 
 
 def _keys(halves: Sequence[StoredTiles]) -> Ints:

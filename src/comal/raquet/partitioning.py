@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,20 +20,15 @@ from comal.errors import InvalidInputError
 from comal.grid import quadbin
 from comal.progress import Progress, silent
 from comal.raquet import spec
-from comal.raquet.documents import label_of, metadata_json
-from comal.raquet.reading.coverage import bounds_of
-from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
 from comal.raquet.reading.opening import open_unlike
 from comal.raquet.spec import Band, BandStatistics, Metadata
-from comal.raquet.writing.combining import hull, united_custom
-from comal.raquet.writing.copying import StoredTiles, lowest_zoom, version_for
-from comal.raquet.writing.creating import Written
-from comal.raquet.writing.layout import Rows, write_parquet
+from comal.raquet.writing.accumulating import BandSums
+from comal.raquet.writing.combining import settled, united_custom
+from comal.raquet.writing.copying import StoredTiles, lowest_zoom, steps_of, unify, version_for
+from comal.raquet.writing.creating import Written, write_rows
 from comal.raquet.writing.options import PARTS, RAQUET
-from comal.raquet.writing.unifying import unify
 from comal.storage.kinds import check_ending
-from comal.storage.targets import TargetFile
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
@@ -115,15 +109,8 @@ def partition(
                 name = f"z{z}_{x}_{y}.parquet"
                 chosen = np.flatnonzero(owners == cell)
                 place = {**raster.metadata.processing, spec.PART: f"{z}/{x}/{y}"}
-                one = _write_copy(
-                    part / name,
-                    raster,
-                    tiles,
-                    chosen,
-                    spec_version,
-                    processing=place,
-                    min_zoom=lowest,
-                )
+                own = replace(raster.metadata, processing=place)
+                one = _write_copy(part / name, own, tiles, chosen, spec_version, min_zoom=lowest)
                 made.append(replace(one, path=os.path.join(os.fspath(folder), name)))  # noqa: PTH118
                 progress(done + 1, len(cells), "writing parts")
     return tuple(made)
@@ -178,17 +165,14 @@ def merge(
         documents = [replace(one, bands=bands) for one in documents]
         processing = dict(raster.metadata.processing)
         processing.pop(spec.PART, None)
-        raster.metadata = replace(raster.metadata, custom=united_custom(documents))
-        made = _write_copy(
-            path,
-            raster,
-            tiles,
-            chosen,
-            spec_version,
+        metadata = replace(
+            raster.metadata,
             bands=bands,
             processing=processing,
-            overwrite=overwrite,
-            progress=progress,
+            custom=united_custom(documents),
+        )
+        made = _write_copy(
+            path, metadata, tiles, chosen, spec_version, overwrite=overwrite, progress=progress
         )
         changed = {
             band.name: one.nodata
@@ -245,61 +229,27 @@ def _without_copies(tiles: StoredTiles) -> Ints:
 
 def _write_copy(
     path: Path_,
-    raster: RaquetFile,
+    metadata: Metadata,
     tiles: StoredTiles,
     chosen: Ints,
     version: str | None,
     *,
-    processing: Mapping[str, Any],
     min_zoom: int | None = None,
-    bands: tuple[Band, ...] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Written:
-    metadata = raster.metadata
-    zooms = tiles.zooms[chosen]
-    if not len(chosen) or int(zooms.max()) != metadata.max_zoom:
+    """Write some tiles, with what `metadata` say but for what the tiles tell themselves."""
+    raster = tiles.raster
+    if not len(chosen) or int(tiles.zooms[chosen].max()) != metadata.max_zoom:
         raise InvalidInputError("no tile at the maximum zoom", where=raster.href)
-    written = replace(
-        metadata,
-        min_zoom=lowest_zoom(np.unique(zooms).tolist()) if min_zoom is None else min_zoom,
-        num_blocks=len(np.unique(tiles.cells[chosen][zooms == metadata.max_zoom])),
-        bands=bands or metadata.bands,
-        processing=processing,
-        **hull(metadata),
-    )
     groups = tiles.groups(chosen, told=lambda done: progress(done, len(chosen), "copying tiles"))
+    metadata = settled(metadata, tiles.cells[chosen])
+    metadata = metadata if min_zoom is None else replace(metadata, min_zoom=min_zoom)
+    version = version_for(version, nested=metadata.nested)
     check_ending(path, ".parquet")
     with storage.targets.new_file(path, overwrite, RAQUET, raster.store.sources) as file:
-        return write_rows(file, path, written, groups, version, len(chosen), raster)
-
-
-def write_rows(
-    file: TargetFile,
-    path: Path_,
-    metadata: Metadata,
-    groups: Iterator[Rows],
-    version: str | None,
-    count: int,
-    raster: RaquetFile,
-) -> Written:
-    """Write tiles that are ready into a file that is to be `path`; `count` of them."""
-    version = version_for(version, nested=metadata.nested)
-    write_parquet(file, metadata, metadata_json(metadata, version), version, groups)
-    return Written(
-        path=os.fspath(path),
-        version=label_of(metadata, version),
-        size=file.tell(),
-        tiles=count,
-        num_blocks=metadata.num_blocks or 0,
-        min_zoom=metadata.min_zoom,
-        max_zoom=metadata.max_zoom,
-        width=metadata.width,
-        height=metadata.height,
-        bounds=bounds_of([metadata]),
-        bands=metadata.band_names,
-        steps=1 if raster.times is None else len(raster.times),
-    )
+        made = write_rows(file, path, metadata, version, groups)
+    return replace(made, steps=steps_of(raster))
 
 
 def _merged_bands(documents: Sequence[Metadata]) -> tuple[Band, ...]:
@@ -315,35 +265,29 @@ def _merged_bands(documents: Sequence[Metadata]) -> tuple[Band, ...]:
 
 
 def _merged_statistics(every: Sequence[BandStatistics | None]) -> BandStatistics | None:
-    """Chan, Golub and LeVeque; None when a part does not say enough."""
-    count, mean, m2, total, squares = 0, 0.0, 0.0, 0.0, 0.0
-    lows, highs = [], []
-    for one in every:
-        if one is None or one.count is None or (one.count and None in (one.mean, one.stddev)):
+    """Of several files; None when one does not say enough."""
+    sums = BandSums("float64")
+    known = [one for one in every if one is not None]
+    for one in known:
+        count, mean, stddev = one.count, one.mean, one.stddev
+        if count is None or (count and (mean is None or stddev is None)):
             return None
-        if not one.count:
-            continue
-        assert one.mean is not None
-        assert one.stddev is not None
-        both = count + one.count
-        step = one.mean - mean
-        m2 += one.stddev**2 * one.count + step * step * count * one.count / both
-        mean += step * one.count / both
-        count = both
-        total += one.sum or 0
-        squares += one.sum_squares or 0
-        lows.append(one.min)
-        highs.append(one.max)
-    if not count or None in lows or None in highs:
+        if count and mean is not None and stddev is not None:
+            if one.min is None or one.max is None:
+                return None
+            total, squares = one.sum or 0, one.sum_squares or 0
+            m2 = stddev**2 * count
+            sums.add(BandSums("float64", count, one.min, one.max, total, squares, mean, m2))
+    if not sums.count or len(known) < len(every):
         return None
     return BandStatistics(
-        count=count,
-        min=min(low for low in lows if low is not None),
-        max=max(high for high in highs if high is not None),
-        mean=mean,
-        stddev=math.sqrt(m2 / count),
-        sum=total,
-        sum_squares=squares,
-        approximated=any(one is not None and one.approximated for one in every),
-        version=next((one.version for one in every if one is not None), None),
+        count=sums.count,
+        min=sums.low,
+        max=sums.high,
+        mean=sums.mean,
+        stddev=math.sqrt(sums.m2 / sums.count),
+        sum=sums.total,
+        sum_squares=sums.squares,
+        approximated=any(one.approximated for one in known),
+        version=known[0].version,
     )

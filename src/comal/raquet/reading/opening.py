@@ -16,9 +16,8 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run, run_async
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.manyparts import side_by_side
 from comal.raquet.reading.part import Lookup, Part, part_plan
-from comal.raquet.reading.store import TileStore
+from comal.raquet.reading.store import TileStore, side_by_side
 from comal.raquet.spec import Metadata
 from comal.raquet.times import axis_of
 from comal.storage import Source, StorageConfig, as_source

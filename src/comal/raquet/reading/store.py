@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,19 +10,19 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from comal import parallel
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
 from comal.plan import ByteRange, Piece, Plan, Wanted, run
 from comal.raquet import blobs
 from comal.raquet.reading.cache import ByteCache
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.manyparts import fetch_parts, fetch_parts_async
 from comal.raquet.reading.part import ABSENT, Part, chunk_ranges, columns_plan, joined
 from comal.raquet.spec import Metadata
 from comal.storage import Source
@@ -505,3 +506,66 @@ def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
     ]
     stacked = np.stack(columns, axis=1)
     return stacked.reshape(len(stacked), len(metadata.bands), len(metadata.tile_statistics))
+
+
+# -- several files ---------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+_THREADS = 16
+
+
+def fetch_parts(sources: Sequence[Source], wanted: Sequence[Wanted]) -> list[Piece]:
+    """One piece for each range, whose ``href`` is the number of its source."""
+    if len(sources) == 1:
+        return sources[0].fetch(wanted)
+    groups = _by_part(wanted)
+    jobs = [
+        lambda part=part, rows=rows: sources[part].fetch([_plain(wanted[row]) for row in rows])
+        for part, rows in groups.items()
+    ]
+    return _scattered(groups, side_by_side(jobs, sources), len(wanted))
+
+
+async def fetch_parts_async(sources: Sequence[Source], wanted: Sequence[Wanted]) -> list[Piece]:
+    """As `fetch_parts`, without blocking the event loop."""
+    if len(sources) == 1:
+        return await sources[0].fetch_async(wanted)
+    groups = _by_part(wanted)
+    fetched = await asyncio.gather(
+        *(
+            sources[part].fetch_async([_plain(wanted[row]) for row in rows])
+            for part, rows in groups.items()
+        )
+    )
+    return _scattered(groups, fetched, len(wanted))
+
+
+def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
+    """What each job returns, in threads where they wait for a network."""
+    if len(jobs) < 2 or not any("://" in source.href for source in sources):
+        return [job() for job in jobs]
+    return parallel.side_by_side(jobs, _THREADS)
+
+
+def _by_part(wanted: Sequence[Wanted]) -> dict[int, list[int]]:
+    groups: dict[int, list[int]] = {}
+    for row, want in enumerate(wanted):
+        groups.setdefault(int(want.href), []).append(row)
+    return groups
+
+
+def _plain(want: Wanted) -> Wanted:
+    return replace(want, href="")
+
+
+def _scattered(
+    groups: dict[int, list[int]], fetched: Sequence[Sequence[Piece]], count: int
+) -> list[Piece]:
+    found = {
+        row: piece
+        for rows, pieces in zip(groups.values(), fetched, strict=True)
+        for row, piece in zip(rows, pieces, strict=True)
+    }
+    return [found[row] for row in range(count)]

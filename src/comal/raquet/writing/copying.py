@@ -1,20 +1,35 @@
-"""Tiles of an open file, copied into another one byte for byte."""
+"""Tiles of an open file, copied into another one: byte for byte, or with other nodata values.
+
+Files that are merged need one value for each band. Bands that stand beside those of another raster
+need one where they have no tile, and where only an alpha band told what has no value. Their tiles
+are stored anew with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.plan import run
 from comal.raquet import spec
+from comal.raquet.blobs import decode
+from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.file import RaquetFile
+from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.reading.store import TileStore, tile_statistics
+from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.times import time_columns
+from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
+from comal.raquet.writing.options import LEVEL
+from comal.raquet.writing.padding import free_value
+from comal.raster.values import ALPHA, as_array, occurring, valid_mask
 
 Ints = npt.NDArray[np.int64]
 
@@ -125,6 +140,11 @@ class StoredTiles:
         return np.asarray(np.searchsorted(axis.values, values[rows]), np.int64)
 
 
+def steps_of(raster: RaquetFile) -> int:
+    """Steps in time, 1 without time."""
+    return 1 if raster.times is None else len(raster.times)
+
+
 def version_for(version: str | None, *, nested: bool) -> str:
     """The version in which a file is written anew: as asked, else in the form that it has."""
     if version is not None:
@@ -138,3 +158,192 @@ def lowest_zoom(zooms: Sequence[int]) -> int:
     while lowest - 1 in present:
         lowest -= 1
     return lowest
+
+
+# -- nodata values ---------------------------------------------------------------------------------
+
+
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """Tiles of a file whose nodata values become those of `bands`."""
+
+    metadata: Metadata
+    bands: tuple[Band, ...]
+    covers: tuple[Coverage | None, ...]
+    alpha: int | None = None
+    """Position of a band that shall hide the others no longer."""
+
+    def pixels(self, blobs: Sequence[bytes | None]) -> list[Any]:
+        """Each band of a tile, None where it is NULL."""
+        own = self.metadata
+        shape = (own.block_height, own.block_width)
+        if own.interleaved:
+            (blob,) = blobs
+            if blob is None:
+                return [None] * len(own.bands)
+            whole = (len(own.bands), *shape)
+            return list(decode(blob, own.compression, own.bands[0].dtype, whole))
+        return [
+            None if blob is None else decode(blob, own.compression, band.dtype, shape)
+            for blob, band in zip(blobs, own.bands, strict=True)
+        ]
+
+    def valid(self, at: int, planes: Sequence[Any], cell: int) -> Any:
+        """Which pixels of a band have a value; None for all."""
+        cover, pixels = self.covers[at], planes[at]
+        covered = None if cover is None else cover.tile(*quadbin.tiles(cell), pixels.shape)
+        if covered is not None:
+            # Such padding is 0; the middle of a pixel of an overview may lie beside what it shows.
+            covered = covered | (pixels != 0)
+        alpha = None
+        if self.alpha not in {None, at}:
+            # Alpha that is not stored hides all.
+            alpha = planes[self.alpha]
+            alpha = np.zeros(pixels.shape, np.uint8) if alpha is None else alpha
+        return valid_mask(pixels, self.metadata.bands[at].nodata, covered, alpha)
+
+    def renewed(self, planes: Sequence[Any], cell: int) -> list[Any]:
+        """The bands of a tile with the new values."""
+        found = list(planes)
+        for at, (band, plane) in enumerate(zip(self.bands, planes, strict=True)):
+            fill = stored_nodata(band)
+            if plane is not None and fill is not None:
+                found[at] = np.where(
+                    as_array(self.valid(at, planes, cell), plane.shape), plane, fill
+                )
+        return found
+
+    def blobs(self, blobs: Sequence[bytes | None], cell: int) -> list[bytes | None]:
+        """The blobs of a tile with the new values."""
+        own = self.metadata
+        coding = Coding(own.compression, LEVEL, own.quality or 0, own.interleaved)
+        planes = self.renewed(self.pixels(blobs), cell)
+        if own.interleaved:
+            return list(blobs) if planes[0] is None else [*encoded(planes, coding)]
+        return [None if one is None else encoded([one], coding)[0] for one in planes]
+
+
+def unify(tiles: StoredTiles, documents: Sequence[Metadata]) -> tuple[Band, ...]:
+    """Let `tiles` come with one nodata value for each band; the bands with these values.
+
+    Raises
+    ------
+    InvalidInputError
+        Integers of all values, so that no value is free.
+    """
+    bands = documents[0].bands
+    if all(
+        repr(stored_nodata(one)) == repr(stored_nodata(band))
+        for document in documents
+        for one, band in zip(document.bands, bands, strict=True)
+    ):
+        return bands
+    unlike = [Renaming(one, one.bands, coverages([one])) for one in documents]
+    used = _used(tiles, unlike)
+    bands = tuple(
+        replace(band, nodata=_common(band, [one.bands[at] for one in documents], used[at]))
+        for at, band in enumerate(bands)
+    )
+    wanted = [repr(stored_nodata(band)) for band in bands]
+    for at, one in enumerate(unlike):
+        if [repr(stored_nodata(band)) for band in one.metadata.bands] != wanted:
+            tiles.renamed[at] = replace(one, bands=bands)
+    return bands
+
+
+def declare(tiles: StoredTiles, *, gaps: bool, added: bool) -> None:
+    """Let `tiles` come with bands that tell by themselves which of their pixels have a value.
+
+    Parameters
+    ----------
+    tiles
+        Of one of two rasters whose bands come into one file.
+    gaps
+        Whether the other raster has tiles that this one has not.
+    added
+        Whether its bands come behind those of the other, which its alpha band must not hide.
+
+    Raises
+    ------
+    InvalidInputError
+        A band without a nodata value that needs one, and has pixels of all values.
+    """
+    old = tiles.metadata
+    alpha = alpha_of(old.bands)
+    hides = alpha if added else None
+    shown_bands = tuple(
+        replace(band, colorinterp=None)
+        if band.colorinterp == ALPHA and (added or alpha is None)
+        else band
+        for band in old.bands
+    )
+    tiles.metadata = replace(old, bands=shown_bands)
+    needed = hides is not None or (gaps and alpha is None)
+    undeclared = [
+        at
+        for at, band in enumerate(old.bands)
+        if needed and at != alpha and stored_nodata(band) is None
+    ]
+    documents = [part.metadata for part in tiles.raster.store.parts]
+    one = Renaming(old, shown_bands, coverages(documents), hides)
+    if not undeclared and hides is None:
+        return
+    used = _used(tiles, [one] * len(documents)) if undeclared else []
+    bands = list(shown_bands)
+    for at in undeclared:
+        bands[at] = replace(bands[at], nodata=_chosen(bands[at], used[at], one, at))
+    tiles.metadata = replace(old, bands=tuple(bands))
+    tiles.renamed = dict.fromkeys(range(len(documents)), replace(one, bands=tuple(bands)))
+
+
+def _chosen(band: Band, used: Any, renaming: Renaming, at: int) -> Number | None:
+    """A value that is none of a band; None where the file says by its source what is padding."""
+    if band.pixel_type.kind == "f":
+        return float("nan")
+    value = free_value(band.dtype, [used])
+    if value is None and (renaming.alpha is not None or renaming.covers[at] is None):
+        raise InvalidInputError(
+            "a band without a nodata value, of which no value is free for pixels without one",
+            found=f"band {shown(band.name)}, {band.dtype}",
+            hint="convert the raster to a wider type before, or leave its alpha band out",
+        )
+    return value
+
+
+def _used(tiles: StoredTiles, files: Sequence[Renaming]) -> list[Any]:
+    """Of each band of integers the values that occur."""
+    found: list[Any] = [None] * len(files[0].bands)
+    kinds = [band.pixel_type.kind for band in files[0].bands]
+    for start in range(0, len(tiles), _AT_ONCE):
+        chosen = np.arange(start, min(start + _AT_ONCE, len(tiles)))
+        owners = tiles.owners(chosen).tolist()
+        columns = tiles.blobs(chosen)
+        for row, (owner, cell) in enumerate(zip(owners, tiles.cells[chosen].tolist(), strict=True)):
+            file = files[owner]
+            planes = file.pixels([column[row] for column in columns])
+            for at, pixels in enumerate(planes):
+                if pixels is not None and kinds[at] != "f":
+                    values = occurring(pixels, file.valid(at, planes, cell))
+                    found[at] = values if found[at] is None else np.union1d(found[at], values)
+    return found
+
+
+def _common(band: Band, same: Sequence[Band], used: Any) -> Number | None:
+    """The nodata value of a band in all files: one of theirs, if it is no pixel's value."""
+    own = [stored_nodata(one) for one in same]
+    if all(one is None for one in own):
+        return band.nodata
+    if band.pixel_type.kind == "f":
+        return float("nan")
+    known = [int(one) for one in own if one is not None]
+    value = free_value(band.dtype, [used], known)
+    if value is None:
+        raise InvalidInputError(
+            "files of different nodata values, and no value is free for both",
+            found=f"band {shown(band.name)}: {', '.join(map(str, dict.fromkeys(known)))}",
+            hint="convert the rasters as a mosaic",
+        )
+    return value

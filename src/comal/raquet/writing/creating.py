@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -21,6 +21,7 @@ from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.times import TimeAxis, time_columns, time_document
 from comal.raquet.writing.accumulating import Totals, finished, histogram
+from comal.raquet.writing.copying import lowest_zoom
 from comal.raquet.writing.layout import Rows, Sorted, Spool, row_groups, write_parquet
 from comal.raquet.writing.options import RAQUET, Options
 from comal.raquet.writing.padding import (
@@ -38,6 +39,7 @@ from comal.raster.values import stored_nodata
 from comal.raster.variables import file_of
 from comal.raster.warping import MASK_BAND
 from comal.storage.kinds import check_ending
+from comal.storage.targets import TargetFile
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any
 
@@ -163,17 +165,34 @@ def write(
         tiles = spool.sorted()
         padding = chosen_padding(job, totals, spool, tiles)
         metadata = metadata_of(planned, chosen, totals, tiles, padding)
-        document = metadata_json(metadata, chosen.spec_version)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             padded = PaddedTiles(tiles, job, padding, pool)
             groups = _groups(padded, sources.time, chosen)
-            write_parquet(file, metadata, document, chosen.spec_version, groups, chosen.block_dtype)
-        size = file.tell()
+            made = write_rows(file, path, metadata, chosen.spec_version, groups, chosen.block_dtype)
+    return replace(
+        made,
+        steps=len(job.steps),
+        chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},
+        added_alpha=_added_alpha(planned, metadata),
+    )
+
+
+def write_rows(
+    file: TargetFile,
+    path: str | os.PathLike[str],
+    metadata: Metadata,
+    version: str,
+    groups: Iterable[Rows],
+    block_dtype: str = "uint64",
+) -> Written:
+    """Write tiles that are ready into a file that is to be `path`, and tell what it has."""
+    document = metadata_json(metadata, version)
+    tiles = write_parquet(file, metadata, document, version, groups, block_dtype)
     return Written(
         path=os.fspath(path),
-        version=label_of(metadata, chosen.spec_version),
-        size=size,
-        tiles=len(tiles.cells),
+        version=label_of(metadata, version),
+        size=file.tell(),
+        tiles=tiles,
         num_blocks=metadata.num_blocks or 0,
         min_zoom=metadata.min_zoom,
         max_zoom=metadata.max_zoom,
@@ -181,9 +200,6 @@ def write(
         height=metadata.height,
         bounds=bounds_of([metadata]),
         bands=metadata.band_names,
-        steps=len(job.steps),
-        chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},
-        added_alpha=_added_alpha(planned, metadata),
     )
 
 
@@ -218,9 +234,6 @@ def metadata_of(
             where=sources.first.where,
             hint="keep_empty=True writes empty tiles as well",
         )
-    lowest = job.zoom
-    while lowest - 1 in zooms:
-        lowest -= 1
     hull = grid.hull
     corners = quadbin.bounds(
         quadbin.cells(job.zoom, [hull.west, hull.east], [hull.north, hull.south])
@@ -252,7 +265,7 @@ def metadata_of(
         layout=options.layout,
         block_width=job.block,
         block_height=job.block,
-        min_zoom=lowest,
+        min_zoom=lowest_zoom(zooms.tolist()),
         max_zoom=job.zoom,
         num_blocks=len(np.unique(finest)),
         bounds=bounds,

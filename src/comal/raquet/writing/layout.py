@@ -7,7 +7,7 @@ leads to every tile; all other columns are compressed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -76,10 +76,10 @@ def write_parquet(
     metadata: Metadata,
     document: str,
     version: str,
-    groups: Iterator[Rows],
+    groups: Iterable[Rows],
     block_dtype: str = "uint64",
-) -> None:
-    """Write a whole file.
+) -> int:
+    """Write a whole file, and tell how many tiles it has.
 
     Parameters
     ----------
@@ -120,11 +120,14 @@ def write_parquet(
         # It closes on a failure too, because it would otherwise write when it is collected.
         with writer:
             writer.write_table(_metadata_row(schema, document))
+            tiles = 0
             for rows in groups:
                 writer.write_table(_table(schema, metadata, rows), row_group_size=len(rows.cells))
+                tiles += len(rows.cells)
             writer.add_key_value_metadata(
                 {spec.VERSION_KEY: label_of(metadata, version), spec.METADATA_KEY: document}
             )
+    return tiles
 
 
 def row_groups(
