@@ -9,7 +9,7 @@ from comal.errors import LimitExceededError, ObjectNotFoundError, ShortReadError
 from comal.plan import ByteRange, Head, Piece, Tail, Wanted, Whole
 from comal.storage import Source, StorageConfig, parse_href
 from comal.storage.location import Location
-from comal.storage.pins import ObjectInfo
+from comal.storage.source import ObjectInfo
 
 
 class MemorySource(Source):

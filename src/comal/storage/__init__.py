@@ -23,8 +23,7 @@ from comal.storage.opening import (
     reload_once_async,
     several,
 )
-from comal.storage.pins import ObjectInfo
-from comal.storage.source import Source
+from comal.storage.source import ObjectInfo, Source
 
 __all__ = [
     "DEFAULT_CONFIG",

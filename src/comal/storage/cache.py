@@ -13,8 +13,7 @@ from typing import Any
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Wanted
-from comal.storage.pins import ObjectInfo
-from comal.storage.source import Source, SourceWrapper, check_wanted, span_of
+from comal.storage.source import ObjectInfo, Source, SourceWrapper, check_wanted, span_of
 
 BLOCK = 64 * KIB
 

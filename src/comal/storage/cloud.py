@@ -29,11 +29,11 @@ from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
 from comal.storage.httpwire import answer_span
 from comal.storage.location import Location
-from comal.storage.pins import ObjectInfo
 from comal.storage.remote import Ask, RemoteSource, Reply, Transport
 from comal.storage.retry import Tries, retrying
 from comal.storage.sealing import no_secrets
 from comal.storage.signing import Address, signer_of
+from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
     forked,
     memory_store,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from comal.plan import Piece, Wanted
-from comal.storage.pins import ObjectInfo
-from comal.storage.source import Source, SourceWrapper
+from comal.storage.source import ObjectInfo, Source, SourceWrapper
 
 
 @dataclass(frozen=True, slots=True)

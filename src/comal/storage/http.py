@@ -32,11 +32,10 @@ from comal.storage.config import StorageConfig
 from comal.storage.http_pool import asking_for, kind_answered, manager, set_deadline
 from comal.storage.httpwire import NotFittingError
 from comal.storage.location import HTTP_SCHEMES, Location, parse_href
-from comal.storage.pins import changed
 from comal.storage.remote import Ask, RemoteSource, Reply, Transport
 from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
 from comal.storage.sealing import no_secrets
-from comal.storage.source import span_of, too_large
+from comal.storage.source import changed, span_of, too_large
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What a remembered target of a redirect may answer; anything else is asked of the origin again.
@@ -109,7 +108,8 @@ class HttpTransport(Transport):
         # HEAD is never used: a signed URL is signed for GET only, and some servers answer HEAD from
         # elsewhere.
         headers = _asking(ask, answers.range_header(ask.want, self.config.max_request))
-        with self._opened(ask.location, headers, deadline) as response:
+        location = ask.location
+        with _closing(self._follow(location, headers, deadline), location) as response:
             if response.status == 206:
                 return self._partial(ask, response)
             if response.status == 200:
@@ -214,13 +214,6 @@ class HttpTransport(Transport):
             after = parse_retry_after(response.headers.get("Retry-After"))
             return TransientError(f"status {status}", status=status, retry_after=after)
         return answers.refusal(status, ask.location)
-
-    @contextmanager
-    def _opened(
-        self, location: Location, headers: dict[str, str], deadline: float
-    ) -> Iterator[urllib3.BaseHTTPResponse]:
-        with _closing(self._follow(location, headers, deadline), location) as response:
-            yield response
 
     def _follow(
         self, location: Location, headers: dict[str, str], deadline: float

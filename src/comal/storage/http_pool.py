@@ -205,26 +205,16 @@ class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
 
     def urlopen(self, *args: Any, **named: Any) -> Any:
-        with _unlogged_queries():
+        """As it is, with queries, which may be signatures, kept out of the log for debugging."""
+        _request.ours = True
+        try:
             return super().urlopen(*args, **named)
+        finally:
+            _request.ours = False
 
 
-class _SecurePool(HTTPSConnectionPool):
+class _SecurePool(_Pool, HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
-
-    def urlopen(self, *args: Any, **named: Any) -> Any:
-        with _unlogged_queries():
-            return super().urlopen(*args, **named)
-
-
-@contextmanager
-def _unlogged_queries() -> Iterator[None]:
-    """Keep queries, which may be signatures, out of the log that urllib3 keeps for debugging."""
-    _request.ours = True
-    try:
-        yield
-    finally:
-        _request.ours = False
 
 
 def _without_query(record: logging.LogRecord) -> bool:

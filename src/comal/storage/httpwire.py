@@ -10,8 +10,7 @@ from comal.errors import AccessDeniedError, ComalError, ObjectNotFoundError, Sto
 from comal.limits import KIB
 from comal.plan import ByteRange, Head, Tail, Wanted, Whole
 from comal.storage.location import Location
-from comal.storage.pins import ObjectInfo, changed, same_version
-from comal.storage.source import span_of
+from comal.storage.source import ObjectInfo, changed, same_version, span_of
 
 _CONTENT_RANGE = re.compile(
     r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII | re.IGNORECASE

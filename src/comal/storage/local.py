@@ -34,8 +34,17 @@ from comal.storage.coalesce import neighbours
 from comal.storage.config import StorageConfig
 from comal.storage.counting import is_observed, report
 from comal.storage.location import Location
-from comal.storage.pins import ObjectInfo, Pins, changed, same_version
-from comal.storage.source import Ints, Source, SourceWrapper, check_wanted, span_of
+from comal.storage.source import (
+    Ints,
+    ObjectInfo,
+    Pins,
+    Source,
+    SourceWrapper,
+    changed,
+    check_wanted,
+    same_version,
+    span_of,
+)
 
 ERRORS: dict[type[BaseException], type[ComalError]] = {
     FileNotFoundError: ObjectNotFoundError,
@@ -410,11 +419,6 @@ class HeldFile:
         except OSError:
             return False
         return same_version(self.info, self._source.info_of(status))
-
-    def check_current(self) -> None:
-        """Raise `ObjectChangedError` unless `current`."""
-        if not self.current():
-            raise changed(self._source.location, self.info, None)
 
     def _exactly(self, offset: int, size: int) -> bytes:
         """The same by descriptor, however many reads it takes; its errors are ours."""

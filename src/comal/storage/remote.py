@@ -21,8 +21,7 @@ from comal.storage.coalesce import Merged, bundled, coalesce, scatter
 from comal.storage.config import StorageConfig
 from comal.storage.counting import report
 from comal.storage.location import Location
-from comal.storage.pins import ObjectInfo, Pins
-from comal.storage.source import Source, check_wanted, span_of
+from comal.storage.source import ObjectInfo, Pins, Source, check_wanted, span_of
 
 
 @dataclass(frozen=True, slots=True)

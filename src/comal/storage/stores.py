@@ -36,9 +36,9 @@ from comal.storage.config import StorageConfig
 from comal.storage.credentials import asked_at_once
 from comal.storage.httpwire import answer_span, check_version, ignores_range, is_question
 from comal.storage.location import Location
-from comal.storage.pins import ObjectInfo, changed
 from comal.storage.remote import Ask, Reply
 from comal.storage.retry import TransientError, passes
+from comal.storage.source import ObjectInfo, changed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -16,7 +16,7 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.storage import Source
 from comal.storage.local import HeldFile, LocalSource, held
-from comal.storage.pins import ObjectInfo, same_version
+from comal.storage.source import ObjectInfo, same_version
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan, near_index
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import variant_prefix

@@ -20,8 +20,7 @@ from comal.parallel import in_thread, side_by_side
 from comal.plan import ByteRange, run
 from comal.public import guarded_class
 from comal.storage import Source, open_again
-from comal.storage.pins import same_version
-from comal.storage.source import Closing
+from comal.storage.source import Closing, same_version
 from comal.tapalcatl import spec
 from comal.tapalcatl.generation1 import with_formats
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
