@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,12 @@ import numpy.typing as npt
 
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
-from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import warn
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.pixels import alpha_of, fill_value
+from comal.raquet.reading.pixels import alpha_of
 from comal.raquet.spec import Metadata
 from comal.raquet.times import time_columns
 from comal.raquet.writing.combining import check_grids, joined, settled
@@ -32,13 +32,12 @@ from comal.raquet.writing.copying import StoredTiles, declare, steps_of, version
 from comal.raquet.writing.creating import Written, write, write_rows
 from comal.raquet.writing.job import Coding, encoded
 from comal.raquet.writing.layout import Rows, row_groups
-from comal.raquet.writing.options import LEVEL, NO_NODATA, RAQUET
+from comal.raquet.writing.options import NO_NODATA, RAQUET
 from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetFile, new_file
 
 Ints = npt.NDArray[np.int64]
 Path_ = str | os.PathLike[str]
-_QUALITY = 85
 
 
 def append_bands(
@@ -181,18 +180,9 @@ def _groups(
     sizes = np.zeros(len(keys), np.int64)
     for tiles, place in zip(halves, places, strict=True):
         sizes += np.where(place >= 0, tiles.sizes()[np.maximum(place, 0)], 0)
-    coding = Coding(metadata.compression, LEVEL, metadata.quality or _QUALITY, metadata.interleaved)
-    blanks = [_blank(tiles.metadata) for tiles in halves]
+    coding = Coding.of(metadata)
     for start, stop in row_groups(keys[:, 0], sizes, quadbin.zooms):
         at = [place[start:stop] for place in places]
-        if metadata.interleaved:
-            columns = _together(halves, at, blanks, coding)
-        else:
-            columns = [
-                column
-                for tiles, some, blank in zip(halves, at, blanks, strict=True)
-                for column in _apart(tiles, some, blank, coding)
-            ]
         statistics = [
             _spread(tiles.statistics(some[some >= 0]), np.flatnonzero(some >= 0), len(some))
             for tiles, some in zip(halves, at, strict=True)
@@ -201,7 +191,7 @@ def _groups(
         time_cf, time_ts = time_columns(halves[0].raster.times, keys[start:stop, 1])
         yield Rows(
             cells=keys[start:stop, 0],
-            columns=columns,
+            columns=_columns(halves, at, coding),
             time_cf=time_cf,
             time_ts=time_ts,
             statistics=np.concatenate(known, axis=1) if len(known) == len(statistics) else None,
@@ -219,63 +209,31 @@ def _positions(tiles: StoredTiles, keys: Ints) -> Ints:
     return found
 
 
-def _apart(
-    tiles: StoredTiles, at: Ints, blank: Sequence[Any], coding: Coding
-) -> list[list[bytes | None]]:
+def _columns(
+    halves: Sequence[StoredTiles], at: Sequence[Ints], coding: Coding
+) -> Sequence[Sequence[bytes | None]]:
+    """The columns of some tiles, which stand in both files at these positions."""
+    both = list(zip(halves, at, strict=True))
+    if not coding.interleaved:
+        return [column for tiles, some in both for column in _sequential(tiles, some, coding)]
+    rows = zip(*(tiles.planes(some) for tiles, some in both), strict=True)
+    return [[blob for bands in rows for blob in encoded([*chain(*bands)], coding)]]
+
+
+def _sequential(tiles: StoredTiles, at: Ints, coding: Coding) -> Sequence[Sequence[bytes | None]]:
     """A column for each band: blobs as they are, or made from their pixels."""
-    there = np.flatnonzero(at >= 0)
-    empty = [encoded([pixels], coding)[0] for pixels in blank]
-    columns: list[list[bytes | None]] = [[one] * len(at) for one in empty]
     stored = tiles.metadata
-    if not stored.interleaved and stored.compression == coding.compression:
-        for column, blobs in zip(columns, tiles.blobs(at[there]), strict=True):
-            for row, blob in zip(there.tolist(), blobs, strict=True):
-                column[row] = blob
-        return columns
-    for row in there.tolist():
-        for column, blob in zip(
-            columns, encoded(_pixels(tiles, int(at[row]), blank), coding), strict=True
-        ):
+    if stored.interleaved or stored.compression != coding.compression:
+        rows = [encoded(bands, coding) for bands in tiles.planes(at)]
+        return [list(column) for column in zip(*rows, strict=True)]
+    columns: list[list[bytes | None]] = [
+        [blob] * len(at) for one in tiles.blank for blob in encoded([one], coding)
+    ]
+    there = np.flatnonzero(at >= 0)
+    for column, blobs in zip(columns, tiles.blobs(at[there]), strict=True):
+        for row, blob in zip(there.tolist(), blobs, strict=True):
             column[row] = blob
     return columns
-
-
-def _together(
-    halves: Sequence[StoredTiles], at: Sequence[Ints], blanks: Sequence[Any], coding: Coding
-) -> list[list[bytes | None]]:
-    """The one column of the interleaved layout."""
-    column: list[bytes | None] = []
-    for row in range(len(at[0])):
-        bands = [
-            pixels
-            for tiles, some, blank in zip(halves, at, blanks, strict=True)
-            for pixels in _pixels(tiles, int(some[row]), blank)
-        ]
-        column += encoded(bands, coding)
-    return [column]
-
-
-def _pixels(tiles: StoredTiles, at: int, blank: Sequence[Any]) -> list[Any]:
-    """Each band of a tile; without data where there is none."""
-    if at < 0:
-        return list(blank)
-    store = tiles.raster.store
-    row = int(tiles.rows[at])
-    found = run(store.pixels_plan([(row, name) for name in store.columns], keep=False), store.fetch)
-    if tiles.metadata.interleaved:
-        whole = found[row, spec.PIXELS]
-        planes = [None] * len(blank) if whole is None else list(whole)
-    else:
-        planes = [found[row, name] for name in store.columns]
-    if tiles.renamed:
-        planes = tiles.renamed[0].renewed(planes, int(tiles.cells[at]))
-    return [empty if one is None else one for empty, one in zip(blank, planes, strict=True)]
-
-
-def _blank(metadata: Metadata) -> list[Any]:
-    """The pixels of a tile without data, for each band."""
-    shape = (metadata.block_height, metadata.block_width)
-    return [np.full(shape, fill_value(band), band.dtype) for band in metadata.bands]
 
 
 def _spread(

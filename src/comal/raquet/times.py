@@ -114,14 +114,8 @@ def axis_of(
 ) -> tuple[TimeAxis, npt.NDArray[np.int64]]:
     """The steps, and the number of the step of each row.
 
-    Parameters
-    ----------
-    values, stamps
-        ``time_cf`` and ``time_ts`` of each row.
-    tiles
-        Which rows are tiles, and not metadata.
-    described
-        ``time`` of the document.
+    From ``time_cf`` and ``time_ts`` of each row, of which some are `tiles` and not metadata, and
+    from what the document says of ``time``.
     """
     found = np.unique(values[tiles])
     numbers = np.searchsorted(found, np.where(tiles, values, found[0] if len(found) else 0.0))

@@ -84,13 +84,8 @@ class Coverage:
     def window(self, span: tuple[int, int, int, int], world: tuple[int, int]) -> Bools | None:
         """Which pixels of a window are covered; None when all are.
 
-        Parameters
-        ----------
-        span
-            First column, first row, width and height of the window. Columns go on around the
-            world.
-        world
-            Columns and rows of the world.
+        A window is its first column and row, width and height; columns go on around the `world`,
+        which has as many columns and rows.
         """
         column, row, width, height = span
         columns, rows = world
@@ -171,19 +166,11 @@ def _around(pixels: Bools) -> list[Bools]:
 
 
 def coverages(every: Sequence[Metadata], *, declared: bool = True) -> tuple[Coverage | None, ...]:
-    """For each band what its source covers.
+    """For each band of a set of files what its source covers.
 
-    Parameters
-    ----------
-    every
-        The metadata of all files of a set.
-    declared
-        Whether nodata values count as they are declared, and so tell the padding themselves.
-
-    Returns
-    -------
-    None for a band whose padding is told by its nodata value or by the alpha band of its source,
-    or of which a file does not say where its source lies.
+    None for a band whose padding is told by its nodata value, if these count as they are
+    `declared`, or by the alpha band of its source, or of which a file does not say where its
+    source lies.
     """
     found: list[Coverage | None] = []
     known: dict[tuple[int, ...], Coverage | None] = {}
@@ -243,13 +230,8 @@ def _of_sources(sources: Sequence[Any]) -> Coverage | None:
 def bounds_of(every: Sequence[Metadata], whole: Metadata | None = None) -> Bounds:
     """West, south, east, north in degrees of what the sources of a set cover.
 
-    Parameters
-    ----------
-    every
-        The metadata of all files of the set.
-    whole
-        What holds for all of them; that of the first by default. Where the files do not say what
-        their sources cover, its bounds of whole tiles are taken.
+    Where its files do not say it, the bounds of whole tiles are taken: those of `whole`, which
+    holds for all of them, or of the first file.
     """
     sources = [source_of(one, None) for one in every]
     same = all(source == sources[0] for source in sources)

@@ -367,21 +367,10 @@ def cell_of(z: int, x: int, y: int) -> int:
 
 
 class Lookup:
-    """The rows of one file or of several, counted through all of them.
+    """The rows of one file or of several, counted through all of them, by id and time step.
 
-    Parameters
-    ----------
-    ids
-        ``block`` of each row; metadata rows have 0.
-    steps
-        Number of the time step of each row, or None without time.
-    where
-        What an error calls the file.
-
-    Notes
-    -----
-    Nothing here is a Python object per tile: a million tiles take some 16 MB, or 8 where the rows
-    stand in the order of their ids.
+    Metadata rows have the id 0. Nothing here is a Python object per tile: a million tiles take some
+    16 MB, or 8 where the rows stand in the order of their ids.
     """
 
     def __init__(self, ids: Ints, steps: Ints | None, where: str) -> None:

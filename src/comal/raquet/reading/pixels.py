@@ -70,22 +70,11 @@ def finished(
     scaled: bool,
     count: int | None = None,
 ) -> Pixels:
-    """Pixels as the caller wants them.
+    """Pixels (bands, ..) as the caller wants them; see `RaquetFile`.
 
-    Parameters
-    ----------
-    data
-        Shape (bands, ..); pixels that are missing hold the fill value of their band.
-    bands
-        The bands of the first axis.
-    missing
-        Which pixels are in no tile or in one that is NULL, shape as `data`; None for none.
-    masked
-        Give a `numpy.ma.MaskedArray` without the pixels that hold no value.
-    scaled
-        Give physical values as float64: pixel x scale + offset; NaN where there is none.
-    count
-        How many bands the caller wants; an alpha band behind them only tells what is hidden.
+    Pixels that are `missing`, in no tile or in one that is NULL, hold the fill value of their band;
+    None stands for none. Of the bands the first `count` are wanted; an alpha band behind them only
+    tells what is hidden.
     """
     if not masked and not scaled:
         return data

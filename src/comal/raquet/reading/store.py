@@ -58,21 +58,10 @@ _BESIDE = 64 * KIB
 
 
 class TileStore:
-    """Tiles by row and column.
+    """Tiles by row and column, out of files with a source and a part each.
 
-    Parameters
-    ----------
-    sources, parts
-        One of each for every file.
-    metadata
-        Of all of them.
-    cache_bytes
-        Budget of the decoded tiles that are kept; and once more that of the column chunks that
-        are kept of files whose tiles cannot be read one by one.
-    byte_interleaved
-        See `comal.raquet.blobs.decode`.
-    limits
-        Caps on what a tile may take.
+    Decoded tiles are kept within `cache_bytes`; and once more as many bytes of column chunks, of
+    files whose tiles cannot be read one by one.
     """
 
     def __init__(
@@ -481,16 +470,9 @@ class TileStore:
 
 
 def tile_statistics(store: TileStore) -> npt.NDArray[np.float64] | None:
-    """Of every row and band what `Metadata.tile_statistics` names; None where a file has none.
+    """Statistics (rows, bands, kinds) of all tiles, NaN where nothing is told; None without any.
 
-    Returns
-    -------
-    Array of shape (rows, bands, kinds), NaN where nothing is told.
-
-    Raises
-    ------
-    InvalidMetadataError, LimitExceededError
-        As for `comal.table.ParquetTable.read`.
+    The kinds are those of `Metadata.tile_statistics`.
     """
     metadata = store.metadata
     if not metadata.tile_statistics:

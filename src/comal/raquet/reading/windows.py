@@ -133,19 +133,7 @@ def window_plan(
     rows_of: Any,
     where: str,
 ) -> Plan[tuple[Pixels, npt.NDArray[np.bool_]]]:
-    """The pixels of a span, and which of them are in no tile.
-
-    Parameters
-    ----------
-    store, bands
-        Where from, and which.
-    grid, span
-        Which pixels, as `Grid.span` gives them.
-    rows_of
-        From an array of cells to their rows.
-    where
-        What an error calls the file.
-    """
+    """The pixels of a span of a grid, shape (bands, rows, columns), and which are in no tile."""
     column, row, width, height = span
     dtype = common_type(bands)
     check_tile_size(store, bands, where)

@@ -110,15 +110,8 @@ def hull(metadata: Metadata) -> dict[str, Any]:
 
 
 def united_custom(documents: Sequence[Metadata]) -> dict[str, Any]:
-    """The extra keys of a file that holds the tiles of several.
+    """The extra keys of a file that holds the tiles of several with the same bands.
 
-    Parameters
-    ----------
-    documents
-        Of files with the same bands.
-
-    Returns
-    -------
     What all of them say, and in ``comal`` what their sources cover together: ``source``, or
     ``sources`` by the name of a band where bands differ. Nothing of it where one does not say so.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,14 @@ from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.plan import run
 from comal.raquet import spec
-from comal.raquet.blobs import decode
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.pixels import alpha_of, stored_nodata
+from comal.raquet.reading.pixels import alpha_of, fill_value, stored_nodata
 from comal.raquet.reading.store import TileStore, tile_statistics
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.times import time_columns
-from comal.raquet.writing.job import Coding, encoded
+from comal.raquet.writing.job import Coding, decoded, encoded
 from comal.raquet.writing.layout import Rows, row_groups
-from comal.raquet.writing.options import LEVEL
 from comal.raquet.writing.padding import free_value
 from comal.raster.values import ALPHA, as_array, occurring, valid_mask
 
@@ -35,13 +34,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class StoredTiles:
-    """All tiles of a file or of a set, in the order of their ids and of time.
-
-    Parameters
-    ----------
-    raster
-        The open file.
-    """
+    """All tiles of an open file or set, in the order of their ids and of time."""
 
     def __init__(self, raster: RaquetFile) -> None:
         self.raster = raster
@@ -98,6 +91,30 @@ class StoredTiles:
                 if owner in self.renamed:
                     tiles[at] = self.renamed[owner].blobs(tiles[at], int(self.cells[chosen[at]]))
         return [list(column) for column in zip(*tiles, strict=True)] or [[] for _ in names]
+
+    @cached_property
+    def blank(self) -> list[Any]:
+        """The pixels of a tile without data, for each band."""
+        shape = (self.metadata.block_height, self.metadata.block_width)
+        return [np.full(shape, fill_value(band), band.dtype) for band in self.metadata.bands]
+
+    def planes(self, at: Ints) -> Iterator[list[Any]]:
+        """The bands of each of some tiles, given by their positions; `blank` for -1."""
+        store, blank = self._store, self.blank
+        for one in at.tolist():
+            if one < 0:
+                yield list(blank)
+                continue
+            keys = [(int(self.rows[one]), name) for name in store.columns]
+            found = list(run(store.pixels_plan(keys, keep=False), store.fetch).values())
+            if self.metadata.interleaved:
+                found = [None] * len(blank) if found[0] is None else list(found[0])
+            if self.renamed:
+                found = self.renamed[0].renewed(found, int(self.cells[one]))
+            yield [
+                empty if pixels is None else pixels
+                for empty, pixels in zip(blank, found, strict=True)
+            ]
 
     def owners(self, chosen: Ints) -> Ints:
         """For some tiles which file of a set has them."""
@@ -179,17 +196,8 @@ class Renaming:
     def pixels(self, blobs: Sequence[bytes | None]) -> list[Any]:
         """Each band of a tile, None where it is NULL."""
         own = self.metadata
-        shape = (own.block_height, own.block_width)
-        if own.interleaved:
-            (blob,) = blobs
-            if blob is None:
-                return [None] * len(own.bands)
-            whole = (len(own.bands), *shape)
-            return list(decode(blob, own.compression, own.bands[0].dtype, whole))
-        return [
-            None if blob is None else decode(blob, own.compression, band.dtype, shape)
-            for blob, band in zip(blobs, own.bands, strict=True)
-        ]
+        dtypes = [band.dtype for band in own.bands]
+        return decoded(blobs, Coding.of(own), dtypes, (own.block_height, own.block_width))
 
     def valid(self, at: int, planes: Sequence[Any], cell: int) -> Any:
         """Which pixels of a band have a value; None for all."""
@@ -218,10 +226,9 @@ class Renaming:
 
     def blobs(self, blobs: Sequence[bytes | None], cell: int) -> list[bytes | None]:
         """The blobs of a tile with the new values."""
-        own = self.metadata
-        coding = Coding(own.compression, LEVEL, own.quality or 0, own.interleaved)
+        coding = Coding.of(self.metadata)
         planes = self.renewed(self.pixels(blobs), cell)
-        if own.interleaved:
+        if coding.interleaved:
             return list(blobs) if planes[0] is None else [*encoded(planes, coding)]
         return [None if one is None else encoded([one], coding)[0] for one in planes]
 
@@ -257,19 +264,9 @@ def unify(tiles: StoredTiles, documents: Sequence[Metadata]) -> tuple[Band, ...]
 def declare(tiles: StoredTiles, *, gaps: bool, added: bool) -> None:
     """Let `tiles` come with bands that tell by themselves which of their pixels have a value.
 
-    Parameters
-    ----------
-    tiles
-        Of one of two rasters whose bands come into one file.
-    gaps
-        Whether the other raster has tiles that this one has not.
-    added
-        Whether its bands come behind those of the other, which its alpha band must not hide.
-
-    Raises
-    ------
-    InvalidInputError
-        A band without a nodata value that needs one, and has pixels of all values.
+    They are of one of two rasters whose bands come into one file: the other has tiles that this one
+    has not (`gaps`), or bands in front of these, which the alpha band of these must not hide
+    (`added`). A band that needs a nodata value and has pixels of all values is an error.
     """
     old = tiles.metadata
     alpha = alpha_of(old.bands)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.times import TimeAxis, time_columns, time_document
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.copying import lowest_zoom
+from comal.raquet.writing.job import run_job
 from comal.raquet.writing.layout import Rows, Sorted, Spool, row_groups, write_parquet
 from comal.raquet.writing.options import RAQUET, Options
 from comal.raquet.writing.padding import (
@@ -32,7 +34,6 @@ from comal.raquet.writing.padding import (
     padded_bands,
 )
 from comal.raquet.writing.planning import Plan, Sources, plan, sources_of
-from comal.raquet.writing.running import run_job
 from comal.raster.describing import crs_label
 from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
@@ -161,16 +162,21 @@ def write(
         job = planned.job
         columns = 1 if job.coding.interleaved else len(job.names)
         spool = Spool(file.spool(), columns, len(job.names) if job.tile_statistics else 0)
-        totals = run_job(job, spool, executor, progress)
-        tiles = spool.sorted()
-        padding = chosen_padding(job, totals, spool, tiles)
-        metadata = metadata_of(planned, chosen, totals, tiles, padding)
+        totals = Totals.of(tuple(band.dtype for band in job.steps[0].bands))
+        with closing(run_job(job, totals, executor, progress)) as made:
+            for tiles, step in made:
+                spool.add(tiles, step)
+        ready = spool.sorted()
+        padding = chosen_padding(job, totals, spool, ready)
+        metadata = metadata_of(planned, chosen, totals, ready, padding)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            padded = PaddedTiles(tiles, job, padding, pool)
+            padded = PaddedTiles(ready, job, padding, pool)
             groups = _groups(padded, sources.time, chosen)
-            made = write_rows(file, path, metadata, chosen.spec_version, groups, chosen.block_dtype)
+            written = write_rows(
+                file, path, metadata, chosen.spec_version, groups, chosen.block_dtype
+            )
     return replace(
-        made,
+        written,
         steps=len(job.steps),
         chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},
         added_alpha=_added_alpha(planned, metadata),

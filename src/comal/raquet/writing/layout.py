@@ -79,23 +79,9 @@ def write_parquet(
     groups: Iterable[Rows],
     block_dtype: str = "uint64",
 ) -> int:
-    """Write a whole file, and tell how many tiles it has.
+    """Write row groups with ascending ids as a whole file, and tell how many tiles it has.
 
-    Parameters
-    ----------
-    file
-        Where to; it is not closed.
-    metadata, document, version
-        What the file is, its JSON and the version of that.
-    groups
-        Row groups with ascending ids.
-    block_dtype
-        ``uint64`` or ``int64``.
-
-    Raises
-    ------
-    StorageError
-        The disk is full or fails.
+    `document` is the JSON of `metadata` in this version; `file` stays open.
     """
     schema = schema_of(metadata, block_dtype)
     pixels = set(metadata.columns)
@@ -136,17 +122,10 @@ def row_groups(
     zoom_of: Callable[[Any], Any],
     rows: int | None = None,
 ) -> Iterator[tuple[int, int]]:
-    """First and last row of each row group.
+    """First and last row of each row group, of ascending ids and the bytes of their tiles.
 
-    Parameters
-    ----------
-    cells, sizes
-        Ids, ascending, and the bytes of their tiles.
-    zoom_of
-        Zooms of ids.
-    rows
-        Tiles of a group; by default 64, or more so that there are some 1000 groups, but never more
-        than fit into some 32 MiB.
+    A group has `rows` tiles; by default 64, or more so that there are some 1000 groups, but never
+    more than fit into some 32 MiB.
     """
     wanted = rows or max(ROWS, -(-len(cells) // _MOST_GROUPS))
     zooms = np.asarray(zoom_of(cells))
@@ -208,16 +187,9 @@ Ints = npt.NDArray[np.int64]
 
 
 class Spool:
-    """Tiles as they come, in a temporary file.
+    """Tiles as they come, in a temporary file that the caller closes.
 
-    Parameters
-    ----------
-    file
-        Empty, readable and writable; the caller closes it.
-    columns
-        Blobs of a tile.
-    bands
-        Bands that have tile statistics, 0 for none.
+    A tile has as many blobs as there are `columns`, and statistics of `bands`, 0 for none.
     """
 
     def __init__(self, file: BinaryIO, columns: int, bands: int) -> None:

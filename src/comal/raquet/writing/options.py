@@ -12,6 +12,7 @@ from comal.errors import ComalError, InvalidInputError
 from comal.plan import ByteRange, run
 from comal.raquet import spec
 from comal.raquet.spec import Number
+from comal.raquet.writing.job import LEVEL, QUALITY
 from comal.raquet.writing.reducing import check_method
 from comal.raster.gridding import STRATEGIES
 from comal.raster.warping import method_of
@@ -22,9 +23,6 @@ from comal.table.footer import footer_plan
 
 BLOCKS = tuple(2**power for power in range(4, 13))
 """Sizes of tiles that are written: powers of two from 16 to 4096."""
-
-LEVEL = 3
-"""Of gzip: within two percent of the size of level 6 at two thirds of its time."""
 
 BandChoice = Sequence[int | str] | Mapping[str, int | str] | None
 NodataChoice = Number | str | Sequence[Number | None] | Mapping[str, Number | None] | None
@@ -52,7 +50,7 @@ class Options:
     config: StorageConfig | None = None
     compression: str | None = spec.GZIP
     level: int = LEVEL
-    quality: int = 85
+    quality: int = QUALITY
     layout: str = spec.SEQUENTIAL
     keep_empty: bool = False
     tile_statistics: bool = False

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.raquet import blobs
 from comal.raquet.spec import Band
 from comal.raquet.writing.accumulating import BandSums, Totals, counted_sums, is_counted
-from comal.raquet.writing.job import WHOLE, Job, encoded
+from comal.raquet.writing.job import WHOLE, Job, decoded, encoded
 from comal.raquet.writing.layout import Sorted, Spool
 from comal.raster.values import ALPHA
 
@@ -69,17 +68,10 @@ def _used(sums: BandSums, reduced: Array | None) -> list[Array]:
 
 
 def free_value(dtype: str, used: Sequence[Array | None], liked: Sequence[int] = ()) -> int | None:
-    """A value that no pixel has; None where none is found.
+    """An integer that no pixel has, if there is one a value that is `liked`; None where none is.
 
-    Parameters
-    ----------
-    dtype
-        A type of integers.
-    used
-        Values that occur. Of types wider than 16 bits only the least and the greatest are known,
-        and what is free must be beyond them.
-    liked
-        Values to try first.
+    Of types wider than 16 bits only the least and the greatest of the values that occur are known,
+    and what is free must be beyond them.
     """
     limits = np.iinfo(dtype)
     least, most = int(limits.min), int(limits.max)
@@ -126,15 +118,7 @@ def alpha_sums(padding: Padding, covered: int) -> list[BandSums]:
 
 
 class PaddedTiles:
-    """The tiles of a job as they are written.
-
-    Parameters
-    ----------
-    tiles, job, padding
-        What was made, and how padding is told.
-    pool
-        Encodes tiles again.
-    """
+    """The tiles of a job as they are written; `pool` encodes again those that padding changes."""
 
     def __init__(self, tiles: Sorted, job: Job, padding: Padding, pool: Executor) -> None:
         self.tiles, self._job, self._padding, self._pool = tiles, job, padding, pool
@@ -151,8 +135,7 @@ class PaddedTiles:
         if masks is None or (self._padding.alpha is None and not self._refilled):
             return columns
         rows = [column.to_pylist() for column in columns]
-        redone = self._together if self._job.coding.interleaved else self._apart
-        made = self._pool.map(redone, masks[start:stop], zip(*rows, strict=True))
+        made = self._pool.map(self._renewed, masks[start:stop], zip(*rows, strict=True))
         return [list(column) for column in zip(*made, strict=True)]
 
     def statistics(self, start: int, stop: int) -> npt.NDArray[np.float64] | None:
@@ -172,33 +155,25 @@ class PaddedTiles:
             rows.append(one if count else [np.nan] * len(one))
         return np.concatenate([found, np.array(rows)[:, None]], axis=1)
 
-    def _apart(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
-        """The blobs of a tile whose bands are apart."""
-        made, coding, block = list(columns), self._job.coding, self._job.block
-        covered = self._covered(mask)
-        if covered is not None:
-            for at, value in self._refilled.items():
-                dtype = self._dtypes[at]
-                pixels = blobs.decode(made[at], coding.compression, dtype, (block, block))
-                made[at] = encoded([np.where(covered, pixels, pixels.dtype.type(value))], coding)[0]
-        if self._padding.alpha is not None:
-            made.append(self._alpha_blob(covered))
-        return made
-
-    def _together(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
-        """The one blob of a tile whose bands are interleaved."""
+    def _renewed(self, mask: bytes, columns: Sequence[bytes]) -> list[bytes]:
+        """The blobs of a tile, with what padding and alpha turned out to be."""
+        coding, dtypes = self._job.coding, self._dtypes
+        shape = (self._job.block, self._job.block)
         covered, alpha = self._covered(mask), self._padding.alpha
-        if covered is None and alpha is None:
+        refilled = {} if covered is None else self._refilled
+        if not coding.interleaved:
+            made = list(columns)
+            for at, value in refilled.items():
+                (pixels,) = decoded([made[at]], coding, [dtypes[at]], shape)
+                (made[at],) = encoded([_filled(pixels, covered, value)], coding)
+            return made if alpha is None else [*made, self._alpha_blob(covered)]
+        if not refilled and alpha is None:
             return list(columns)
-        coding, block = self._job.coding, self._job.block
-        shape = (len(self._dtypes), block, block)
-        planes = list(blobs.decode(columns[0], coding.compression, self._dtypes[0], shape))
-        if covered is not None:
-            for at, value in self._refilled.items():
-                planes[at] = np.where(covered, planes[at], planes[at].dtype.type(value))
-        if alpha is not None:
-            planes.append(self._alpha_pixels(covered))
-        return encoded(planes, coding)
+        planes = decoded(columns, coding, dtypes, shape)
+        for at, value in refilled.items():
+            planes[at] = _filled(planes[at], covered, value)
+        added = [] if alpha is None else [self._alpha_pixels(covered)]
+        return encoded([*planes, *added], coding)
 
     def _alpha_pixels(self, covered: Array | None) -> Array:
         shape = (self._job.block, self._job.block)
@@ -221,13 +196,5 @@ class PaddedTiles:
         return np.unpackbits(bits, count=block * block).reshape(block, block).astype(bool)
 
 
-__all__ = [
-    "PaddedTiles",
-    "Padding",
-    "alpha_band",
-    "alpha_sums",
-    "chosen_padding",
-    "first_choice",
-    "free_value",
-    "padded_bands",
-]
+def _filled(pixels: Any, covered: Any, value: int) -> Array:
+    return np.asarray(np.where(covered, pixels, pixels.dtype.type(value)))
