@@ -307,23 +307,21 @@ def export(
     /,
     source: str,
     output: str,
-    zoom: int | None,
-    bbox: tuple[float, float, float, float] | None,
-    bands: tuple[str, ...],
-    step: int | None,
+    *,
     compression: str,
     size: int,
-    *,
     plain: bool,
     overwrite: bool,
+    **part: Any,
 ) -> None:
     """Write X as OUTPUT: a COG when its name ends in .tif, a picture when it ends in .png.
 
     Without --step, every step of a time series becomes a band.
     """
     suffix = Path(output).suffix.lower()
+    bands, step = list(part["bands"]) or None, part["step"]
     if suffix == ".png":
-        picture = raquet.preview(source, size=size, bands=list(bands) or None, time=step)
+        picture = raquet.preview(source, size=size, bands=bands, time=step)
         write_file(output, picture, source, overwrite=overwrite)
         done({"output": output, "size": len(picture)}, style, f"{output}: written")
         return
@@ -334,9 +332,9 @@ def export(
         made = write(
             source,
             output,
-            zoom=zoom,
-            bbox=bbox,
-            bands=list(bands) or None,
+            zoom=part["zoom"],
+            bbox=part["bbox"],
+            bands=bands,
             time=step,
             compression=compression,
             overwrite=overwrite,
