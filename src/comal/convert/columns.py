@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from comal.convert.report import Notes
 from comal.geo import wkb
 from comal.taco import spec as taco_spec
-from comal.taco.extensions.stac import SCHEMA as STAC
+from comal.taco.extensions.places import STAC_SCHEMA as STAC
 from comal.taco.model.columns import described, normal_table
 from comal.taco.model.levels import flat
 from comal.tortilla import spec

@@ -19,12 +19,12 @@ from comal.taco.extensions.base import (
     TacoExtension,
     TortillaExtension,
     arrow_schema,
+    as_arrow,
     column,
     columns_for,
     samples_of,
     table_of,
 )
-from comal.taco.extensions.results import as_arrow
 
 SAMPLE = RowSample("a", "a.tif", "FILE", {"cloud": 0.5})
 TABLE = pa.table({"id": ["a", "b"], "type": ["FILE", "FILE"], "cloud": [0.5, None]})

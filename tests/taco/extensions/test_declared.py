@@ -21,7 +21,7 @@ from comal.taco.extensions import (
     SplitStrategy,
 )
 from comal.taco.extensions.base import RowSample, columns_for
-from comal.taco.extensions.optical import sensor_bands, sensors
+from comal.taco.extensions.declared import sensor_bands, sensors
 
 SAMPLE = RowSample("a", None, "FILE")
 

@@ -15,8 +15,7 @@ from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.geo import wkb
 from comal.taco.extensions import ISTAC, STAC
 from comal.taco.extensions.base import RowSample, columns_for
-from comal.taco.extensions.istac import istac_table
-from comal.taco.extensions.stac import stac_table
+from comal.taco.extensions.places import istac_table, stac_table
 from tests.raster.rasters import write
 
 SAMPLE = RowSample("a", None, "FILE")

@@ -25,10 +25,10 @@ from comal.storage import Source
 from comal.table import ParquetTable
 from comal.taco import spec
 from comal.taco.checking import document
+from comal.taco.checking.archive import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.codes import new_check
-from comal.taco.checking.rows import Rows, differing, flat, same_type
-from comal.taco.checking.spans import EntrySpans, check_bounds, mismatch, true_spans
 from comal.taco.checking.subject import Subject, open_folder, open_zip
+from comal.taco.checking.tree import Rows, differing, flat, same_type
 from comal.taco.reading.loading import Collected
 from comal.taco.writing import tacocat as merge
 

@@ -19,9 +19,9 @@ from comal.plan import ByteRange, Piece, Whole, run
 from comal.progress import Progress
 from comal.table import ParquetTable, footer_plan
 from comal.taco import spec
-from comal.taco.checking.rows import Int64s, Rows, differing, flat, same_type
-from comal.taco.checking.spans import EntrySpans
+from comal.taco.checking.archive import EntrySpans
 from comal.taco.checking.subject import Subject
+from comal.taco.checking.tree import Int64s, Rows, differing, flat, same_type
 
 _FOLDERS = 256
 _ROWS = 65_536

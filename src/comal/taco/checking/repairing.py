@@ -38,12 +38,12 @@ from comal.table import ParquetTable, footer_plan, write_table
 from comal.table.columns import numbers_column
 from comal.taco import spec
 from comal.taco.checking import tree
+from comal.taco.checking.archive import EntrySpans, true_spans
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.meta import fetch_file, read_local
-from comal.taco.checking.rows import Rows, first_of, load
 from comal.taco.checking.run import open_subject
-from comal.taco.checking.spans import EntrySpans, true_spans
 from comal.taco.checking.subject import Subject
+from comal.taco.checking.tree import Rows, first_of, load
 from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.model.extent import extent_of

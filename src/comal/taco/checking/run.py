@@ -19,14 +19,20 @@ from comal.progress import Progress
 from comal.storage import Source, StorageConfig, open_beside, open_source
 from comal.taco import spec
 from comal.taco.checking import document, tree
-from comal.taco.checking.archive import check_archive, check_files
+from comal.taco.checking.archive import (
+    EntrySpans,
+    check_archive,
+    check_bounds,
+    check_entries,
+    check_files,
+    check_overlap,
+)
 from comal.taco.checking.codes import new_check
+from comal.taco.checking.document import check_values
 from comal.taco.checking.index import check_collected, check_forms, check_sources
 from comal.taco.checking.meta import check_meta
-from comal.taco.checking.rows import Rows, first_of, load
-from comal.taco.checking.spans import EntrySpans, check_bounds, check_entries, check_overlap
 from comal.taco.checking.subject import Subject, open_folder, open_zip
-from comal.taco.checking.values import check_values
+from comal.taco.checking.tree import Rows, first_of, load
 from comal.taco.reading.loading import Collected, read_collected
 
 

@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from comal.taco.extensions.base import TortillaExtension as TortillaExtension
     from comal.taco.extensions.declared import LabelClass as LabelClass
     from comal.taco.extensions.declared import Labels as Labels
+    from comal.taco.extensions.declared import OpticalData as OpticalData
     from comal.taco.extensions.declared import Publication as Publication
     from comal.taco.extensions.declared import Publications as Publications
     from comal.taco.extensions.declared import Scaling as Scaling
+    from comal.taco.extensions.declared import SpectralBand as SpectralBand
     from comal.taco.extensions.declared import Split as Split
     from comal.taco.extensions.declared import SplitStrategy as SplitStrategy
     from comal.taco.extensions.geotiff_stats import GeotiffStats as GeotiffStats
-    from comal.taco.extensions.istac import ISTAC as ISTAC
-    from comal.taco.extensions.majortom import MajorTOM as MajorTOM
-    from comal.taco.extensions.optical import OpticalData as OpticalData
-    from comal.taco.extensions.optical import SpectralBand as SpectralBand
+    from comal.taco.extensions.grids import MajorTOM as MajorTOM
+    from comal.taco.extensions.grids import SpatialGrouping as SpatialGrouping
+    from comal.taco.extensions.places import ISTAC as ISTAC
+    from comal.taco.extensions.places import STAC as STAC
     from comal.taco.extensions.rai import RAI as RAI
     from comal.taco.extensions.rai import GeoEnrich as GeoEnrich
-    from comal.taco.extensions.spatial_grouping import SpatialGrouping as SpatialGrouping
-    from comal.taco.extensions.stac import STAC as STAC
 
 _HOMES = {
     "GeoEnrich": "rai",
     "GeotiffStats": "geotiff_stats",
-    "ISTAC": "istac",
+    "ISTAC": "places",
     "LabelClass": "declared",
     "Labels": "declared",
-    "MajorTOM": "majortom",
-    "OpticalData": "optical",
+    "MajorTOM": "grids",
+    "OpticalData": "declared",
     "Publication": "declared",
     "Publications": "declared",
     "RAI": "rai",
-    "STAC": "stac",
+    "STAC": "places",
     "SampleExtension": "base",
     "Scaling": "declared",
-    "SpatialGrouping": "spatial_grouping",
-    "SpectralBand": "optical",
+    "SpatialGrouping": "grids",
+    "SpectralBand": "declared",
     "Split": "declared",
     "SplitStrategy": "declared",
     "TacoExtension": "base",

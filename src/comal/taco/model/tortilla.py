@@ -14,12 +14,21 @@ from comal.public import guarded_class
 from comal.samples.payloads import Bytes, Files, concat
 from comal.taco import spec
 from comal.taco.extensions.base import SampleExtension, columns_for
-from comal.taco.model.build import beside, build, check_fields, check_siblings, sample_table
+from comal.taco.model.build import (
+    Batches,
+    Names,
+    base_folder,
+    beside,
+    build,
+    check_fields,
+    check_siblings,
+    levels_from_tables,
+    sample_table,
+)
+from comal.taco.model.build import batches as batch_stream
 from comal.taco.model.columns import check_key, normal_table
 from comal.taco.model.levels import Level, Levels, check_levels
 from comal.taco.model.sample import Sample, as_table
-from comal.taco.model.tables import Batches, Names, base_folder, levels_from_tables
-from comal.taco.model.tables import batches as batch_stream
 
 
 @guarded_class
