@@ -122,11 +122,13 @@ class HttpServer:
         """The URL of a name given to `put`, or of a path below a served folder."""
         return f"{self.origin}/{quote(path.lstrip('/'))}"
 
-    def put(self, name: str, data: bytes, *, etag: str | None = None) -> str:
+    def put(
+        self, name: str, data: bytes, *, etag: str | None = None, modified: float | None = None
+    ) -> str:
         """Serve bytes under a name; the URL comes back. A changed object gets another ETag."""
         tag = etag if etag is not None else f'"{hashlib.sha256(data).hexdigest()[:16]}"'
         with self._guard:
-            self._objects[name.lstrip("/")] = data, tag, time.time()
+            self._objects[name.lstrip("/")] = data, tag, modified or time.time()
         return self.url_for(name)
 
     def remove(self, name: str) -> None:

@@ -31,7 +31,6 @@ from comal.errors import (
 )
 from comal.formats import adapter_of, sniff
 from comal.storage import parse_href
-from comal.storage.location import FILE
 
 _PARQUET, _ZIP = ".parquet", ".zip"
 
@@ -204,7 +203,7 @@ def _is_zoom(folder: Path) -> bool:
 
 def _local(source: str) -> Path | None:
     location = parse_href(source)
-    return Path(location.path) if location.scheme == FILE else None
+    return Path(location.path) if location.is_local else None
 
 
 FAMILIES = (

@@ -32,7 +32,7 @@ from comal.formats import FORMATS, Adapter, Findings, adapter_of, of_band, sniff
 from comal.formats.base import Archive, Partly
 from comal.storage import parse_href, targets
 from comal.storage.kinds import like, refuse_sources
-from comal.storage.location import FILE, shown_path
+from comal.storage.location import shown_path
 
 _TAPALCATL, _RAQUET = "tapalcatl", "raquet"
 
@@ -387,7 +387,7 @@ def _only_of_raquet(name: str, option: str) -> None:
 def _left(source: str) -> list[Problem]:
     """What killed writers have left of an archive."""
     place = parse_href(source)
-    left = targets.left_beside(place.path) if place.scheme == FILE else []
+    left = targets.left_beside(place.path) if place.is_local else []
     text = f"left by a writer that was killed; 'comal clean {source}' or the next writer settles it"
     return [Problem("leftover", shown_path(path), text, "warning") for path in left]
 

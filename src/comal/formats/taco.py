@@ -303,7 +303,7 @@ def _replaced(names: Any, replace: Any) -> Any:
 def _file_sizes(level: Level, paths: Any) -> Any:
     """Sizes of the files of a local folder; null where each would cost a request."""
     source = level.container.source
-    if "://" in source.href:
+    if not source.location.is_local:
         return pa.nulls(len(paths), pa.int64())
     return pa.array([_size_of(source, spec.DATA + path) for path in paths.to_pylist()], pa.int64())
 

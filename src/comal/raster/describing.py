@@ -54,7 +54,7 @@ from comal.raster.variables import (
     variable_of,
 )
 from comal.storage.config import StorageConfig
-from comal.storage.location import FILE, Location, parse_href
+from comal.storage.location import Location, parse_href
 
 # Of a remote raster: what is kept, and what is fetched at once.
 _KEPT = 32 * MIB
@@ -196,7 +196,7 @@ def origin_of(
     if inner is not None:
         return _origin_of_variable(inner)
     location = parse_href(source)
-    if location.scheme == FILE:
+    if location.is_local:
         path = str(Path(location.path).absolute())
         driver = _BY_NAME.get(Path(path).suffix.lower())
         head = head_of(path, path)

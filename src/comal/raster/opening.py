@@ -41,7 +41,7 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.raster.values import Array, Mask, alpha_at, as_array, valid_mask
 from comal.storage import local_path
 from comal.storage.config import StorageConfig, default_config
-from comal.storage.location import FILE, parse_href
+from comal.storage.location import parse_href
 
 _LARGEST = 64 * MIB
 _DEEPEST = 8
@@ -121,7 +121,7 @@ def _check_elsewhere(href: str, where: str, config: StorageConfig) -> None:
         location = parse_href(href)
     except InvalidInputError as error:
         raise _refused(where, href) from error
-    if location.scheme == FILE:
+    if location.is_local:
         raise _refused(where, href)
     if config.linked(location) is None:
         raise _refused(where, location.label, location.origin)

@@ -14,7 +14,7 @@ from typing import Any
 
 from comal.errors import InvalidInputError, shown
 from comal.raster.opening import head_of
-from comal.storage.location import FILE, parse_href
+from comal.storage.location import parse_href
 
 _NAMED = re.compile(r'(NETCDF|HDF5|ZARR):(?:"([^"]+)"|([^"]+?))(?::([^":]*))?', re.IGNORECASE)
 _KINDS = ((b"CDF", ("NETCDF",)), (b"\x89HDF", ("NETCDF", "HDF5")))
@@ -72,7 +72,7 @@ def variable_of(source: str | os.PathLike[str], variable: str | None) -> Variabl
     if name is not None and ('"' in name or not name.isprintable() or not name.strip("/")):
         raise InvalidInputError("not the name of a variable", found=shown(repr(name)))
     location = parse_href(file)
-    if location.scheme != FILE:
+    if not location.is_local:
         raise InvalidInputError(
             "a variable of a remote file",
             where=location.label,

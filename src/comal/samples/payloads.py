@@ -426,7 +426,7 @@ class Spans:
         for row in rows.tolist():
             source = self.sources[int(self.source[row])]
             span = ByteRange(int(self.offsets[row]), int(self.lengths[row]))
-            if "://" in source.href:
+            if not source.location.is_local:
                 found.append(source.fetch([span])[0].data)
             else:
                 found.append(Span(source.href, span.offset, span.size))

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
-from comal.storage.location import FILE, HTTP_SCHEMES, Location
+from comal.storage.location import HTTP_SCHEMES, Location
 
 _PREFIXES = {"s3": "/vsis3/", "gs": "/vsigs/", "az": "/vsiaz/"}
 
@@ -20,7 +20,7 @@ def vsi_path(location: Location) -> str:
         For what GDAL has no path to: objects in memory, and local paths that GDAL would take for
         one of its own file systems.
     """
-    if location.scheme == FILE:
+    if location.is_local:
         # GDAL would read '/vsizip/...' inside an archive, never as a folder of that name.
         if location.path.startswith("/vsi"):
             raise InvalidInputError("GDAL cannot open a path below '/vsi'", where=location.label)

@@ -103,6 +103,11 @@ class Location:
         return f"{self.scheme}://{self.root}/{self.path}"
 
     @property
+    def is_local(self) -> bool:
+        """Whether this is a file or folder of this machine."""
+        return self.scheme == FILE
+
+    @property
     def label(self) -> str:
         """The location as messages show it: printable, not too long, and without secrets."""
         return shown_path(self.href)

@@ -12,7 +12,7 @@ from comal.errors import AccessDeniedError, InvalidInputError, ObjectChangedErro
 from comal.storage import reach
 from comal.storage.config import StorageConfig, default_config
 from comal.storage.local import LocalSource
-from comal.storage.location import FILE, HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
+from comal.storage.location import HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
 from comal.storage.source import Source, SourceWrapper
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
@@ -45,7 +45,7 @@ def open_source(
 
 def _opened(location: Location, config: StorageConfig | None, least: int = reach.ANY) -> Source:
     config = config if config is not None else default_config()
-    if location.scheme == FILE:
+    if location.is_local:
         return LocalSource(location, config)
     # Local files need neither of these libraries.
     if location.scheme in HTTP_SCHEMES:
@@ -117,7 +117,7 @@ def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
     if linked is not None or by_caller:
         return _wrapped(source, _opened(link, linked or config.public()))
     # The environment's keys are for every bucket: no stranger chooses which one is read by them.
-    if own.scheme == FILE and not (config.untrusted and link.scheme in STORE_SCHEMES):
+    if own.is_local and not (config.untrusted and link.scheme in STORE_SCHEMES):
         least = reach.PUBLIC if config.untrusted else reach.LOOPBACK
         return _wrapped(source, _opened(link, config.public(), least))
     raise AccessDeniedError(

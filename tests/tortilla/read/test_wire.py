@@ -103,8 +103,9 @@ def test_any_bytes_are_a_header_or_an_error_of_ours(tail: bytes, total: int) -> 
 
 @settings(max_examples=100)
 @given(
-    st.integers(200, 2**62),
-    st.integers(0, 2**62),
+    # Beyond, the bytes of both could be letters: a text that happens to begin with the magic.
+    st.integers(200, 2**59),
+    st.integers(0, 2**59),
     st.integers(0, 2**32),
     st.sampled_from(["v0.5", "v0.1"]),
     st.booleans(),

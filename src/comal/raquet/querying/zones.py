@@ -376,7 +376,7 @@ def shapefile(source: Source, keep: Sequence[str]) -> Found:
             where=source.href,
             hint=f"pip install geopandas, or {mend}",
         ) from error
-    if "://" in source.href:
+    if not source.location.is_local:
         raise InvalidInputError("a Shapefile must be a local file", where=source.href, hint=mend)
     import shapely  # noqa: PLC0415
 

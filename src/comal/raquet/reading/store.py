@@ -526,7 +526,7 @@ async def fetch_parts_async(sources: Sequence[Source], wanted: Sequence[Wanted])
 
 def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
     """What each job returns, in threads where they wait for a network."""
-    if len(jobs) < 2 or not any("://" in source.href for source in sources):
+    if len(jobs) < 2 or all(source.location.is_local for source in sources):
         return [job() for job in jobs]
     return parallel.side_by_side(jobs, _THREADS)
 

@@ -344,7 +344,8 @@ def _ask_for_each(
 def _listed(source: Source, findings: Findings, progress: Progress) -> Any:
     """Paths of all regular files below DATA/, as an Arrow array."""
     names = []
-    walk = _walk_source(source) if "://" in source.href else _walk_disk(source.href, findings)
+    local = source.location.is_local
+    walk = _walk_disk(source.href, findings) if local else _walk_source(source)
     for path in walk:
         names.append(path)
         if len(names) % _EVERY == 0:

@@ -104,7 +104,7 @@ def open_subject(
 ) -> Subject:
     """Open what is there by its bytes, as `load` does, as far as it goes."""
     last = source.href.rstrip("/").rpartition("/")[2]
-    remote = "://" in source.href
+    remote = not source.location.is_local
     if last == spec.TACOCAT_FOLDER:
         return open_folder(source, "tacocat-folder", base, limits, findings)
     if not remote:

@@ -325,7 +325,7 @@ def _of_container(
     if folders.all():
         return Nothing(len(rows))
     if container.kind == "folder":
-        if "://" in container.source.href:
+        if not container.source.location.is_local:
             return _remote_files(container, level, rows, folders, limit)
         return _local_files(container, level, rows, folders, links=links)
     offsets, sizes = _spans(level, rows)

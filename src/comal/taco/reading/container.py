@@ -181,7 +181,7 @@ def open_container(
 
 
 def _is_folder(source: Source) -> bool:
-    if "://" in source.href:
+    if not source.location.is_local:
         last = source.href.rstrip("/").rpartition("/")[2]
         return source.href.endswith("/") or last == spec.TACOCAT_FOLDER
     return source.stat().is_dir
@@ -193,7 +193,7 @@ def _open_folder(source: Source, base: Source | None, tail: int, limits: Limits)
             return _read_folder(source, "tacocat-folder", base, limits)
         except ObjectNotFoundError as missing:
             raise _no_folder(source, spec.COLLECTION, missing) from None
-    if "://" in source.href:
+    if not source.location.is_local:
         return _open_remote_folder(source, base, limits)
     names = set(source.names())
     if f"{spec.TACOCAT_FOLDER}/" in names:

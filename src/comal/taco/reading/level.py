@@ -355,7 +355,7 @@ class Level:
         Levels behind a network are read again each time, for there a query fetches no more than
         the row groups that it needs.
         """
-        remote = "://" in self.container.source.href
+        remote = not self.container.source.location.is_local
         # A text counts as two numbers here; `held` looks again.
         return not remote and 16 * self.num_rows * len(self.stored) <= _HELD_BYTES
 

@@ -509,7 +509,7 @@ def _run(function: Any, view: View, *args: Any) -> Any:
     if not any(asked):
         return function(view, *args)
     budget = next((one for one in asked if isinstance(one, query.Budget)), None)
-    remote = any("://" in container.source.href for container in containers(view))
+    remote = not all(container.source.location.is_local for container in containers(view))
     return query.run_isolated(function, view, *args, budget=budget, remote=remote)
 
 

@@ -16,7 +16,6 @@ from comal.plan import Head
 from comal.progress import Progress, silent
 from comal.storage import open_source, parse_href
 from comal.storage.kinds import check_ending
-from comal.storage.location import FILE
 from comal.tapalcatl.containers.base import TileSource
 from comal.tapalcatl.containers.folder import Folder, folder_sink, scheme_of
 from comal.tapalcatl.containers.iterable import IterableSource
@@ -78,7 +77,7 @@ def open_tiles(
         Closes what was opened.
     """
     location = parse_href(href)
-    path = Path(location.path) if location.scheme == FILE else None
+    path = Path(location.path) if location.is_local else None
     found: TileSource
     if path is not None and path.is_dir():
         if scheme is None and (path / META).is_file():

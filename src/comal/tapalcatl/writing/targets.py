@@ -22,7 +22,7 @@ import numpy.typing as npt
 from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError, shown
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.storage import open_source
-from comal.storage.location import FILE, parse_href, shown_path
+from comal.storage.location import parse_href, shown_path
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
 from comal.storage.targetlock import CHANGE, write_errors
 from comal.storage.targets import local_path
@@ -408,7 +408,7 @@ def _tileset(meta: Path) -> Target:
         if not isinstance(places, Tree) or not isinstance(locator, InTree):
             raise InvalidInputError("no tileset of Tapalcatl 2", where=shown(str(meta), 200))
         base = parse_href(places.base.href)
-        if base.scheme != FILE:
+        if not base.is_local:
             raise InvalidInputError(
                 "archives of the tileset are not on this machine",
                 where=shown(str(meta), 200),

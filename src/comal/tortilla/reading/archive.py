@@ -45,7 +45,7 @@ class Part:
     @property
     def is_remote(self) -> bool:
         """Whether reading it means waiting for a network."""
-        return "://" in self.source.href
+        return not self.source.location.is_local
 
 
 @dataclass(frozen=True, slots=True)

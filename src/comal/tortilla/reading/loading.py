@@ -207,7 +207,7 @@ def _is_single(path: Any, sources: Sequence[Source]) -> bool:
 
 
 def _open_all(sources: Sequence[Source], tail: int, limits: Limits) -> list[Result]:
-    remote = any("://" in source.href for source in sources)
+    remote = not all(source.location.is_local for source in sources)
     jobs = [partial(open_one, source, tail, limits) for source in sources]
     return list(zip(sources, together(jobs, remote=remote), strict=True))
 
