@@ -214,9 +214,8 @@ def _of_sources(sources: Sequence[Any]) -> Coverage | None:
     different = [one for n, one in enumerate(sources) if n == 0 or one != sources[n - 1]]
     rings: list[tuple[int, Floats]] = []
     for number, source in enumerate(different):
-        try:
-            own = list(_polygons(source))
-        except _NotToldError:
+        own = polygons_of(source)
+        if own is None:
             return None
         rings += [(number, ring) for polygon in own for ring in polygon]
     if not rings or sum(len(ring) for _, ring in rings) > _MOST_POINTS:

@@ -24,7 +24,6 @@ from comal.raquet.reading.windows import (
     Grid,
     Window,
     check_tile_size,
-    columns_of,
     points_plan,
     tiles_of,
     window_plan,
@@ -231,15 +230,8 @@ class RaquetFile(Closing):
             A tile that does not decode, or stands there twice.
         """
         asked, row = self._asked(bands, time, masked, scaled), self._row(z, x, y, time)
-        found: dict[tuple[int, str], Any] = {}
-        if row != ABSENT:
-            # Not by a plan: of a local file that is one read without a copy.
-            found = {
-                (row, name): self._store.pixels_here(row, name) for name in self._columns(asked)
-            }
-            if any(pixels is ... for pixels in found.values()):
-                found = run(self._store.pixels_plan(list(found)), self._store.fetch)
-        return self._tile_of(row, found, asked)
+        planes = None if row == ABSENT else self._store.bands_here(row, asked.read)
+        return self._tile_of(row, planes, asked)
 
     async def tile_async(
         self,
@@ -280,10 +272,9 @@ class RaquetFile(Closing):
         size = self.metadata.block_width * self.metadata.block_height
         size *= len(rows) * len(asked.bands) * common_type(asked.bands).itemsize
         self._store.limits.check("raster_bytes", size, self.href)
-        names = self._columns(asked)
-        keys = [(row, name) for row in dict.fromkeys(rows) if row != ABSENT for name in names]
-        found = yield from self._store.pixels_plan(keys)
-        return [self._tile_of(row, found, asked) for row in rows]
+        there = [row for row in dict.fromkeys(rows) if row != ABSENT]
+        found = yield from self._store.bands_plan(there, asked.read)
+        return [self._tile_of(row, found.get(row), asked) for row in rows]
 
     tiles_async = awaiting(tiles)
     """As `tiles`, without blocking the event loop."""
@@ -576,9 +567,6 @@ class RaquetFile(Closing):
         read = chosen if at is None or every[at] in chosen else (*chosen, every[at])
         return _Asked(chosen, read, self._step(time), masked, scaled)
 
-    def _columns(self, asked: _Asked) -> list[str]:
-        return columns_of(self._store, asked.read)[0]
-
     def _band(self, band: str | int) -> Band:
         every = self.metadata.bands
         if isinstance(band, int) and 1 <= band <= len(every):
@@ -688,17 +676,15 @@ class RaquetFile(Closing):
         found = (yield from self._store.blobs_plan(keys)) if keys else {}
         return [found.get((row, column)) for row in asked]
 
-    def _tile_of(self, row: int, found: dict[tuple[int, str], Any], asked: _Asked) -> Pixels:
+    def _tile_of(self, row: int, planes: Sequence[Any] | None, asked: _Asked) -> Pixels:
         metadata, bands = self.metadata, asked.read
-        _, picks = columns_of(self._store, bands)
-        planes = [found.get((row, name)) for name, _ in picks]
         shape = (len(bands), metadata.block_height, metadata.block_width)
         check_tile_size(self._store, bands, self.href)
         data = np.empty(shape, common_type(bands))
         missing = None
-        for index, ((_, plane), pixels) in enumerate(zip(picks, planes, strict=True)):
+        for index, pixels in enumerate(planes or [None] * len(bands)):
             if pixels is not None:
-                data[index] = pixels if plane is None else pixels[plane]
+                data[index] = pixels
                 continue
             data[index] = fill_value(bands[index])
             missing = np.zeros(shape, np.bool_) if missing is None else missing

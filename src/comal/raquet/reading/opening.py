@@ -69,16 +69,14 @@ def open(  # noqa: A001 - the name users expect: raquet.open
         The content is larger than the limits allow.
     """
     sources = sources_of(path, config)
-    jobs = [partial(_opened, source, limits) for source in sources]
-    parts = side_by_side(jobs, sources)
+    parts = _parts(sources, limits)
     return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
 
 
 def open_unlike(path: Location | Sequence[Location]) -> RaquetFile:
     """As `open`, for who tells different nodata values of the files apart."""
     sources = sources_of(path, None)
-    jobs = [partial(_opened, source, DEFAULT_LIMITS) for source in sources]
-    parts = side_by_side(jobs, sources)
+    parts = _parts(sources, DEFAULT_LIMITS)
     return _file(sources, parts, DEFAULT_LIMITS, CACHE, byte_interleaved=False, same_nodata=False)
 
 
@@ -98,8 +96,11 @@ async def open_async(
     return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
 
 
-def _opened(source: Source, limits: Limits) -> Part:
-    return run(part_plan(source.href, limits), source.fetch)
+def _parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
+    def opened(source: Source) -> Part:
+        return run(part_plan(source.href, limits), source.fetch)
+
+    return side_by_side([partial(opened, source) for source in sources], sources)
 
 
 # -- what is named --------------------------------------------------------------------------------

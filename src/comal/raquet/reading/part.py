@@ -384,6 +384,9 @@ class Lookup:
         """All ids, ascending."""
         self.steps = None if steps is None else steps[self._order]
         """The time steps in the same order."""
+        self._look()
+
+    def _look(self) -> None:
         # Scalars are looked up by bisection, which is faster on a memoryview than in numpy.
         self._ids = np.ascontiguousarray(self.ids).data
         self._steps = None if self.steps is None else np.ascontiguousarray(self.steps).data
@@ -451,8 +454,12 @@ class Lookup:
             "tile stands twice", where=self._where, found=f"block {cell}", expected="one row"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.ids, self.steps, self._order, self._where)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ids": None, "_steps": None, "_rows": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._look()
 
 
 def _bisected(values: Ints, wanted: int, begin: Ints, end: Ints) -> Ints:
@@ -464,16 +471,6 @@ def _bisected(values: Ints, wanted: int, begin: Ints, end: Ints) -> Ints:
         low = np.where(below, middle + 1, low)
         high = np.where(unsure & ~below, middle, high)
     return low
-
-
-def _rebuilt(ids: Ints, steps: Ints | None, order: Ints | None, where: str) -> Lookup:
-    lookup = object.__new__(Lookup)
-    lookup._where = where
-    lookup._order, lookup.ids, lookup.steps = order, ids, steps
-    lookup._ids = ids.data
-    lookup._steps = None if steps is None else steps.data
-    lookup._rows = None if order is None else order.data
-    return lookup
 
 
 def joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -24,7 +24,7 @@ from comal.raquet import blobs
 from comal.raquet.reading.cache import ByteCache
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.part import ABSENT, Part, chunk_ranges, columns_plan, joined
-from comal.raquet.spec import Metadata
+from comal.raquet.spec import Band, Metadata
 from comal.storage import Source
 from comal.storage.local import HeldFile, held
 from comal.table import ParquetTable
@@ -232,6 +232,14 @@ class TileStore:
             return blob
         return self._decoded(blob, row, column, keep=True)
 
+    def bands_here(self, row: int, bands: Sequence[Band]) -> list[Pixels | None]:
+        """As `bands_plan` of one row, blocking: of a local file by one read without a copy."""
+        picks = self._picks(bands)
+        found = {name: self.pixels_here(row, name) for name, _ in picks}
+        if any(pixels is ... for pixels in found.values()):
+            return run(self.bands_plan([row], bands), self.fetch)[row]
+        return [_plane(found[name], at) for name, at in picks]
+
     # -- many tiles --------------------------------------------------------------------------------
 
     def iter_blobs(self, rows: Ints, column: str, *, verify: bool = True) -> Iterator[bytes | None]:
@@ -320,6 +328,23 @@ class TileStore:
             fetched = yield from self.blobs_plan(missing)
             found.update(zip(fetched, self._all_decoded(fetched, keep=keep), strict=True))
         return found
+
+    def bands_plan(
+        self, rows: Sequence[int], bands: Sequence[Band], *, keep: bool = True
+    ) -> Plan[dict[int, list[Pixels | None]]]:
+        """Of each row the pixels of some bands, None for NULL; see `pixels_plan`."""
+        picks = self._picks(bands)
+        names = dict.fromkeys(name for name, _ in picks)
+        keys = [(row, name) for row in rows for name in names]
+        found = yield from self.pixels_plan(keys, keep=keep)
+        return {row: [_plane(found[row, name], at) for name, at in picks] for row in rows}
+
+    def _picks(self, bands: Sequence[Band]) -> list[tuple[str, int | None]]:
+        """For each band its column, and its place in that of all bands."""
+        metadata = self.metadata
+        if metadata.interleaved:
+            return [(self.columns[0], metadata.band_index(band.name)) for band in bands]
+        return [(band.name, None) for band in bands]
 
     def _groups_plan(
         self,
@@ -464,6 +489,10 @@ class TileStore:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}, "_ready": {}}
+
+
+def _plane(pixels: Any, at: int | None) -> Any:
+    return pixels if at is None or pixels is None else pixels[at]
 
 
 # -- statistics of tiles ---------------------------------------------------------------------------

@@ -147,19 +147,16 @@ def window_plan(
     cells = quadbin.cells(grid.zoom, (xs % (1 << grid.zoom)).ravel(), ys.ravel())
     rows = rows_of(cells)
     there = np.flatnonzero(rows != ABSENT)
-    columns, picks = columns_of(store, bands)
     keep = data.nbytes * 2 < store.cache_bytes
     for batch in _batches(there, store):
-        keys = [(int(rows[at]), name) for at in batch for name in columns]
-        found = yield from store.pixels_plan(keys, keep=keep)
+        found = yield from store.bands_plan(rows[batch].tolist(), bands, keep=keep)
         for at in batch:
             x, y = int(xs.flat[at]), int(ys.flat[at])
             left, top = x * grid.block_width - column, y * grid.block_height - row
             target, part = _overlap(left, top, grid, width, height)
-            for index, (name, plane) in enumerate(picks):
-                pixels = found[int(rows[at]), name]
+            for index, pixels in enumerate(found[int(rows[at])]):
                 if pixels is not None:
-                    data[index][target] = (pixels if plane is None else pixels[plane])[part]
+                    data[index][target] = pixels[part]
                     missing[index][target] = False
     return data, missing
 
@@ -170,18 +167,6 @@ def check_tile_size(store: TileStore, bands: Sequence[Band], where: str) -> None
     size = pixels * max(np.dtype(band.dtype).itemsize for band in bands)
     store.limits.check("tile_bytes", size, where)
     store.limits.check("raster_bytes", size * len(bands), where)
-
-
-def columns_of(
-    store: TileStore, bands: Sequence[Band]
-) -> tuple[list[str], list[tuple[str, int | None]]]:
-    """The columns that hold some bands, and for each band its column and its place in it."""
-    metadata = store.metadata
-    if metadata.interleaved:
-        name = store.columns[0]
-        return [name], [(name, metadata.band_index(band.name)) for band in bands]
-    names = [band.name for band in bands]
-    return list(dict.fromkeys(names)), [(name, None) for name in names]
 
 
 def tiles_of(grid: Grid, span: tuple[int, int, int, int]) -> tuple[Ints, Ints]:
@@ -238,19 +223,15 @@ def points_plan(
     order = np.argsort(of_cell, kind="stable")
     ends = np.cumsum(np.bincount(of_cell, minlength=len(different)))
     there = np.flatnonzero(found_rows != ABSENT).tolist()
-    names, picks = columns_of(store, bands)
     count = max(1, _BATCH_BYTES // max(1, _tile_bytes(store)))
     for start in range(0, len(there), count):
         batch = there[start : start + count]
-        keys = [(int(found_rows[at]), name) for at in batch for name in names]
-        found = yield from store.pixels_plan(keys)
+        found = yield from store.bands_plan(found_rows[batch].tolist(), bands)
         for at in batch:
             points = order[(ends[at - 1] if at else 0) : ends[at]]
-            for index, (name, plane) in enumerate(picks):
-                pixels = found[int(found_rows[at]), name]
+            for index, pixels in enumerate(found[int(found_rows[at])]):
                 if pixels is not None:
-                    values = pixels if plane is None else pixels[plane]
-                    data[index, points] = values[rows[points], columns[points]]
+                    data[index, points] = pixels[rows[points], columns[points]]
                     missing[index, points] = False
             if any(covers):
                 place = quadbin.tiles(int(different[at]))

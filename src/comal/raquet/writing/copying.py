@@ -105,10 +105,8 @@ class StoredTiles:
             if one < 0:
                 yield list(blank)
                 continue
-            keys = [(int(self.rows[one]), name) for name in store.columns]
-            found = list(run(store.pixels_plan(keys, keep=False), store.fetch).values())
-            if self.metadata.interleaved:
-                found = [None] * len(blank) if found[0] is None else list(found[0])
+            row, bands = int(self.rows[one]), self.metadata.bands
+            found = run(store.bands_plan([row], bands, keep=False), store.fetch)[row]
             if self.renamed:
                 found = self.renamed[0].renewed(found, int(self.cells[one]))
             yield [
