@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import threading
 import time
@@ -71,14 +70,6 @@ def test_one_request_for_all(http_server: HttpServer) -> None:
     assert verdict(http_server) is True
     assert read(opened(http_server.put("b", DATA[::-1]))) == right(WANTED, DATA[::-1])
     assert len(http_server.requests) == 3
-
-
-def test_the_async_twin(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA))
-    pieces = asyncio.run(source.fetch_async(WANTED))
-    assert [piece.data for piece in pieces] == right(WANTED)
-    assert len(http_server.requests) == 2
 
 
 def test_few_ranges_go_side_by_side(http_server: HttpServer) -> None:
