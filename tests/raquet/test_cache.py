@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import raquet
-from comal.raquet.reading.cache import ByteCache
+from comal.parallel import ByteCache
 from tests.raquet.build import Plan, noise, write
 
 TILES = {(4, x, y): [noise(x * 16 + y)] for x in range(6) for y in range(6)}

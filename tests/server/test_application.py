@@ -578,9 +578,9 @@ def test_log_is_json_that_nobody_can_forge(
 
 
 def test_cache_is_bounded() -> None:
-    from comal.server.runtime import ByteCache
+    from comal.server.runtime import AnswerCache
 
-    cache = ByteCache(100_000)
+    cache = AnswerCache(100_000)
     for number in range(1000):
         cache.put(number, b"x", 1000)
     assert cache.size <= 100_000

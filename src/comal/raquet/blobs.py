@@ -38,6 +38,7 @@ LEVEL = 6
 FAST = 0
 _ISAL_LEVEL = 1
 _LEVELS = range(13)
+_GZIP_BITS = 16 + zlib.MAX_WBITS
 _MOST_MEMBERS = 1024  # each leaves a copy of what is behind it
 
 
@@ -270,41 +271,38 @@ def _is_zlib(head: bytes) -> bool:
 def _members(blob: bytes, size: int, where: str) -> Unpacked:
     """RFC 1952: members one behind the other are one stream."""
     parts: list[bytes] = []
-    left = size
-    rest = blob
+    left, rest = size, blob
     for _ in range(_MOST_MEMBERS):
-        stream = zlib.decompressobj(31)
-        data = stream.decompress(rest, left + 1)
-        if len(data) > left:
-            raise _too_long(where, size)
-        if not stream.eof:
-            # The end may still be in what was not taken up, with nothing more to give.
-            data += stream.decompress(stream.unconsumed_tail, left - len(data) + 1)
-            if len(data) > left:
-                raise _too_long(where, size)
-        if not stream.eof:
-            raise _cut_short(where)
+        data, rest = _inflated(rest, _GZIP_BITS, left, where, size)
         parts.append(data)
         left -= len(data)
-        rest = stream.unused_data
         if rest[:2] != b"\x1f\x8b":
             return Unpacked(_whole(b"".join(parts), size, where), GZIP, len(rest))
     raise _broken(where, f"more than {_MOST_MEMBERS} gzip members")
 
 
 def _zlib_stream(blob: bytes, at: int, size: int, where: str, framing: str) -> Unpacked:
-    stream = zlib.decompressobj(15)
     try:
-        data = stream.decompress(blob[at:], size + 1)
-        if not stream.eof and len(data) <= size:
-            data += stream.decompress(stream.unconsumed_tail, size - len(data) + 1)
+        data, rest = _inflated(blob[at:], zlib.MAX_WBITS, size, where, size)
     except zlib.error as error:
         raise _broken(where, str(error)) from error
-    if len(data) > size:
-        raise _too_long(where, size)
+    return Unpacked(_whole(data, size, where), framing, len(rest))
+
+
+def _inflated(data: bytes, bits: int, most: int, where: str, size: int) -> tuple[bytes, bytes]:
+    """At most so many bytes of one stream, and what is behind it."""
+    stream = zlib.decompressobj(bits)
+    found = stream.decompress(data, most + 1)
+    if not stream.eof and len(found) <= most:
+        # The end may still be in what was not taken up, with nothing more to give.
+        found += stream.decompress(stream.unconsumed_tail, most - len(found) + 1)
+    if len(found) > most:
+        raise InvalidMetadataError(
+            "tile is too long", where=where, found=f"more than {size} bytes", expected=size
+        )
     if not stream.eof:
-        raise _cut_short(where)
-    return Unpacked(_whole(data, size, where), framing, len(stream.unused_data))
+        raise InvalidMetadataError("tile is cut short", where=where, found="no end of the stream")
+    return found, stream.unused_data
 
 
 def _whole(data: bytes, size: int, where: str) -> bytes:
@@ -313,16 +311,6 @@ def _whole(data: bytes, size: int, where: str) -> bytes:
             "tile is too short", where=where, found=f"{len(data)} bytes", expected=size
         )
     return data
-
-
-def _too_long(where: str, size: int) -> InvalidMetadataError:
-    return InvalidMetadataError(
-        "tile is too long", where=where, found=f"more than {size} bytes", expected=size
-    )
-
-
-def _cut_short(where: str) -> InvalidMetadataError:
-    return InvalidMetadataError("tile is cut short", where=where, found="no end of the stream")
 
 
 def _broken(where: str, reason: str) -> InvalidMetadataError:

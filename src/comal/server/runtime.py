@@ -6,13 +6,14 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
+from comal.parallel import ByteCache
 from comal.server.responses import RETRY_AFTER, Refusal
 from comal.server.settings import Settings
 from comal.storage import StorageConfig
@@ -48,7 +49,7 @@ class Runtime:
         self.storage = StorageConfig(memory_map=settings.memory_map, untrusted=True)
         if settings.linked_origins is not None:
             self.storage = replace(self.storage, linked_origins=settings.linked_origins)
-        self.cache = ByteCache(settings.limits.cache_bytes)
+        self.cache = AnswerCache(settings.limits.cache_bytes)
         self.single_flight = SingleFlight()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._pid = 0
@@ -303,51 +304,25 @@ _OVERHEAD = 400
 """About what a key and an entry take beside their bytes."""
 
 
-class ByteCache:
-    """Least recently used values go first. May be used from several threads.
-
-    Parameters
-    ----------
-    budget
-        Bytes of all values together; 0 keeps nothing.
-    """
+class AnswerCache(ByteCache[Hashable, Any]):
+    """Answers by what was asked, none above an eighth of the budget; 0 keeps nothing."""
 
     def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.size = 0
+        super().__init__(budget)
         self.hits = 0
         self.misses = 0
-        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Any:
-        """The value, or None."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                self.misses += 1
-                return None
+        """The value, or None; which of them is counted."""
+        found = super().get(key)
+        if found is None:
+            self.misses += 1
+        else:
             self.hits += 1
-            self._entries.move_to_end(key)
-            return entry[0]
+        return found
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep a value of `size` bytes; one above an eighth of the budget is not kept."""
+        """Keep a value of `size` bytes."""
         size += _OVERHEAD
-        if size > self.budget // 8:
-            return
-        with self._lock:
-            old = self._entries.pop(key, None)
-            if old is not None:
-                self.size -= old[1]
-            self._entries[key] = (value, size)
-            self.size += size
-            while self.size > self.budget:
-                _, (_, freed) = self._entries.popitem(last=False)
-                self.size -= freed
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        if size <= self.budget // 8:
+            super().put(key, value, size)

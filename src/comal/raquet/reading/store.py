@@ -19,9 +19,9 @@ import pyarrow as pa
 from comal import parallel
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.limits import KIB, MIB, Limits
+from comal.parallel import ByteCache
 from comal.plan import ByteRange, Piece, Plan, Wanted, run
 from comal.raquet import blobs
-from comal.raquet.reading.cache import ByteCache
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.part import ABSENT, Part, chunk_ranges, columns_plan, joined
 from comal.raquet.spec import Band, Metadata

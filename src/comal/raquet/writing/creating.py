@@ -318,7 +318,7 @@ def _processing(planned: Plan, options: Options) -> dict[str, Any]:
     if not copied:
         found["resampling"] = options.resampling
     if planned.job.min_zoom < planned.job.zoom:
-        found["overview_resampling"] = planned.overview
+        found["overview_resampling"] = "/".join(dict.fromkeys(planned.job.overviews))
     return {**found, "created_by": f"comal {__version__}"}
 
 

@@ -71,8 +71,6 @@ class Plan:
     grid: Grid
     bands: tuple[Band, ...]
     sources: Sources
-    overview: str
-    """How overviews are made, for people."""
 
 
 def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
@@ -180,7 +178,7 @@ def plan(sources: Sources, options: Options) -> Plan:
         steps.append(GridSource(members, outs, grid.pixel_zoom, options.resampling))
     _warn_long(outs, steps, options)
     job = _job(tuple(steps), bands, outs, grid, options)
-    return Plan(job, grid, bands, sources, "/".join(dict.fromkeys(job.overviews)))
+    return Plan(job, grid, bands, sources)
 
 
 def _fills_tiles(members: Sequence[Member], grid: Grid) -> bool:
