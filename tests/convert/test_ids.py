@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import names
-from comal.convert.ids import Rule, legal_ids, mended, positions
+from comal.convert.columns import Rule, legal_ids, mended, positions
 from comal.errors import InvalidInputError
 
 

@@ -12,7 +12,7 @@ import comal
 from comal import formats
 from comal.errors import InvalidInputError, NotInContainerError, NotThisFormatError
 from comal.formats import raquet as adapter
-from comal.formats.evidence import columns
+from comal.formats.sniff import columns
 from tests.raquet.build import Plan, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from comal.errors import InvalidInputError, shown
 from comal.formats.base import LEAF_COLUMNS, Adapter, Archive, Findings
-from comal.formats.evidence import Evidence
-from comal.formats.sniff import FORMATS, Format, Found, recognise
+from comal.formats.sniff import FORMATS, Evidence, Format, Found, recognise
 from comal.storage import open_source
 
 __all__ = [

@@ -1,25 +1,267 @@
-"""Which format some bytes are. Names and version strings decide nothing.
-
-To add a format: a function that looks at the `Evidence`, and a line in `FORMATS`.
-"""
+"""What a file or folder is: told by its bytes and names, never by its ending alone."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
-from comal.errors import NotThisFormatError, UnsupportedVersionError
-from comal.formats.evidence import (
-    COLLECTION,
-    META,
-    TACOCAT_FOLDER,
-    Evidence,
-    columns,
-    read_evidence,
+from comal.errors import (
+    InvalidMetadataError,
+    NotThisFormatError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsupportedVersionError,
+    shown,
 )
-from comal.formats.unknown import unknown
+from comal.limits import KIB
+from comal.plan import ByteRange, Head, Piece, Tail
 from comal.storage import Source, parse_href
+from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
+from comal.storage.location import Location
+from comal.table.thrift import BINARY, I32, LIST, STRUCT, CompactReader
+
+COLLECTION = "COLLECTION.json"
+TACOCAT_FOLDER = ".tacocat/"
+META = "meta.json"
+_HEAD = 4 * KIB
+_TAIL = 16 * KIB
+_FOOTER = 256 * KIB
+_PARQUET = b"PAR1"
+_LOCAL_FILE = b"PK\x03\x04"
+_KINDS = {2: "int64", 6: "bytes"}
+_SCHEMA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is looked at: both ends of a file, or the names in a folder."""
+
+    href: str
+    head: bytes = b""
+    tail: bytes = b""
+    names: frozenset[str] = frozenset()
+    footer: bytes = b""
+    """Of a Parquet file the start of its footer, which holds the schema."""
+
+    @property
+    def text(self) -> bytes:
+        """The head without what may stand before a JSON document."""
+        return self.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+    @property
+    def first_entry(self) -> bytes | None:
+        """Name of the first entry of a ZIP, or None."""
+        if not self.head.startswith(_LOCAL_FILE) or len(self.head) < 30:
+            return None
+        size = int.from_bytes(self.head[26:28], "little")
+        return self.head[30 : 30 + size]
+
+
+def read_evidence(source: Source) -> Evidence:
+    """Read both ends of a file, or list a folder; where listing is impossible, try its names."""
+    try:
+        head, tail = source.fetch([Head(_HEAD), Tail(_TAIL)])
+    except (NotThisFormatError, ObjectNotFoundError) as error:
+        names = _names(source)
+        if not names:
+            raise error from None
+        return Evidence(source.href, names=names)
+    return Evidence(source.href, head.data, tail.data, footer=_footer(source, tail))
+
+
+def _footer(source: Source, tail: Piece) -> bytes:
+    """The start of the footer of a Parquet file: with the tail, or by one more request."""
+    if not tail.data.endswith(_PARQUET) or len(tail.data) < 12:
+        return b""
+    size = int.from_bytes(tail.data[-8:-4], "little")
+    start = tail.total - 8 - size
+    if start < len(_PARQUET):
+        return b""
+    wanted = min(size, _FOOTER)
+    if tail.holds(start, wanted):
+        return tail.slice(start, wanted)
+    (piece,) = source.fetch([ByteRange(start, wanted)])
+    return piece.data
+
+
+def _names(source: Source) -> frozenset[str]:
+    try:
+        return frozenset(source.names())
+    except ObjectNotFoundError:
+        return frozenset()
+    except StorageError:
+        places = {
+            COLLECTION: COLLECTION,
+            TACOCAT_FOLDER: TACOCAT_FOLDER + COLLECTION,
+            META: META,
+        }
+        return frozenset(name for name, href in places.items() if _is_there(source, href))
+
+
+def _is_there(source: Source, href: str) -> bool:
+    try:
+        source.fetch([Head(1, href)])
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+# -- the schema of a Parquet file ----------------------------------------------------------------
+
+
+def columns(footer: bytes) -> dict[str, str]:
+    """Type of each top-level column of a Parquet file: ``int64``, ``bytes`` or ``other``.
+
+    The schema stands in front of everything that grows with the file, so the first bytes of a
+    footer of any size are enough; what is read before an end that comes too soon counts. Bytes
+    that are no footer have no columns. Field numbers are those of ``parquet.thrift``.
+    """
+    reader = CompactReader(footer)
+    found: dict[str, str] = {}
+    try:
+        for number, kind in reader.fields():
+            if number == _SCHEMA and kind == LIST:
+                _elements(reader, found)
+                break
+            reader.skip(kind)
+    except (IndexError, InvalidMetadataError):
+        pass
+    return found
+
+
+def _elements(reader: CompactReader, found: dict[str, str]) -> None:
+    kind, size = reader.items()
+    if kind != STRUCT or not size:
+        return
+    _element(reader)
+    # Elements stand depth first: those below a column are passed over.
+    below = 0
+    for _ in range(size - 1):
+        name, told, children = _element(reader)
+        if below:
+            below += children - 1
+            continue
+        found.setdefault(name, told)
+        below = children
+
+
+def _element(reader: CompactReader) -> tuple[str, str, int]:
+    """SchemaElement: 1 type, 4 name, 5 number of children."""
+    physical, name, children = -1, "", 0
+    for number, kind in reader.fields():
+        if number == 1 and kind == I32:
+            physical = reader.integer()
+        elif number == 4 and kind == BINARY:
+            name = reader.binary().decode("utf-8", "replace")
+        elif number == 5 and kind == I32:
+            children = max(0, reader.integer())
+        else:
+            reader.skip(kind)
+    return name, _KINDS.get(physical, "other") if not children else "other", children
+
+
+_RASTERS = (
+    ("TIFF", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    ("PNG", (b"\x89PNG\r\n\x1a\n",)),
+    ("JPEG", (b"\xff\xd8\xff",)),
+    ("JPEG 2000", (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")),
+    ("netCDF or HDF5", (b"\x89HDF\r\n\x1a\n",)),
+    ("netCDF", (b"CDF\x01", b"CDF\x02", b"CDF\x05")),
+)
+_PICTURES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".jp2", ".webp")
+_TILES = (
+    ("a PMTiles file", b"PMTiles", ".pmtiles"),
+    ("an SQLite database, as MBTiles is", b"SQLite format 3\0", ".mbtiles"),
+)
+_FOR_WHAT_IS_ELSE = "'comal convert --help' shows what can become an archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that is none of the formats."""
+
+    found: str
+    """What it is."""
+    hint: str
+    """What to do with it; a command stands at the end, behind a colon."""
+
+
+def unknown(evidence: Evidence, location: Location) -> Unknown:
+    """What lies at `location`, after no format was recognised there."""
+    if evidence.names:
+        return _folder(evidence.names, location)
+    head = evidence.head
+    if not head:
+        return Unknown("an empty file", "see whether it was written or fetched to its end")
+    for kind, suffix in _tiles(head):
+        return _of_tiles(kind, suffix, location)
+    for kind in _rasters(head):
+        # `raquet create` goes by the bytes, while `convert` goes by the name.
+        verb = "convert" if _suffix(location) in _PICTURES else "raquet create"
+        making = _command(f"comal {verb}", location, ".parquet")
+        return Unknown(f"a {kind} file", f"make it RaQuet: {making}")
+    if evidence.footer:
+        making = _command("comal convert", location, ".tacozip")
+        return Unknown(
+            f"a Parquet table with the columns {shown(', '.join(columns(evidence.footer)))}",
+            f"if it has the columns id and path, pack the files that it lists: {making}",
+        )
+    if evidence.first_entry is not None:
+        return Unknown(
+            f"a ZIP whose first entry is {shown(evidence.first_entry.decode('latin-1'))}",
+            "unpack it, and pack the folder: comal convert FOLDER OUT.tacozip",
+        )
+    if is_page(head):
+        return Unknown(PAGE, PAGE_HINT)
+    return Unknown(f"bytes {head[:8].hex(' ')}", _FOR_WHAT_IS_ELSE)
+
+
+def _folder(names: frozenset[str], location: Location) -> Unknown:
+    found = f"a folder with {shown(', '.join(sorted(names)[:3]))}"
+    if any(name.rstrip("/").isdecimal() and name.endswith("/") for name in names):
+        making = _command("comal convert", location, "-tiles")
+        return Unknown(found, f"if it holds tiles z/x/y, make it Tapalcatl: {making}")
+    if any(name.lower().endswith(_PICTURES) for name in names):
+        making = _command("comal convert", location, ".tacozip")
+        return Unknown(found, f"make the rasters samples of TACO: {making}")
+    making = _command("comal tortilla create", location, ".tortilla")
+    return Unknown(found, f"pack its files as they are: {making}")
+
+
+def _of_tiles(kind: str, suffix: str, location: Location) -> Unknown:
+    if _suffix(location) != suffix:
+        return Unknown(kind, f"if it holds tiles, rename it to *{suffix} and convert it")
+    making = _command("comal convert", location, "-tiles")
+    return Unknown(kind, f"make it Tapalcatl: {making}")
+
+
+def _tiles(head: bytes) -> Sequence[tuple[str, str]]:
+    return [(kind, suffix) for kind, magic, suffix in _TILES if head.startswith(magic)]
+
+
+def _rasters(head: bytes) -> Sequence[str]:
+    webp = ["WebP"] if head.startswith(b"RIFF") and head[8:12] == b"WEBP" else []
+    return webp + [kind for kind, magics in _RASTERS if head.startswith(magics)]
+
+
+def _suffix(location: Location) -> str:
+    return PurePosixPath(location.name).suffix.lower()
+
+
+def _command(verb: str, location: Location, ending: str) -> str:
+    """A command from `location` to a name like its own, as a shell takes it."""
+    secret = location.query or location.userinfo
+    source = location.href
+    if secret or not source.isprintable():
+        source = "SRC"
+    target = PurePosixPath(location.name).stem + ending
+    if not target.isprintable():
+        target = "OUT" + ending
+    return f"{verb} {shlex.quote(source)} {shlex.quote(target)}"
+
 
 _TACOCAT = "__TACOCAT__"
 _NUMBER = rb"(0|[1-9][0-9]{0,9})"

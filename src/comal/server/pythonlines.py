@@ -11,8 +11,7 @@ import pyarrow as pa
 from comal.geo import times
 from comal.server import cql2
 from comal.server.cql2 import Node, instant
-from comal.server.items import kind_of
-from comal.server.selection import Selection
+from comal.server.items import Selection, kind_of
 from comal.tortilla import spec as tortilla_spec
 
 # What the tables of the server call otherwise than the file (`TortillaHoldings.table_of`).

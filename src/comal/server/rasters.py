@@ -18,7 +18,7 @@ from comal.raquet.spec import Band
 from comal.raster.values import colour_table
 from comal.server.expressions import evaluated
 from comal.server.http import Headers, best_type, crc_etag
-from comal.server.items import plain
+from comal.server.items import bbox_of, plain
 from comal.server.rasterstats import (
     Sample,
     band_numbers,
@@ -45,7 +45,6 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.selection import bbox_of
 from comal.server.sources import LOOK, TILES, ServedSource, only, tile_meets
 from comal.server.storedtiles import crc_of
 

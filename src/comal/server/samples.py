@@ -35,7 +35,17 @@ from comal.server.holdings import (
     visible,
 )
 from comal.server.http import hash_etag
-from comal.server.items import column_of, feature, features, kind_of, shown_time, shown_values
+from comal.server.items import PARAMETERS as SELECTING
+from comal.server.items import (
+    Selection,
+    column_of,
+    column_stats,
+    feature,
+    features,
+    kind_of,
+    shown_time,
+    shown_values,
+)
 from comal.server.pythonlines import taco_lines, tortilla_lines
 from comal.server.requests import Request, Route
 from comal.server.responses import (
@@ -50,8 +60,6 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.selection import PARAMETERS as SELECTING
-from comal.server.selection import Selection, column_stats
 from comal.server.sources import ANY, ServedSource, only
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla.reading.frame import TortillaFrame

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from comal.tapalcatl.spec import TileSetMetadata as TileSetMetadata
     from comal.tapalcatl.writing.building import Built as Built
     from comal.tapalcatl.writing.building import build as build
+    from comal.tapalcatl.writing.compacting import Recovered as Recovered
     from comal.tapalcatl.writing.compacting import Space as Space
     from comal.tapalcatl.writing.compacting import compact as compact
+    from comal.tapalcatl.writing.compacting import recover as recover
     from comal.tapalcatl.writing.compacting import space as space
     from comal.tapalcatl.writing.extracting import Extracted as Extracted
     from comal.tapalcatl.writing.extracting import extract as extract
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
     from comal.tapalcatl.writing.labelling import edit_metadata as edit_metadata
     from comal.tapalcatl.writing.options import BuildOptions as BuildOptions
     from comal.tapalcatl.writing.options import EntryOptions as EntryOptions
-    from comal.tapalcatl.writing.recovering import Recovered as Recovered
-    from comal.tapalcatl.writing.recovering import recover as recover
     from comal.tapalcatl.writing.reshaping import merge as merge
     from comal.tapalcatl.writing.reshaping import remetatile as remetatile
     from comal.tapalcatl.writing.reshaping import split as split
@@ -68,7 +68,7 @@ _HOMES = {
     "Layout": "addressing",
     "LayoutPlan": "planning",
     "NewTile": "containers.iterable",
-    "Recovered": "writing.recovering",
+    "Recovered": "writing.compacting",
     "Report": "comal.check",
     "Space": "writing.compacting",
     "StoredTile": "reading.tile",
@@ -90,7 +90,7 @@ _HOMES = {
     "open_tiles": "containers.export",
     "plan": "planning",
     "put": "writing.updating",
-    "recover": "writing.recovering",
+    "recover": "writing.compacting",
     "remetatile": "writing.reshaping",
     "space": "writing.compacting",
     "split": "writing.reshaping",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -544,6 +543,8 @@ async def fetch_parts_async(sources: Sequence[Source], wanted: Sequence[Wanted])
     if len(sources) == 1:
         return await sources[0].fetch_async(wanted)
     groups = _by_part(wanted)
+    import asyncio  # noqa: PLC0415 - 2 MB, which are loaded already where this is called
+
     fetched = await asyncio.gather(
         *(
             sources[part].fetch_async([_plain(wanted[row]) for row in rows])

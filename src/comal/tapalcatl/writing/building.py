@@ -56,7 +56,7 @@ from comal.tapalcatl.writing.archives import (
 )
 from comal.tapalcatl.writing.entries import prepared
 from comal.tapalcatl.writing.options import BuildOptions, EntryRules, rules_of
-from comal.tapalcatl.writing.workplace import (
+from comal.tapalcatl.writing.targets import (
     Workplace,
     check_one,
     is_archive,

@@ -38,7 +38,7 @@ from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
 from comal.tapalcatl.wire import Keys, key_tiles, tile_keys
 from comal.tapalcatl.writing.building import Built, build
-from comal.tapalcatl.writing.workplace import is_archive
+from comal.tapalcatl.writing.targets import is_archive
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

@@ -17,13 +17,13 @@ from comal.storage.targets import new_set
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.containers.base import TileSource, no_tiles
-from comal.tapalcatl.containers.combined import FilteredSource, MergedSource
 from comal.tapalcatl.containers.export import opened
+from comal.tapalcatl.containers.tilesets import FilteredSource, MergedSource
 from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.options import SOURCE
-from comal.tapalcatl.writing.workplace import is_archive
+from comal.tapalcatl.writing.targets import is_archive
 
 _PARTS = "tilesets"
 """What the set of all parts is called while they are made."""

@@ -1,9 +1,4 @@
-"""What a change is made to: a single archive, or a tileset with its document.
-
-New bytes go behind the end of an archive, in a copy that then takes its place. Old bytes stay where
-they are, so that a remote reader with the old directory is right, too, as long as it reads them
-under a name that leads to the new version by now.
-"""
+"""Where tilesets are written and changed: hidden until they are whole, several archives at once."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ import errno
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError, shown
+from comal.errors import ComalError, ConflictError, InvalidInputError, ObjectNotFoundError, shown
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
-from comal.storage import open_source
+from comal.storage import href_text, open_source
+from comal.storage.kinds import Kind, check_target
 from comal.storage.location import parse_href, shown_path
+from comal.storage.publish import discard, flush_file_system
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
-from comal.storage.targetlock import CHANGE, write_errors
-from comal.storage.targets import local_path
+from comal.storage.targetlock import BUILD, CHANGE, hidden, locked, write_errors
+from comal.storage.targets import local_path, new_file, publish_folder, target_of
 from comal.tapalcatl.addressing import Layout, Template
 from comal.tapalcatl.arranging import MetatileLayout, TreeLayout
+from comal.tapalcatl.containers.survey import Dealt
 from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.kinds import ARCHIVE
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.reading.places import InTree, Tilezen, Tree
 from comal.tapalcatl.reading.tileset import TileSet
@@ -46,6 +45,157 @@ from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.directory import TAIL
 from comal.ziparchive.end import find_end
 from comal.ziparchive.headermaking import write_all
+
+_BUILD = "build.json"
+_TREE = "tree"
+Location = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where a tree is being built."""
+
+    tree: Path
+    target: Path
+    going_on: bool
+    """Whether there may be finished archives of the same build."""
+    name: str = ""
+    """Of the only archive in `tree`, where the target is one."""
+
+
+@contextmanager
+def workplace(
+    path: str | os.PathLike[str],
+    fingerprint: bytes,
+    kind: Kind,
+    sources: Any,
+    *,
+    overwrite: bool,
+    durable: bool = True,
+) -> Iterator[Workplace]:
+    """Build a tree; it is published when the block ends without an error.
+
+    Parameters
+    ----------
+    path
+        The target, a folder that must not exist unless `overwrite`.
+    fingerprint
+        What this build is; finished archives of another one are not kept. Empty: nothing is kept
+        after an error, either.
+    kind, sources
+        As for `comal.storage.targets.new_folder`.
+    overwrite
+        Whether an existing folder of this kind is replaced at the end.
+    durable
+        Whether all bytes are on the disk before the tree appears.
+
+    Raises
+    ------
+    ConflictError
+        The target exists, or somebody else is writing it.
+    """
+    target = target_of(path)
+    with locked(target, keep=(BUILD,)):
+        owns = check_target(target, kind, folder=True, overwrite=overwrite, sources=sources)
+        folder = hidden(target, BUILD)
+        going_on = _prepare(folder, fingerprint, target)
+        try:
+            yield Workplace(folder / _TREE, target, going_on)
+            with write_errors("cannot write", target):
+                if durable:
+                    flush_file_system(folder)
+                publish_folder(folder / _TREE, target, owns, overwrite=overwrite)
+        except BaseException as error:  # also on Ctrl-C
+            if fingerprint and _is_kept(error) and _holds_files(folder / _TREE):
+                _tell(error, folder, target)
+            else:
+                _remove(folder)
+            raise
+        _remove(folder)
+
+
+def _is_kept(error: BaseException) -> bool:
+    """Whether to try again is likely: not when the disk is full or somebody quit."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return False
+        cause = cause.__cause__
+    return isinstance(error, Exception)
+
+
+def _tell(error: BaseException, folder: Path, target: Path) -> None:
+    if isinstance(error, ComalError):
+        kept = (
+            f"run it again to go on with what is kept in {folder.name}, or remove that by "
+            f"'comal clean {shown_path(target)}'"
+        )
+        error.hint = f"{error.hint}; {kept}" if error.hint else kept
+
+
+def _prepare(folder: Path, fingerprint: bytes, target: Path) -> bool:
+    with write_errors("cannot create", target):
+        note = folder / _BUILD
+        if fingerprint and note.is_file() and note.read_bytes() == fingerprint:
+            for part in folder.rglob(".*.part"):
+                part.unlink()
+            (folder / _TREE).mkdir(exist_ok=True)
+            return True
+        _remove(folder)
+        (folder / _TREE).mkdir(parents=True)
+        if fingerprint:
+            note.write_bytes(fingerprint)
+    return False
+
+
+def _holds_files(tree: Path) -> bool:
+    with suppress(OSError):
+        return any(path.is_file() for path in tree.rglob("*.zip"))
+    return False
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        discard(folder)
+
+
+def is_archive(out: Location) -> bool:
+    """Whether a target is one archive by its name; with a slash at its end it is a folder."""
+    return href_text(out).lower().endswith(".zip")
+
+
+def check_one(plan: Dealt, out: Location) -> None:
+    """Refuse a layout that takes more than one archive.
+
+    Raises
+    ------
+    InvalidInputError
+        It takes several.
+    """
+    if len(plan.archives) > 1:
+        raise InvalidInputError(
+            "the layout takes several archives, and the target is a single one",
+            where=os.fspath(out),
+            found=f"{len(plan.archives)} archives",
+            hint="leave out metatile and materialized zooms, or write to a folder",
+        )
+
+
+@contextmanager
+def place_of_one(out: Location, *, overwrite: bool, source: Any) -> Iterator[Workplace]:
+    """Where a single archive is written: a file beside its target, published when it is whole.
+
+    Raises
+    ------
+    ConflictError
+        The target exists, or somebody else is writing it.
+    InvalidInputError
+        It is a folder.
+    """
+    with new_file(out, overwrite, ARCHIVE, source) as file:
+        # The archive is written by its path, and made durable by that.
+        file.close()
+        yield Workplace(Path(file.path.parent), file.target, going_on=False, name=file.path.name)
 
 
 @dataclass(frozen=True)
@@ -161,9 +311,6 @@ def editing(path: Path, change: Change) -> Iterator[ArchiveEdit]:
     """
     with change.edit(path) as version:
         yield ArchiveEdit(path, version)
-
-
-Location = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
