@@ -34,7 +34,7 @@ from comal.errors import (
 )
 from comal.grid import quadbin, tile_box_3857
 from comal.limits import Limits
-from comal.raquet.reading.part import ABSENT, Lookup, cell_of
+from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
 from tests.raquet.build import BLOCK, Plan, cell, document, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
 
@@ -684,7 +684,7 @@ def test_cells_are_those_of_the_format(z: int, data: st.DataObject) -> None:
 @given(st.lists(st.integers(0, 40), max_size=60), st.booleans())
 def test_lookup_finds_what_a_dictionary_finds(ids: list[int], ascending: bool) -> None:
     ids = sorted(ids) if ascending else ids
-    lookup = Lookup(np.array(ids, np.int64), None, "here")
+    lookup = TileIndex(np.array(ids, np.int64), None, "here")
     asked = np.array([one for one in range(42) if ids.count(one) < 2], np.int64)
     expected = [ids.index(one) if one in ids else ABSENT for one in asked.tolist()]
     assert [lookup.row(one) for one in asked.tolist()] == expected
@@ -701,7 +701,7 @@ def test_lookup_finds_what_a_dictionary_finds(ids: list[int], ascending: bool) -
 @settings(max_examples=100, deadline=None)
 def test_lookup_of_a_series(pairs: list[tuple[int, int]], step: int) -> None:
     ids, steps = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
-    lookup = Lookup(ids, steps, "here")
+    lookup = TileIndex(ids, steps, "here")
     asked = np.array([one for one in range(11) if pairs.count((one, step)) < 2], np.int64)
     expected = [
         pairs.index((one, step)) if (one, step) in pairs else ABSENT for one in asked.tolist()

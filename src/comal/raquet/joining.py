@@ -31,7 +31,7 @@ from comal.raquet.writing.combining import check_grids, joined, settled
 from comal.raquet.writing.copying import StoredTiles, declare, steps_of, version_for
 from comal.raquet.writing.creating import Written, write, write_rows
 from comal.raquet.writing.job import Coding, encoded
-from comal.raquet.writing.layout import Rows, row_groups
+from comal.raquet.writing.layout import RowGroup, row_groups
 from comal.raquet.writing.options import NO_NODATA, RAQUET
 from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetFile, new_file
@@ -175,7 +175,7 @@ def _keys(halves: Sequence[StoredTiles]) -> Ints:
 
 def _groups(
     halves: Sequence[StoredTiles], metadata: Metadata, keys: Ints, progress: Progress
-) -> Iterator[Rows]:
+) -> Iterator[RowGroup]:
     places = [_positions(one, keys) for one in halves]
     sizes = np.zeros(len(keys), np.int64)
     for tiles, place in zip(halves, places, strict=True):
@@ -189,7 +189,7 @@ def _groups(
         ]
         known = [one for one in statistics if one is not None]
         time_cf, time_ts = time_columns(halves[0].raster.times, keys[start:stop, 1])
-        yield Rows(
+        yield RowGroup(
             cells=keys[start:stop, 0],
             columns=_columns(halves, at, coding),
             time_cf=time_cf,

@@ -168,21 +168,10 @@ def _resolution(stamps: npt.NDArray[np.datetime64]) -> str | None:
 
 
 def time_axis(values: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> TimeAxis:
-    """The axis of some times.
+    """The axis of some times: instants (`datetime`, numpy, text), dates of cftime, or CF numbers.
 
-    Parameters
-    ----------
-    values
-        Instants (`datetime`, numpy, text), dates of cftime, or CF numbers.
-    attributes
-        ``units`` and ``calendar`` of CF: needed for numbers, else the wish how to count.
-
-    Raises
-    ------
-    InvalidInputError
-        What is no time, a time twice, or numbers without units.
-    MissingExtraError
-        Calendars other than the usual one need cftime.
+    `attributes` have ``units`` and ``calendar`` of CF: needed for numbers, else the wish how to
+    count. Calendars other than the usual one need cftime.
     """
     if len(values) == 0:
         raise InvalidInputError("no times", expected="one for each step")
@@ -297,13 +286,7 @@ def _month(start: dt.datetime, months: float, units: str) -> int | None:
 
 
 def numbers_of(instants: Sequence[int], units: str) -> tuple[float, ...]:
-    """Microseconds since 1970 as CF numbers.
-
-    Raises
-    ------
-    InvalidInputError
-        Units that are none, or whose length changes.
-    """
+    """Microseconds since 1970 as CF numbers, in units whose length does not change."""
     name, start = _parsed_units(units)
     if name in _MONTHS:
         raise InvalidInputError(

@@ -34,13 +34,13 @@ from comal.raquet.checking.table import (
 from comal.raquet.checking.tiles import REPAIRED_BY, Looked, look
 from comal.raquet.documents import metadata_json
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.part import Part
 from comal.raquet.reading.pixels import alpha_of, valid_of
 from comal.raquet.reading.store import TileStore
+from comal.raquet.reading.tilefile import TileFile
 from comal.raquet.spec import Metadata
 from comal.raquet.wire import parse_metadata, read_document
 from comal.raquet.writing.accumulating import BandSums, finished, lattice_step, moments, sums_of
-from comal.raquet.writing.layout import Rows, row_groups, write_parquet
+from comal.raquet.writing.layout import RowGroup, row_groups, write_parquet
 from comal.raquet.writing.options import RAQUET
 from comal.storage import Source, StorageConfig, open_source
 from comal.storage.kinds import check_ending, refuse_sources
@@ -188,7 +188,7 @@ class _Job:
         count = sum(cell >> 52 & 31 == zoom for cell in finest)
         return replace(recount.finish(), num_blocks=count)
 
-    def groups(self, metadata: Metadata, progress: Progress) -> Iterator[Rows]:
+    def groups(self, metadata: Metadata, progress: Progress) -> Iterator[RowGroup]:
         """The row groups of the copy."""
         covers = coverages([metadata])
         for start, stop in self._steps():
@@ -204,7 +204,7 @@ class _Job:
                 ]
                 statistics = np.stack(tiles) if tiles else None
             if kept:
-                yield Rows(
+                yield RowGroup(
                     cells=self.subject.ids[kept],
                     columns=[
                         [self._blob(*looked[row, name]) for row in kept]
@@ -297,7 +297,7 @@ class _Job:
 def _store(
     subject: Subject, metadata: Metadata, text: str, limits: Limits, *, byte_interleaved: bool
 ) -> TileStore:
-    part = Part(
+    part = TileFile(
         subject.source.href,
         subject.footer,
         metadata,

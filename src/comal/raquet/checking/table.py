@@ -15,7 +15,7 @@ from comal.errors import InvalidInputError, NotThisFormatError, counted, shown
 from comal.limits import Limits
 from comal.plan import run
 from comal.raquet import spec
-from comal.raquet.reading.part import Part, part_plan
+from comal.raquet.reading.tilefile import TileFile, file_plan
 from comal.raquet.spec import Metadata
 from comal.raquet.times import instants_of
 from comal.storage import Source
@@ -334,7 +334,7 @@ def check_page_index(subject: Subject, findings: Findings) -> None:
     if not findings.report("", None, "").ok:
         return  # whatever keeps it from being opened has been told
     try:
-        part = run(part_plan(subject.source.href, subject.limits), subject.source.fetch)
+        part = run(file_plan(subject.source.href, subject.limits), subject.source.fetch)
     except NotThisFormatError:
         return
     except OF_CONTENT as error:
@@ -346,7 +346,7 @@ def check_page_index(subject: Subject, findings: Findings) -> None:
         _check_column(subject, part, name, findings)
 
 
-def _check_column(subject: Subject, part: Part, name: str, findings: Findings) -> None:
+def _check_column(subject: Subject, part: TileFile, name: str, findings: Findings) -> None:
     """Pages of a column chunk lie one behind the other and fill it."""
     layout, pages = subject.footer.layout, part.pages[name]
     leaf = layout.leaves[name][0]

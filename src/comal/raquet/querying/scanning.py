@@ -20,8 +20,8 @@ from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.opening import open as open_raquet
-from comal.raquet.reading.part import Part
 from comal.raquet.reading.store import TileStore
+from comal.raquet.reading.tilefile import TileFile
 from comal.raquet.spec import Metadata
 from comal.storage import StorageConfig
 from comal.table import ParquetTable
@@ -40,7 +40,7 @@ class Files:
     """Whether closing this closes the sources."""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TileFile, ...]:
         """What is known of each file."""
         return self.store.parts
 
@@ -319,7 +319,7 @@ class TilesScanned(Batches):
         return ParquetTable(self._store.sources[number], footer, limits=self._store.limits)
 
 
-def _groups_of(part: Part, rows: Ints) -> Ints:
+def _groups_of(part: TileFile, rows: Ints) -> Ints:
     """The row groups of rows of a file."""
     return np.searchsorted(part.row_ends, rows, side="right")
 

@@ -16,9 +16,9 @@ from comal.grid.arguments import integers, tile_rows
 from comal.plan import Plan, awaiting, blocking, run, run_async
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
-from comal.raquet.reading.part import ABSENT, Lookup, cell_of
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
 from comal.raquet.reading.store import TileStore
+from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
 from comal.raquet.reading.windows import (
     CRS,
     Grid,
@@ -95,7 +95,7 @@ class RaquetFile(Closing):
     def __init__(
         self,
         store: TileStore,
-        lookup: Lookup,
+        lookup: TileIndex,
         times: TimeAxis | None,
         nodata: Number | None = None,
     ) -> None:

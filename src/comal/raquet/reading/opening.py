@@ -16,8 +16,8 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run, run_async
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.part import Lookup, Part, part_plan
 from comal.raquet.reading.store import TileStore, side_by_side
+from comal.raquet.reading.tilefile import TileFile, TileIndex, file_plan
 from comal.raquet.spec import Metadata
 from comal.raquet.times import axis_of
 from comal.storage import Source, StorageConfig, as_source
@@ -91,14 +91,14 @@ async def open_async(
     """As `open`, without blocking the event loop."""
     sources = await asyncio.to_thread(sources_of, path, config)
     parts = await asyncio.gather(
-        *(run_async(part_plan(source.href, limits), source.fetch_async) for source in sources)
+        *(run_async(file_plan(source.href, limits), source.fetch_async) for source in sources)
     )
     return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
 
 
-def _parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
-    def opened(source: Source) -> Part:
-        return run(part_plan(source.href, limits), source.fetch)
+def _parts(sources: Sequence[Source], limits: Limits) -> list[TileFile]:
+    def opened(source: Source) -> TileFile:
+        return run(file_plan(source.href, limits), source.fetch)
 
     return side_by_side([partial(opened, source) for source in sources], sources)
 
@@ -134,7 +134,7 @@ def _in_folder(source: Source) -> list[Source]:
 
 def _file(
     sources: Sequence[Source],
-    parts: Sequence[Part],
+    parts: Sequence[TileFile],
     limits: Limits,
     cache_bytes: int,
     *,
@@ -153,7 +153,7 @@ def _file(
     where = parts[0].where
     timed = [part for part in parts if part.time is not None]
     if not timed:
-        return RaquetFile(store, Lookup(store.ids, None, where), None)
+        return RaquetFile(store, TileIndex(store.ids, None, where), None)
     if len(timed) < len(parts):
         raise InvalidMetadataError("only some files of the set have times", where=where)
     values = np.concatenate([part.time for part in parts if part.time is not None])
@@ -162,17 +162,11 @@ def _file(
         for part in parts
     ]
     axis, steps = axis_of(values, np.concatenate(stamps), store.ids != 0, metadata.time)
-    return RaquetFile(store, Lookup(store.ids, steps, where), axis)
+    return RaquetFile(store, TileIndex(store.ids, steps, where), axis)
 
 
-def together(parts: Sequence[Part], *, same_nodata: bool = True) -> Metadata:
-    """What holds for all files of a set.
-
-    Raises
-    ------
-    InvalidMetadataError
-        Files whose tiles differ in size, bands, type or compression.
-    """
+def together(parts: Sequence[TileFile], *, same_nodata: bool = True) -> Metadata:
+    """What holds for all files of a set, whose tiles must have one size, compression and bands."""
     first = parts[0].metadata
     for part in parts[1:]:
         other = part.metadata
@@ -205,7 +199,7 @@ def together(parts: Sequence[Part], *, same_nodata: bool = True) -> Metadata:
 
 
 def _apart(
-    first: Part, part: Part, name: str, found: object, expected: object
+    first: TileFile, part: TileFile, name: str, found: object, expected: object
 ) -> InvalidMetadataError:
     return InvalidMetadataError(
         "files do not belong to one raster",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
-from comal.raquet.spec import Band
+from comal.raquet.spec import Band, Metadata
 from comal.raster import values
 
 Pixels = npt.NDArray[Any]
@@ -37,6 +37,12 @@ def valid_of(pixels: Pixels, band: Band) -> Bools:
 def alpha_of(bands: Sequence[Band]) -> int | None:
     """Position of the band whose zeros hide the pixels of all others; None without one."""
     return values.alpha_at([band.colorinterp for band in bands])
+
+
+def tile_bytes(metadata: Metadata) -> int:
+    """Bytes of the pixels of all bands of a tile."""
+    pixels = metadata.block_width * metadata.block_height
+    return pixels * sum(band.pixel_type.itemsize for band in metadata.bands)
 
 
 def common_type(bands: Sequence[Band]) -> np.dtype[Any]:

@@ -22,7 +22,7 @@ from comal.parallel import ByteCache
 from comal.plan import ByteRange, Piece, Plan, Wanted, run
 from comal.raquet import blobs
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.part import ABSENT, Part, chunk_ranges, columns_plan, joined
+from comal.raquet.reading.tilefile import ABSENT, TileFile, chunk_ranges, columns_plan, joined
 from comal.raquet.spec import Band, Metadata
 from comal.storage import Source
 from comal.storage.local import HeldFile, held
@@ -66,7 +66,7 @@ class TileStore:
     def __init__(
         self,
         sources: Sequence[Source],
-        parts: Sequence[Part],
+        parts: Sequence[TileFile],
         metadata: Metadata,
         *,
         cache_bytes: int,

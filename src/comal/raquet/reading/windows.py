@@ -18,9 +18,9 @@ from comal.limits import MIB
 from comal.plan import Plan
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, with_padding
-from comal.raquet.reading.part import ABSENT
-from comal.raquet.reading.pixels import common_type, fill_value
+from comal.raquet.reading.pixels import common_type, fill_value, tile_bytes
 from comal.raquet.reading.store import TileStore
+from comal.raquet.reading.tilefile import ABSENT
 from comal.raquet.spec import Band
 
 Pixels = npt.NDArray[Any]
@@ -189,10 +189,7 @@ def _overlap(left: int, top: int, grid: Grid, width: int, height: int) -> Any:
 
 def _batches(there: Ints, store: TileStore) -> Iterator[list[int]]:
     """Tiles, as many at a time as are decoded within some memory."""
-    metadata = store.metadata
-    pixels = metadata.block_width * metadata.block_height
-    size = pixels * sum(np.dtype(band.dtype).itemsize for band in metadata.bands)
-    count = max(1, min(_BATCH_TILES, _BATCH_BYTES // size))
+    count = max(1, min(_BATCH_TILES, _BATCH_BYTES // tile_bytes(store.metadata)))
     for start in range(0, len(there), count):
         yield there[start : start + count].tolist()
 
@@ -223,7 +220,7 @@ def points_plan(
     order = np.argsort(of_cell, kind="stable")
     ends = np.cumsum(np.bincount(of_cell, minlength=len(different)))
     there = np.flatnonzero(found_rows != ABSENT).tolist()
-    count = max(1, _BATCH_BYTES // max(1, _tile_bytes(store)))
+    count = max(1, _BATCH_BYTES // max(1, tile_bytes(store.metadata)))
     for start in range(0, len(there), count):
         batch = there[start : start + count]
         found = yield from store.bands_plan(found_rows[batch].tolist(), bands)
@@ -272,9 +269,3 @@ def pixels_of(grid: Grid, lons: Any, lats: Any) -> tuple[Any, Any, Any]:
         np.clip(columns, 0, grid.block_width - 1),
         np.clip(rows, 0, grid.block_height - 1),
     )
-
-
-def _tile_bytes(store: TileStore) -> int:
-    metadata = store.metadata
-    pixels = metadata.block_width * metadata.block_height
-    return pixels * sum(np.dtype(band.dtype).itemsize for band in metadata.bands)

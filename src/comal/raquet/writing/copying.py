@@ -21,12 +21,12 @@ from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.coverage import Coverage, coverages
 from comal.raquet.reading.file import RaquetFile
-from comal.raquet.reading.pixels import alpha_of, fill_value, stored_nodata
+from comal.raquet.reading.pixels import alpha_of, fill_value, stored_nodata, tile_bytes
 from comal.raquet.reading.store import TileStore, tile_statistics
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.times import time_columns
 from comal.raquet.writing.job import Coding, decoded, encoded
-from comal.raquet.writing.layout import Rows, row_groups
+from comal.raquet.writing.layout import RowGroup, row_groups
 from comal.raquet.writing.padding import free_value
 from comal.raster.values import ALPHA, as_array, occurring, valid_mask
 
@@ -65,8 +65,6 @@ class StoredTiles:
     def sizes(self) -> Ints:
         """Bytes of each tile as it is stored, or of its pixels where that cannot be told."""
         store = self._store
-        pixels = self.metadata.block_width * self.metadata.block_height
-        whole = sum(band.pixel_type.itemsize for band in self.metadata.bands) * pixels
         found = []
         for part in store.parts:
             if all(name in part.pages for name in store.columns):
@@ -76,7 +74,7 @@ class StoredTiles:
                     )
                 )
             else:
-                found.append(np.full(len(part.ids), whole, np.int64))
+                found.append(np.full(len(part.ids), tile_bytes(self.metadata), np.int64))
         return np.asarray(np.concatenate(found)[self.rows])
 
     def blobs(self, chosen: Ints) -> list[list[bytes | None]]:
@@ -131,13 +129,13 @@ class StoredTiles:
         chosen: Ints,
         rows: int | None = None,
         told: Callable[[int], None] | None = None,
-    ) -> Iterator[Rows]:
+    ) -> Iterator[RowGroup]:
         """Row groups of some tiles, whose positions ascend."""
         cells, sizes = self.cells[chosen], self.sizes()[chosen]
         for start, stop in row_groups(cells, sizes, quadbin.zooms, rows):
             part = chosen[start:stop]
             time_cf, time_ts = time_columns(self.raster.times, self.steps[part])
-            yield Rows(
+            yield RowGroup(
                 cells=cells[start:stop],
                 columns=self.blobs(part),
                 time_cf=time_cf,

@@ -24,7 +24,7 @@ from comal.raquet.times import TimeAxis, time_columns, time_document
 from comal.raquet.writing.accumulating import Totals, finished, histogram
 from comal.raquet.writing.copying import lowest_zoom
 from comal.raquet.writing.job import run_job
-from comal.raquet.writing.layout import Rows, Sorted, Spool, row_groups, write_parquet
+from comal.raquet.writing.layout import RowGroup, Sorted, Spool, row_groups, write_parquet
 from comal.raquet.writing.options import RAQUET, Options
 from comal.raquet.writing.padding import (
     PaddedTiles,
@@ -33,7 +33,7 @@ from comal.raquet.writing.padding import (
     chosen_padding,
     padded_bands,
 )
-from comal.raquet.writing.planning import Plan, Sources, plan, sources_of
+from comal.raquet.writing.planning import Conversion, conversion_of, sources_of
 from comal.raster.describing import crs_label
 from comal.raster.gridding import outline
 from comal.raster.values import stored_nodata
@@ -158,8 +158,8 @@ def write(
     check_ending(path, ".parquet")
     with storage.targets.new_file(path, overwrite, RAQUET, _files(source)) as file:
         sources = sources_of(source, chosen, time)
-        planned = plan(sources, chosen)
-        job = planned.job
+        conversion = conversion_of(sources, chosen)
+        job = conversion.job
         columns = 1 if job.coding.interleaved else len(job.names)
         spool = Spool(file.spool(), columns, len(job.names) if job.tile_statistics else 0)
         totals = Totals.of(tuple(band.dtype for band in job.steps[0].bands))
@@ -168,7 +168,7 @@ def write(
                 spool.add(tiles, step)
         ready = spool.sorted()
         padding = chosen_padding(job, totals, spool, ready)
-        metadata = metadata_of(planned, chosen, totals, ready, padding)
+        metadata = metadata_of(conversion, chosen, totals, ready, padding)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             padded = PaddedTiles(ready, job, padding, pool)
             groups = _groups(padded, sources.time, chosen)
@@ -179,7 +179,7 @@ def write(
         written,
         steps=len(job.steps),
         chosen_nodata={job.names[at]: value for at, value in padding.nodata.items()},
-        added_alpha=_added_alpha(planned, metadata),
+        added_alpha=_added_alpha(conversion, metadata),
     )
 
 
@@ -188,7 +188,7 @@ def write_rows(
     path: str | os.PathLike[str],
     metadata: Metadata,
     version: str,
-    groups: Iterable[Rows],
+    groups: Iterable[RowGroup],
     block_dtype: str = "uint64",
 ) -> Written:
     """Write tiles that are ready into a file that is to be `path`, and tell what it has."""
@@ -209,8 +209,8 @@ def write_rows(
     )
 
 
-def _added_alpha(planned: Plan, metadata: Metadata) -> str | None:
-    own = [band.source != MASK_BAND for band in planned.job.steps[0].bands]
+def _added_alpha(conversion: Conversion, metadata: Metadata) -> str | None:
+    own = [band.source != MASK_BAND for band in conversion.job.steps[0].bands]
     if all(own) and len(own) == len(metadata.bands):
         return None
     return metadata.band_names[-1]
@@ -223,16 +223,10 @@ def _files(source: Any) -> list[Any]:
 
 
 def metadata_of(
-    planned: Plan, options: Options, totals: Totals, tiles: Sorted, padding: Padding
+    conversion: Conversion, options: Options, totals: Totals, tiles: Sorted, padding: Padding
 ) -> Metadata:
-    """The metadata of what was made.
-
-    Raises
-    ------
-    InvalidInputError
-        No tile was made.
-    """
-    job, grid, sources = planned.job, planned.grid, planned.sources
+    """The metadata of what was made; no tile at all is an error."""
+    job, grid, sources = conversion.job, conversion.grid, conversion.sources
     zooms = np.unique(quadbin.zooms(tiles.cells)) if len(tiles.cells) else np.empty(0, np.int64)
     if job.zoom not in zooms:
         raise InvalidInputError(
@@ -258,7 +252,7 @@ def metadata_of(
             histogram=histogram(sums) if options.spec_version != spec.WRITTEN[0] else None,
         )
         for band, sums in zip(
-            padded_bands(planned.bands, padding),
+            padded_bands(conversion.bands, padding),
             [*totals.bands, *alpha_sums(padding, totals.covered)],
             strict=True,
         )
@@ -280,21 +274,22 @@ def metadata_of(
         bands=bands,
         time=None if sources.time is None else time_document(sources.time),
         tile_statistics=spec.STATISTICS if job.tile_statistics else (),
-        custom={"comal": {"source": _source_document(sources, planned, bands)}},
-        processing=_processing(planned, options),
+        custom={"comal": {"source": _source_document(conversion, bands)}},
+        processing=_processing(conversion, options),
     )
 
 
-def _source_document(sources: Sources, planned: Plan, bands: Sequence[Band]) -> dict[str, Any]:
+def _source_document(conversion: Conversion, bands: Sequence[Band]) -> dict[str, Any]:
     """What the grid does not tell: where the source itself lies."""
+    sources = conversion.sources
     first = sources.first
     a, b, c, d, e, f = first.transform
-    found: dict[str, Any] = {"bounds": list(planned.grid.extent)}
+    found: dict[str, Any] = {"bounds": list(conversion.grid.extent)}
     if any(stored_nodata(band.nodata, band.dtype) is None for band in bands):
         # Nothing else tells readers the pixels at the edge from padding.
-        members = (member for step in planned.job.steps for member in step.members)
+        members = (member for step in conversion.job.steps for member in step.members)
         edge = outline(
-            (member.footprint for member in members), found["bounds"], planned.grid.pixel_zoom
+            (member.footprint for member in members), found["bounds"], conversion.grid.pixel_zoom
         )
         if edge is not None:
             found["footprint"] = edge
@@ -310,30 +305,29 @@ def _source_document(sources: Sources, planned: Plan, bands: Sequence[Band]) -> 
     return found
 
 
-def _processing(planned: Plan, options: Options) -> dict[str, Any]:
+def _processing(conversion: Conversion, options: Options) -> dict[str, Any]:
     from comal import __version__  # noqa: PLC0415 - the package imports this module
 
-    copied = all(member.offset is not None for step in planned.job.steps for member in step.members)
-    found = {"source_crs": crs_label(planned.sources.first.crs)}
+    copied = all(
+        member.offset is not None for step in conversion.job.steps for member in step.members
+    )
+    found = {"source_crs": crs_label(conversion.sources.first.crs)}
     if not copied:
         found["resampling"] = options.resampling
-    if planned.job.min_zoom < planned.job.zoom:
-        found["overview_resampling"] = "/".join(dict.fromkeys(planned.job.overviews))
+    if conversion.job.min_zoom < conversion.job.zoom:
+        found["overview_resampling"] = "/".join(dict.fromkeys(conversion.job.overviews))
     return {**found, "created_by": f"comal {__version__}"}
 
 
-def _groups(padded: PaddedTiles, axis: TimeAxis | None, options: Options) -> Iterator[Rows]:
+def _groups(padded: PaddedTiles, axis: TimeAxis | None, options: Options) -> Iterator[RowGroup]:
     tiles = padded.tiles
     totals = tiles.sizes.sum(axis=1)
     for start, stop in row_groups(tiles.cells, totals, quadbin.zooms, options.row_group_size):
         time_cf, time_ts = time_columns(axis, tiles.steps[start:stop])
-        yield Rows(
+        yield RowGroup(
             cells=tiles.cells[start:stop],
             columns=padded.columns(start, stop),
             time_cf=time_cf,
             time_ts=time_ts,
             statistics=padded.statistics(start, stop),
         )
-
-
-__all__ = ["Band", "Written", "metadata_of", "write"]

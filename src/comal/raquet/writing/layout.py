@@ -35,7 +35,7 @@ _WRITING: dict[type[BaseException], type[ComalError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowGroup:
     """Tiles of one row group."""
 
     cells: npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ def write_parquet(
     metadata: Metadata,
     document: str,
     version: str,
-    groups: Iterable[Rows],
+    groups: Iterable[RowGroup],
     block_dtype: str = "uint64",
 ) -> int:
     """Write row groups with ascending ids as a whole file, and tell how many tiles it has.
@@ -150,7 +150,7 @@ def _metadata_row(schema: Any, document: str) -> Any:
     return pa.table(rows, schema=schema)
 
 
-def _table(schema: Any, metadata: Metadata, rows: Rows) -> Any:
+def _table(schema: Any, metadata: Metadata, rows: RowGroup) -> Any:
     count = len(rows.cells)
     block = schema.field(spec.BLOCK).type
     found: dict[str, Any] = {

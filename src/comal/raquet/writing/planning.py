@@ -21,7 +21,7 @@ from comal.raquet.writing.arrays import array_series, is_array, variable_in
 from comal.raquet.writing.job import Coding, Job, depth_of
 from comal.raquet.writing.options import NO_NODATA, NodataChoice, Options
 from comal.raquet.writing.padding import alpha_band, first_choice, free_value
-from comal.raquet.writing.reducing import AVERAGE, METHODS, MODE, NEAREST, check_method
+from comal.raquet.writing.reducing import AVERAGE, MODE, check_method
 from comal.raster.describing import RasterInfo, crs_wkt, describe, fitting_nodata, whole_nodata
 from comal.raster.gridding import (
     MAX_ZOOM,
@@ -64,7 +64,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Conversion:
     """A job, and what the metadata say about it."""
 
     job: Job
@@ -74,15 +74,7 @@ class Plan:
 
 
 def sources_of(source: Any, options: Options, time: Any = None) -> Sources:
-    """Describe what is to be converted.
-
-    Raises
-    ------
-    InvalidInputError
-        No source, a raster without CRS or place, or times that do not fit.
-    ObjectNotFoundError, NotThisFormatError, InvalidMetadataError, StorageError
-        A raster that cannot be opened.
-    """
+    """Describe what is to be converted."""
     if is_array(source):
         series = array_series(variable_in(source, options.variable), options.crs)
         axis = series.time if time is None else time_axis(list(time))
@@ -142,14 +134,8 @@ def _check_steps(axis: TimeAxis | None, count: int) -> None:
         )
 
 
-def plan(sources: Sources, options: Options) -> Plan:
-    """The job for some sources.
-
-    Raises
-    ------
-    InvalidInputError
-        Options that do not fit the bands, or a zoom beyond what there is.
-    """
+def conversion_of(sources: Sources, options: Options) -> Conversion:
+    """How some sources are converted."""
     infos = sources.every
     places: dict[Any, Footprint] = {}
     for info in infos:
@@ -178,7 +164,7 @@ def plan(sources: Sources, options: Options) -> Plan:
         steps.append(GridSource(members, outs, grid.pixel_zoom, options.resampling))
     _warn_long(outs, steps, options)
     job = _job(tuple(steps), bands, outs, grid, options)
-    return Plan(job, grid, bands, sources)
+    return Conversion(job, grid, bands, sources)
 
 
 def _fills_tiles(members: Sequence[Member], grid: Grid) -> bool:
@@ -529,6 +515,3 @@ def _warn_long(outs: Sequence[OutBand], steps: Sequence[GridSource], options: Op
             "integers of 64 bits are resampled in double precision: beyond 2**53 they are rounded",
             UserWarning,
         )
-
-
-__all__ = ["METHODS", "NEAREST", "Plan", "Sources", "plan", "sources_of"]

@@ -42,21 +42,10 @@ def halved(
     alpha: int | None = None,
     padding: tuple[Number, ...] = (),
 ) -> Patch:
-    """A patch at half its resolution.
+    """A patch with even rows and columns at half its resolution.
 
-    Parameters
-    ----------
-    patch
-        Pixels; rows and columns are even.
-    methods
-        For each band how its overview is made.
-    nodata
-        For each band the value of pixels without data.
-    alpha
-        Position of an alpha band that weighs the averages of the others.
-    padding
-        For each band what stands where no pixel is covered and there is no nodata value; 0 by
-        default.
+    Each band has its method and its nodata value, and its `padding` (0) where no pixel is covered
+    and there is no nodata value. The band at `alpha` weighs the averages of the others.
     """
     padding = padding or (0,) * len(methods)
     covered = None

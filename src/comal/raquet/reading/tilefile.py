@@ -32,7 +32,7 @@ _ENCODINGS = (1 << 0) | (1 << 3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class TileFile:
     """What is known of one file once it is open. Rows are those of the Parquet table."""
 
     where: str
@@ -58,7 +58,7 @@ class Part:
         return np.cumsum(self.footer.layout.rows)
 
 
-def part_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> Plan[Part]:
+def file_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> Plan[TileFile]:
     """Open one file.
 
     One round trip for a small file, two where the page index is longer than the first read; one
@@ -102,7 +102,7 @@ def part_plan(where: str, limits: Limits = DEFAULT_LIMITS, tail: int = TAIL) -> 
     layout = footer.layout
     metadata = parse_metadata(rest.document, where, limits)
     _check_bands(metadata, footer, where)
-    return Part(
+    return TileFile(
         where,
         footer,
         metadata,
@@ -305,13 +305,7 @@ def columns_plan(
     limits: Limits,
     known: Sequence[Piece] = (),
 ) -> Plan[Any]:
-    """Columns of row groups as an Arrow table, their chunks in one round trip.
-
-    Raises
-    ------
-    InvalidMetadataError, LimitExceededError
-        As for `comal.table.ParquetTable.read`.
-    """
+    """Columns of row groups as an Arrow table, their chunks in one round trip."""
     layout = footer.layout
     leaves = [leaf for name in names for leaf in layout.leaves[name]]
     size = int(layout.size[np.ix_(list(groups), leaves)].sum())
@@ -366,7 +360,7 @@ def cell_of(z: int, x: int, y: int) -> int:
     return _HEADER | z << 52 | code << (52 - 2 * z) | _BELOW >> 2 * z
 
 
-class Lookup:
+class TileIndex:
     """The rows of one file or of several, counted through all of them, by id and time step.
 
     Metadata rows have the id 0. Nothing here is a Python object per tile: a million tiles take some
@@ -393,13 +387,7 @@ class Lookup:
         self._rows = None if self._order is None else self._order.data
 
     def row(self, cell: int, step: int = 0) -> int:
-        """The row of a tile, or `ABSENT`.
-
-        Raises
-        ------
-        InvalidMetadataError
-            The tile stands there twice.
-        """
+        """The row of a tile, or `ABSENT`; a tile that stands there twice is an error."""
         ids = self._ids
         at = bisect_left(ids, cell)
         end = len(ids)
