@@ -25,8 +25,9 @@ from comal.raquet.reading.opening import open_unlike
 from comal.raquet.spec import Band, BandStatistics, Metadata
 from comal.raquet.writing.accumulating import BandSums
 from comal.raquet.writing.combining import settled, united_custom
-from comal.raquet.writing.copying import StoredTiles, lowest_zoom, steps_of, unify, version_for
+from comal.raquet.writing.copying import StoredTiles, steps_of, unify, version_for
 from comal.raquet.writing.creating import Written, write_rows
+from comal.raquet.writing.layout import lowest_zoom
 from comal.raquet.writing.options import PARTS, RAQUET
 from comal.storage.kinds import check_ending
 

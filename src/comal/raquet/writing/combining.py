@@ -17,7 +17,7 @@ from comal.raquet import spec
 from comal.raquet.reading.coverage import extent_of, polygons_of, source_of
 from comal.raquet.reading.pixels import stored_nodata
 from comal.raquet.spec import Band, Metadata
-from comal.raquet.writing.copying import lowest_zoom
+from comal.raquet.writing.layout import lowest_zoom
 from comal.raster.gridding import Footprint, extent, outline_of
 
 Ints = npt.NDArray[np.int64]

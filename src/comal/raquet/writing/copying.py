@@ -165,14 +165,6 @@ def version_for(version: str | None, *, nested: bool) -> str:
     return spec.WRITTEN[-1] if nested else spec.WRITTEN[0]
 
 
-def lowest_zoom(zooms: Sequence[int]) -> int:
-    """The coarsest zoom, of those that go without a gap up to the finest."""
-    present, lowest = set(zooms), max(zooms)
-    while lowest - 1 in present:
-        lowest -= 1
-    return lowest
-
-
 # -- nodata values ---------------------------------------------------------------------------------
 
 

@@ -22,9 +22,15 @@ from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.spec import Band, Metadata, Number
 from comal.raquet.times import TimeAxis, time_columns, time_document
 from comal.raquet.writing.accumulating import Totals, finished, histogram
-from comal.raquet.writing.copying import lowest_zoom
 from comal.raquet.writing.job import run_job
-from comal.raquet.writing.layout import RowGroup, Sorted, Spool, row_groups, write_parquet
+from comal.raquet.writing.layout import (
+    RowGroup,
+    Sorted,
+    Spool,
+    lowest_zoom,
+    row_groups,
+    write_parquet,
+)
 from comal.raquet.writing.options import RAQUET, Options
 from comal.raquet.writing.padding import (
     PaddedTiles,

@@ -140,6 +140,14 @@ def row_groups(
             start = end  # noqa: PLW2901 - the next group of the same zoom
 
 
+def lowest_zoom(zooms: Sequence[int]) -> int:
+    """The coarsest zoom, of those that go without a gap up to the finest."""
+    present, lowest = set(zooms), max(zooms)
+    while lowest - 1 in present:
+        lowest -= 1
+    return lowest
+
+
 def _metadata_row(schema: Any, document: str) -> Any:
     block = schema.field(spec.BLOCK)
     found = {
