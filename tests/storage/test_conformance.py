@@ -81,7 +81,6 @@ def test_spans_are_the_bytes_of_ranges(place: Place) -> None:
             found = source.fetch_spans(offsets, sizes, "a")
             spans = zip(offsets.tolist(), sizes.tolist(), strict=True)
             assert found == [DATA[offset : offset + size] for offset, size in spans]
-            assert asyncio.run(source.fetch_spans_async(offsets, sizes, "a")) == found
 
 
 @pytest.mark.parametrize("row", [0, 20])

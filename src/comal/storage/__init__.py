@@ -20,7 +20,6 @@ from comal.storage.opening import (
     open_linked,
     open_source,
     reload_once,
-    reload_once_async,
     several,
 )
 from comal.storage.source import ObjectInfo, Source
@@ -46,7 +45,6 @@ __all__ = [
     "open_source",
     "parse_href",
     "reload_once",
-    "reload_once_async",
     "several",
     "targets",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -214,11 +214,3 @@ def reload_once(opening: Callable[[], T]) -> T:
         return opening()
     except ObjectChangedError:
         return opening()
-
-
-async def reload_once_async(opening: Callable[[], Awaitable[T]]) -> T:
-    """As `reload_once`, without blocking the event loop."""
-    try:
-        return await opening()
-    except ObjectChangedError:
-        return await opening()

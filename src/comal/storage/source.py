@@ -186,10 +186,6 @@ class Source(Closing):
         ranges = [ByteRange(offset, size, href) for offset, size in pairs]
         return [piece.data for piece in self.fetch(ranges)]
 
-    async def fetch_spans_async(self, offsets: Ints, sizes: Ints, href: str = "") -> list[bytes]:
-        """As `fetch_spans`, without blocking the event loop."""
-        return await in_thread(self.fetch_spans, offsets, sizes, href)
-
     @abstractmethod
     def stat(self, href: str = "") -> ObjectInfo:
         """Size and version of an object, asking the storage if need be."""

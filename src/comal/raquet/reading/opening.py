@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,8 @@ import numpy as np
 
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
-from comal.plan import run, run_async
+from comal.parallel import in_thread
+from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.store import TileStore, side_by_side
@@ -89,11 +89,14 @@ async def open_async(
     byte_interleaved: bool = False,
 ) -> RaquetFile:
     """As `open`, without blocking the event loop."""
-    sources = await asyncio.to_thread(sources_of, path, config)
-    parts = await asyncio.gather(
-        *(run_async(file_plan(source.href, limits), source.fetch_async) for source in sources)
+    return await in_thread(
+        open,
+        path,
+        config=config,
+        limits=limits,
+        cache_bytes=cache_bytes,
+        byte_interleaved=byte_interleaved,
     )
-    return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
 
 
 def _parts(sources: Sequence[Source], limits: Limits) -> list[TileFile]:

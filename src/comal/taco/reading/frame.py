@@ -17,12 +17,13 @@ from comal.errors import (
     shown,
 )
 from comal.names import illegal
+from comal.parallel import in_thread
 from comal.public import guarded_class
 from comal.samples.rows import NamedRows, html_table, is_position
 from comal.storage import RangeFile
 from comal.taco import spec
 from comal.taco.reading.home import Home
-from comal.taco.reading.leaves import Leaf, checked_leaf, leaf_file, read_leaves, read_leaves_async
+from comal.taco.reading.leaves import Leaf, checked_leaf, leaf_file, read_leaves
 from comal.taco.reading.level import check_ids
 
 Key = SupportsIndex | str
@@ -169,9 +170,7 @@ class TacoDataFrame(NamedRows):
         self, key: Key | Iterable[Key] | None = None, *, verify: bool = True
     ) -> Any:
         """As `read_bytes`, without blocking the event loop."""
-        keys, single = self._keys(key)
-        found = await read_leaves_async([self._leaf_of(k) for k in keys], verify=verify)
-        return found[0] if single else found
+        return await in_thread(self.read_bytes, key, verify=verify)
 
     def open(self, key: Key) -> RangeFile:
         """A seekable read-only binary file over the bytes of one FILE row."""

@@ -16,7 +16,7 @@ from isal import isal_zlib
 
 from comal import ziparchive
 from comal.errors import InvalidMetadataError, shown
-from comal.plan import ByteRange, Piece, Plan, Wanted, Whole, run, run_async
+from comal.plan import ByteRange, Piece, Plan, Wanted, Whole, run
 from comal.public import warn
 from comal.storage import RangeFile, Source
 from comal.taco import spec
@@ -90,17 +90,6 @@ def read_leaves(leaves: Sequence[Leaf], *, verify: bool = True) -> list[bytes]:
     results: list[bytes | None] = [None] * len(leaves)
     for source, rows in _by_source(leaves):
         found = run(leaves_plan([leaves[row] for row in rows], verify=verify), source.fetch)
-        for row, data in zip(rows, found, strict=True):
-            results[row] = data
-    return [data for data in results if data is not None]
-
-
-async def read_leaves_async(leaves: Sequence[Leaf], *, verify: bool = True) -> list[bytes]:
-    """As `read_leaves`, without blocking the event loop."""
-    results: list[bytes | None] = [None] * len(leaves)
-    for source, rows in _by_source(leaves):
-        plan = leaves_plan([leaves[row] for row in rows], verify=verify)
-        found = await run_async(plan, source.fetch_async)
         for row, data in zip(rows, found, strict=True):
             results[row] = data
     return [data for data in results if data is not None]

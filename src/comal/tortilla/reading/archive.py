@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from comal import strictjson
 from comal.errors import ComalError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.parallel import side_by_side
-from comal.plan import ByteRange, Piece, Plan, run, run_async
+from comal.plan import ByteRange, Piece, Plan, run
 from comal.storage import RangeFile, Source
 from comal.tortilla.reading.items import aliased, is_json, items_of, stored_table
 from comal.tortilla.wire import Header, Opened, children_plan
@@ -142,20 +142,6 @@ class Home:
             self._keep(found, batch, opened)
         return [found[address] for address in addresses]
 
-    async def nested_async(self, addresses: Sequence[Address], depth: int) -> list[Nested]:
-        """As `nested`, without blocking the event loop."""
-        found = self._known(addresses, depth)
-        for batch in _batches([one for one in dict.fromkeys(addresses) if one not in found]):
-            jobs = [
-                lambda part=part, spans=spans: run_async(
-                    self._children(part, spans), self.parts[part].source.fetch_async
-                )
-                for part, spans in batch.items()
-            ]
-            opened = settled(await together_async(jobs))
-            self._keep(found, batch, opened)
-        return [found[address] for address in addresses]
-
     def _known(self, addresses: Sequence[Address], depth: int) -> dict[Address, Nested]:
         if addresses:
             # An item lies inside the data of its file, behind the header, so that each nested file
@@ -233,22 +219,6 @@ def _result(job: Callable[[], T]) -> T | ComalError:
         return error
 
 
-async def together_async(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T | ComalError]:
-    """As `together`, without threads."""
-    import asyncio  # noqa: PLC0415 - 2 MB, which are loaded already where this is called
-
-    slots = asyncio.Semaphore(_THREADS)
-
-    async def one(job: Callable[[], Awaitable[T]]) -> T | ComalError:
-        async with slots:
-            try:
-                return await job()
-            except ComalError as error:
-                return error
-
-    return list(await asyncio.gather(*(one(job) for job in jobs)))
-
-
 def settled(results: Sequence[T | ComalError]) -> list[T]:
     """The results, or the first error among them."""
     found: list[T] = []
@@ -310,18 +280,6 @@ def read_leaves(home: Home, leaves: Leaves, kept: Sequence[Piece] = ()) -> list[
         for part, rows in groups
     ]
     return _dealt(leaves, kept, groups, together(jobs, remote=home.is_remote))
-
-
-async def read_leaves_async(home: Home, leaves: Leaves, kept: Sequence[Piece] = ()) -> list[bytes]:
-    """As `read_leaves`, without blocking the event loop."""
-    groups = _groups(home, leaves, kept)
-    jobs = [
-        lambda part=part, rows=rows: home.parts[part].source.fetch_spans_async(
-            leaves.offsets[rows], leaves.sizes[rows]
-        )
-        for part, rows in groups
-    ]
-    return _dealt(leaves, kept, groups, await together_async(jobs))
 
 
 def _groups(home: Home, leaves: Leaves, kept: Sequence[Piece]) -> list[tuple[int, Ints]]:

@@ -37,7 +37,7 @@ class Below:
 
 
 Descent = Generator[Below, Sequence[Nested], T]
-"""Logic that needs nested files and lets someone else open them, blocking or not."""
+"""Logic that needs nested files and lets someone else open them."""
 
 
 def descend(descent: Descent[T], home: Home) -> T:
@@ -46,16 +46,6 @@ def descend(descent: Descent[T], home: Home) -> T:
         below = next(descent)
         while True:
             below = descent.send(home.nested(below.addresses, below.depth))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-
-
-async def descend_async(descent: Descent[T], home: Home) -> T:
-    """As `descend`, without blocking the event loop."""
-    try:
-        below = next(descent)
-        while True:
-            below = descent.send(await home.nested_async(below.addresses, below.depth))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from comal import arrowcompute as pc
 from comal import query as queries
 from comal.errors import InvalidInputError, NotInContainerError, counted, shown
+from comal.parallel import in_thread
 from comal.plan import Piece
 from comal.public import guarded_class
 from comal.samples.rows import NamedRows, html_table
@@ -26,14 +27,12 @@ from comal.tortilla.reading.archive import (
     Nested,
     leaf_file,
     read_leaves,
-    read_leaves_async,
 )
 from comal.tortilla.reading.flat import (
     Below,
     Descent,
     addresses_of,
     descend,
-    descend_async,
     flattening,
     nested_rows,
     spans_of,
@@ -297,13 +296,7 @@ class TortillaFrame(NamedRows):
 
     async def read_async(self, key: Key) -> Any:
         """As `read`, without blocking the event loop."""
-        frame, row = await descend_async(self._locating(key), self._home)
-        kind = frame._format(row)  # noqa: SLF001 - same class
-        if kind == spec.TORTILLA:
-            return await descend_async(frame._opening(row), self._home)  # noqa: SLF001 - same class
-        if kind == spec.BYTES:
-            return await frame.read_bytes_async(row)
-        return frame.vsi(row)
+        return await in_thread(self.read, key)
 
     def read_bytes(self, key: Key | Sequence[Key] | None = None) -> Any:
         """The bytes of one row, or of several; neighbours come in one request.
@@ -324,10 +317,7 @@ class TortillaFrame(NamedRows):
 
     async def read_bytes_async(self, key: Key | Sequence[Key] | None = None) -> Any:
         """As `read_bytes`, without blocking the event loop."""
-        keys, single = self._keys(key)
-        leaves, kept = await descend_async(self._leaves(keys), self._home)
-        found = await read_leaves_async(self._home, leaves, kept)
-        return found[0] if single else found
+        return await in_thread(self.read_bytes, key)
 
     def open(self, key: Key) -> RangeFile:
         """A seekable read-only binary file over the bytes of one row."""
@@ -370,7 +360,7 @@ class TortillaFrame(NamedRows):
 
     async def flatten_async(self, columns: Sequence[str] | None = None) -> TortillaFrame:
         """As `flatten`, without blocking the event loop."""
-        return self._with(await descend_async(self._flattening(columns), self._home))
+        return await in_thread(self.flatten, columns)
 
     def walk(self) -> Iterator[tuple[str, str]]:
         """Every item at and below these rows: its path of ids and its GDAL path, depth first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import run, run_async
+from comal.parallel import in_thread
+from comal.plan import run
 from comal.public import warn
 from comal.storage import (
     Location as Place,
@@ -37,10 +38,9 @@ from comal.storage import (
     open_source,
     parse_href,
     reload_once,
-    reload_once_async,
 )
 from comal.tortilla import spec
-from comal.tortilla.reading.archive import Home, Part, together, together_async
+from comal.tortilla.reading.archive import Home, Part, together
 from comal.tortilla.reading.frame import TortillaFrame
 from comal.tortilla.reading.items import aliased, items_of, joined, stored_table
 from comal.tortilla.spec import TortillaWarning
@@ -142,25 +142,17 @@ async def open_async(
     config: StorageConfig | None = None,
 ) -> TortillaFrame:
     """As `open`, without blocking the event loop."""
-
-    async def all_of(sources: Sequence[Source]) -> list[Result]:
-        plans = [
-            partial(run_async, open_plan(source.href, tail=tail, limits=limits), source.fetch_async)
-            for source in sources
-        ]
-        return list(zip(sources, await together_async(plans), strict=True))
-
-    async def opened() -> TortillaFrame:
-        sources = sources_of(path, config)
-        results = await all_of(sources)
-        whole = siblings or not _is_single(path, sources)
-        if siblings and _is_single(path, sources):
-            results = await _answered_async(_siblings(results[0]), all_of)
-        return _frame(
-            results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial
-        )
-
-    return await reload_once_async(opened)
+    return await in_thread(
+        open,
+        path,
+        siblings=siblings,
+        allow_partial=allow_partial,
+        columns=columns,
+        typed=typed,
+        tail=tail,
+        limits=limits,
+        config=config,
+    )
 
 
 # -- what is named ---------------------------------------------------------------------------------
@@ -223,18 +215,6 @@ def _answered(asking: Asking, ask: Callable[[Sequence[Source]], list[Result]]) -
         wanted = next(asking)
         while True:
             wanted = asking.send(ask(wanted))
-    except StopIteration as stop:
-        found: list[Result] = stop.value
-        return found
-
-
-async def _answered_async(
-    asking: Asking, ask: Callable[[Sequence[Source]], Awaitable[list[Result]]]
-) -> list[Result]:
-    try:
-        wanted = next(asking)
-        while True:
-            wanted = asking.send(await ask(wanted))
     except StopIteration as stop:
         found: list[Result] = stop.value
         return found
