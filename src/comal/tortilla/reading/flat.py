@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,28 +26,6 @@ from comal.tortilla.reading.items import joined
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Below:
-    """Nested files that are wanted, and how many files they are nested in."""
-
-    addresses: Sequence[Address]
-    depth: int
-
-
-Descent = Generator[Below, Sequence[Nested], T]
-"""Logic that needs nested files and lets someone else open them."""
-
-
-def descend(descent: Descent[T], home: Home) -> T:
-    """Run a descent to its end."""
-    try:
-        below = next(descent)
-        while True:
-            below = descent.send(home.nested(below.addresses, below.depth))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
 
 
 def nested_rows(table: Any) -> Ints:
@@ -88,9 +66,7 @@ class _Level:
     """Rows that have a level below."""
 
 
-def flattening(
-    table: Any, depth: int, home: Home, columns: Sequence[str] | None = None
-) -> Descent[Any]:
+def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None = None) -> Any:
     """All items below some rows that are no nested files, depth first in the order of rows.
 
     Parameters
@@ -118,7 +94,7 @@ def flattening(
     while len(levels[-1].nested):
         above, depth = levels[-1], depth + 1
         addresses = addresses_of(above.table, above.nested)
-        children = yield Below(addresses, depth)
+        children = home.nested(addresses, depth)
         counts = np.array([child.items.num_rows for child in children], np.int64)
         home.limits.check("table_rows", sum(counts.tolist()), where)
         levels.append(_level(above, addresses, children, counts, columns, where))

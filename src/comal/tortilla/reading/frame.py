@@ -29,11 +29,8 @@ from comal.tortilla.reading.archive import (
     read_leaves,
 )
 from comal.tortilla.reading.flat import (
-    Below,
-    Descent,
     addresses_of,
-    descend,
-    flattening,
+    flattened,
     nested_rows,
     spans_of,
 )
@@ -286,10 +283,10 @@ class TortillaFrame(NamedRows):
         InvalidMetadataError, LimitExceededError
             A nested file is broken, or nested too deep.
         """
-        frame, row = descend(self._locating(key), self._home)
+        frame, row = self._located(key)
         kind = frame._format(row)  # noqa: SLF001 - same class
         if kind == spec.TORTILLA:
-            return descend(frame._opening(row), self._home)  # noqa: SLF001 - same class
+            return frame._nested(row)  # noqa: SLF001 - same class
         if kind == spec.BYTES:
             return frame.read_bytes(row)
         return frame.vsi(row)
@@ -311,7 +308,7 @@ class TortillaFrame(NamedRows):
         bytes or list of bytes
         """
         keys, single = self._keys(key)
-        leaves, kept = descend(self._leaves(keys), self._home)
+        leaves, kept = self._leaves(keys)
         found = read_leaves(self._home, leaves, kept)
         return found[0] if single else found
 
@@ -337,7 +334,7 @@ class TortillaFrame(NamedRows):
 
     def leaf(self, key: Key) -> Leaf:
         """Where the bytes of one row lie."""
-        frame, row = descend(self._locating(key), self._home)
+        frame, row = self._located(key)
         return frame._leaf_at(row)  # noqa: SLF001 - same class
 
     def flatten(self, columns: Sequence[str] | None = None) -> TortillaFrame:
@@ -356,7 +353,7 @@ class TortillaFrame(NamedRows):
         InvalidMetadataError, LimitExceededError
             A nested file is broken, or there are more items than the limits allow.
         """
-        return self._with(descend(self._flattening(columns), self._home))
+        return self._with(flattened(self._table, self._depth, self._home, columns))
 
     async def flatten_async(self, columns: Sequence[str] | None = None) -> TortillaFrame:
         """As `flatten`, without blocking the event loop."""
@@ -369,12 +366,8 @@ class TortillaFrame(NamedRows):
             paths, subfiles = flat[spec.PATH].to_pylist(), flat[spec.SUBFILE].to_pylist()
             yield from zip(paths, subfiles, strict=True)
 
-    def _flattening(self, columns: Sequence[str] | None) -> Descent[Any]:
-        return flattening(self._table, self._depth, self._home, columns)
-
-    def _opening(self, row: int) -> Descent[TortillaFrame]:
-        addresses = addresses_of(self._table, np.array([row]))
-        (nested,) = yield Below(addresses, self._depth + 1)
+    def _nested(self, row: int) -> TortillaFrame:
+        (nested,) = self._home.nested(addresses_of(self._table, np.array([row])), self._depth + 1)
         return self._child(nested, row)
 
     def _child(self, nested: Nested, row: int) -> TortillaFrame:
@@ -385,7 +378,7 @@ class TortillaFrame(NamedRows):
             table = table.append_column(spec.PART, parts)
         return TortillaFrame(table, self._home, depth=self._depth + 1, kept=nested.kept)
 
-    def _locating(self, key: Key) -> Descent[tuple[TortillaFrame, int]]:
+    def _located(self, key: Key) -> tuple[TortillaFrame, int]:
         """The frame and the row that a path leads to."""
         frame, rest = self, key
         while isinstance(rest, str) and "/" in rest and not frame._has(rest):
@@ -402,16 +395,16 @@ class TortillaFrame(NamedRows):
                     where=shown(str(key)),
                     found=shown(head),
                 )
-            frame = yield from frame._opening(row)
+            frame = frame._nested(row)
         return frame, frame._row(rest)  # noqa: SLF001 - same class
 
-    def _leaves(self, keys: Sequence[Key]) -> Descent[tuple[Leaves, tuple[Piece, ...]]]:
+    def _leaves(self, keys: Sequence[Key]) -> tuple[Leaves, tuple[Piece, ...]]:
         if all(isinstance(key, int) for key in keys):
             return spans_of(self._table, self._rows_at(keys)), self._kept
         leaves: list[Leaf] = []
         kept: dict[int, Piece] = {piece.offset: piece for piece in self._kept}
         for key in keys:
-            frame, row = yield from self._locating(key)
+            frame, row = self._located(key)
             leaves.append(frame._leaf_at(row))  # noqa: SLF001 - same class
             kept |= {piece.offset: piece for piece in frame._kept}  # noqa: SLF001 - same class
         return Leaves.of(leaves), tuple(kept.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,6 @@ from comal.tortilla.wire import DEFAULT_TAIL, Opened, open_plan
 
 Location = str | os.PathLike[str] | Source
 Result = tuple[Source, Opened | ComalError]
-Asking = Generator[Sequence[Source], list[Result], list[Result]]
-"""Says which files are wanted and is sent them opened, whoever waits for them and how."""
 
 _MOST_PARTS = 100_000
 
@@ -118,8 +116,7 @@ def open(  # noqa: A001 - the name users expect: tortilla.open
         results = _open_all(sources, tail, limits)
         whole = siblings or not _is_single(path, sources)
         if siblings and _is_single(path, sources):
-            asking = _siblings(results[0])
-            results = _answered(asking, partial(_open_all, tail=tail, limits=limits))
+            results = _siblings(results[0], tail, limits)
         return _frame(
             results, limits, columns, typed=typed, whole=whole, allow_partial=allow_partial
         )
@@ -209,18 +206,7 @@ def open_one(source: Source, tail: int, limits: Limits) -> Opened:
     return run(open_plan(source.href, tail=tail, limits=limits), source.fetch)
 
 
-def _answered(asking: Asking, ask: Callable[[Sequence[Source]], list[Result]]) -> list[Result]:
-    """What `asking` returns, which is sent the files that it asks for."""
-    try:
-        wanted = next(asking)
-        while True:
-            wanted = asking.send(ask(wanted))
-    except StopIteration as stop:
-        found: list[Result] = stop.value
-        return found
-
-
-def _siblings(result: Result) -> Asking:
+def _siblings(result: Result, tail: int, limits: Limits) -> list[Result]:
     """The whole set that an opened part belongs to."""
     source, opened = result
     if isinstance(opened, ComalError) or opened.header.parts <= 1:
@@ -242,13 +228,13 @@ def _siblings(result: Result) -> Asking:
         known, first = {name.number: result}, int(name.number > 0)
     else:
         # Either count is possible: only part 0000 can tell.
-        (zero,) = yield [source.sibling(name.numbered(0))]
+        (zero,) = _open_all([source.sibling(name.numbered(0))], tail, limits)
         # Stores that may not be listed answer 403 for what is not there.
         first = int(isinstance(zero[1], ObjectNotFoundError | AccessDeniedError))
         known = {name.number: result} if first else {0: zero, name.number: result}
     numbers = [number for number in range(first, first + count) if number not in known]
     others = [source.sibling(name.numbered(number)) for number in numbers]
-    known.update(zip(numbers, map(_of_set, (yield others)), strict=True))
+    known.update(zip(numbers, map(_of_set, _open_all(others, tail, limits)), strict=True))
     return [known[number] for number in sorted(known)]
 
 
