@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,11 +23,9 @@ from comal.plan import (
     blocking,
     read_span,
     run,
-    run_async,
 )
 
 DATA = bytes(range(100))
-Runner = Callable[[Plan[Any], Callable[[Sequence[Wanted]], Sequence[Piece]]], Any]
 
 
 def fetch(wanted: Sequence[Wanted]) -> list[Piece]:
@@ -43,30 +42,17 @@ def answer(want: Wanted) -> Piece:
     return Piece(DATA[: want.size] if isinstance(want, Head) else DATA, 0, 100)
 
 
-def run_in_loop(plan: Plan[Any], fetch: Callable[[Sequence[Wanted]], Sequence[Piece]]) -> Any:
-    async def fetch_async(wanted: Sequence[Wanted]) -> Sequence[Piece]:
-        await asyncio.sleep(0)
-        return fetch(wanted)
-
-    return asyncio.run(run_async(plan, fetch_async))
-
-
-@pytest.fixture(params=[run, run_in_loop], ids=["blocking", "async"])
-def runner(request: pytest.FixtureRequest) -> Runner:
-    return request.param  # type: ignore[no-any-return]
-
-
 def two_rounds() -> Plan[bytes]:
     head, tail = yield [Head(2), Tail(3)]
     (whole,) = yield [Whole(100)]
     return head.data + tail.data + whole.data[50:52]
 
 
-def test_pieces_are_sent_in_order(runner: Runner) -> None:
-    assert runner(two_rounds(), fetch) == bytes([0, 1, 97, 98, 99, 50, 51])
+def test_pieces_are_sent_in_order() -> None:
+    assert run(two_rounds(), fetch) == bytes([0, 1, 97, 98, 99, 50, 51])
 
 
-def test_a_plan_that_wants_nothing(runner: Runner) -> None:
+def test_a_plan_that_wants_nothing() -> None:
     def nothing() -> Plan[int]:
         if not DATA:
             yield []
@@ -75,21 +61,21 @@ def test_a_plan_that_wants_nothing(runner: Runner) -> None:
     def refuse(wanted: Sequence[Wanted]) -> list[Piece]:
         raise AssertionError(wanted)
 
-    assert runner(nothing(), refuse) == 5
+    assert run(nothing(), refuse) == 5
 
 
-def test_one_fetch_for_each_step(runner: Runner) -> None:
+def test_one_fetch_for_each_step() -> None:
     steps: list[int] = []
 
     def counted(wanted: Sequence[Wanted]) -> list[Piece]:
         steps.append(len(wanted))
         return fetch(wanted)
 
-    runner(two_rounds(), counted)
+    run(two_rounds(), counted)
     assert steps == [2, 1]
 
 
-def test_an_error_of_the_fetch_reaches_the_plan(runner: Runner) -> None:
+def test_an_error_of_the_fetch_reaches_the_plan() -> None:
     def optional() -> Plan[str]:
         try:
             yield [Head(1, "absent")]
@@ -98,27 +84,27 @@ def test_an_error_of_the_fetch_reaches_the_plan(runner: Runner) -> None:
             return f"absent, {piece.data!r}"
         return "present"
 
-    assert runner(optional(), fetch) == "absent, b'\\x00'"
+    assert run(optional(), fetch) == "absent, b'\\x00'"
 
 
-def test_an_error_that_the_plan_does_not_expect(runner: Runner) -> None:
+def test_an_error_that_the_plan_does_not_expect() -> None:
     def plan() -> Plan[None]:
         yield [Head(1, "absent")]
 
     with pytest.raises(ObjectNotFoundError):
-        runner(plan(), fetch)
+        run(plan(), fetch)
 
 
-def test_an_error_of_the_plan(runner: Runner) -> None:
+def test_an_error_of_the_plan() -> None:
     def plan() -> Plan[None]:
         (piece,) = yield [Head(1)]
         raise NotThisFormatError("other", found=piece.data)
 
     with pytest.raises(NotThisFormatError):
-        runner(plan(), fetch)
+        run(plan(), fetch)
 
 
-def test_foreign_errors_are_not_shown_to_the_plan(runner: Runner) -> None:
+def test_foreign_errors_are_not_shown_to_the_plan() -> None:
     seen: list[BaseException] = []
 
     def plan() -> Plan[None]:
@@ -131,7 +117,7 @@ def test_foreign_errors_are_not_shown_to_the_plan(runner: Runner) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        runner(plan(), broken)
+        run(plan(), broken)
     assert seen == []
 
 
@@ -146,7 +132,7 @@ def test_pieces() -> None:
     assert ByteRange(5, 6).end == 11
 
 
-def test_a_span_that_is_here_already_costs_nothing(runner: Runner) -> None:
+def test_a_span_that_is_here_already_costs_nothing() -> None:
     steps: list[Sequence[Wanted]] = []
 
     def counted(wanted: Sequence[Wanted]) -> list[Piece]:
@@ -154,9 +140,9 @@ def test_a_span_that_is_here_already_costs_nothing(runner: Runner) -> None:
         return fetch(wanted)
 
     known = [Piece(DATA[:10], 0, 100), Piece(DATA[40:60], 40, 100)]
-    assert runner(read_span(known, 45, 5), counted) == DATA[45:50]
+    assert run(read_span(known, 45, 5), counted) == DATA[45:50]
     assert steps == []
-    assert runner(read_span(known, 55, 10), counted) == DATA[55:65]
+    assert run(read_span(known, 55, 10), counted) == DATA[55:65]
     assert steps == [[ByteRange(55, 10)]]
 
 
@@ -170,11 +156,7 @@ class Letters:
         self.asked: list[str] = []
 
     def fetch(self, wanted: Sequence[Wanted], /) -> list[Piece]:
-        self.asked.append("blocking")
-        return fetch(wanted)
-
-    async def fetch_async(self, wanted: Sequence[Wanted], /) -> list[Piece]:
-        self.asked.append("awaiting")
+        self.asked.append(threading.current_thread().name)
         return fetch(wanted)
 
     @blocking
@@ -186,11 +168,12 @@ class Letters:
     letters_async = awaiting(letters)
 
 
-def test_a_method_and_its_twin_are_one_plan() -> None:
+def test_the_twin_of_a_method_waits_in_a_thread() -> None:
     one = Letters()
     assert one.letters(5, count=2) == {"found": DATA[5:7]}
     assert asyncio.run(one.letters_async(count=3, start=7)) == {"found": DATA[7:10]}
-    assert one.asked == ["blocking", "awaiting"]
+    here, there = one.asked
+    assert here == threading.current_thread().name != there
     assert inspect.iscoroutinefunction(Letters.letters_async)
     assert not inspect.isgeneratorfunction(Letters.letters)
     assert Letters.letters.__doc__ == "Some letters."

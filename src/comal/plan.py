@@ -7,12 +7,13 @@ blocking or async, so the same logic serves both and a test can count the round 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from comal.errors import ComalError
+from comal.parallel import in_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,7 +92,6 @@ class Piece:
 
 Plan = Generator[Sequence[Wanted], Sequence[Piece], T]
 Fetch = Callable[[Sequence[Wanted]], Sequence[Piece]]
-FetchAsync = Callable[[Sequence[Wanted]], Awaitable[Sequence[Piece]]]
 
 
 def run(plan: Plan[T], fetch: Fetch) -> T:
@@ -109,32 +109,14 @@ def run(plan: Plan[T], fetch: Fetch) -> T:
         return stop.value  # type: ignore[no-any-return]
 
 
-async def run_async(plan: Plan[T], fetch: FetchAsync) -> T:
-    """As `run`, awaiting each fetch."""
-    try:
-        wanted = next(plan)
-        while True:
-            try:
-                pieces = await fetch(wanted)
-            except ComalError as error:
-                wanted = plan.throw(error)
-            else:
-                wanted = plan.send(pieces)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-
-
 # -- methods --------------------------------------------------------------------------------------
 
 
 class Fetcher(Protocol):
-    """What fetches for plans, blocking or not, as sources do."""
+    """What fetches for plans, as sources do."""
 
     def fetch(self, wanted: Sequence[Wanted], /) -> Sequence[Piece]:
         """One piece for each range."""
-
-    def fetch_async(self, wanted: Sequence[Wanted], /) -> Awaitable[Sequence[Piece]]:
-        """The same, without blocking the event loop."""
 
 
 class _Stored(Protocol):
@@ -159,23 +141,21 @@ def blocking(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate
     def method(self: S, *args: P.args, **named: P.kwargs) -> T:
         return run(plan(self, *args, **named), self.store.fetch)
 
-    method.plan = plan  # type: ignore[attr-defined]  # for `awaiting`
     return method  # type: ignore[return-value]  # `self` by its name is more than is asked for
 
 
 def awaiting(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The twin of a method that `blocking` has made, which does not block the event loop."""
-    plan: Callable[Concatenate[S, P], Plan[T]] = method.plan  # type: ignore[attr-defined]
+    """The twin of a method that blocks, called in a thread that waits for it."""
 
-    @wraps(plan)
+    @wraps(method)
     async def twin(self: S, *args: P.args, **named: P.kwargs) -> T:
-        return await run_async(plan(self, *args, **named), self.store.fetch_async)
+        return await in_thread(method, self, *args, **named)
 
     twin.__name__ += "_async"
     twin.__qualname__ += "_async"
-    twin.__doc__ = f"As `{plan.__name__}`, without blocking the event loop."
+    twin.__doc__ = f"As `{method.__name__}`, without blocking the event loop."
     return twin  # type: ignore[return-value]  # as above
 
 

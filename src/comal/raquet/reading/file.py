@@ -13,7 +13,8 @@ import numpy.typing as npt
 from comal.errors import InvalidInputError, shown
 from comal.grid import quadbin
 from comal.grid.arguments import integers, tile_rows
-from comal.plan import Plan, awaiting, blocking, run, run_async
+from comal.parallel import in_thread
+from comal.plan import Plan, awaiting, blocking, run
 from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
@@ -336,8 +337,7 @@ class RaquetFile(Closing):
         time: Step | None = None,
     ) -> list[bytes | None]:
         """As `raw_blobs`, without blocking the event loop; checksums are compared."""
-        plan = self._blobs_plan(self._rows(tiles, time), self._column(band))
-        return await run_async(plan, self._store.fetch_async)
+        return await in_thread(self.raw_blobs, tiles, band, time=time)
 
     def iter_raw_blobs(
         self,

@@ -113,10 +113,6 @@ class TileStore:
             return pieces
         return fetch_parts(self.sources, wanted)
 
-    async def fetch_async(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        """As `fetch`, without blocking the event loop."""
-        return await fetch_parts_async(self.sources, wanted)
-
     @property
     def is_local(self) -> bool:
         """Whether all files are local ones that stay open."""
@@ -536,22 +532,6 @@ def fetch_parts(sources: Sequence[Source], wanted: Sequence[Wanted]) -> list[Pie
         for part, rows in groups.items()
     ]
     return _scattered(groups, side_by_side(jobs, sources), len(wanted))
-
-
-async def fetch_parts_async(sources: Sequence[Source], wanted: Sequence[Wanted]) -> list[Piece]:
-    """As `fetch_parts`, without blocking the event loop."""
-    if len(sources) == 1:
-        return await sources[0].fetch_async(wanted)
-    groups = _by_part(wanted)
-    import asyncio  # noqa: PLC0415 - 2 MB, which are loaded already where this is called
-
-    fetched = await asyncio.gather(
-        *(
-            sources[part].fetch_async([_plain(wanted[row]) for row in rows])
-            for part, rows in groups.items()
-        )
-    )
-    return _scattered(groups, fetched, len(wanted))
 
 
 def side_by_side(jobs: Sequence[Callable[[], T]], sources: Sequence[Source]) -> list[T]:
