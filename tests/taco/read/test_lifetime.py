@@ -20,8 +20,9 @@ from tests.taco.read.scenes import located, read_all, scenes, write, write_folde
 TREE = scenes("a", "b", "c")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def no_cycles_are_looked_for() -> Iterator[None]:
+    """Once for all tests: what others have left in the process takes seconds to go through."""
     gc.collect()
     gc.disable()
     yield
