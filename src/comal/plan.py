@@ -1,8 +1,8 @@
 """Plans: format logic that says which bytes it wants and lets someone else fetch them.
 
 A plan is a generator. It yields the ranges that it needs, all that it can name at once, and is
-sent one `Piece` for each in the same order; what it returns is the result. A driver runs it,
-blocking or async, so the same logic serves both and a test can count the round trips.
+sent one `Piece` for each in the same order; what it returns is the result. `run` fetches for it, so
+that format logic does no I/O and a test can count the round trips.
 """
 
 from __future__ import annotations
