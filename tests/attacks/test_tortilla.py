@@ -25,8 +25,8 @@ from comal.errors import (
     LimitExceededError,
     NotThisFormatError,
 )
+from comal.samples import rules
 from comal.tortilla import spec
-from comal.tortilla.checking import values
 from comal.tortilla.checking.run import check
 from tests.tortilla import build
 from tests.tortilla.build import Item, column
@@ -296,7 +296,7 @@ def test_a_thousand_systems_that_nobody_knows(
         asked.append(name)  # PROJ takes a quarter of a second to say so
         raise InvalidInputError("invalid CRS")
 
-    monkeypatch.setattr(values, "projection", unknown)
+    monkeypatch.setattr(rules, "projection", unknown)
     items = [Item(f"s{number}", b"x") for number in range(1_000)]
     names = pa.array([f"system {number}" for number in range(1_000)])
     report = check(write(tmp_path, build.built(items, table=column(spec.CRS, names))))
