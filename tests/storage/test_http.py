@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import pickle
+import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -103,6 +107,28 @@ def test_connections_are_used_again(http_server: HttpServer) -> None:
         source.sibling("gone").stat()
     source.fetch([Tail(5)])
     assert len(ports) == 1
+
+
+def test_a_server_that_hangs_up_at_once(
+    http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = socket.socket.getpeername
+    gone = [True]
+
+    def getpeername(self: socket.socket) -> Any:
+        if gone:
+            gone.pop()
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+        return asked(self)
+
+    monkeypatch.setattr(socket.socket, "getpeername", getpeername)
+    source = storage.open_source(http_server.put("a", DATA))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        assert source.fetch([ByteRange(0, 10)])[0].data == DATA[:10]
+        gc.collect()
+    assert not gone
+    assert not told
 
 
 def test_no_more_in_flight_than_configured(http_server: HttpServer) -> None:

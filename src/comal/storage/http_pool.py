@@ -151,7 +151,12 @@ class _Connection(HTTPConnection):
 
     def _new_conn(self) -> socket.socket:
         sock = self._connected(getattr(_request, "least", reach.ANY))
-        self._kind = reach.kind_of(sock.getpeername()[0])
+        try:
+            self._kind = reach.kind_of(sock.getpeername()[0])
+        except OSError as error:
+            # The server has hung up already.
+            sock.close()
+            raise exceptions.NewConnectionError(self, str(error)) from error
         return sock
 
     def _connected(self, least: int) -> socket.socket:
