@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,18 @@ needs_shared = pytest.mark.skipif(
 )
 
 _NOBODY = 65534
+
+
+def open_below(path: Path) -> int:
+    """How many descriptors of this process are open on a file, or on files below a folder.
+
+    Those of other tests, which the collector may close at any time, are not counted.
+    """
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one that lists the folder
+            names.append(os.readlink(descriptor))  # noqa: PTH115 - as it is written there
+    return sum(f"{name}/".startswith((f"{path}/", f"{path} (deleted)/")) for name in names)
 
 
 @contextmanager

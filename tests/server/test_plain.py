@@ -19,6 +19,7 @@ from comal.server.readyresponses import ReadyResponse, ReadyResponses, is_whole_
 from tests.server.asking import ask
 from tests.server.making import GZIPPED, PNG, VECTOR, crc, entry, tileset
 from tests.server.test_running import get, serving
+from tests.support import open_below
 
 _HOST = b"Host: example.org\r\n"
 
@@ -395,10 +396,6 @@ def test_no_room(budget: int) -> None:
     assert not ready.wants(b"/a", 10)
 
 
-def _open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 def test_kept_answers_keep_no_file_open(tmp_path: Path) -> None:
     """Of thousands of archives a few hundred are open, however many tiles of them are kept."""
     folder = tileset(tmp_path / "set", materializedZooms=[0, 5], maxzoom=5)
@@ -410,7 +407,6 @@ def test_kept_answers_keep_no_file_open(tmp_path: Path) -> None:
         with zipfile.ZipFile(place / f"{y}.zip", "w") as archive:
             entry(archive, f"5/{x}/{y}.png", PNG)
     app = server.app({"tiles": {"href": str(folder)}}, log="none")
-    before = _open_files()
 
     async def run() -> None:
         await app.mounts["tiles"].get()
@@ -420,4 +416,4 @@ def test_kept_answers_keep_no_file_open(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert len(app.plain.ready.entries) == count
-    assert _open_files() - before < 450
+    assert open_below(tmp_path) < 450

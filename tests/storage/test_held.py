@@ -17,6 +17,7 @@ from comal.errors import ObjectChangedError, ShortReadError, StorageError
 from comal.plan import ByteRange, Tail
 from comal.storage import CountingSource, StorageConfig, open_source
 from comal.storage.local import HeldFile, held
+from tests.support import open_below
 
 CONTENT = np.random.default_rng(5).bytes(200_000)
 MAPPED = StorageConfig(memory_map=True)
@@ -26,11 +27,6 @@ def opened(path: Path, config: StorageConfig) -> HeldFile:
     file = held(open_source(path, config=config))
     assert file is not None
     return file
-
-
-def descriptors() -> int:
-    gc.collect()
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.fixture(params=[StorageConfig(), MAPPED], ids=["by descriptor", "mapped"])
@@ -123,12 +119,11 @@ def test_threads_and_forks(path: Path, config: StorageConfig) -> None:
 
 
 def test_descriptors_are_counted_and_closed(path: Path, config: StorageConfig) -> None:
-    before = descriptors()
     file = opened(path, config)
-    assert descriptors() == before + file.descriptors
-    assert file.descriptors == (2 if config.memory_map else 1)
+    assert open_below(path) == file.descriptors == (2 if config.memory_map else 1)
     del file
-    assert descriptors() == before
+    gc.collect()
+    assert open_below(path) == 0
 
 
 def test_a_file_that_cannot_be_mapped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 
 from comal.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from comal.storage.manyfiles import Block, Part, file_sizes, read_ahead, read_exactly
+from tests.support import open_below
 
 MIB = 1 << 20
 
@@ -71,22 +71,17 @@ def test_all_bytes_come_in_order(tmp_path: Path, sizes: list[int], gap: int) -> 
         assert list(found) == sorted(found)
 
 
-def descriptors_open() -> int:
-    gc.collect()  # what earlier tests have left behind is none of ours
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_who_stops_early_leaves_no_thread_and_no_descriptor(tmp_path: Path) -> None:
     paths = make(tmp_path, [30 * MIB, *[MIB] * 20])
     # Threads of earlier tests may end meanwhile.
-    threads, descriptors = set(threading.enumerate()), descriptors_open()
+    threads = set(threading.enumerate())
     for wanted in (1, 3, 12):
         pieces = read_ahead(paths, np.zeros(len(paths), np.int64), firsts)
         for _ in range(wanted):
             next(pieces)
         pieces.close()  # type: ignore[attr-defined]
         assert set(threading.enumerate()) <= threads
-        assert descriptors_open() <= descriptors
+        assert open_below(tmp_path) == 0
 
 
 def test_a_file_that_fails_comes_after_those_before_it(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from comal.tapalcatl.containers.mbtiles import MBTiles
 from comal.tapalcatl.containers.pmtiles import PMTiles
 from comal.tapalcatl.containers.pmtileswire import parse_directory, tile_ids, tiles_of
 from tests.servers.http import HttpServer
+from tests.support import open_below
 from tests.tapalcatl.making import (
     Key,
     listed,
@@ -271,13 +272,8 @@ def test_a_database_that_is_cut_short(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 def test_connections_are_used_again(tmp_path: Path) -> None:
     path = write_mbtiles(tmp_path / "a.mbtiles", TILES)
-    before = descriptors()
     with closing(MBTiles(path)) as source:
         for _ in range(5):
             with ThreadPoolExecutor(1) as pool:
@@ -285,8 +281,8 @@ def test_connections_are_used_again(tmp_path: Path) -> None:
         # Blocks may be asked for while tiles are read.
         for _ in source.keys():  # noqa: SIM118 - no mapping
             source.read(Square(0, 0, 0, 1))
-            assert descriptors() - before <= 2
-    assert descriptors() == before
+            assert open_below(tmp_path) <= 2
+    assert open_below(tmp_path) == 0
 
 
 HEADS = [

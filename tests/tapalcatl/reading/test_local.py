@@ -28,6 +28,7 @@ from comal.storage import open_source
 from comal.storage.local import HeldFile, held
 from comal.tapalcatl import TileSet, TileSetMetadata
 from comal.tapalcatl.reading import archives
+from tests.support import open_below
 from tests.tapalcatl.odd import Entry, appended, archive
 from tests.tapalcatl.reading.test_remote import entry, square, tree
 
@@ -42,11 +43,6 @@ def written(folder: Path, source: str = "{z}/{x}/{y}.zip") -> Path:
 def data_of(tileset: TileSet, *place: int) -> bytes | None:
     tile = tileset.tile(*place)
     return None if tile is None else tile.data
-
-
-def descriptors() -> int:
-    gc.collect()  # what earlier tests have left behind is none of ours
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -111,25 +107,24 @@ def test_directories_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert tileset.archives.weight < 10_000
     monkeypatch.setattr(archives, "HELD_FILES", 2)
     few = tapalcatl.open(tmp_path)
-    before = descriptors()
+    before = open_below(tmp_path)
     for place in ((0, 0, 0), (2, 0, 0), (2, 2, 0), (2, 0, 2)):
         assert data_of(few, *place) == entry(*place).data
-    assert descriptors() <= before + 2
+    assert open_below(tmp_path) <= before + 2
     few.close()
     gc.collect()
-    assert descriptors() <= before
+    assert open_below(tmp_path) <= before
 
 
 def test_files_close_without_a_word(tmp_path: Path) -> None:
     written(tmp_path)
-    before = descriptors()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tileset = tapalcatl.open(tmp_path)
         assert data_of(tileset, 0, 0, 0) is not None
         del tileset
         gc.collect()
-    assert descriptors() <= before
+    assert open_below(tmp_path) == 0
 
 
 def _in_child(tileset: TileSet, queue: multiprocessing.Queue[bytes | None]) -> None:

@@ -21,6 +21,7 @@ from comal.storage.local import HeldFile
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.reading import archives, index
 from tests.servers.http import HttpServer
+from tests.support import open_below
 from tests.tapalcatl.making import listed, payload, pyramid
 from tests.tapalcatl.odd import Entry, archive
 from tests.tapalcatl.reading.test_first import written as first_generation
@@ -235,12 +236,12 @@ def test_reads_and_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(reads) == len(TILES)
     assert sum(reads) < 2 * sum(map(len, TILES.values()))
     monkeypatch.setattr(archives, "HELD_FILES", 4)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_below(tmp_path)
     few = tapalcatl.open(tmp_path / "t", config=CONFIGS["mapped"])
     most = 0
     for tile in few.iter_tiles(ASKED):
         assert tile is None or tile.data
-        most = max(most, len(list(Path("/proc/self/fd").iterdir())))
+        most = max(most, open_below(tmp_path))
     assert most <= before + 4 + 3
 
 
