@@ -99,6 +99,14 @@ WRITERS: dict[str, Writer] = {
         "o.tacozip",
         "scenes.tacozip",
     ),
+    "taco.export of a folder": Writer(
+        lambda s, o, w: taco.export(
+            taco.load(s / "scenes"), o, overwrite=w, quiet=True, subset_date="2025-01-01"
+        ),
+        "o",
+        "scenes",
+        folder=True,
+    ),
     "taco.export_async": Writer(
         lambda s, o, w: asyncio.run(
             taco.export_async(
@@ -109,17 +117,21 @@ WRITERS: dict[str, Writer] = {
         folder=True,
     ),
     "taco.folder2zip": Writer(
-        lambda s, o, w: taco.folder2zip(s / "scenes", o, quiet=True, overwrite=w), "o.tacozip"
+        lambda s, o, w: taco.folder2zip(s / "scenes", o, quiet=True, overwrite=w),
+        "o.tacozip",
+        "scenes",
     ),
     "taco.folder2zip_async": Writer(
         lambda s, o, w: asyncio.run(
             taco.folder2zip_async(s / "scenes", o, quiet=True, overwrite=w)
         ),
         "o.tacozip",
+        "scenes",
     ),
     "taco.zip2folder": Writer(
         lambda s, o, w: taco.zip2folder(s / "scenes.tacozip", o, quiet=True, overwrite=w),
         "o",
+        "scenes.tacozip",
         folder=True,
     ),
     "taco.zip2folder_async": Writer(
@@ -127,6 +139,7 @@ WRITERS: dict[str, Writer] = {
             taco.zip2folder_async(s / "scenes.tacozip", o, quiet=True, overwrite=w)
         ),
         "o",
+        "scenes.tacozip",
         folder=True,
     ),
     "taco.migrate": Writer(
@@ -137,6 +150,7 @@ WRITERS: dict[str, Writer] = {
     "convert.migrate": Writer(
         lambda s, o, w: convert.migrate(s / "a.tortilla", o, overwrite=w, **FIELDS),
         "o",
+        "a.tortilla",
         folder=True,
     ),
     "taco.pack_folder": Writer(
@@ -201,7 +215,10 @@ WRITERS: dict[str, Writer] = {
         "dem.parquet",
     ),
     "raquet.partition": Writer(
-        lambda s, o, w: raquet.partition(s / "dem.parquet", o, overwrite=w), "o", folder=True
+        lambda s, o, w: raquet.partition(s / "dem.parquet", o, overwrite=w),
+        "o",
+        "dem.parquet",
+        folder=True,
     ),
     "raquet.repair": Writer(
         lambda s, o, w: raquet.repair(s / "dem.parquet", o, overwrite=w),
@@ -218,7 +235,9 @@ WRITERS: dict[str, Writer] = {
         lambda s, o, w: tapalcatl.build(TILES, o, overwrite=w), "o", folder=True
     ),
     "tapalcatl.build one": Writer(
-        lambda s, o, w: tapalcatl.build(s / "tiles", o, overwrite=w), "o.zip"
+        lambda s, o, w: tapalcatl.build(s / "tiles", o, overwrite=w),
+        "o.zip",
+        "tiles",
     ),
     "tapalcatl.build 1": Writer(
         lambda s, o, w: tapalcatl.build(
@@ -516,8 +535,10 @@ def test_its_own_kind_is_replaced_and_nothing_else(name: str, kept: Path, place:
     assert snapshot(place) == linked
     made.unlink()
     aside.rename(made)
+    old = made.stat().st_ino
     code, text = outcome(writer, place, target, True)
     assert code == 0, text
+    assert made.stat().st_ino != old  # beside which the new one was made
     after = snapshot(place)
     assert set(after) == set(before)
     assert {k: v for k, v in after.items() if not k.startswith("to/")} == {

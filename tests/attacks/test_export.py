@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from comal.errors import ComalError, ConflictError
+from comal.errors import ComalError
 from comal.taco.checking.repairing import repair
 from comal.taco.copying.converting import folder2zip, zip2folder
 from comal.taco.copying.exporting import export
@@ -67,19 +67,6 @@ def test_paths_of_rows_are_never_paths_of_files(name: str, tmp_path: Path) -> No
             for leaf, data in leaves_of(NESTED):
                 assert (target / "DATA" / leaf).read_bytes() == data
             target.rename(place / "done")
-
-
-def test_a_target_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
-    path = zipped(Recipe(tree=FLAT))(tmp_path)
-    victim = tmp_path / "victim"
-    victim.write_bytes(b"precious")
-    link = tmp_path / "out.tacozip"
-    link.symlink_to(victim)
-    for overwrite in (False, True):
-        with pytest.raises(ConflictError, match="is a link"):
-            export(load(path), link, overwrite=overwrite)
-    assert victim.read_bytes() == b"precious"
-    assert link.is_symlink()
 
 
 ZIPS = [attack for attack in ATTACKS if attack.check_raises is None and attack.reads != "right"]

@@ -65,12 +65,6 @@ def test_get(run: Run, nested: Path, tmp_path: Path) -> None:
 
 
 def test_get_never_replaces_what_it_reads(run: Run, nested: Path, tmp_path: Path) -> None:
-    before = nested.read_bytes()
-    link = tmp_path / "link.bin"
-    link.symlink_to(nested)
-    for output in (nested, link):
-        run("get", nested, "s2/b.bin", "-o", output, "--overwrite", code=10)
-    assert nested.read_bytes() == before
     folder = tmp_path / "folder"
     run("convert", nested, folder)
     held = folder / "DATA" / "s2" / "a.bin"

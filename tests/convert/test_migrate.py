@@ -12,7 +12,6 @@ import pytest
 from comal import convert, taco, tortilla
 from comal.convert import migrate
 from comal.errors import (
-    ConflictError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
@@ -193,30 +192,6 @@ def test_a_source_that_changes_is_noticed(http_server: HttpServer, tmp_path: Pat
     with pytest.raises(ObjectChangedError):
         migrate(frame, tmp_path / "new.tacozip", **FIELDS)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_never_onto_its_source(tmp_path: Path) -> None:
-    data = built(ITEMS)
-    source = written(tmp_path / "old", data)
-    link = tmp_path / "link.tacozip"
-    link.symlink_to(source)
-    for target in (source, tmp_path, link):
-        with pytest.raises(ConflictError):
-            migrate(source, target, overwrite=True, **FIELDS)
-    assert source.read_bytes() == data
-
-
-def test_a_target_that_exists(tmp_path: Path) -> None:
-    source = written(tmp_path / "old.tortilla", built(ITEMS))
-    output = written(tmp_path / "new.tacozip", b"precious")
-    for overwrite in (False, True):
-        with pytest.raises(ConflictError):
-            migrate(source, output, overwrite=overwrite, **FIELDS)
-    assert output.read_bytes() == b"precious"
-    output.unlink()
-    for _ in range(2):
-        migrate(source, output, overwrite=True, **FIELDS)
-        assert leaves(output) == BYTES
 
 
 @pytest.mark.parametrize(

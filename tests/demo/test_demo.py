@@ -15,7 +15,7 @@ import comal
 from comal import demo
 from comal.cli import root
 from comal.demo import pictures, scenes
-from comal.errors import ConflictError, InvalidInputError
+from comal.errors import InvalidInputError
 from comal.raster import open_raster
 
 
@@ -94,17 +94,6 @@ def test_the_same_bytes_again(made: demo.Result, tmp_path: Path) -> None:
     second = demo.run(sources, tmp_path / "second")
     assert digest(first.archive) == digest(second.archive)
     assert digest(first.sheet) == digest(second.sheet)
-
-
-def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "precious.txt").write_text("x")
-    for overwrite in (False, True):
-        with pytest.raises(ConflictError):
-            demo.run(out=mine, overwrite=overwrite)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    assert (mine / "precious.txt").read_text() == "x"
 
 
 def test_rasters_of_ones_own(made: demo.Result, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import rasterio
 
 from comal import raquet
-from comal.errors import ConflictError, InvalidMetadataError
+from comal.errors import InvalidMetadataError
 from tests.raquet.build import cell
 from tests.raquet.checking.damage import File, interleaved, packed, pixels, row_of, sound
 from tests.support import SHARED, needs_shared
@@ -211,17 +211,6 @@ def test_a_document_that_cannot_be_used(tmp_path: Path) -> None:
     file.after = lambda data: data[:-30]
     with pytest.raises(InvalidMetadataError, match="cannot be repaired"):
         repaired(file, tmp_path)
-
-
-def test_targets(tmp_path: Path) -> None:
-    path = sound().write(tmp_path / "a.parquet")
-    with pytest.raises(ConflictError, match="the target is the source"):
-        raquet.repair(path, path, overwrite=True)
-    other = sound().write(tmp_path / "b.parquet")
-    with pytest.raises(ConflictError):
-        raquet.repair(path, other)
-    raquet.repair(path, other, overwrite=True)
-    assert raquet.check(other).total == 0
 
 
 @needs_shared

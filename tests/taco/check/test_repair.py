@@ -15,7 +15,6 @@ import pytest
 
 from comal.errors import (
     ComalError,
-    ConflictError,
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
@@ -315,21 +314,6 @@ def test_large_leaves_are_streamed_and_checked(tmp_path: Path) -> None:
     with pytest.raises(InvalidMetadataError, match=r"big\.bin"):
         repair(path, tmp_path / "second.tacozip")
     assert not (tmp_path / "second.tacozip").exists()
-
-
-def test_target_is_kept_unless_told(tmp_path: Path) -> None:
-    path = zipped(Recipe(tree=FLAT))(tmp_path)
-    target = tmp_path / "mended.tacozip"
-    target.write_bytes(b"mine")
-    for overwrite in (False, True):
-        with pytest.raises(ConflictError):
-            repair(path, target, overwrite=overwrite)
-    assert target.read_bytes() == b"mine"
-    target.unlink()
-    for _ in range(2):
-        assert check(repair(path, target, overwrite=True)).ok
-    with pytest.raises(ConflictError, match="is the source"):
-        repair(path, path, overwrite=True)
 
 
 def test_repair_of_a_sound_file_changes_nothing_that_is_read(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import (
-    ConflictError,
     InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
@@ -273,29 +272,6 @@ def test_inputs_of_the_other_form(tmp_path: Path) -> None:
         zip2folder(source, tmp_path / "out")
     with pytest.raises(ObjectNotFoundError):
         zip2folder(tmp_path / "nothing.tacozip", tmp_path / "out")
-
-
-def test_targets(tmp_path: Path) -> None:
-    path = write(tmp_path, Recipe(FLAT))
-    source = folder(tmp_path / "source", FLAT)
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    (taken / "file").write_text("x")
-    with pytest.raises(ConflictError):
-        zip2folder(path, taken)
-    assert (taken / "file").exists()
-    with pytest.raises(ConflictError):
-        zip2folder(path, tmp_path, overwrite=True)
-    with pytest.raises(ConflictError):
-        zip2folder(path, source)
-    with pytest.raises(ConflictError):
-        folder2zip(source, source / "out.tacozip")
-    with pytest.raises(ConflictError):
-        zip2folder(path, taken, overwrite=True)
-    assert (taken / "file").read_text() == "x"
-    (taken / "file").unlink()
-    for _ in range(2):
-        assert files_of(zip2folder(path, taken, overwrite=True)) == FLAT
 
 
 def test_async(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from comal.errors import (
-    ConflictError,
     InvalidInputError,
     InvalidMetadataError,
     QueryError,
@@ -407,39 +406,6 @@ def test_a_link_out_of_the_source_folder_is_refused(tmp_path: Path) -> None:
 
 
 # -- targets --------------------------------------------------------------------------------------
-
-
-def test_an_existing_target_is_kept_unless_asked(tmp_path: Path) -> None:
-    dataset = load(write(tmp_path, Recipe(FLAT)))
-    target = tmp_path / "out.tacozip"
-    target.write_bytes(b"precious")
-    for overwrite in (False, True):
-        with pytest.raises(ConflictError):
-            export(dataset, target, overwrite=overwrite)
-    assert target.read_bytes() == b"precious"
-    target.unlink()
-    for _ in range(2):
-        check_archive(export(dataset, target, overwrite=True), leaves(FLAT))
-
-
-@pytest.mark.parametrize("place", ["x.tacozip", "link.tacozip", "."])
-def test_a_target_that_is_the_source_is_refused(tmp_path: Path, place: str) -> None:
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    path = write(inner, Recipe(FLAT))
-    (inner / "link.tacozip").symlink_to(path)
-    before = path.read_bytes()
-    with pytest.raises(ConflictError):
-        export(load(path), inner / place, overwrite=True)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("place", ["", "DATA/part", "part.tacozip"])
-def test_a_target_in_the_source_folder_is_refused(tmp_path: Path, place: str) -> None:
-    source = folder(tmp_path / "source", FLAT)
-    with pytest.raises(ConflictError):
-        export(load(source), source / place, overwrite=True)
-    assert files_of(source) == dict(FLAT)
 
 
 @pytest.mark.parametrize(

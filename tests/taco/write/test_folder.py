@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal.errors import ConflictError
 from comal.samples.payloads import Nothing
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.writing.creating import create
 from comal.taco.writing.stored import settings, table_writer, write_level
-from tests.taco.write.small import dataset, flat, nested
+from tests.taco.write.small import dataset, nested
 
 
 def files_of(root: Path) -> dict[str, bytes]:
@@ -199,22 +198,3 @@ def test_an_update_moves_few_bytes(
     data = level_file(change(table))
     moved = sum(size for digest, size in chunks_of(data).items() if digest not in old)
     assert 0 < moved < most * len(data)
-
-
-def test_existing_folder_is_kept_unless_asked_for(tmp_path: Path) -> None:
-    (root,) = create(dataset(flat(2)), tmp_path / "out")
-    before = files_of(root)
-    with pytest.raises(ConflictError):
-        create(dataset(flat(3)), root)
-    assert files_of(root) == before
-    create(dataset(flat(3)), root, overwrite=True)
-    assert len(files_of(root / "DATA")) == 3
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_target_that_holds_a_source_is_refused(tmp_path: Path) -> None:
-    (root,) = create(dataset(flat(2)), tmp_path / "out")
-    again = dataset(Tortilla([Sample("a", root / "DATA/s0")]))
-    with pytest.raises(ConflictError, match="source"):
-        create(again, root, overwrite=True)
-    assert (root / "DATA/s0").is_file()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from comal import tapalcatl
-from comal.errors import ConflictError, InvalidInputError
+from comal.errors import InvalidInputError
 from comal.tapalcatl import NewTile
 from comal.tapalcatl.containers import pmtiles as pmtiles_file
 from tests.servers.http import HttpServer
@@ -151,19 +151,6 @@ def test_several_kinds_of_tiles(tmp_path: Path) -> None:
     assert (tmp_path / "folder" / "1" / "0" / "0@2x.png").read_bytes() == payload(1, 0, 1)
     with pytest.raises(InvalidInputError, match="no tile of that kind"):
         tapalcatl.to_mbtiles(tmp_path / "set", tmp_path / "b.mbtiles", ext="webp")
-
-
-def test_targets_are_not_touched_unless_told(tmp_path: Path) -> None:
-    for write, name in (
-        (tapalcatl.to_mbtiles, "a.mbtiles"),
-        (tapalcatl.to_pmtiles, "a.pmtiles"),
-        (tapalcatl.to_directory, "a"),
-    ):
-        write(listed(pyramid(1)), tmp_path / name)
-        with pytest.raises(ConflictError):
-            write(listed(pyramid(1)), tmp_path / name)
-        write(listed(pyramid(2)), tmp_path / name, overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.mbtiles", "a.pmtiles"]
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="real tiles are not beside the checkout")

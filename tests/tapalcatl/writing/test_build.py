@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comal import tapalcatl
-from comal.errors import ConflictError, InvalidInputError, ObjectChangedError, StorageError
+from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.morton import interleave
 from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning, arranging
 from comal.tapalcatl.addressing import Layout, Template
@@ -341,17 +341,6 @@ def test_what_cannot_be_built(tmp_path: Path) -> None:
             listed(pyramid(1)), tmp_path / "out", entry_headers={(0, 0, 0): (("Set-Cookie", "x"),)}
         )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_targets_are_not_touched_unless_told(tmp_path: Path) -> None:
-    tapalcatl.build(listed(pyramid(1)), tmp_path / "out")
-    before = (tmp_path / "out" / "meta.json").read_bytes()
-    with pytest.raises(ConflictError):
-        tapalcatl.build(listed(pyramid(2)), tmp_path / "out")
-    assert (tmp_path / "out" / "meta.json").read_bytes() == before
-    made = tapalcatl.build(listed(pyramid(2)), tmp_path / "out", overwrite=True)
-    assert len(unzipped(tmp_path / "out")) == made.tiles == 21
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 class Breaking(IterableSource):
