@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
+
+from comal.cli import root
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -19,6 +23,27 @@ needs_shared = pytest.mark.skipif(
 )
 
 _NOBODY = 65534
+
+
+def command(*words: object, code: int = 0) -> Result:
+    """What a command line printed in this process, and that its exit code was the one expected."""
+    result = CliRunner().invoke(root, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """All files below a folder by their paths in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of each file."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def open_below(path: Path) -> int:

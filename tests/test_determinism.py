@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.raquet.writing.sources import noise, on_grid, utm
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, digests, files_below
 from tests.tapalcatl.making import sparse, write_mbtiles
 
 PROGRAM = """
@@ -43,15 +42,6 @@ SURROUNDINGS: list[tuple[Mapping[str, str], str, int]] = [
 ]
 
 
-def digest(folder: Path) -> dict[str, str]:
-    """One SHA-256 for each file that was written."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
-
-
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sources")
@@ -76,7 +66,7 @@ def test_one_digest_in_all_surroundings(sources: Path) -> None:
             check=True,
             timeout=120,
         )
-        found.append(digest(home))
+        found.append(digests(files_below(home)))
     assert len(found[0]) > 10
     assert {"grid-0.1.0.parquet", "utm-0.5.0.parquet", "tiles/meta.json", "a.pmtiles"} <= set(
         found[0]

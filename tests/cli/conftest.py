@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from comal import taco
-from comal.cli import root
+from tests.support import command
 
 Run = Callable[..., Result]
 
@@ -27,13 +27,7 @@ COLLECTION: dict[str, Any] = {
 @pytest.fixture
 def run() -> Run:
     """Run a command line; what it printed and its exit code come back."""
-
-    def invoke(*arguments: str | Path, code: int = 0) -> Result:
-        result = CliRunner().invoke(root, [str(argument) for argument in arguments])
-        assert result.exit_code == code, result.output
-        return result
-
-    return invoke
+    return command
 
 
 def payload(name: str) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 
 from comal import tapalcatl
 from tests.cli.conftest import Run
+from tests.support import files_below
 from tests.tapalcatl.making import (
     PNG,
     payload,
@@ -47,17 +48,12 @@ def test_create(run: Run, source: Path, tmp_path: Path) -> None:
     run("tapalcatl", "create", tmp_path / "absent", tmp_path / "no", code=3)
 
 
-def _files(folder: Path) -> dict[Path, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder): path.read_bytes() for path in files}
-
-
 def test_create_with_processes_writes_the_same(run: Run, source: Path, tmp_path: Path) -> None:
     sets = [tmp_path / "threads", tmp_path / "processes"]
     layout = ("--metatile", "1", "--materialized", "0,2")
     run("tapalcatl", "create", source, sets[0], *layout)
     run("tapalcatl", "create", source, sets[1], *layout, "--processes", "2")
-    first, second = (_files(each) for each in sets)
+    first, second = (files_below(each) for each in sets)
     assert len(first) == 18
     assert first == second
 

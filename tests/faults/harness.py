@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, digests, files_below
 
 COUNT, KILL, NO_SPACE, IO_ERROR, INTERRUPT, SHORT = range(6)
 KINDS = {"kill": KILL, "ENOSPC": NO_SPACE, "EIO": IO_ERROR, "EINTR": INTERRUPT, "short": SHORT}
@@ -113,11 +112,7 @@ def chosen(calls: Sequence[str], name: str, count: int) -> Iterator[tuple[str, i
 
 def listing(folder: Path) -> dict[str, str]:
     """All files below a folder with the digests of their bytes."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    return digests(files_below(folder))
 
 
 def visible(files: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from comal.taco.reading.loading import load
 from comal.taco.writing.creating import create
 from comal.taco.writing.tacocat import create_tacocat
 from tests.interop.environments import LATEST, OLDEST, SPECIFIED, drive
+from tests.support import digests
 from tests.taco.write.small import dataset, nested, scene
 
 pytestmark = pytest.mark.interop
@@ -148,10 +148,6 @@ def test_every_leaf_reads_back(
     last = roots[-1:-3:-1]
     below = {leaf: digest for leaf, digest in wanted.items() if leaf.partition("/")[0] in last}
     assert answer["queried"] == ({"ids": last} if reader == LATEST else below)
-
-
-def digests(leaves: Leaves) -> dict[str, str]:
-    return {path: hashlib.sha256(data).hexdigest() for path, data in leaves.items()}
 
 
 @pytest.mark.parametrize("reader", [SPECIFIED, LATEST])

@@ -14,6 +14,7 @@ from comal.taco.copying.exporting import export
 from comal.taco.reading.loading import load
 from comal.taco.spec import TacoWarning
 from tests.interop.environments import LATEST, drive
+from tests.support import digests
 from tests.taco.write.small import Archive
 
 pytestmark = pytest.mark.interop
@@ -25,10 +26,6 @@ NAMES = ["flat.tacozip", "sorted.tacozip", "swapped.tacozip", "folder", "parts"]
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, str]]]:
     root = tmp_path_factory.mktemp("theirs")
     return root, drive(LATEST, "write.py", root / "home", root)
-
-
-def digests(leaves: dict[str, bytes]) -> dict[str, str]:
-    return {path: hashlib.sha256(data).hexdigest() for path, data in leaves.items()}
 
 
 def leaves_of(dataset: Any) -> dict[str, bytes]:

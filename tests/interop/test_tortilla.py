@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from comal import tortilla
 from comal.tortilla import Sample, append, compact, create, delete, join, set_columns, split
 from tests.interop.environments import drive
 from tests.raster.rasters import write
+from tests.support import digests
 
 pytestmark = pytest.mark.interop
 
@@ -134,10 +134,6 @@ def answers(
         return dict(zip(NAMES, found, strict=True))
 
     return ask
-
-
-def digests(leaves: Leaves) -> dict[str, str]:
-    return {path: hashlib.sha256(data).hexdigest() for path, data in leaves.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,6 +15,7 @@ from comal.errors import ConflictError, NotThisFormatError, StorageError
 from comal.storage import replacing
 from comal.storage.replacing import Change, changing_file, changing_files, settle, state_of
 from comal.storage.targetlock import locked
+from tests.support import files_below
 
 OLD = {"a": b"old a", "b": b"old b"}
 NEW = {"a": b"old a, longer", "b": b"new", "in/new/c": b"made"}
@@ -25,14 +26,6 @@ def folder(tmp_path: Path) -> Path:
     for name, data in OLD.items():
         (tmp_path / name).write_bytes(data)
     return tmp_path
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def edit(change: Change, folder: Path) -> None:
@@ -73,7 +66,7 @@ def test_all_of_them(folder: Path, durable: bool) -> None:
         edit(change, folder)
         with pytest.raises(ConflictError), changing_files(folder / ".j", ""):
             pass
-    assert content(folder) == NEW
+    assert files_below(folder) == NEW
 
 
 def test_none_of_them(folder: Path) -> None:
@@ -82,7 +75,7 @@ def test_none_of_them(folder: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         changed(folder, interrupt)
-    assert content(folder) == OLD
+    assert files_below(folder) == OLD
     assert not (folder / "in").exists()
 
 
@@ -105,7 +98,7 @@ def test_a_writer_that_dies(folder: Path, monkeypatch: pytest.MonkeyPatch, step:
     assert state_of(folder / ".j") == ("begun" if step == "decide" else "decided")
     found = settle(folder / ".j")
     assert found == {"decide": (0, 3), "finish": (3, 0), "_rename": (2, 0)}[step]
-    assert content(folder) == (OLD if step == "decide" else NEW)
+    assert files_below(folder) == (OLD if step == "decide" else NEW)
     assert settle(folder / ".j") == (0, 0)
     assert state_of(folder / ".j") == ""
 
@@ -122,13 +115,13 @@ def test_what_cannot_be_finished_says_how(folder: Path, monkeypatch: pytest.Monk
     # Whoever writes next finishes it first.
     with changing_files(folder / ".j", "mend") as change, change.edit(folder / "b") as version:
         version.file().write(b"er")
-    assert content(folder) == {**NEW, "b": b"newer"}
+    assert files_below(folder) == {**NEW, "b": b"newer"}
 
 
 def test_what_somebody_else_has_written_stays(folder: Path) -> None:
     with pytest.raises(ConflictError, match="meanwhile"):
         changed(folder, lambda: (folder / "b").write_bytes(b"of somebody"))
-    assert content(folder) == {**OLD, "b": b"of somebody"}
+    assert files_below(folder) == {**OLD, "b": b"of somebody"}
     in_child(lambda: _decided_and_dead(folder))
     (folder / "b").write_bytes(b"of somebody again")
     with pytest.raises(ConflictError, match="meanwhile") as told:
@@ -138,7 +131,7 @@ def test_what_somebody_else_has_written_stays(folder: Path) -> None:
         assert str(hidden)[-20:] in str(told.value.hint)
         hidden.unlink()
     settle(folder / ".j")
-    assert content(folder) == {**NEW, "b": b"of somebody again"}
+    assert files_below(folder) == {**NEW, "b": b"of somebody again"}
 
 
 def _decided_and_dead(folder: Path) -> None:
@@ -161,7 +154,7 @@ def test_journals_that_nobody_here_wrote(folder: Path, name: str) -> None:
     lines = [one if isinstance(one, str) else json.dumps(one) for one in STRANGE[name]]
     (folder / ".j").write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
     assert settle(folder / ".j") == (0, 0)
-    assert content(folder) == OLD
+    assert files_below(folder) == OLD
 
 
 def test_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +170,7 @@ def test_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         version.file().write(b"!")
         with pytest.raises(ConflictError), locked(path):
             pass
-    assert content(folder) == {**OLD, "a": b"old a!"}
+    assert files_below(folder) == {**OLD, "a": b"old a!"}
     assert path.stat().st_mode & 0o777 == 0o640
     assert path.stat().st_ino != inode
     with held:

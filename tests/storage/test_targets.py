@@ -31,6 +31,7 @@ from comal.errors import (
 )
 from comal.storage import publish, targetlock, targets
 from comal.storage.kinds import Kind
+from tests.support import files_below
 
 OLD, NEW = b"old content", b"new content " * 1000
 
@@ -599,11 +600,8 @@ def test_a_set_is_taken_back_after_a_kill(tmp_path: Path) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files below a folder but locks, which say nothing."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.endswith("comal-lock")
-    }
+    found = files_below(folder).items()
+    return {name: data for name, data in found if not name.endswith("comal-lock")}
 
 
 def test_the_next_writer_tells_what_was_left(tmp_path: Path) -> None:

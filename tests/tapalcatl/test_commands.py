@@ -8,18 +8,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 
 import comal
 from comal import tapalcatl
-from comal.cli import root
 from comal.errors import NotInContainerError
 from comal.formats import adapter_of, open_any, sniff
 from comal.formats import tapalcatl as tapalcatl_format
 from comal.tapalcatl import TileSet
 from tests.servers.http import HttpServer
-from tests.support import needs_shared
+from tests.support import command, needs_shared
 from tests.tapalcatl.answers import FOLDER
 from tests.tapalcatl.making import listed, pyramid
 from tests.tapalcatl.odd import METADATA, Entry, archive, tiles
@@ -28,14 +26,8 @@ from tests.tapalcatl.reading.test_remote import tree
 PNG, MVT, FIRST = FOLDER / "t2/landcover-png", FOLDER / "t2/mvt-js", FOLDER / "t1/m4_nohash"
 
 
-def run(*arguments: Any, code: int = 0) -> click.testing.Result:
-    result = click.testing.CliRunner().invoke(root, [str(one) for one in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
 def answer(*arguments: Any, code: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*arguments, "--json", code=code).stdout)
+    found: dict[str, Any] = json.loads(command(*arguments, "--json", code=code).stdout)
     return found
 
 
@@ -45,7 +37,7 @@ def test_plan() -> None:
     assert told["fits"] is True
     boxed = answer("tapalcatl", "plan", "8", "--bbox", "5,45,10,50", "--metatile", "1")
     assert boxed["entries"] < 65_536
-    text = run("tapalcatl", "plan", "0-12", "--materialized", "0", "--metatile", "8")
+    text = command("tapalcatl", "plan", "0-12", "--materialized", "0", "--metatile", "8")
     assert "over 64 KiB" in text.stderr
     wrongs = [
         ["x"],
@@ -57,17 +49,17 @@ def test_plan() -> None:
         ["0-4", "--suffix", "no/"],
     ]
     for wrong in wrongs:
-        run("tapalcatl", "plan", *wrong, code=2)
+        command("tapalcatl", "plan", *wrong, code=2)
 
 
 def test_a_layout_that_plan_tells_is_taken_by_those_who_write(tmp_path: Path) -> None:
     tapalcatl.build(listed(pyramid(3)), tmp_path / "tiles")
-    last_line = run("tapalcatl", "plan", "0-3").stderr.splitlines()[-1]
+    last_line = command("tapalcatl", "plan", "0-3").stderr.splitlines()[-1]
     options = last_line.partition(": ")[2].split()
     assert options == ["--materialized", "0", "--metatile", "2"]
-    for command in ("create", "remetatile", "extract"):
-        out = tmp_path / command
-        run("tapalcatl", command, tmp_path / "tiles", out, *options)
+    for verb in ("create", "remetatile", "extract"):
+        out = tmp_path / verb
+        command("tapalcatl", verb, tmp_path / "tiles", out, *options)
         assert answer("info", out)["materialized_zooms"] == [0]
 
 
@@ -76,16 +68,16 @@ def test_tile(tmp_path: Path) -> None:
     told = answer("tapalcatl", "tile", MVT, "0/0/0", "--headers")
     assert told["headers"]["ETag"] == '"d8786b3f"'
     assert told["entry"] == "0/0/0.mvt"
-    run("tapalcatl", "tile", MVT, "0/0/0", "--headers")
-    run("tapalcatl", "tile", MVT, "0/0/0.mvt", "-o", tmp_path / "a", "--decode")
+    command("tapalcatl", "tile", MVT, "0/0/0", "--headers")
+    command("tapalcatl", "tile", MVT, "0/0/0.mvt", "-o", tmp_path / "a", "--decode")
     assert (tmp_path / "a").read_bytes()[:1] == b"\x1a"
-    assert len(run("tapalcatl", "tile", PNG, "5/10/23@2x.png").stdout_bytes) == 129
+    assert len(command("tapalcatl", "tile", PNG, "5/10/23@2x.png").stdout_bytes) == 129
     one = ("tapalcatl", "tile", FIRST, "4/9/13.mvt", "--open", "layer=all", "--open", "metatile=4")
-    assert len(run(*one).stdout_bytes) == 54
-    assert len(run(*one, "--size", "1024", "--open", "max_detail_zoom=2").stdout_bytes) == 54
-    run("tapalcatl", "tile", MVT, "0/0/0.webp", code=3)
-    run("tapalcatl", "tile", MVT, "x", code=2)
-    told_off = run("tapalcatl", "tile", PNG, "5/10/99", code=2).stderr
+    assert len(command(*one).stdout_bytes) == 54
+    assert len(command(*one, "--size", "1024", "--open", "max_detail_zoom=2").stdout_bytes) == 54
+    command("tapalcatl", "tile", MVT, "0/0/0.webp", code=3)
+    command("tapalcatl", "tile", MVT, "x", code=2)
+    told_off = command("tapalcatl", "tile", PNG, "5/10/99", code=2).stderr
     assert "0 to 31" in told_off
 
 
@@ -95,9 +87,9 @@ def test_extract(tmp_path: Path) -> None:
     told = answer("tapalcatl", "extract", PNG, "--dry-run", *box)
     made = answer("tapalcatl", "extract", PNG, tmp_path / "x", *box)
     assert told["tiles"] == made["tiles"] == 17
-    run("tapalcatl", "extract", PNG, tmp_path / "x", *box, code=10)
-    run("tapalcatl", "extract", PNG, tmp_path / "x", "--overwrite", *box)
-    run("tapalcatl", "extract", PNG, *box, code=2)
+    command("tapalcatl", "extract", PNG, tmp_path / "x", *box, code=10)
+    command("tapalcatl", "extract", PNG, tmp_path / "x", "--overwrite", *box)
+    command("tapalcatl", "extract", PNG, *box, code=2)
 
 
 @needs_shared
@@ -105,7 +97,7 @@ def test_check() -> None:
     assert answer("check", FIRST, "--open", "layer=all")["total"] == 0
     found = answer("check", FOLDER / "edge/bad-crc.zip", code=1)
     assert found["counts"] == {"zip-crc": 1}
-    assert "zip-crc" in run("check", FOLDER / "edge/bad-crc.zip", code=1).stdout
+    assert "zip-crc" in command("check", FOLDER / "edge/bad-crc.zip", code=1).stdout
     assert answer("check", MVT)["ok"]
     assert answer("check", FOLDER / "edge/bad-crc.zip", "--level", "structure")["ok"]
 
@@ -115,14 +107,14 @@ def test_generic_commands(tmp_path: Path) -> None:
     told = answer("info", MVT)
     assert (told["format"], told["count"], told["archives"]) == ("tapalcatl", 85, 5)
     assert answer("info", FOLDER / "edge/dead-zone.zip")["dead_space"] == 618
-    lines = run("ls", PNG, "--json").stdout.splitlines()
+    lines = command("ls", PNG, "--json").stdout.splitlines()
     assert len(lines) == 1365
     leaf = json.loads(lines[-1])
-    assert len(run("get", PNG, leaf["key"]).stdout_bytes) == 129
-    run("get", PNG, "9/0/0.png", code=3)
-    run("get", PNG, "README", code=3)
+    assert len(command("get", PNG, leaf["key"]).stdout_bytes) == 129
+    command("get", PNG, "9/0/0.png", code=3)
+    command("get", PNG, "README", code=3)
     mended = tmp_path / "mended"
-    run("check", FOLDER / "edge/dead-zone.zip", "--repair", mended)
+    command("check", FOLDER / "edge/dead-zone.zip", "--repair", mended)
     assert answer("check", mended)["ok"]
     assert isinstance(comal.open(PNG), TileSet)
 
@@ -133,9 +125,9 @@ def test_info_with_options() -> None:
     assert (told["version"], told["archives"], told["count"]) == ("1", 21, 1323)
     assert list(told["formats"]) == ["json", "topojson", "mvt"]
     assert told["recognised"] == "--open"
-    assert "dead_space" in run("info", MVT).stdout
+    assert "dead_space" in command("info", MVT).stdout
     for wrong in ("metatile=x", "nothing=1", "metatile"):
-        assert "--open" in run("info", FIRST, "--open", wrong, code=2).stderr
+        assert "--open" in command("info", FIRST, "--open", wrong, code=2).stderr
 
 
 @needs_shared
@@ -175,7 +167,7 @@ def test_dead_space_of_an_archive_that_holds_other_files(tmp_path: Path) -> None
 def test_versions_at_the_command_line(tmp_path: Path) -> None:
     data = archive(tiles(), METADATA.replace(b'"2.0.0"', b'"3.0.0"'))
     (tmp_path / "a.zip").write_bytes(data)
-    told = json.loads(run("info", tmp_path / "a.zip", "--json", code=5).stderr)
+    told = json.loads(command("info", tmp_path / "a.zip", "--json", code=5).stderr)
     assert told["code"] == "unsupported-version"
     assert answer("check", tmp_path / "a.zip", code=1)["counts"] == {"comment-version": 1}
 

@@ -9,13 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 import comal
-from comal.cli import root
 from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
-from tests.support import SHARED, needs_shared
+from tests.support import SHARED, command, needs_shared
 from tests.tortilla import build
 from tests.tortilla.build import Item, column
 
@@ -26,9 +24,7 @@ EXPECTED: dict[str, Any] = (
 
 
 def run(*arguments: str | Path, code: int = 0) -> bytes:
-    result = CliRunner().invoke(root, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout_bytes
+    return command(*arguments, code=code).stdout_bytes
 
 
 def info(path: Path) -> dict[str, Any]:

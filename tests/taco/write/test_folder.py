@@ -19,15 +19,8 @@ from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.writing.creating import create
 from comal.taco.writing.stored import settings, table_writer, write_level
+from tests.support import files_below
 from tests.taco.write.small import dataset, nested
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_files_lie_below_data_under_their_ids(tmp_path: Path) -> None:
@@ -65,13 +58,13 @@ def test_sources_of_every_kind(tmp_path: Path) -> None:
         Sample("empty", b""),
     ]
     (root,) = create(dataset(Tortilla(samples)), tmp_path / "out")
-    found = files_of(root / "DATA")
+    found = files_below(root / "DATA")
     assert found == {"file": big, "bytes": b"abc", "large": big, "empty": b""}
 
 
 def test_same_bytes_twice(tmp_path: Path) -> None:
     first, second = (create(dataset(nested(3)), tmp_path / name)[0] for name in "ab")
-    assert files_of(first) == files_of(second)
+    assert files_below(first) == files_below(second)
 
 
 def test_pages_of_a_folder_are_cut_small_and_dictionaries_are_few(tmp_path: Path) -> None:

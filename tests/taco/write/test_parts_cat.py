@@ -25,7 +25,7 @@ from comal.taco.writing import creating, stored, zipwrite
 from comal.taco.writing.creating import create
 from comal.taco.writing.stored import Spans
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
-from tests.support import SHARED, needs_shared
+from tests.support import SHARED, files_below, needs_shared
 from tests.taco.write.small import Archive, dataset, flat, nested, scene
 
 
@@ -253,10 +253,7 @@ def test_a_failure_leaves_the_old_set(
     how: dict[str, Any] = {"split_size": 600}
     create(dataset(samples(12)), tmp_path / "d.zip", **how)
 
-    def state() -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-
-    old = state()
+    old = files_below(tmp_path)
     calls = 0
 
     def failing(real: Any, at: int, error: BaseException) -> Any:
@@ -278,7 +275,7 @@ def test_a_failure_leaves_the_old_set(
                 patched.setattr(module, name, failing(getattr(module, name), at, error))
                 with pytest.raises((KeyboardInterrupt, OSError)):
                     create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
-            assert state() == old, (name, at, error)
+            assert files_below(tmp_path) == old, (name, at, error)
     new = create(dataset(samples(3)), tmp_path / "d.zip", overwrite=True, **how)
     assert set(tmp_path.iterdir()) == set(new)
 

@@ -25,6 +25,7 @@ from comal.errors import ConflictError, InvalidInputError
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.writing.creating import create
 from comal.taco.writing.streamwrite import GROUPS
+from tests.support import files_below
 from tests.taco.write.small import Archive, dataset, flat, nested
 
 
@@ -321,14 +322,7 @@ def test_batches_are_grouped_as_a_table_is(
         (tmp_path / name).mkdir()
         paths = create(dataset(source), tmp_path / name / "a.zip", **how)
         made[name] = [path.name for path in paths]
-    whole, parts = (
-        {
-            str(path.relative_to(tmp_path / name)): path.read_bytes()
-            for path in (tmp_path / name).rglob("*")
-            if path.is_file()
-        }
-        for name in ("table", "batches")
-    )
+    whole, parts = (files_below(tmp_path / name) for name in ("table", "batches"))
     assert len(parts) >= 3
     assert parts == whole
     assert made["batches"] == made["table"]
@@ -405,14 +399,7 @@ def test_batches_become_the_folder_that_a_table_becomes(tmp_path: Path) -> None:
     table, tortilla = _stream(100, 7)
     create(dataset(Tortilla.from_table(table)), tmp_path / "table")
     create(dataset(tortilla), tmp_path / "batches")
-    whole, made = (
-        {
-            str(path.relative_to(tmp_path / name)): path.read_bytes()
-            for path in (tmp_path / name).rglob("*")
-            if path.is_file()
-        }
-        for name in ("table", "batches")
-    )
+    whole, made = (files_below(tmp_path / name) for name in ("table", "batches"))
     assert made == whole
 
 
