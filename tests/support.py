@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -56,6 +59,23 @@ def open_below(path: Path) -> int:
         with suppress(FileNotFoundError):  # the one that lists the folder
             names.append(os.readlink(descriptor))  # noqa: PTH115 - as it is written there
     return sum(f"{name}/".startswith((f"{path}/", f"{path} (deleted)/")) for name in names)
+
+
+def in_child(work: Callable[[], object]) -> None:
+    """Run `work` in a forked child; its failure is ours."""
+    with warnings.catch_warnings():
+        # Python from 3.12 on warns of any fork with threads, which is what is tested here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(120)  # a child that waits for a lock of nobody's ends
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from comal.errors import ObjectChangedError
 from tests.faults.foreign import by_unzip
 from tests.faults.updating import KINDS, MARKED, marked
 from tests.interop.environments import drive
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, in_child
 
 FULL = bool(os.environ.get("COMAL_FULL_SWEEP"))
 ROUNDS = 1_000 if FULL else 6
@@ -40,20 +40,6 @@ def zip_by_zipfile(path: Path) -> None:
         assert len({archive.read(name) for name in NAMES & set(archive.namelist())}) == 1
 
 
-def in_child(read: Callable[[], Any]) -> None:
-    """GDAL keeps directories of archives: each opening has a process of its own."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            read()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def picture_by_gdal(path: str) -> None:
     """One picture. GDAL opens an archive twice, for the directory and for the entry.
 
@@ -61,10 +47,11 @@ def picture_by_gdal(path: str) -> None:
     """
 
     def read() -> None:
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
         with rasterio.open(path) as picture:
             assert picture.read().shape == (1, 1, 1)
 
-    in_child(read)
+    in_child(read)  # GDAL keeps directories of archives: each opening has a process of its own
 
 
 def footer_of(path: Path) -> tuple[Any, int, int]:

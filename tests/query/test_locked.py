@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from comal.errors import (
 )
 from comal.limits import Limits
 from comal.query import Engine, Function, engine
+from tests.support import in_child
 
 TABLE = pa.table({"a": [1, 2, 3, 4, 5], "b": list("abcde")})
 
@@ -183,18 +183,11 @@ def test_each_thread_has_its_own_engine() -> None:
 
 def test_a_forked_child_gets_a_new_engine() -> None:
     engine().select("SELECT 1")
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        try:
-            value = engine().select("SELECT 42 AS x")["x"][0].as_py()
-            os.write(write, str(value).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    with os.fdopen(read, "rb") as answer:
-        assert answer.read() == b"42"
+
+    def work() -> None:
+        assert engine().select("SELECT 42 AS x")["x"][0].as_py() == 42
+
+    in_child(work)
 
 
 def test_nothing_is_printed_at_exit() -> None:

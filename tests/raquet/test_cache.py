@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from comal import raquet
 from comal.parallel import ByteCache
 from tests.raquet.build import Plan, noise, write
+from tests.support import in_child
 
 TILES = {(4, x, y): [noise(x * 16 + y)] for x in range(6) for y in range(6)}
 
@@ -74,10 +74,9 @@ def test_threads_and_a_fork(tmp_path: Path) -> None:
             assert all(pool.map(check, list(TILES) * 10))
     file = raquet.open(write(tmp_path / "a.parquet", TILES))
     file.tile(4, 0, 0)
-    child = os.fork()
-    if child == 0:
-        right = all(np.array_equal(file.tile(*tile), bands) for tile, bands in TILES.items())
-        os._exit(0 if right else 1)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+
+    def reads() -> None:
+        assert all(np.array_equal(file.tile(*tile), bands) for tile, bands in TILES.items())
+
+    in_child(reads)
     np.testing.assert_array_equal(file.tile(4, 5, 5), TILES[4, 5, 5])

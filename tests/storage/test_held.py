@@ -17,7 +17,7 @@ from comal.errors import ObjectChangedError, ShortReadError, StorageError
 from comal.plan import ByteRange, Tail
 from comal.storage import CountingSource, StorageConfig, open_source
 from comal.storage.local import HeldFile, held
-from tests.support import open_below
+from tests.support import in_child, open_below
 
 CONTENT = np.random.default_rng(5).bytes(200_000)
 MAPPED = StorageConfig(memory_map=True)
@@ -111,11 +111,12 @@ def test_threads_and_forks(path: Path, config: StorageConfig) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda span: file.read(*span), spans * 5))
     assert found == [CONTENT[at : at + size] for at, size in spans] * 5
-    child = os.fork()
-    if child == 0:
-        os._exit(file.read(500, 100) != CONTENT[500:600])
-    assert os.waitpid(child, 0)[1] == 0
-    assert file.read(500, 100) == CONTENT[500:600]
+
+    def reads() -> None:
+        assert file.read(500, 100) == CONTENT[500:600]
+
+    in_child(reads)
+    reads()
 
 
 def test_descriptors_are_counted_and_closed(path: Path, config: StorageConfig) -> None:

@@ -21,8 +21,8 @@ from comal.plan import ByteRange, Head
 from comal.storage import Source, StorageConfig
 from tests.servers.http import HttpServer
 from tests.storage.places import noise
-from tests.storage.test_process import in_child
 from tests.storage.tokenserver import TokenServer
+from tests.support import in_child
 
 DATA = noise(100_000)
 MACHINE = "/computeMetadata/v1/instance/service-accounts/default"

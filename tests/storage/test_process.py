@@ -6,11 +6,7 @@ import asyncio
 import json
 import multiprocessing
 import os
-import signal
 import time
-import traceback
-import warnings
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,25 +23,9 @@ from comal.storage.cloud import memory_store
 from tests.servers.http import HttpServer
 from tests.servers.s3 import S3Server
 from tests.storage.places import noise
+from tests.support import in_child
 
 DATA = noise(300_000)
-
-
-def in_child(work: Callable[[], None]) -> None:
-    """Run `work` in a forked child; its failure is ours."""
-    with warnings.catch_warnings():
-        # Python from 3.12 on warns of any fork with threads, which is what is tested here.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        signal.alarm(20)
-        try:
-            work()
-        except BaseException:  # noqa: BLE001 - the child must not go on with the parent's tests
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 def read_all(source: Source) -> None:

@@ -15,7 +15,7 @@ from comal.errors import ConflictError, NotThisFormatError, StorageError
 from comal.storage import replacing
 from comal.storage.replacing import Change, changing_file, changing_files, settle, state_of
 from comal.storage.targetlock import locked
-from tests.support import files_below
+from tests.support import files_below, in_child
 
 OLD = {"a": b"old a", "b": b"old b"}
 NEW = {"a": b"old a, longer", "b": b"new", "in/new/c": b"made"}
@@ -47,16 +47,6 @@ def changed(folder: Path, then: Callable[[], Any] = int) -> None:
     with changing_files(folder / ".j", "comal mend it") as change:
         edit(change, folder)
         then()
-
-
-def in_child(run: Callable[[], Any]) -> None:
-    """Run what ends the process."""
-    if not os.fork():
-        try:
-            run()
-        finally:
-            os._exit(0)
-    os.wait()
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -38,7 +38,7 @@ from comal.storage.remote import RemoteSource
 from tests.servers.http import HttpServer
 from tests.servers.s3 import BUCKET, S3Server
 from tests.storage.places import noise
-from tests.storage.test_process import in_child
+from tests.support import in_child
 
 DATA = noise(100_000)
 ODD_KEYS = [
