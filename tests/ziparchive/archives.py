@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from tests.fakes import MemorySource
 
 from comal.plan import run
-from comal.ziparchive import Directory, ZipWriter, check_local, directory_plan, extracted
+from comal.ziparchive import (
+    DEFLATE,
+    STORE,
+    Details,
+    Directory,
+    ZipWriter,
+    check_local,
+    directory_plan,
+    extracted,
+)
 
 
 @dataclass(frozen=True)
@@ -39,12 +51,26 @@ CASES: dict[str, list[Entry]] = {
 }
 
 
+def add(writer: ZipWriter, entry: Entry) -> int:
+    """Add one entry, stored or deflated; the offset of its payload."""
+    packed = zlib.compressobj(6, zlib.DEFLATED, -15)
+    deflated = packed.compress(entry.data) + packed.flush()
+    details = Details(
+        methods=np.array([DEFLATE if entry.deflate else STORE], np.uint16),
+        sizes=np.array([len(entry.data)]),
+        crcs=np.array([zlib.crc32(entry.data)], np.uint32),
+        comments=pa.array([entry.comment]),
+    )
+    payload = deflated if entry.deflate else entry.data
+    return int(writer.add_many([entry.name], [payload], details)[0])
+
+
 def archive(entries: list[Entry], *, comment: bytes = b"", **named: Any) -> bytes:
     """The bytes of an archive of `entries`."""
     file = io.BytesIO()
     writer = ZipWriter(file, **named)
     for entry in entries:
-        writer.add(entry.name, entry.data, deflate=entry.deflate, comment=entry.comment)
+        add(writer, entry)
     writer.close(comment)
     return file.getvalue()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.fakes import MemorySource
-from tests.ziparchive.archives import Entry, archive, contents, opened
+from tests.ziparchive.archives import Entry, add, archive, contents, opened
 
 from comal.errors import ComalError, Problem
 from comal.plan import run
@@ -172,7 +172,7 @@ def test_large_members_are_streamed() -> None:
     file = io.BytesIO()
     writer = ZipWriter(file)
     for row, body in enumerate(bodies):
-        writer.add(str(row), body, deflate=row == 2)
+        add(writer, Entry(str(row), body, deflate=row == 2))
     writer.close()
     source = MemorySource.of(file.getvalue())
     directory = run(directory_plan(), source.fetch)

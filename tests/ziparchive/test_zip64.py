@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.ziparchive.archives import opened
+from tests.ziparchive.archives import Entry, add, opened
 
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.ziparchive import Directory, ZipWriter, check_local, directory_plan, local_plan, wire
@@ -75,7 +75,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # The local header carries both sizes in 20 bytes of ZIP64 (TACO 2.0 archives: version 45).
         assert large == (30 + 5 + 20, SIZE)
         assert writer.add("far", b"behind 4 GiB").offset == 55 + SIZE + 33
-        writer.add("deflated", b"x" * 1000, deflate=True)
+        add(writer, Entry("deflated", b"x" * 1000, deflate=True))
         writer.close()
     return path
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -279,6 +279,45 @@ def write_pieces(descriptor: int, pieces: list[Any]) -> int:
     return size
 
 
+class Heads(NamedTuple):
+    """What stands before the payloads of a block of entries."""
+
+    columns: list[Any]
+    """Local headers, names and extra fields, binary arrays."""
+    sizes: wire.Int64s
+    """Bytes of all of it, for each entry."""
+    records: wire.Records
+    """What a writer remembers, as an array of `wire.ENTRY`; offsets count from the block on."""
+
+
+def heads_of(names: Any, payloads: Any, details: Details, *, dos_time: int, dos_date: int) -> Heads:
+    """Local headers of a block; `names` are a binary array, times hold where none is given."""
+    name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
+    extra_sizes = _sizes(details.extras, len(names))
+    csizes = payload_sizes(payloads)
+    sizes = csizes if details.sizes is None else details.sizes
+    methods = wire.STORE if details.methods is None else details.methods
+    crcs = checksums(payloads) if details.crcs is None else details.crcs
+    stamps, flags = details.stamps, flags_of(names)
+    headers = wire.local_headers(
+        name_sizes=name_sizes,
+        extra_sizes=extra_sizes,
+        crcs=crcs,
+        sizes=sizes,
+        csizes=csizes,
+        methods=methods,
+        flags=flags,
+        count=len(names),
+        dos_time=dos_time if stamps is None else stamps[:, 0],
+        dos_date=dos_date if stamps is None else stamps[:, 1],
+    )
+    extras = [] if details.extras is None else [as_binary(details.extras)]
+    before = wire.LOCAL_SIZE + name_sizes + extra_sizes
+    starts = np.cumsum(before + csizes) - before - csizes
+    records = entry_records(starts, sizes, crcs, flags, name_sizes, csizes, methods)
+    return Heads([record_array(headers), names, *extras], before, records)
+
+
 _LARGEST = 1 << 30
 
 
@@ -316,41 +355,22 @@ def packed_archives(
     """
     names = checked_names(flat(names, "names"))
     details.check(len(names))
-    csizes = payload_sizes(payloads)
-    if len(csizes) != len(names) or int(csizes.sum()) > _LARGEST:
+    if len(payloads) != len(names) or sum(map(len, payloads)) > _LARGEST:
         raise InvalidInputError("payloads do not fit their names, or are too many at once")
-    sizes = csizes if details.sizes is None else details.sizes
-    methods = wire.STORE if details.methods is None else details.methods
-    crcs = checksums(payloads) if details.crcs is None else details.crcs
-    stamps = details.stamps
-    times = dos_time if stamps is None else stamps[:, 0]
-    dates = dos_date if stamps is None else stamps[:, 1]
-    name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-    extra_sizes = _sizes(details.extras, len(names))
-    flags = flags_of(names)
-    heads = wire.local_headers(
-        name_sizes=name_sizes,
-        extra_sizes=extra_sizes,
-        crcs=crcs,
-        sizes=sizes,
-        csizes=csizes,
-        methods=methods,
-        flags=flags,
-        count=len(names),
-        dos_time=times,
-        dos_date=dates,
+    heads = heads_of(names, payloads, details, dos_time=dos_time, dos_date=dos_date)
+    records, stamps = heads.records, details.stamps
+    first = np.append(records["offset"], 0)[np.asarray(bounds[:-1], np.int64)]
+    records["offset"] -= np.repeat(first, np.diff(bounds))
+    central, _, _ = wire.central_headers(
+        records,
+        dos_time=dos_time if stamps is None else stamps[:, 0],
+        dos_date=dos_date if stamps is None else stamps[:, 1],
     )
-    totals = wire.LOCAL_SIZE + name_sizes + extra_sizes + csizes
-    ends = np.cumsum(totals)
-    before = np.append(0, ends)[np.asarray(bounds[:-1], np.int64)]
-    starts = ends - totals - np.repeat(before, np.diff(bounds))
-    records = entry_records(starts, sizes, crcs, flags, name_sizes, csizes, methods)
-    central, _, _ = wire.central_headers(records, dos_time=times, dos_date=dates)
-    central["extra_size"] = extra_sizes
+    central["extra_size"] = _sizes(details.extras, len(names))
     central["comment_size"] = _sizes(details.comments, len(names))
     extras = [] if details.extras is None else [as_binary(details.extras)]
     own = [] if details.comments is None else [as_binary(details.comments)]
-    local = joined([record_array(heads), names, *extras])
+    local = joined(heads.columns)
     directory = joined([record_array(central), names, *extras, *own])
     yield from _cut(local, directory, payloads, bounds, comments)
 

@@ -10,16 +10,14 @@ import io
 from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-import deflate as libdeflate
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
 from comal.errors import InvalidInputError, shown, translated
 from comal.ziparchive import wire
-from comal.ziparchive.entries import FEW, Entries, joined, joined_bytes, record_array
+from comal.ziparchive.entries import FEW, Entries, joined, joined_bytes
 from comal.ziparchive.headermaking import (
     CHUNK,
     DISK,
@@ -29,12 +27,10 @@ from comal.ziparchive.headermaking import (
     block_bounds,
     checked_name,
     checked_names,
-    checksums,
     encoded_name,
-    entry_records,
     exact_chunks,
-    flags_of,
     flat,
+    heads_of,
     interleaved,
     payload_sizes,
     value_bytes,
@@ -110,17 +106,8 @@ class ZipWriter:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(
-        self,
-        name: str,
-        data: bytes | bytearray | memoryview,
-        *,
-        deflate: bool = False,
-        level: int = 6,
-        extra: bytes = b"",
-        comment: bytes = b"",
-    ) -> Span:
-        """Add one entry from memory.
+    def add(self, name: str, data: bytes | bytearray | memoryview) -> Span:
+        """Add one stored entry from memory; where its payload lies.
 
         Parameters
         ----------
@@ -128,29 +115,9 @@ class ZipWriter:
             Path in the archive, with ``/`` between its parts.
         data
             Its content.
-        deflate, level
-            Compress with DEFLATE at this level (1 to 12) instead of storing.
-        extra
-            Extra fields, put into the local header and the central directory.
-        comment
-            Comment of the entry, in the central directory only.
-
-        Returns
-        -------
-        Span
-            The stored payload.
         """
-        if deflate and not 1 <= level <= 12:
-            raise InvalidInputError("level of DEFLATE", found=level, expected="1 to 12")
-        return self._add(
-            encoded_name(name),
-            libdeflate.deflate_compress(data, level) if deflate else data,
-            size=memoryview(data).nbytes,
-            crc=crc32(data),
-            method=wire.DEFLATE if deflate else wire.STORE,
-            extra=extra,
-            comment=comment,
-        )
+        size = memoryview(data).nbytes
+        return self._add(encoded_name(name), data, size=size, crc=crc32(data), method=wire.STORE)
 
     def add_many(self, names: Any, payloads: Any, details: Details = NO_DETAILS) -> wire.Int64s:
         """Add an entry for each row of two Arrow columns.
@@ -444,51 +411,21 @@ class ZipWriter:
         return offsets
 
     def _add_block(self, names: Any, payloads: Any, details: Details) -> wire.Int64s:
-        name_sizes = pc.binary_length(names).to_numpy().astype(np.int64)
-        csizes = payload_sizes(payloads)
-        sizes = csizes if details.sizes is None else details.sizes
-        methods = wire.STORE if details.methods is None else details.methods
-        extra_sizes = (
-            np.zeros(len(names), np.int64)
-            if details.extras is None
-            else pc.binary_length(details.extras).to_numpy().astype(np.int64)
-        )
-        crcs = checksums(payloads) if details.crcs is None else details.crcs
-        flags = flags_of(names)
-        stamps = details.stamps
-        headers = wire.local_headers(
-            name_sizes=name_sizes,
-            extra_sizes=extra_sizes,
-            crcs=crcs,
-            sizes=sizes,
-            csizes=csizes,
-            methods=methods,
-            flags=flags,
-            count=len(names),
-            dos_time=self._dos["dos_time"] if stamps is None else stamps[:, 0],
-            dos_date=self._dos["dos_date"] if stamps is None else stamps[:, 1],
-        )
-        columns = [record_array(headers), names]
-        if details.extras is not None:
-            columns.append(as_binary(details.extras))
-        before = wire.LOCAL_SIZE + name_sizes + extra_sizes
-        starts = self._position + np.cumsum(before + csizes) - before - csizes
-        self._remember(
-            entry_records(starts, sizes, crcs, flags, name_sizes, csizes, methods), names, details
-        )
-        if isinstance(payloads, list):
-            self._write_pieces(interleaved(joined(columns), payloads), int(csizes.sum()))
-        else:
-            self._write(joined_bytes([*columns, as_binary(payloads)]))
-        offsets: wire.Int64s = starts + before
-        return offsets
-
-    def _remember(self, records: wire.Records, names: Any, details: Details) -> None:
+        heads = heads_of(names, payloads, details, **self._dos)
+        records, columns = heads.records, heads.columns
+        records["offset"] += self._position
         first = len(self._entries)
         self._entries.extend(records, value_bytes(names))
         self._entries.describe(first, details.extras, details.comments)
         if details.stamps is not None:
             self._entries.stamp(first, details.stamps)
+        if isinstance(payloads, list):
+            size = int(records["csize"].sum())
+            self._write_pieces(interleaved(joined(columns), payloads), size)
+        else:
+            self._write(joined_bytes([*columns, as_binary(payloads)]))
+        offsets: wire.Int64s = records["offset"] + heads.sizes
+        return offsets
 
     def _need_seekable(self, verb: str) -> None:
         if not self._file.seekable():
