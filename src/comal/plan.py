@@ -127,6 +127,7 @@ class _Stored(Protocol):
 
 
 S = TypeVar("S", bound=_Stored)
+U = TypeVar("U")
 
 
 def blocking(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate[S, P], T]:
@@ -145,12 +146,12 @@ def blocking(plan: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate
 
 
 def awaiting(
-    method: Callable[Concatenate[S, P], T],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    method: Callable[Concatenate[U, P], T],
+) -> Callable[Concatenate[U, P], Coroutine[Any, Any, T]]:
     """The twin of a method that blocks, called in a thread that waits for it."""
 
     @wraps(method)
-    async def twin(self: S, *args: P.args, **named: P.kwargs) -> T:
+    async def twin(self: U, *args: P.args, **named: P.kwargs) -> T:
         return await in_thread(method, self, *args, **named)
 
     twin.__name__ += "_async"

@@ -7,17 +7,16 @@ with marks where bounds and root stand, and filled in for each archive.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from comal.errors import InvalidInputError
 from comal.tapalcatl.addressing import Layout, Template, archive_bounds
-from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.generation1 import Generation1, depths_of
 from comal.tapalcatl.spec import (
     MAX_COMMENT,
     MAX_ZOOM,
@@ -28,6 +27,7 @@ from comal.tapalcatl.spec import (
     archive_comment,
     archive_document,
     ascii_line,
+    shared,
 )
 from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tiles_in
 
@@ -38,54 +38,54 @@ Comment = tuple[bytes, tuple[str, ...]]
 """The comment of an archive, and the keys that had no room in it."""
 
 
-class ArchiveLayout(Protocol):
+class ArchiveLayout:
     """How tiles are dealt out to archives."""
 
     def archives(self, keys: Keys) -> Keys:
         """Zooms, columns and rows of the archives of some tiles."""
-        ...
+        raise NotImplementedError
 
     def archive(self, tile: Tile) -> Tile:
         """The archive of one tile."""
-        ...
+        raise NotImplementedError
 
     def owners(self, keys: Keys) -> Int64s:
         """`order_of` the archives of some tiles, -1 where there can be none."""
-        ...
+        raise NotImplementedError
 
     def inside(self, keys: Keys, owners: Int64s) -> Keys:
         """Tiles as entries of archives are called; `owners` are `order_of` these."""
-        ...
+        raise NotImplementedError
 
     def reach(self, root: int) -> int:
         """How many zooms deeper than their root archives of a zoom go, at most."""
-        ...
+        raise NotImplementedError
 
     def metatile(self, root: int) -> int:
         """Root tiles of an archive of a zoom per side."""
-        ...
+        raise NotImplementedError
 
     def path(self, archive: Tile) -> str:
         """Where an archive stands, relative to the tileset."""
-        ...
+        raise NotImplementedError
 
-    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
+    def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:  # noqa: ARG002
         """The comment of an archive, and the keys that had no room in it."""
-        ...
+        return b"", ()
 
     def comments(
         self, archives: Sequence[Tile], formats: Mapping[str, Headers]
     ) -> Sequence[Comment]:
         """As `comment` for several archives of one zoom."""
-        ...
+        return [self.comment(archive, formats) for archive in archives]
 
-    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:
+    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
         """The same for archives whose names have these ends."""
-        ...
+        return self
 
 
 @dataclass(frozen=True)
-class TreeLayout:
+class TreeLayout(ArchiveLayout):
     """Tapalcatl 2."""
 
     layout: Layout
@@ -162,36 +162,28 @@ class TreeLayout:
         """As `comment` for several archives of one zoom."""
         found = comments_of_zoom(self._narrowed(archives[0], formats), archives)
         if found is None or max(map(len, found)) > COMMENT_ROOM:
-            return [self.comment(archive, formats) for archive in archives]
+            return super().comments(archives, formats)
         return [(comment, ()) for comment in found]
-
-    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
-        """The same: what one archive has in common with others is said of all of them."""
-        return self
 
     def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
         whole = self.metadata
         last = self.layout.last_zoom(
             archive[0], MAX_ZOOM if whole.max_zoom is None else whole.max_zoom
         )
-        return ArchiveMetadata(
-            formats=formats,
-            min_zoom=max(archive[0], whole.min_zoom or 0),
-            max_zoom=max(last, archive[0]),
-            bounds=archive_bounds(archive, self.layout.metatile),
-            metatile=self.layout.metatile,
-            root=archive,
-            materialized_zooms=self.layout.materialized_zooms,
-            name=whole.name,
-            description=whole.description,
-            min_scale=whole.min_scale,
-            max_scale=whole.max_scale,
-            extra=whole.extra,
-        )
+        own = {
+            **shared(whole),
+            "formats": formats,
+            "min_zoom": max(archive[0], whole.min_zoom or 0),
+            "max_zoom": max(last, archive[0]),
+            "bounds": archive_bounds(archive, self.layout.metatile),
+            "metatile": self.layout.metatile,
+            "materialized_zooms": self.layout.materialized_zooms,
+        }
+        return ArchiveMetadata(**own, root=archive)
 
 
 @dataclass(frozen=True)
-class MetatileLayout:
+class MetatileLayout(ArchiveLayout):
     """Tapalcatl 1: archives of metatiles, with nothing said inside."""
 
     settings: Generation1
@@ -199,7 +191,7 @@ class MetatileLayout:
     def archives(self, keys: Keys) -> Keys:
         """Metatiles of some tiles."""
         z, x, y = keys
-        depth = self._depths(z)
+        depth = depths_of(self.settings)[z]
         return z - depth, x >> depth, y >> depth
 
     def reach(self, root: int) -> int:  # noqa: ARG002 - the other one needs it
@@ -228,34 +220,6 @@ class MetatileLayout:
         z = keys[0] - root
         return z, keys[1] - (x << z), keys[2] - (y << z)
 
-    def comment(
-        self,
-        archive: Tile,  # noqa: ARG002 - the other one needs it
-        formats: Mapping[str, Headers],  # noqa: ARG002
-    ) -> Comment:
-        """No comment."""
-        return b"", ()
-
-    def comments(
-        self,
-        archives: Sequence[Tile],
-        formats: Mapping[str, Headers],  # noqa: ARG002 - the other one needs it
-    ) -> Sequence[Comment]:
-        """No comments."""
-        return [(b"", ())] * len(archives)
-
-    def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
-        """The same: nothing is said."""
-        return self
-
-    def _depths(self, z: Int64s) -> Int64s:
-        table = [z - self.settings.place(z, 0, 0).metatile[0] for z in range(MAX_ZOOM + 1)]
-        depths: Int64s = np.array(table, np.int64)[z]
-        return depths
-
-
-Location = str | os.PathLike[str]
-
 
 @dataclass(frozen=True)
 class SingleLayout(TreeLayout):
@@ -276,7 +240,7 @@ class SingleLayout(TreeLayout):
         self, archives: Sequence[Tile], formats: Mapping[str, Headers]
     ) -> Sequence[Comment]:
         """As `comment`."""
-        return [self.comment(archive, formats) for archive in archives]
+        return ArchiveLayout.comments(self, archives, formats)
 
     def of_suffixes(self, suffixes: Iterable[str]) -> SingleLayout:
         """The same with the scales of the tiles, for no document tells them."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from comal.errors import InvalidInputError
 from comal.geo.boxes import validate_bbox
 from comal.limits import KIB
+from comal.public import options_of, takes
 from comal.tapalcatl.addressing import Layout, column_ranges, tile_range
 from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds
 from comal.ziparchive import wire
@@ -24,14 +25,18 @@ STEP: Final = 4
 METATILE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySize:
     """What entries take in a directory beside the digits of their names."""
 
     per_tile: int = 1
+    """Entries of one tile: formats times scales."""
     suffix: str = ".mvt"
+    """What follows the row in names, such as ``@2x.png``."""
     entry_extra: int = 0
+    """Bytes of comment and extra fields of an entry."""
     comment: int = COMMENT_SIZE
+    """Bytes of an archive's comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class LayoutPlan:
         }
 
 
+@takes(EntrySize)
 def plan(
     min_zoom: int,
     max_zoom: int,
@@ -111,10 +117,7 @@ def plan(
     bounds: Bounds | None = None,
     metatile: int | None = None,
     materialized_zooms: Sequence[int] | None = None,
-    per_tile: int = 1,
-    suffix: str = ".mvt",
-    entry_extra: int = 0,
-    comment: int = COMMENT_SIZE,
+    **size: Any,
 ) -> LayoutPlan:
     """What a layout comes to when every tile of these zooms is there.
 
@@ -126,14 +129,8 @@ def plan(
         West, south, east, north in degrees; the world unless given.
     metatile, materialized_zooms
         The layout; what is not given is chosen by `choose_layout`.
-    per_tile
-        Entries of one tile: formats times scales.
-    suffix
-        What follows the row in names, such as ``@2x.png``.
-    entry_extra
-        Bytes of comment and extra fields of an entry.
-    comment
-        Bytes of an archive's comment.
+    **size
+        Fields of `EntrySize`, such as ``suffix="@2x.png"``.
 
     Raises
     ------
@@ -142,16 +139,8 @@ def plan(
         no archive for the first zooms.
     """
     _check_zooms(min_zoom, max_zoom)
-    size = EntrySize(per_tile, suffix, entry_extra, comment)
     layout = choose_layout(
-        min_zoom,
-        max_zoom,
-        metatile=metatile,
-        materialized_zooms=materialized_zooms,
-        per_tile=per_tile,
-        suffix=suffix,
-        entry_extra=entry_extra,
-        comment=comment,
+        min_zoom, max_zoom, metatile=metatile, materialized_zooms=materialized_zooms, **size
     )
     if layout.root_zoom(min_zoom) is None:
         raise InvalidInputError(
@@ -159,9 +148,10 @@ def plan(
             where="materialized zooms",
             found=f"archives from zoom {layout.materialized_zooms[0]}, tiles from {min_zoom}",
         )
+    entry = options_of(EntrySize, size)
     box = WORLD if bounds is None else validate_bbox(bounds)
     zooms = [
-        _zoom_plan(layout, zoom, (min_zoom, max_zoom), box, size)
+        _zoom_plan(layout, zoom, (min_zoom, max_zoom), box, entry)
         for zoom in layout.materialized_zooms
         if zoom <= max_zoom and layout.last_zoom(zoom, max_zoom) >= min_zoom
     ]
@@ -170,16 +160,14 @@ def plan(
     )
 
 
+@takes(EntrySize)
 def choose_layout(
     min_zoom: int,
     max_zoom: int,
     *,
     metatile: int | None = None,
     materialized_zooms: Sequence[int] | None = None,
-    per_tile: int = 1,
-    suffix: str = ".mvt",
-    entry_extra: int = 0,
-    comment: int = COMMENT_SIZE,
+    **size: Any,
 ) -> Layout:
     """A layout whose directories come with the first request of 64 KiB.
 
@@ -191,7 +179,7 @@ def choose_layout(
     is, whether it fits or not.
     """
     _check_zooms(min_zoom, max_zoom)
-    size = EntrySize(per_tile, suffix, entry_extra, comment)
+    entry = options_of(EntrySize, size)
     sides = (METATILE, 1) if metatile is None else (metatile,)
     if materialized_zooms is not None and len(materialized_zooms) == 0:
         raise InvalidInputError("no materialized zooms", expected="at least one, or None")
@@ -202,7 +190,7 @@ def choose_layout(
             zooms = tuple(sorted(set(materialized_zooms or ())))
             layout = Layout(zooms or _zooms(min_zoom, max_zoom, step), side)
             longest = max(
-                directory_bytes(layout, zoom, max_zoom, size) for zoom in layout.materialized_zooms
+                directory_bytes(layout, zoom, max_zoom, entry) for zoom in layout.materialized_zooms
             )
             if longest <= DIRECTORY_LIMIT:
                 return layout
@@ -214,18 +202,17 @@ def directory_bytes(
     layout: Layout,
     zoom: int,
     max_zoom: int,
-    size: EntrySize | None = None,
+    size: EntrySize = EntrySize(),
 ) -> int:
     """Bytes of directory, end record and comment of a full archive that begins at `zoom`."""
-    assumed = size if size is not None else EntrySize()
     last = layout.last_zoom(zoom, max_zoom)
-    total = wire.END_SIZE + assumed.comment
+    total = wire.END_SIZE + size.comment
     for z in range(zoom, last + 1):
         # The longest names count: a column of the zoom's last digits.
-        name = len(f"{z}/") + 2 * len(str((1 << z) - 1)) + 1 + len(assumed.suffix)
-        entries = full_entries(layout, zoom, z, z) * assumed.per_tile
-        total += entries * (wire.CENTRAL_SIZE + name + assumed.entry_extra)
-    if full_entries(layout, zoom, zoom, last) * assumed.per_tile > wire.U16:
+        name = len(f"{z}/") + 2 * len(str((1 << z) - 1)) + 1 + len(size.suffix)
+        entries = full_entries(layout, zoom, z, z) * size.per_tile
+        total += entries * (wire.CENTRAL_SIZE + name + size.entry_extra)
+    if full_entries(layout, zoom, zoom, last) * size.per_tile > wire.U16:
         total += wire.END64_SIZE + wire.LOCATOR64_SIZE
     return total
 

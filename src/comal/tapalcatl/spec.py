@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from comal import strictjson
@@ -157,6 +157,18 @@ class ArchiveMetadata:
     """Headers of every tile, which only the oldest archives have."""
     version: str = VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+_SHARED = tuple(
+    one.name
+    for one in fields(ArchiveMetadata)
+    if one.name in TileSetMetadata.__dataclass_fields__ and one.name != "version"
+)
+
+
+def shared(said: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
+    """What documents and comments both say, as fields of either."""
+    return {name: getattr(said, name) for name in _SHARED}
 
 
 # -- reading --------------------------------------------------------------------------------------

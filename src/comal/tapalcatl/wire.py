@@ -40,21 +40,6 @@ _SHORT = 16
 BASES: Final[tuple[int, ...]] = tuple((4**z - 1) // 3 for z in range(MAX_ZOOM + 2))
 """Number of tiles above each zoom, which is the key of the zoom's first tile."""
 _BASES = np.array(BASES, np.int64)
-_MASKS = np.array([(1 << 64) - (1 << 64 - 8 * size) for size in range(9)], np.uint64)
-"""The last so many of eight bytes."""
-_LEAST = np.array([0, 0, *(10**size for size in range(1, 16))], np.int64)
-"""The least number of so many digits."""
-_BLOCK: Final = 8_192
-"""Names that are parsed at once, so that what is in between stays in the processor's cache."""
-_ZEROS, _HIGH, _TO_HIGH = (np.uint64(byte * 0x0101010101010101) for byte in (0x30, 0x80, 0x76))
-_STEPS = tuple(
-    (np.uint64(bits), np.uint64(keep), np.uint64(factor))
-    for bits, keep, factor in (
-        (8, 0x0F0F0F0F0F0F0F0F, 10 * 2**8 + 1),
-        (16, 0x00FF00FF00FF00FF, 100 * 2**16 + 1),
-        (32, 0x0000FFFF0000FFFF, 10_000 * 2**32 + 1),
-    )
-)
 
 
 def tile_key(z: int, x: int, y: int) -> int:
@@ -223,10 +208,9 @@ def parse_names(names: Any, prefix: bytes = b"") -> TileNames:
     if kept is not None:
         rows, starts, stops = rows[kept], starts[kept], stops[kept]
     marks = _first_mark(data, second, stops)
-    words = _words(data)
-    z, good = _numbers(words, starts, first, 2)
-    for_x, good_x = _numbers(words, first + 1, second, 10)
-    for_y, good_y = _numbers(words, second + 1, marks, 10)
+    z, good = _numbers(data, starts, first, 2)
+    for_x, good_x = _numbers(data, first + 1, second, 10)
+    for_y, good_y = _numbers(data, second + 1, marks, 10)
     good &= good_x & good_y & (z <= MAX_ZOOM)
     good &= (np.maximum(for_x, for_y) >> np.minimum(z, 62)) == 0
     codes, suffixes = _suffixes(data, marks, stops, good)
@@ -273,60 +257,23 @@ def _first_mark(data: npt.NDArray[np.uint8], after: Int64s, stops: Int64s) -> In
 
 
 def _numbers(
-    words: npt.NDArray[np.void], starts: Int64s, stops: Int64s, most: int
+    data: npt.NDArray[np.uint8], starts: Int64s, stops: Int64s, most: int
 ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Decimal numbers of up to `most` digits without leading zeros, and which ones are.
 
-    `words` are those of `_words`; of what is no number the value is any below 10 ** 16.
+    Of what is no number the value is any below 10 ** 12.
     """
-    values, good = np.empty(len(starts), np.int64), np.empty(len(starts), bool)
-    for at in range(0, len(starts), _BLOCK):
-        part = slice(at, at + _BLOCK)
-        values[part], good[part] = _some_numbers(words, starts[part], stops[part], most)
-    return values, good
-
-
-def _some_numbers(
-    words: npt.NDArray[np.void], starts: Int64s, stops: Int64s, most: int
-) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     sizes = stops - starts
-    if sizes.min() >= 1 and sizes.max() <= min(most, 8):
-        values, good = _eight(words, stops, sizes)
-        return values, good & (values >= _LEAST[sizes])
     good = (sizes >= 1) & (sizes <= most)
-    clipped = np.minimum(sizes, 16)
-    values, digits = _eight(words, stops, np.clip(clipped, 0, 8))
-    good &= digits
-    if (clipped > 8).any():
-        high, digits = _eight(words, np.maximum(stops - 8, 0), np.clip(clipped - 8, 0, 8))
-        good &= digits
-        values += high * 100_000_000
-    good &= values >= _LEAST[np.maximum(clipped, 0)]
-    return values, good
-
-
-def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:
-    """For each place of the data the eight bytes in front of it, the last one highest."""
-    padded = np.zeros(len(data) + 8, np.uint8)
-    padded[8:] = data
-    # As plain bytes: of numbers that are not aligned NumPy would copy all.
-    return np.ndarray((len(data) + 1,), np.dtype((np.void, 8)), padded.data, strides=(1,))
-
-
-def _eight(
-    words: npt.NDArray[np.void], stops: Int64s, sizes: Int64s
-) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """The last so many digits, at most eight, in front of each place; and whether they are digits.
-
-    Eight digits are added up in one integer: neighbours to pairs, pairs to fours, fours to eights.
-    """
-    masks = _MASKS[sizes]
-    word = (words[stops].view("<u8") & masks) ^ (masks & _ZEROS)
-    # A byte above 9 reaches its highest bit by itself, or with 0x76 added.
-    good: npt.NDArray[np.bool_] = ((word | (word + _TO_HIGH)) & _HIGH) == 0
-    for bits, keep, factor in _STEPS:
-        word = ((word & keep) * factor) >> bits
-    return word.astype(np.int64), good
+    values = np.zeros(len(sizes), np.int64)
+    longest = min(int(sizes.max(initial=0)), most)
+    for place in range(longest):
+        there = sizes > place
+        digits = data[np.where(there, stops - 1 - place, 0)] - np.uint8(0x30)
+        good &= ~there | (digits < 10)
+        values += np.where(there, digits, 0) * np.int64(10**place)
+    leading = data[np.where(good, starts, 0)] == 0x30
+    return values, good & ~(leading & (sizes > 1))
 
 
 def _suffixes(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -73,48 +73,20 @@ _MAGIC: Final[tuple[tuple[str, bytes, bytes, int], ...]] = (
     # A vector tile is a list of layers: field 3, with a length (vector tile specification 4.1).
     ("pbf", b"\x1a", b"", 0),
 )
-_SHORT: Final = 4
-"""First bytes that tell most kinds, and in which the tiles of a pyramid are mostly alike."""
 _LONG: Final = max(max(len(mark), at + len(second)) for _, mark, second, at in _MAGIC)
-_OPEN: Final = 255
-_BY_FIRST: dict[bytes, list[tuple[int, bytes, bytes, int]]] = {}
-for _name, _mark, _second, _at in _MAGIC:
-    _BY_FIRST.setdefault(_mark[:1], []).append((_CODES[_name], _mark, _second, _at))
 
 
 def kinds_of(payloads: list[bytes]) -> npt.NDArray[np.uint8]:
     """For each payload its place in `KINDS`."""
-    kinds = _by_head(payloads, _SHORT, _glimpsed)
-    open_rows = np.flatnonzero(kinds == _OPEN)
-    if len(open_rows):
-        rest = [payloads[row] for row in open_rows.tolist()]
-        kinds[open_rows] = _by_head(rest, _LONG, _kind)
-    return kinds
-
-
-def _by_head(
-    payloads: list[bytes], length: int, kind: Callable[[bytes], int]
-) -> npt.NDArray[np.uint8]:
-    """What `kind` says of the first bytes, asked once for those that begin alike."""
-    heads = [payload[:length] for payload in payloads]
-    table = {head: kind(head) for head in set(heads)}
+    heads = [payload[:_LONG] for payload in payloads]
+    table = {head: _kind(head) for head in set(heads)}
     return np.fromiter(map(table.__getitem__, heads), np.uint8, len(heads))
 
 
-def _glimpsed(head: bytes) -> int:
-    """What `_SHORT` bytes tell, `_OPEN` where more of them are needed."""
-    for code, mark, second, _ in _BY_FIRST.get(head[:1], ()):
-        if len(mark) <= _SHORT and not second and head.startswith(mark):
-            return code
-        if head.startswith(mark[:_SHORT]):
-            return _OPEN
-    return 0
-
-
 def _kind(head: bytes) -> int:
-    for code, mark, second, at in _BY_FIRST.get(head[:1], ()):
+    for name, mark, second, at in _MAGIC:
         if head.startswith(mark) and head.startswith(second, at):
-            return code
+            return _CODES[name]
     return 0
 
 

@@ -14,9 +14,7 @@ import gzip
 import hashlib
 import json
 import os
-import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
@@ -30,6 +28,7 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
+from comal.parallel import ByteCache
 from comal.plan import ByteRange, Head
 from comal.storage import Source, open_source
 from comal.storage.targets import new_file
@@ -90,9 +89,7 @@ class PMTiles(TileSource):
         self._source: Source = open_source(href) if opened else href  # type: ignore[arg-type, assignment]
         self.label = shown(self._source.href, 200)
         self._limits = limits
-        self._guard = threading.Lock()
-        self._kept: OrderedDict[int, PMDirectory] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept: ByteCache[int, PMDirectory] = ByteCache(_BUDGET, keep_newest=True)
         (head,) = self._source.fetch([Head(_HEAD)])
         self._total = head.total
         self._header = parse_header(head.data, self.label)
@@ -118,10 +115,11 @@ class PMTiles(TileSource):
 
     def zooms(self) -> tuple[int, int] | None:
         """The first and last zoom that occur; None without any tile."""
-        first, last = self._ends()
-        if first is None or last is None:
+        ends = [self._end(at) for at in (0, -1)]
+        found = [tile_id for tile_id in ends if tile_id is not None]
+        if len(found) < 2:
             return None
-        z, _, _ = tiles_of(np.array([first, last]))
+        z, _, _ = tiles_of(np.array(found))
         return int(z[0]), int(z[1])
 
     def keys(self) -> Iterator[Keys]:
@@ -150,12 +148,6 @@ class PMTiles(TileSource):
     def close(self) -> None:
         """Close the source."""
         self._source.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_guard": None, "_kept": OrderedDict(), "_kept_bytes": 0}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _guard=threading.Lock())
 
     def _metadata(self) -> TileSetMetadata:
         header = self._header
@@ -194,39 +186,23 @@ class PMTiles(TileSource):
         return parse_directory(inflated(data, LARGEST, where) if self._gzip else data, where)
 
     def _leaf(self, offset: int, size: int) -> PMDirectory:
-        with self._guard:
-            if offset in self._kept:
-                self._kept.move_to_end(offset)
-                return self._kept[offset]
-        leaf = self._parsed(self._header["leaf_directory_offset"] + offset, size)
-        with self._guard:
-            if offset not in self._kept:
-                self._kept[offset] = leaf
-                self._kept_bytes += leaf.size
-            while self._kept_bytes > _BUDGET and len(self._kept) > 1:
-                self._kept_bytes -= self._kept.popitem(last=False)[1].size
+        leaf = self._kept.get(offset)
+        if leaf is None:
+            leaf = self._parsed(self._header["leaf_directory_offset"] + offset, size)
+            self._kept.put(offset, leaf, leaf.size)
         return leaf
 
-    def _ends(self) -> tuple[int | None, int | None]:
-        """The first and last id of a tile."""
-        first, last = None, None
+    def _end(self, at: int) -> int | None:
+        """The first id of a tile, or the last one if `at` is -1."""
         directory = self._root
         for depth in range(_DEEPEST + 1):
             if not len(directory.ids):
                 break
-            if directory.runs[0]:
-                first = int(directory.ids[0])
-                break
-            directory = self._below(directory, 0, depth)
-        directory = self._root
-        for depth in range(_DEEPEST + 1):
-            if not len(directory.ids):
-                break
-            if directory.runs[-1]:
-                last = int(directory.ids[-1] + directory.runs[-1]) - 1
-                break
-            directory = self._below(directory, len(directory.ids) - 1, depth)
-        return first, last
+            run = int(directory.runs[at])
+            if run:
+                return int(directory.ids[at]) + (run - 1 if at else 0)
+            directory = self._below(directory, at, depth)
+        return None
 
     def _leaves(self, directory: PMDirectory, depth: int) -> Iterator[PMDirectory]:
         """Parts of the tree that lead to tiles, by tile id."""

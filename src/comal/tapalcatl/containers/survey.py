@@ -5,20 +5,21 @@ Memory grows with archives and squares, not with tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from comal.tapalcatl.addressing import tile_bounds, tile_range
 from comal.tapalcatl.arranging import ArchiveLayout
 from comal.tapalcatl.containers.base import SIDE, Square, TileSource, no_tiles
-from comal.tapalcatl.spec import MAX_ZOOM, WORLD, Bounds, TileSetMetadata
-from comal.tapalcatl.wire import Int64s, Keys, order_of, tiles_in
+from comal.tapalcatl.spec import MAX_ZOOM, WORLD, ArchiveMetadata, Bounds, TileSetMetadata
+from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tiles_in
 
 GROUP: Final = 32
 """Tiles of a group per side at its deepest zoom: some 1 365 in all."""
+Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
 Extent = tuple[int, int, int, int]
 """The first column and row, and the last ones."""
 Extents = Mapping[int, Extent]
@@ -254,6 +255,33 @@ def bounds_of(extents: Extents, said: Bounds | None) -> Bounds:
     return box
 
 
+def grown(said: Said, extents: Extents) -> Said:
+    """Metadata whose zooms and bounds hide none of some tiles.
+
+    An archive that does not say where it is goes on to say nothing of it.
+    """
+    if not extents:
+        return said
+    low, high = said.min_zoom, said.max_zoom
+    nowhere = said.bounds is None and isinstance(said, ArchiveMetadata)
+    return replace(
+        said,
+        min_zoom=min(extents) if low is None else min(low, *extents),
+        max_zoom=max(extents) if high is None else max(high, *extents),
+        bounds=None if nowhere else bounds_of(extents, said.bounds),
+    )
+
+
+def scaled(said: Said, suffixes: Iterable[str]) -> Said:
+    """Metadata whose scales take in those of some tiles."""
+    scales: list[float] = [split_suffix(suffix)[0] for suffix in suffixes]
+    return replace(
+        said,
+        min_scale=min([said.min_scale, *scales]),
+        max_scale=max([said.max_scale, *scales]),
+    )
+
+
 def covers(box: Bounds, zoom: int, extent: Extent) -> bool:
     """Whether the tiles of a zoom within an extent all touch the box."""
     columns, rows = tile_range(box, zoom)
@@ -263,6 +291,15 @@ def covers(box: Bounds, zoom: int, extent: Extent) -> bool:
         and columns[-1] >= extent[2]
         and rows[-1] >= extent[3]
     )
+
+
+def common(one: Bounds, other: Bounds | None) -> Bounds:
+    """The common part of two boxes; the first where they have none, or just an edge."""
+    if other is None or other[0] > other[2]:
+        return one
+    west, south = max(one[0], other[0]), max(one[1], other[1])
+    east, north = min(one[2], other[2]), min(one[3], other[3])
+    return (west, south, east, north) if west < east and south < north else one
 
 
 def _ordered(box: Bounds) -> Bounds:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from functools import reduce
+from typing import Any, Final
 
 import numpy as np
 
 from comal.errors import ComalError, InvalidInputError, InvalidMetadataError
 from comal.limits import MIB
-from comal.plan import ByteRange, Piece, Wanted
+from comal.parallel import ByteCache
+from comal.plan import ByteRange, Fetch, Piece, Wanted
 from comal.storage import Source
-from comal.storage.source import SourceWrapper
 from comal.tapalcatl.addressing import Layout, tile_bounds
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
@@ -28,7 +28,8 @@ from comal.tapalcatl.containers.base import (
     empty_tiles,
 )
 from comal.tapalcatl.containers.content import extension, kinds_of
-from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.containers.survey import common, union
+from comal.tapalcatl.generation1 import depths_of
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.places import InArchive, InMetatiles
@@ -136,7 +137,7 @@ class FilteredSource(TileSource):
         own = source.metadata
         bounds = own.bounds
         if root is not None:
-            bounds = _inside(tile_bounds(*root), bounds)
+            bounds = common(tile_bounds(*root), bounds)
         self.metadata = replace(own, bounds=bounds)
         self.label, self.hint = source.label, source.hint
         self.encoding, self.modified = source.encoding, source.modified
@@ -206,8 +207,7 @@ def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:
     bounds: Bounds | None = None
     known = [box for box in boxes if box is not None]
     if len(known) == len(boxes):
-        west, south, east, north = zip(*known, strict=True)
-        bounds = (min(west), min(south), max(east), max(north))
+        bounds = reduce(union, known)
     return replace(
         first,
         formats=formats,
@@ -217,16 +217,9 @@ def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:
     )
 
 
-def _inside(one: Bounds, other: Bounds | None) -> Bounds:
-    """The common part of two boxes; the first where they have none."""
-    if other is None or other[0] > other[2]:
-        return one
-    west, south = max(one[0], other[0]), max(one[1], other[1])
-    east, north = min(one[2], other[2]), min(one[3], other[3])
-    return (west, south, east, north) if west < east and south < north else one
-
-
 BUDGET: Final = 64 * MIB
+_LOCKS: Final = 64
+"""Reads share so many locks, as few of them are on their way at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,72 +248,33 @@ class KeptRuns:
     """What was read of archives, the least recently used thrown out beyond a budget of bytes."""
 
     def __init__(self, budget: int = BUDGET) -> None:
-        self._budget = budget
-        self._start()
-
-    def source(self, source: Source, archive: Tile, start: int, stop: int) -> Source:
-        """An archive whose bytes from `start` to `stop` come out of one read."""
-        return _InRun(source, self, archive, start, stop)
+        self._kept: ByteCache[tuple[Tile, int], Piece] = ByteCache(budget, keep_newest=True)
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def read(self, source: Source, archive: Tile, start: int, stop: int) -> Piece:
         """The bytes of one read; who asks for what is on its way waits for it."""
         key = (archive, start)
-        with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
-            with self._lock:
-                kept = self._kept.get(key)
-                if kept is not None:
-                    self._kept.move_to_end(key)
-                    return kept
-            (piece,) = source.fetch([ByteRange(start, stop - start)])
-            with self._lock:
-                self._kept[key] = piece
-                self._weight += len(piece.data)
-                while len(self._kept) > 1 and self._weight > self._budget:
-                    gone, old = self._kept.popitem(last=False)
-                    self._locks.pop(gone, None)
-                    self._weight -= len(old.data)
+        with self._locks[hash(key) % _LOCKS]:
+            piece = self._kept.get(key)
+            if piece is None:
+                (piece,) = source.fetch([ByteRange(start, stop - start)])
+                self._kept.put(key, piece, len(piece.data))
         return piece
 
-    def _start(self) -> None:
-        self._lock = threading.Lock()
-        self._locks: dict[tuple[Tile, int], threading.Lock] = {}
-        self._kept: OrderedDict[tuple[Tile, int], Piece] = OrderedDict()
-        self._weight = 0
+    def fetch(self, source: Source, archive: Tile, start: int, stop: int) -> Fetch:
+        """What gives ranges out of one read; those beside it come from the archive."""
 
-    def __getstate__(self) -> int:
-        return self._budget
+        def fetched(wanted: Sequence[Wanted]) -> Sequence[Piece]:
+            ranges = [one for one in wanted if isinstance(one, ByteRange)]
+            if any(one.offset < start or one.end > stop for one in ranges):
+                return source.fetch(wanted)
+            whole = self.read(source, archive, start, stop)
+            return [Piece(whole.slice(r.offset, r.size), r.offset, whole.total) for r in ranges]
 
-    def __setstate__(self, budget: int) -> None:
-        self._budget = budget
-        self._start()
+        return fetched
 
-
-class _InRun(SourceWrapper):
-    """An archive of which one read is kept; what lies beside it is read as ever."""
-
-    def __init__(self, source: Source, kept: KeptRuns, archive: Tile, start: int, stop: int):
-        super().__init__(source)
-        self._kept, self._archive, self._start, self._stop = kept, archive, start, stop
-
-    def over(self, source: Source) -> Self:
-        return type(self)(source, self._kept, self._archive, self._start, self._stop)
-
-    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
-        inside = [
-            (one.offset - self._start, one.size)
-            for one in wanted
-            if isinstance(one, ByteRange)
-            and self._start <= one.offset
-            and one.offset + one.size <= self._stop
-        ]
-        if len(inside) < len(wanted):
-            return self.source.fetch(wanted)
-        whole = self._kept.read(self.source, self._archive, self._start, self._stop)
-        return [
-            Piece(whole.data[at : at + size], self._start + at, whole.total) for at, size in inside
-        ]
+    def __reduce__(self) -> tuple[type[KeptRuns], tuple[int]]:
+        return KeptRuns, (self._kept.budget,)
 
 
 _WHOLE: Tile = (0, 0, 0)
@@ -346,7 +300,7 @@ class TileSetSource(TileSource):
         tileset.learn_formats()
         locator = tileset.locator
         self._single = isinstance(locator, InArchive)
-        self._depths = _depths(locator.config) if isinstance(locator, InMetatiles) else None
+        self._depths = depths_of(locator.config) if isinstance(locator, InMetatiles) else None
         own = tileset.metadata
         self._layout = (
             None
@@ -469,7 +423,12 @@ class TileSetSource(TileSource):
         )
 
     def _payloads(
-        self, opened: OpenArchive, table: Any, keys: list[int], codes: list[int]
+        self,
+        opened: OpenArchive,
+        table: Any,
+        keys: list[int],
+        codes: list[int],
+        fetch: Fetch | None = None,
     ) -> list[bytes]:
         limits = self._tileset.limits
         odd = (table["method"] != STORE) & (table["method"] != wire.DEFLATE)
@@ -484,7 +443,8 @@ class TileSetSource(TileSource):
             check_local_name(opened, int(starts[row]), data, keys[row], suffix, at)
 
         sizes = table["csize"].astype(np.int64)
-        return read_payloads(opened.source.fetch, (starts, stops), sizes, check, opened.source.href)
+        source = opened.source
+        return read_payloads(fetch or source.fetch, (starts, stops), sizes, check, source.href)
 
 
 def _check(payloads: list[bytes], table: Any, where: str) -> None:
@@ -507,8 +467,3 @@ def _within(keys: Int64s, z: int, x: int, y: int, side: int) -> Int64s:
     if not (high > low).any():
         return np.zeros(0, np.int64)
     return np.concatenate([np.arange(a, b) for a, b in zip(low, high, strict=True)])
-
-
-def _depths(config: Generation1) -> Int64s:
-    """For each zoom at which depth of its archive its tiles are."""
-    return np.array([z - config.place(z, 0, 0).metatile[0] for z in range(MAX_ZOOM + 1)], np.int64)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError, ObjectNotFoundError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
@@ -18,6 +18,7 @@ from comal.storage import Source
 from comal.storage.local import HeldFile, LocalSource, held
 from comal.storage.source import ObjectInfo, same_version
 from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan, near_index
+from comal.tapalcatl.reading.places import Places
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import variant_prefix
 
@@ -31,21 +32,19 @@ REMOTE_RECHECK = 10.0
 _ABSENT_WEIGHT = 300
 
 
-class Places(Protocol):
-    """Where archives are."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How archives are read."""
 
-    @property
-    def root(self) -> Source:
-        """The folder of the archives, or the only one."""
-        ...
-
-    def candidates(self, tile: Tile) -> Sequence[Source]:
-        """Where the archive of a root tile may be, each with pins of its own, best first."""
-        ...
-
-    def chosen(self, number: int) -> None:
-        """Take notice that an archive was found at this one of its candidates."""
-        ...
+    budget: int = BUDGET
+    """Bytes of directories that are kept."""
+    tail: int = TAIL
+    """Bytes of an archive's end that are asked for at first."""
+    recheck: float | None = None
+    """Seconds for which an archive is believed to be the same, or absent; 1 for local files and
+    10 for others unless given."""
+    limits: Limits = DEFAULT_LIMITS
+    """``tile_bytes``, ``table_rows`` and ``table_bytes`` cap tiles and directories."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -101,30 +100,16 @@ class Archives:
     ----------
     places
         For a root tile, where its archive may be.
-    budget
-        Bytes of directories that are kept, the least recently used thrown out first.
-    tail
-        Bytes of an archive's end that are asked for at first.
-    recheck
-        Seconds for which an archive is believed to be the same; None: 1 for local files, 10 for
-        others, which show by themselves that they have changed whenever a tile is read.
+    reading
+        How they are read. Of directories the least recently used are thrown out first; archives
+        that are no local files show by themselves that they have changed whenever a tile is read.
     prefix
         Only entries below it are tiles: ``variant/``.
     """
 
-    def __init__(
-        self,
-        places: Places,
-        *,
-        budget: int = BUDGET,
-        tail: int = TAIL,
-        limits: Limits = DEFAULT_LIMITS,
-        recheck: float | None = None,
-        prefix: bytes = b"",
-    ) -> None:
-        self._places = places
-        self._budget, self._tail, self.limits = budget, tail, limits
-        self._recheck, self._prefix = recheck, prefix
+    def __init__(self, places: Places, reading: ReadOptions, prefix: bytes = b"") -> None:
+        self._places, self._reading, self._prefix = places, reading, prefix
+        self.limits = reading.limits
         self.local = isinstance(places.root, LocalSource)
         """Whether they are files of this machine."""
         self._start()
@@ -138,14 +123,7 @@ class Archives:
 
     def of_variant(self, variant: str) -> Archives:
         """The same archives, of which the tiles below a name count; none of them is open."""
-        return Archives(
-            self._places,
-            budget=self._budget,
-            tail=self._tail,
-            limits=self.limits,
-            recheck=self._recheck,
-            prefix=variant_prefix(variant),
-        )
+        return Archives(self._places, self._reading, variant_prefix(variant))
 
     @property
     def weight(self) -> int:
@@ -237,8 +215,8 @@ class Archives:
         return kept
 
     def _patience(self, local: bool) -> float:  # noqa: FBT001 - private
-        if self._recheck is not None:
-            return self._recheck
+        if self._reading.recheck is not None:
+            return self._reading.recheck
         return LOCAL_RECHECK if local else REMOTE_RECHECK
 
     def _load(self, tile: Tile, coming: Future[Any]) -> OpenArchive | None:
@@ -262,7 +240,9 @@ class Archives:
             self._forget(tile)
             self._kept[tile] = kept
             self._count(kept, 1)
-            while len(self._kept) > 1 and (self._weight > self._budget or self._files > HELD_FILES):
+            while len(self._kept) > 1 and (
+                self._weight > self._reading.budget or self._files > HELD_FILES
+            ):
                 self._forget(next(iter(self._kept)))
         coming.set_result(kept)
         return archive
@@ -307,7 +287,7 @@ class Archives:
 
     def _near(self, label: str, file: HeldFile) -> ArchiveIndex | None:
         """The directory of a file, where it is found by its last few bytes."""
-        if self._tail < TAIL:
+        if self._reading.tail < TAIL:
             return None
         return near_index(file.fetch, label, self.limits, self._prefix)
 
@@ -319,18 +299,10 @@ class Archives:
         )
 
     def _plan(self, label: str) -> Any:
-        return index_plan(label, self._tail, self.limits, self._prefix)
+        return index_plan(label, self._reading.tail, self.limits, self._prefix)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if name in {"_places", "_budget", "_tail", "limits", "_recheck", "_prefix", "local"}
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
+    def __reduce__(self) -> tuple[type[Archives], tuple[Places, ReadOptions, bytes]]:
+        return Archives, (self._places, self._reading, self._prefix)
 
 
 def _label(source: Source) -> str:

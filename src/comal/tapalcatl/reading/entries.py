@@ -19,7 +19,7 @@ from comal.tapalcatl.generation1 import Generation1, usual_headers
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
 from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.places import InMetatiles, InTree, Locator, OneArchive, Tilezen, Tree
-from comal.tapalcatl.spec import WORLD, ArchiveMetadata, Tile, TileSetMetadata
+from comal.tapalcatl.spec import WORLD, ArchiveMetadata, Tile, TileSetMetadata, shared
 from comal.tapalcatl.wire import BASES, key_tile, key_tiles, split_suffix, tile_keys
 from comal.ziparchive import dead_bytes, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
@@ -220,21 +220,18 @@ def of_archive(index: ArchiveIndex) -> TileSetMetadata:
     bounds = own.bounds
     if bounds is None and own.root is not None:
         bounds = archive_bounds(own.root, own.metatile)
-    return TileSetMetadata(
-        formats=formats,
-        min_zoom=index.lowest if own.min_zoom is None else own.min_zoom,
-        max_zoom=index.highest if own.max_zoom is None else own.max_zoom,
-        bounds=_bounds_of(index) if bounds is None else bounds,
-        metatile=own.metatile,
-        materialized_zooms=own.materialized_zooms
-        or (own.root[0] if own.root is not None else index.lowest or 0,),
-        name=own.name,
-        description=own.description,
-        min_scale=own.min_scale if single is None else single,
-        max_scale=own.max_scale if single is None else single,
-        version=own.version,
-        extra=own.extra,
-    )
+    scale = {} if single is None else {"min_scale": single, "max_scale": single}
+    first = own.root[0] if own.root is not None else index.lowest or 0
+    found = {
+        **shared(own),
+        **scale,
+        "formats": formats,
+        "min_zoom": index.lowest if own.min_zoom is None else own.min_zoom,
+        "max_zoom": index.highest if own.max_zoom is None else own.max_zoom,
+        "bounds": _bounds_of(index) if bounds is None else bounds,
+        "materialized_zooms": own.materialized_zooms or (first,),
+    }
+    return TileSetMetadata(**found, version=own.version)
 
 
 def of_generation1(config: Generation1) -> TileSetMetadata:

@@ -14,16 +14,15 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
-from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Whole
 from comal.public import options_of, takes, warn
 from comal.storage import BlockCache, CachedSource, Source, StorageConfig, as_source
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import HASHES, Layout
 from comal.tapalcatl.generation1 import Generation1
-from comal.tapalcatl.reading.archives import BUDGET, Archives
+from comal.tapalcatl.reading.archives import Archives, ReadOptions
 from comal.tapalcatl.reading.entries import of_archive, of_generation1, renamed
-from comal.tapalcatl.reading.index import TAIL, ArchiveIndex
+from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.places import (
     InArchive,
     InMetatiles,
@@ -40,21 +39,6 @@ from comal.tapalcatl.wire import variant_prefix
 _CONFIGURED = frozenset(field.name for field in fields(Generation1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """How archives are read."""
-
-    budget: int = BUDGET
-    """Bytes of directories that are kept."""
-    tail: int = TAIL
-    """Bytes of an archive's end that are asked for at first."""
-    recheck: float | None = None
-    """Seconds for which an archive is believed to be the same, or absent; 1 for local files and
-    10 for others unless given."""
-    limits: Limits = DEFAULT_LIMITS
-    """``tile_bytes``, ``table_rows`` and ``table_bytes`` cap tiles and directories."""
-
-
 _READING = frozenset(field.name for field in fields(ReadOptions))
 
 
@@ -68,14 +52,7 @@ class _Settings:
     layer: str = "all"
 
     def archives(self, places: OneArchive | Tree | Tilezen) -> Archives:
-        return Archives(
-            places,
-            budget=self.reading.budget,
-            tail=self.reading.tail,
-            limits=self.reading.limits,
-            recheck=self.reading.recheck,
-            prefix=variant_prefix(self.variant),
-        )
+        return Archives(places, self.reading, variant_prefix(self.variant))
 
 
 @takes(ReadOptions)

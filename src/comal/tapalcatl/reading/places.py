@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from comal.errors import (
@@ -115,26 +116,32 @@ _UNSETTLED = 16
 """So many absent archives are looked for by all definitions of the hash before that is given up."""
 
 
-class OneArchive:
+class Places:
+    """Where archives are."""
+
+    root: Source
+    """The folder of the archives, or the only one."""
+
+    def candidates(self, tile: Tile) -> Sequence[Source]:
+        """Where the archive of a root tile may be, each with pins of its own, best first."""
+        raise NotImplementedError
+
+    def chosen(self, number: int) -> None:
+        """Take notice that an archive was found at this one of its candidates."""
+
+
+class OneArchive(Places):
     """The place of a single archive."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-
-    @property
-    def root(self) -> Source:
-        """The archive itself."""
-        return self.source
+        self.root = source
 
     def candidates(self, tile: Tile) -> Sequence[Source]:  # noqa: ARG002 - there is but one
         """The archive itself."""
-        return [open_again(self.source)]
-
-    def chosen(self, number: int) -> None:
-        """Nothing to learn."""
+        return [open_again(self.root)]
 
 
-class Tree:
+class Tree(Places):
     """Archives below a folder, by the template of a tileset.
 
     Parameters
@@ -149,23 +156,14 @@ class Tree:
     """
 
     def __init__(self, base: Source, template: Template, kinds: Sequence[str] = HASHES) -> None:
-        self.base = base
+        self.base = self.root = base
         self.template = template
         self.kinds = tuple(kinds) if template.hashed else (template.hash,)
         self._tries = 0
 
-    @property
-    def root(self) -> Source:
-        """The folder of the archives."""
-        return self.base
-
     def address(self, tile: Tile, kind: str | None = None) -> str:
         """The address of an archive relative to the base."""
-        chosen = self.kinds[0] if kind is None else kind
-        template = self.template
-        if template.hashed and chosen != template.hash:
-            template = Template(template.text, chosen, template.layer)
-        return template.address(tile)
+        return replace(self.template, hash=kind or self.kinds[0]).address(tile)
 
     def candidates(self, tile: Tile) -> Sequence[Source]:
         """The archive's place for each definition of the hash that may hold."""
@@ -191,24 +189,16 @@ class Tree:
         yield from listed(self.base, self.template.text.removeprefix("./"))
 
 
-class Tilezen:
+class Tilezen(Places):
     """Archives of Tapalcatl 1 below a folder, a bucket or a prefix."""
 
     def __init__(self, base: Source, config: Generation1) -> None:
-        self.base = base
+        self.base = self.root = base
         self.config = config
-
-    @property
-    def root(self) -> Source:
-        """The folder that keys are relative to."""
-        return self.base
 
     def candidates(self, tile: Tile) -> Sequence[Source]:
         """The archive's place."""
         return [open_again(self.base).child(self.config.key(tile))]
-
-    def chosen(self, number: int) -> None:
-        """Nothing to learn."""
 
     def listed(self) -> Iterator[Tile]:
         """Root tiles of all archives that are there; as `Tree.listed`."""

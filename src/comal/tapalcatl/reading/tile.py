@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from isal import igzip_lib, isal_zlib
 
-from comal import ziparchive
 from comal.errors import InvalidMetadataError, LimitExceededError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Plan, run
@@ -133,7 +132,7 @@ class StoredTile:
         """
         limits.check("tile_bytes", self.size, self.where)
         crc = self.crc if verify else None
-        return ziparchive.extracted(
+        return extracted(
             self.payload, method=self.method, size=self.size, crc=crc, where=self.where
         )
 
@@ -285,31 +284,6 @@ def other_tile(data: bytes, at: int, name: bytes) -> bytes | None:
     found = _TILE_NAME.search(local)
     known = mark != zip_wire.LOCAL_SIGNATURE or found is None or found[0] == name
     return None if known else local
-
-
-def inflated(
-    archive: OpenArchive,
-    record: Record,
-    payload: bytes,
-    limits: Limits,
-    key: int,
-    suffix: str,
-    *,
-    verify: bool,
-) -> bytes:
-    """A tile's bytes from its stored ones, where more is to be done than to compare.
-
-    Raises
-    ------
-    InvalidMetadataError
-        They have not the size that is stated or, with `verify`, not the checksum.
-    LimitExceededError
-        The tile says that it is larger than `Limits.tile_bytes`.
-    """
-    where = tile_label(archive.label, key, suffix)
-    limits.check("tile_bytes", record.size, where)
-    crc = record.crc if verify else None
-    return extracted(payload, method=record.method, size=record.size, crc=crc, where=where)
 
 
 def payload_plan(archive: OpenArchive, record: Record, data: bytes, where: str) -> Plan[bytes]:

@@ -6,18 +6,18 @@ its bytes from one exact read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, Final
+from functools import lru_cache, partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from isal.isal_zlib import crc32
 
 from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.grid.arguments import tile_rows
-from comal.parallel import in_thread, side_by_side
-from comal.plan import ByteRange, run
+from comal.parallel import side_by_side
+from comal.plan import ByteRange, awaiting, run
 from comal.public import guarded_class
 from comal.storage import Source, open_again
 from comal.storage.source import Closing, same_version
@@ -32,7 +32,6 @@ from comal.tapalcatl.reading.tile import (
     Tile,
     check_local_name,
     entry_name,
-    inflated,
     payload_plan,
     read_payload,
     refuse,
@@ -40,10 +39,12 @@ from comal.tapalcatl.reading.tile import (
 )
 from comal.tapalcatl.spec import Headers, TileSetMetadata, tilejson, variants_of
 from comal.tapalcatl.wire import Int64s, key_tile, split_suffix, suffix_of
-from comal.ziparchive import STORE
+from comal.ziparchive import STORE, extracted
 from comal.ziparchive import wire as zip_wire
 
 Key = tuple[int, int, int]
+P = ParamSpec("P")
+R = TypeVar("R")
 _KEPT_COMMENTS: Final = 4_096
 _LOCAL_SIZE: Final = zip_wire.LOCAL_SIZE
 _AT_ONCE: Final = 16
@@ -76,6 +77,23 @@ class Entry:
         """Where the stored bytes begin, where the local header has no extra field but ZIP64's."""
         wide = max(self.record.csize, self.record.size) >= zip_wire.U32
         return self.record.offset + zip_wire.LOCAL_SIZE + self.record.name_size + 20 * wide
+
+
+def _awaiting(
+    method: Callable[Concatenate[TileSet, P], R],
+) -> Callable[Concatenate[TileSet, P], Coroutine[Any, Any, R]]:
+    """As `awaiting`, for one tile: it is read at once where no storage has to be waited for."""
+    elsewhere: Any = awaiting(method)
+
+    @wraps(elsewhere)
+    async def twin(self: TileSet, *args: P.args, **named: P.kwargs) -> R:
+        at_hand: Callable[..., bool] = self._is_at_hand  # which takes what the method takes
+        if at_hand(*args, **named):
+            return method(self, *args, **named)
+        found: R = await elsewhere(self, *args, **named)
+        return found
+
+    return twin  # type: ignore[return-value]  # `self` by its name is more than is asked for
 
 
 @guarded_class
@@ -166,20 +184,7 @@ class TileSet(Closing):
         found = self._find(z, x, y, scale, ext, size)
         return None if found is None else self._decoded(found, verify)
 
-    async def tile_async(
-        self,
-        z: int,
-        x: int,
-        y: int,
-        *,
-        scale: float | None = None,
-        ext: str | None = None,
-        size: int | None = None,
-        verify: bool = True,
-    ) -> Tile | None:
-        """As `tile`, without blocking the event loop."""
-        stored = await self.stored_tile_async(z, x, y, scale=scale, ext=ext, size=size)
-        return None if stored is None else stored.tile(verify=verify, limits=self.limits)
+    tile_async = _awaiting(tile)
 
     def stored_tile(
         self,
@@ -202,22 +207,7 @@ class TileSet(Closing):
         found = self._find(z, x, y, scale, ext, size)
         return None if found is None else self._stored(found)
 
-    async def stored_tile_async(
-        self,
-        z: int,
-        x: int,
-        y: int,
-        *,
-        scale: float | None = None,
-        ext: str | None = None,
-        size: int | None = None,
-    ) -> StoredTile | None:
-        """As `stored_tile`, without blocking the event loop."""
-        read = partial(self.stored_tile, z, x, y, scale=scale, ext=ext, size=size)
-        spot = self._spot(z, x, y, size)
-        if spot is None or self.archives.at_hand(spot[0]):
-            return read()
-        return await in_thread(read)
+    stored_tile_async = _awaiting(stored_tile)
 
     def entry(
         self,
@@ -306,20 +296,7 @@ class TileSet(Closing):
             for tile in self.tiles(rows[at : at + _TOGETHER], **options)
         )
 
-    async def tiles_async(
-        self,
-        tiles: Iterable[Key] | Int64s,
-        *,
-        scale: float | None = None,
-        ext: str | None = None,
-        size: int | None = None,
-        verify: bool = True,
-    ) -> list[Tile | None]:
-        """As `tiles`, without blocking the event loop."""
-        rows = tile_rows(tiles)
-        return await in_thread(
-            partial(self.tiles, rows, scale=scale, ext=ext, size=size, verify=verify)
-        )
+    tiles_async = awaiting(tiles)
 
     def archive_tiles(self) -> Iterator[Key]:
         """Root tiles of all archives that are there, zoom by zoom.
@@ -473,6 +450,13 @@ class TileSet(Closing):
         self.archives.drop(address, archive)
         return self._find(z, x, y, scale, ext, size)
 
+    def _is_at_hand(
+        self, z: int, x: int, y: int, *_: Any, size: int | None = None, **__: Any
+    ) -> bool:
+        """Whether one tile is read without waiting: there is none, or its archive is open."""
+        spot = self._spot(z, x, y, size)
+        return spot is None or self.archives.at_hand(spot[0])
+
     def _spot(self, z: int, x: int, y: int, size: int | None) -> Spot | None:
         try:
             return self.locator.find(z, x, y, size)
@@ -548,7 +532,10 @@ class TileSet(Closing):
                     return Tile(data, known[0], crc, modified or None, known[1], known[2])
         data = read_payload(archive, fields, self.limits, key, suffix)
         if method != STORE or csize != size or (verify and crc32(data) != crc):
-            data = inflated(archive, Record(*fields), data, self.limits, key, suffix, verify=verify)
+            where = tile_label(archive.label, key, suffix)
+            self.limits.check("tile_bytes", size, where)
+            wanted = crc if verify else None
+            data = extracted(data, method=method, size=size, crc=wanted, where=where)
         return Tile(data, known[0], crc, modified or None, known[1], known[2])
 
     def _stored(self, found: Found) -> StoredTile:

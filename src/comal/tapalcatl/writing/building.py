@@ -33,7 +33,7 @@ from comal.tapalcatl.arranging import (
 )
 from comal.tapalcatl.containers.base import TileSource, no_tiles
 from comal.tapalcatl.containers.export import opened
-from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt
+from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, scaled
 from comal.tapalcatl.generation1 import Generation1, tilejson_files
 from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.spec import (
@@ -46,7 +46,6 @@ from comal.tapalcatl.spec import (
     tileset_json,
     with_variant,
 )
-from comal.tapalcatl.wire import split_suffix
 from comal.tapalcatl.writing.archives import (
     ArchiveWriter,
     GroupTask,
@@ -320,12 +319,7 @@ class _Job:
             )
         metadata = replace(self.arrangement.metadata, formats=formats)
         # What the comments of archives say was settled before, and no document says less.
-        scales = [split_suffix(suffix)[0] for suffix in done.suffixes]
-        return replace(
-            metadata,
-            min_scale=min([metadata.min_scale, *scales]),
-            max_scale=max([metadata.max_scale, *scales]),
-        )
+        return scaled(metadata, done.suffixes)
 
 
 def _write_tilejson(place: Workplace, said: TileSetMetadata, made: Built, address: str) -> None:

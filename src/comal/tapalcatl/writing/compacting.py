@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,8 +188,7 @@ class Space:
 
     def plus(self, other: Space) -> Space:
         """Both together."""
-        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
-        return Space(*(mine + theirs for mine, theirs in pairs))
+        return Space(*map(add, astuple(self), astuple(other)))
 
     def to_dict(self) -> dict[str, int]:
         """The report as plain data."""

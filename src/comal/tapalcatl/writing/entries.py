@@ -153,10 +153,11 @@ def _encoding(headers: Headers) -> str:
 
 
 def _given(tiles: Tiles, rules: EntryRules) -> dict[int, Headers]:
-    if not rules.headers:
+    own = rules.entry_headers
+    if not own:
         return {}
     keys = zip(tiles.z.tolist(), tiles.x.tolist(), tiles.y.tolist(), strict=True)
-    found = ((row, rules.headers.get(key)) for row, key in enumerate(keys))
+    found = ((row, own.get(key)) for row, key in enumerate(keys))
     return {row: tuple(headers) for row, headers in found if headers}
 
 
@@ -224,7 +225,8 @@ def _seconds(tiles: Tiles, rules: EntryRules) -> Int64s | None:
     if rules.times == FIXED:
         return None
     if rules.times != SOURCE:
-        return np.full(len(tiles), int(rules.times), np.int64)
+        assert isinstance(rules.times, int)
+        return np.full(len(tiles), rules.times, np.int64)
     default = UNKNOWN_TIME if rules.modified is None else rules.modified
     if tiles.modified is None:
         return np.full(len(tiles), default, np.int64)

@@ -23,6 +23,7 @@ from comal.geo.boxes import validate_bbox
 from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
 from comal.grid.quadbin import cells, tiles
 from comal.parallel import results
+from comal.plan import Fetch
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.storage import DEFAULT_CONFIG, Source
@@ -389,23 +390,28 @@ class Part(TileSetSource):
         return self._tiles(archive, opened, rows, codes[rows]) if len(rows) else empty_tiles()
 
     def _payloads(
-        self, opened: OpenArchive, table: Any, keys: list[int], codes: list[int]
+        self,
+        opened: OpenArchive,
+        table: Any,
+        keys: list[int],
+        codes: list[int],
+        fetch: Fetch | None = None,
     ) -> list[bytes]:
         """Stored bytes of some tiles out of reads that bring all of an archive's at once."""
         if isinstance(opened.source, LocalSource):
-            return super()._payloads(opened, table, keys, codes)  # the system keeps what was read
-        archive, values = opened.tile, [b""] * len(table)
-        _, reads = self._wanted(archive, opened)
+            return super()._payloads(opened, table, keys, codes, fetch)  # the system keeps them
+        values = [b""] * len(table)
+        _, reads = self._wanted(opened.tile, opened)
         which = reads.which(table["offset"])
         for read in np.unique(which).tolist():
             rows = np.flatnonzero(which == read).tolist()
-            start, stop = int(reads.starts[read]), int(reads.stops[read])
-            source = self._kept.source(opened.source, archive, start, stop)
+            ends = int(reads.starts[read]), int(reads.stops[read])
             found = super()._payloads(
-                replace(opened, source=source),
+                opened,
                 table[rows],
                 [keys[row] for row in rows],
                 [codes[row] for row in rows],
+                self._kept.fetch(opened.source, opened.tile, *ends),
             )
             for row, value in zip(rows, found, strict=True):
                 values[row] = value

@@ -16,7 +16,7 @@ from comal.errors import (
 )
 from comal.progress import Progress, silent
 from comal.tapalcatl.addressing import archive_bounds
-from comal.tapalcatl.containers.survey import bounds_of, dealt, extents_of, union
+from comal.tapalcatl.containers.survey import dealt, extents_of, grown, union
 from comal.tapalcatl.containers.tilesets import TileSetSource
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.spec import (
@@ -144,16 +144,7 @@ def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
     """The metadata with zooms and bounds that hide no tile."""
     with open_tileset(meta) as tileset:
         found = dealt(TileSetSource(tileset).keys(), target_at(meta).arrangement)
-    zooms = list(found.extents)
-    if not zooms:
-        return metadata
-    low, high = metadata.min_zoom, metadata.max_zoom
-    return replace(
-        metadata,
-        min_zoom=zooms[0] if low is None else min(low, zooms[0]),
-        max_zoom=zooms[-1] if high is None else max(high, zooms[-1]),
-        bounds=bounds_of(found.extents, metadata.bounds),
-    )
+    return grown(metadata, found.extents)
 
 
 def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -> ArchiveMetadata:
@@ -164,19 +155,16 @@ def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -
     """
     if not len(tiles):
         return said
-    bounds = (
-        None
-        if said.bounds is None
-        else bounds_of(extents_of((tiles.z, tiles.x, tiles.y)), said.bounds)
-    )
+    found = grown(said, extents_of((tiles.z, tiles.x, tiles.y)))
+    bounds = found.bounds
     if bounds is not None and before.bounds is not None and before.root is not None:
         whole = archive_bounds(before.root, before.metatile)
         if union(before.bounds, whole) == before.bounds:
             bounds = union(bounds, whole)
     return replace(
         said,
-        min_zoom=None if said.min_zoom is None else min(said.min_zoom, int(tiles.z.min())),
-        max_zoom=None if said.max_zoom is None else max(said.max_zoom, int(tiles.z.max())),
+        min_zoom=None if said.min_zoom is None else found.min_zoom,
+        max_zoom=None if said.max_zoom is None else found.max_zoom,
         bounds=bounds,
     )
 

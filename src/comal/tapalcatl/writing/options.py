@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from comal.errors import InvalidInputError
@@ -106,54 +106,36 @@ class BuildOptions(EntryOptions):
             )
 
 
-@dataclass(frozen=True)
-class EntryRules:
-    """How tiles become entries."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRules(EntryOptions):
+    """How tiles become entries: what was asked for, and what the source says."""
 
     hint: str | None = None
     """Extension of tiles whose names have none and whose bytes do not tell."""
     encoding: str | None = None
     """Content encoding of all tiles, where the source says one that bytes do not show."""
-    ext: str | None = None
-    """Extension of all tiles whose names have none, whatever their bytes are."""
-    scale: float = 1
-    """Scale of tiles whose names have none."""
     formats: Mapping[str, Headers] = field(default_factory=dict)
     """Headers of extensions that are given."""
-    compression: str = "auto"
-    level: int = 6
-    times: str | int = FIXED
-    """`FIXED`, `SOURCE`, or seconds since 1970 UTC."""
-    exact_times: bool = False
-    """Whether exact times go into an extra field, too."""
     modified: int | None = None
     """Time of the source, for tiles without one of their own."""
-    headers: Mapping[tuple[int, int, int], Headers] = field(default_factory=dict)
-    """Headers of single tiles."""
-    variant: str | None = None
-    """What names begin with."""
 
 
 def rules_of(tiles: TileSource, options: EntryOptions) -> EntryRules:
-    """Rules for the entries of a source's tiles."""
+    """Rules for the entries of a source's tiles; one time for all is in seconds since 1970 UTC."""
     given = options.formats if isinstance(options, BuildOptions) else None
-    times = options.times
+    times, own = options.times, options.entry_headers or {}
     if times not in {FIXED, SOURCE} and not isinstance(times, int):
         times = parse_instant(times) // 1_000_000
-    assert isinstance(times, str | int)
+    asked = {one.name: getattr(options, one.name) for one in fields(EntryOptions)}
+    asked["times"] = times
+    asked["entry_headers"] = {key: tuple(value) for key, value in own.items()}
+    asked["variant"] = None if options.variant is None else new_variant(options.variant)
     return EntryRules(
+        **asked,
         hint=tiles.hint,
         encoding=tiles.encoding,
-        ext=options.ext,
-        scale=options.scale,
         formats={ext: _headers_of(headers) for ext, headers in (given or {}).items()},
-        compression=options.compression,
-        level=options.level,
-        times=times,
-        exact_times=options.exact_times,
         modified=tiles.modified,
-        headers={key: tuple(value) for key, value in (options.entry_headers or {}).items()},
-        variant=None if options.variant is None else new_variant(options.variant),
     )
 
 

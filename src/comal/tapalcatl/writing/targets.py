@@ -37,6 +37,7 @@ from comal.tapalcatl.spec import (
     Tile,
     TileSetMetadata,
     read_comment,
+    shared,
     tileset_json,
 )
 from comal.tapalcatl.wire import Int64s, Keys, TileNames, order_of, parse_names
@@ -491,19 +492,7 @@ def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Tar
     root = said.root or (0, 0, 0)
     # Where the comment names the zooms at which archives begin, the next one ends this archive.
     zooms = said.materialized_zooms if root[0] in said.materialized_zooms else (root[0],)
-    whole = TileSetMetadata(
-        formats=said.formats,
-        min_zoom=said.min_zoom,
-        max_zoom=said.max_zoom,
-        bounds=said.bounds,
-        metatile=said.metatile,
-        materialized_zooms=zooms,
-        name=said.name,
-        description=said.description,
-        min_scale=said.min_scale,
-        max_scale=said.max_scale,
-        extra=said.extra,
-    )
+    whole = TileSetMetadata(**{**shared(said), "materialized_zooms": zooms})
     arrangement = TreeLayout(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
     return Target(arrangement, place.parent, None, place, said.root, comment, own)
 

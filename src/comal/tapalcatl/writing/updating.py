@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,14 +20,13 @@ from comal.tapalcatl.arranging import MetatileLayout, trimmed_comment
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.iterable import IterableSource
-from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, extents_of
+from comal.tapalcatl.containers.survey import Dealt, dealt, extents_of, grown, scaled
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
     ArchiveMetadata,
     TapalcatlWarning,
     Tile,
-    TileSetMetadata,
     read_comment,
     with_variant,
 )
@@ -66,8 +66,7 @@ class Changed:
 
     def plus(self, other: Changed) -> Changed:
         """Both together."""
-        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
-        return Changed(*(mine + theirs for mine, theirs in pairs))
+        return Changed(*map(add, astuple(self), astuple(other)))
 
     def to_dict(self) -> dict[str, int]:
         """The summary as plain data."""
@@ -244,7 +243,7 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
     if isinstance(place.arrangement, MetatileLayout):
         _check_zooms(place.arrangement.settings, extents())
     elif place.meta is not None:
-        whole = _grown(own, extents())
+        whole = grown(own, extents())
         whole = replace(whole, extra=with_variant(whole.extra, rules.variant))
         place = replace(place, arrangement=replace(place.arrangement, metadata=whole))
     formats = dict(own.formats)
@@ -259,13 +258,7 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
             progress(done.archives, None, "putting tiles")
     source.verify()
     if place.meta is not None and suffixes:
-        scales = [split_suffix(suffix)[0] for suffix in suffixes]
-        metadata = replace(
-            whole,
-            formats=formats,
-            min_scale=min([whole.min_scale, *scales]),
-            max_scale=max([whole.max_scale, *scales]),
-        )
+        metadata = scaled(replace(whole, formats=formats), suffixes)
         if metadata != own:
             write_document(place, metadata)
     return done
@@ -284,20 +277,6 @@ def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
         rows.setdefault(place.arrangement.archive(tile), []).append(row)
     for archive, own in rows.items():
         yield archive, tiles if len(rows) == 1 else tiles.take(np.array(own, np.int64))
-
-
-def _grown(
-    metadata: TileSetMetadata, extents: dict[int, tuple[int, int, int, int]]
-) -> TileSetMetadata:
-    if not extents:
-        return metadata
-    low, high = metadata.min_zoom, metadata.max_zoom
-    return replace(
-        metadata,
-        min_zoom=min(extents) if low is None else min(low, *extents),
-        max_zoom=max(extents) if high is None else max(high, *extents),
-        bounds=bounds_of(extents, metadata.bounds),
-    )
 
 
 def _put(place: Target, archive: Tile, entries: Prepared, variant: str | None) -> Changed:
@@ -360,22 +339,14 @@ def _text(tile: Tile) -> str:
 def _comment(said: ArchiveMetadata, entries: Prepared, variant: str | None) -> bytes | None:
     """The comment with what new tiles add to it; None when they add nothing."""
     tiles = entries.tiles
-    zooms = tiles.z
-    split = [split_suffix(suffix) for suffix in tiles.suffixes]
-    formats = {**{ext: entries.formats[ext] for _, ext in split}, **said.formats}
-    scales = [scale for scale, _ in split]
+    exts = [split_suffix(suffix)[1] for suffix in tiles.suffixes]
+    fresh = {ext: entries.formats[ext] for ext in exts if ext not in said.formats}
     new = replace(
-        said,
-        formats={**said.formats, **formats},
+        scaled(said, tiles.suffixes),
+        formats={**said.formats, **fresh},
         extra=with_variant(said.extra, variant),
-        min_scale=min([said.min_scale, *scales]),
-        max_scale=max([said.max_scale, *scales]),
-        min_zoom=_least(said.min_zoom, int(zooms.min())),
-        max_zoom=_most(said.max_zoom, int(zooms.max())),
-        bounds=None
-        if said.bounds is None
-        else bounds_of(extents_of((tiles.z, tiles.x, tiles.y)), said.bounds),
     )
+    new = grown(new, extents_of((tiles.z, tiles.x, tiles.y)))
     if new == said:
         return None
     comment, cut = trimmed_comment(new)
@@ -383,11 +354,3 @@ def _comment(said: ArchiveMetadata, entries: Prepared, variant: str | None) -> b
         text = f"no room in the comment of the archive, left out: {', '.join(cut)}"
         warn(TapalcatlWarning(text))
     return comment
-
-
-def _least(known: int | None, found: int) -> int:
-    return found if known is None else min(known, found)
-
-
-def _most(known: int | None, found: int) -> int:
-    return found if known is None else max(known, found)
