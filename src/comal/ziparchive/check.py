@@ -189,13 +189,21 @@ def dead_bytes(directory: Directory, offsets: wire.Int64s) -> int:
         Payload offsets from `local_plan`; records with -1 end where the next one begins.
     """
     order = np.argsort(directory.header_offset, kind="stable")
-    order = order[offsets[order] >= 0]
-    starts = directory.header_offset[order]
-    stops = np.maximum.accumulate(offsets[order] + directory.csize[order])
-    gaps = np.r_[starts, directory.start] - np.r_[directory.shift, stops]
-    described = np.r_[False, (directory.flags[order] & wire.FLAG_DESCRIPTOR) > 0]
-    dead = (gaps > 0) & ~(described & np.isin(gaps, _DESCRIPTOR_SIZES))
-    return int(gaps[dead].sum())
+    _, gaps, holes = _gaps(directory, offsets, order[offsets[order] >= 0])
+    return int(gaps[holes].sum())
+
+
+def _gaps(
+    directory: Directory, offsets: wire.Int64s, known: wire.Int64s
+) -> tuple[wire.Int64s, wire.Int64s, wire.Int64s]:
+    """Where entries end and how far it is to the next, and which of these gaps are holes."""
+    stops = np.maximum.accumulate(offsets[known] + directory.csize[known])
+    begins = np.r_[directory.shift, stops]
+    gaps = np.r_[directory.header_offset[known], directory.start] - begins
+    described = np.r_[False, (directory.flags[known] & wire.FLAG_DESCRIPTOR) > 0]
+    # A data descriptor may follow (APPNOTE 4.3.9); it is 12 to 24 bytes long.
+    holes = np.flatnonzero((gaps > 0) & ~(described & np.isin(gaps, _DESCRIPTOR_SIZES)))
+    return begins, gaps, holes
 
 
 def _slow(
@@ -228,13 +236,7 @@ def _between(
     """Overlaps and holes, and what begins in a hole: an entry that the directory hides."""
     known = order[offsets[order] >= 0]
     starts = directory.header_offset[known]
-    stops = np.maximum.accumulate(offsets[known] + directory.csize[known])
-    begins = np.r_[directory.shift, stops]
-    ends = np.r_[starts, directory.start]
-    gaps = ends - begins
-    described = np.r_[False, (directory.flags[known] & wire.FLAG_DESCRIPTOR) > 0]
-    # A data descriptor may follow (APPNOTE 4.3.9); it is 12 to 24 bytes long.
-    holes = np.flatnonzero((gaps > 0) & ~(described & np.isin(gaps, _DESCRIPTOR_SIZES)))
+    begins, gaps, holes = _gaps(directory, offsets, known)
     inside = (gaps[:-1] < 0) & np.r_[True, starts[1:] != starts[:-1]]
     outside = known[offsets[known] + directory.csize[known] > directory.start]
     found = _each(directory, "zip-span", outside, "reaches outside of the archive")

@@ -28,7 +28,7 @@ from comal.ziparchive.headers import extra_field, label
 SLACK = 128
 """Room for extra fields between name and payload: 20 bytes for ZIP64, 67 of who aligns by 64."""
 
-_LOCAL = struct.Struct("<IHHHHHIIIHH")
+_LOCAL = struct.Struct("<6xHH4xIIIH")
 _MARK = wire.LOCAL_SIGNATURE.to_bytes(4, "little")
 
 
@@ -59,12 +59,7 @@ def parse_local(data: bytes, where: str) -> LocalHeader:
     InvalidMetadataError
         No local header, or one that is longer than `data`.
     """
-    if len(data) < wire.LOCAL_SIZE or not data.startswith(_MARK):
-        raise InvalidMetadataError(
-            "no local header", where=where, found=data[:4].hex(), expected=_MARK.hex()
-        )
-    _, _, flags, method, _, _, crc, csize, size, name_size, extra_size = _LOCAL.unpack_from(data)
-    length = wire.LOCAL_SIZE + name_size + extra_size
+    length = local_size(data, where)
     if length > len(data):
         raise InvalidMetadataError(
             "local header is cut short",
@@ -72,6 +67,7 @@ def parse_local(data: bytes, where: str) -> LocalHeader:
             found=f"{len(data)} bytes",
             expected=f"{length}",
         )
+    flags, method, crc, csize, size, name_size = _LOCAL.unpack_from(data)
     name = data[wire.LOCAL_SIZE : wire.LOCAL_SIZE + name_size]
     if wire.U32 in (csize, size):
         extra = data[wire.LOCAL_SIZE + name_size : length]

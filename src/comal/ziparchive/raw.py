@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import Piece, Plan, read_span
+from comal.plan import Piece, Plan
 from comal.ziparchive import headers, wire
-from comal.ziparchive.directory import TAIL, Directory, parse_directory
-from comal.ziparchive.end import End, find_end
+from comal.ziparchive.directory import TAIL, Directory, directory_bytes_plan, parse_directory
+from comal.ziparchive.end import End
 from comal.ziparchive.entries import FEW
 
 Uint32s = npt.NDArray[np.uint32]
@@ -280,9 +280,7 @@ def stored_directory_plan(
         could not be copied as they are.
     """
     where = href or "archive"
-    end, pieces = yield from find_end(href, tail, [], where)
-    limits.check("table_rows", end.count, where)
-    limits.check("table_bytes", end.size, where)
+    data, end = yield from directory_bytes_plan(href, tail, limits, where=where)
     if end.shift:
         raise InvalidMetadataError(
             "archive does not begin where its offsets say",
@@ -290,9 +288,6 @@ def stored_directory_plan(
             found=f"{end.shift} bytes before it",
             hint="write it anew",
         )
-    data = b""
-    if end.size:
-        data = yield from read_span(pieces, end.start, end.size, href)
     starts, records = headers.headers(data, where)
     stored = StoredDirectory(end, data, starts, records["name_size"].astype(np.int64), where)
     if not _is_plain(records, end):
