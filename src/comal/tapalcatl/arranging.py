@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -126,16 +125,7 @@ class TreeLayout(ArchiveLayout):
 
     def path(self, archive: Tile) -> str:
         """Where an archive stands, relative to the tileset."""
-        if self.template.hashed:
-            return self.template.address(archive)
-        return self._pattern % dict(zip("zxy", archive, strict=True))
-
-    @cached_property
-    def _pattern(self) -> str:
-        text = self.template.text.replace("%", "%%")
-        for name in "zxy":
-            text = text.replace(f"{{{name}}}", f"%({name})d")
-        return text
+        return self.template.address(archive)
 
     def owners(self, keys: Keys) -> Int64s:
         """`order_of` the archives of some tiles, -1 above the first of them."""

@@ -168,49 +168,44 @@ def concatenated(parts: Sequence[Tiles]) -> Tiles:
         return empty_tiles()
     if len(parts) == 1:
         return parts[0]
-    if all(part.suffix is None and part.methods is None for part in parts):
-        coordinates: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("z", "x", "y")
-        }
-        return Tiles(
-            **coordinates,
-            payloads=[payload for part in parts for payload in part.payloads],
-            comments=_comments(parts),
-            modified=_times(parts),
-        )
+    names = ["z", "x", "y"]
+    suffix: npt.NDArray[np.int32] | None = None
+    suffixes: tuple[str, ...] = ()
+    if any(part.suffix is not None or part.methods is not None for part in parts):
+        names += ["methods", "sizes", "crcs"]
+        suffix, suffixes = _suffixes(parts)
+        parts = [_complete(part) for part in parts]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    return Tiles(
+        **columns,
+        payloads=[payload for part in parts for payload in part.payloads],
+        suffix=suffix,
+        suffixes=suffixes,
+        comments=_comments(parts),
+        modified=_times(parts),
+    )
+
+
+def _suffixes(parts: Sequence[Tiles]) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
     suffixes: dict[str, int] = {}
     codes = []
     for part in parts:
         table = [suffixes.setdefault(suffix, len(suffixes)) for suffix in part.suffixes or ("",)]
         own = np.zeros(len(part), np.int32) if part.suffix is None else part.suffix
         codes.append(np.array(table, np.int32)[own])
-    full = [_complete(part) for part in parts]
-    columns = {
-        name: np.concatenate([one[name] for one in full])
-        for name in ("z", "x", "y", "methods", "sizes", "crcs")
-    }
-    return Tiles(
-        **columns,
-        payloads=[payload for part in parts for payload in part.payloads],
-        suffix=np.concatenate(codes),
-        suffixes=tuple(suffixes),
-        comments=_comments(parts),
-        modified=_times(parts),
+    return np.concatenate(codes), tuple(suffixes)
+
+
+def _complete(part: Tiles) -> Tiles:
+    stored = np.full(len(part), wire.STORE, np.uint16)
+    return replace(
+        part,
+        methods=stored if part.methods is None else part.methods,
+        sizes=payload_sizes(part.payloads) if part.sizes is None else part.sizes,
+        crcs=checksums(part.payloads) if part.crcs is None else part.crcs,
     )
-
-
-def _complete(part: Tiles) -> dict[str, Any]:
-    count = len(part)
-    plain = part.methods is None
-    return {
-        "z": part.z,
-        "x": part.x,
-        "y": part.y,
-        "methods": np.full(count, wire.STORE, np.uint16) if plain else part.methods,
-        "sizes": payload_sizes(part.payloads) if part.sizes is None else part.sizes,
-        "crcs": checksums(part.payloads) if part.crcs is None else part.crcs,
-    }
 
 
 def _times(parts: Sequence[Tiles]) -> Int64s | None:

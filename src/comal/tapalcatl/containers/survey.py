@@ -68,17 +68,12 @@ def dealt(keys: Iterator[Keys], arrangement: ArchiveLayout) -> Dealt:
     """Deal out all tiles of a source; memory grows with archives and squares only."""
     squares, archives = Distinct(), Distinct(counting=True)
     extents: dict[int, Extent] = {}
-    total = 0
-    for z, x, y in keys:
-        if not len(z):
-            continue
-        total += len(z)
+    for z, x, y in _looked_over(keys, extents):
         owners = arrangement.archives((z, x, y))
         archives.add(order_of(*owners))
         sides = group_side(owners[0], arrangement) << (z - owners[0])
         masks = -np.minimum(sides, SIDE)
         squares.add(order_of(z, x & masks, y & masks))
-        widen(extents, (z, x, y))
     found, counts = archives.result()
     ordered, _ = squares.result()
     archive_groups = _groups_of(tiles_in(found), arrangement)
@@ -93,8 +88,16 @@ def dealt(keys: Iterator[Keys], arrangement: ArchiveLayout) -> Dealt:
         squares=ordered[by_square],
         square_starts=_starts(square_groups[by_square], groups),
         extents=dict(sorted(extents.items())),
-        tiles=total,
+        tiles=int(counts.sum()),
     )
+
+
+def _looked_over(keys: Iterator[Keys], extents: MutableMapping[int, Extent]) -> Iterator[Keys]:
+    """Blocks that hold tiles; extents take them in."""
+    for block in keys:
+        if len(block[0]):
+            widen(extents, block)
+            yield block
 
 
 def group_side(roots: Int64s, arrangement: ArchiveLayout) -> Int64s:
@@ -205,13 +208,10 @@ def pyramid(source: TileSource) -> Pyramid:
     found = Distinct()
     extents: dict[int, Extent] = {}
     total = 0
-    for z, x, y in source.keys():  # noqa: SIM118 - no mapping
-        if not len(z):
-            continue
+    for z, x, y in _looked_over(source.keys(), extents):
         total += len(z)
         masks = -np.minimum(SIDE, np.int64(1) << z)
         found.add(order_of(z, x & masks, y & masks))
-        widen(extents, (z, x, y))
     if not total:
         raise no_tiles(source)
     squares, _ = found.result()

@@ -17,7 +17,7 @@ from comal.limits import MIB
 from comal.parallel import ByteCache
 from comal.plan import ByteRange, Fetch, Piece, Wanted
 from comal.storage import Source
-from comal.tapalcatl.addressing import Layout, tile_bounds
+from comal.tapalcatl.addressing import tile_bounds
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     Square,
@@ -301,12 +301,6 @@ class TileSetSource(TileSource):
         locator = tileset.locator
         self._single = isinstance(locator, InArchive)
         self._depths = depths_of(locator.config) if isinstance(locator, InMetatiles) else None
-        own = tileset.metadata
-        self._layout = (
-            None
-            if self._depths is not None
-            else Layout(own.materialized_zooms or (0,), own.metatile)
-        )
 
     @property
     def href(self) -> str:
@@ -362,16 +356,11 @@ class TileSetSource(TileSource):
         if self._single:
             yield _WHOLE
             return
-        if self._depths is not None:
-            depth, metatile = int(self._depths[z]), 1
-            root = z - depth
-        else:
-            assert self._layout is not None
-            zoom = self._layout.root_zoom(z)
-            if zoom is None:
-                return
-            root, depth, metatile = zoom, z - zoom, self._layout.metatile
-        mask = -metatile
+        locator = self._tileset.locator
+        root = locator.root_zoom(z)
+        if root is None:
+            return
+        depth, mask = z - root, -locator.side
         columns = sorted({(column >> depth) & mask for column in range(x, x + side)})
         rows = sorted({(row >> depth) & mask for row in range(y, y + side)})
         yield from ((root, column, row) for column in columns for row in rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -243,11 +242,6 @@ def of_generation1(config: Generation1) -> TileSetMetadata:
         bounds=spec.WORLD,
         metatile=config.metatile,
     )
-
-
-def renamed(metadata: TileSetMetadata, source: str | None) -> TileSetMetadata:
-    """The metadata with another template, where one is given."""
-    return metadata if source is None else replace(metadata, source=source)
 
 
 def summary(archive: OpenArchive | None) -> dict[str, int]:

@@ -36,6 +36,7 @@ from comal.tapalcatl.wire import (
 from comal.ziparchive import Directory, directory_bytes_plan, parse_directory
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.end import End
+from comal.ziparchive.headermaking import value_offsets
 from comal.ziparchive.raw import RegularDirectory, regular, regular_end
 
 TAIL: Final = 65_536
@@ -441,9 +442,5 @@ def _comments(directory: Directory, rows: Any) -> dict[int, bytes]:
     if directory.comments is None:
         return {}
     comments = directory.comments.take(rows)
-    sizes = np.diff(np.frombuffer(comments.buffers()[1], _offsets(comments))[: len(rows) + 1])
+    sizes = np.diff(value_offsets(comments))
     return {row: comments[row].as_py() for row in np.flatnonzero(sizes).tolist()}
-
-
-def _offsets(values: Any) -> Any:
-    return np.int64 if str(values.type).startswith("large") else np.int32

@@ -21,7 +21,7 @@ from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import HASHES, Layout
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.archives import Archives, ReadOptions
-from comal.tapalcatl.reading.entries import of_archive, of_generation1, renamed
+from comal.tapalcatl.reading.entries import of_archive, of_generation1
 from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.places import (
     InArchive,
@@ -249,7 +249,8 @@ def _tree(
     where = shown(meta.href, 120)[1:-1]
     kinds: Sequence[str] = HASHES if settings.hash is None else (settings.hash,)
     _warn_of_newer(metadata.version, where)
-    metadata = renamed(metadata, settings.template)
+    if settings.template is not None:
+        metadata = replace(metadata, source=settings.template)
     by_caller = settings.template is not None or settings.metadata is not None
     places = tree_of(meta, metadata.source, where, kinds, settings.layer, by_caller=by_caller)
     layout = Layout(metadata.materialized_zooms, metadata.metatile)

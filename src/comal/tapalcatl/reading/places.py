@@ -28,8 +28,17 @@ _ONE = (0, 0, 0)
 class Locator(Protocol):
     """Where tiles are."""
 
+    @property
+    def side(self) -> int:
+        """Root tiles of an archive per side."""
+        ...
+
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile, or None where the tileset can have none."""
+        ...
+
+    def root_zoom(self, z: int) -> int | None:
+        """The zoom of the archives that hold tiles of a zoom; None where there are none."""
         ...
 
 
@@ -42,7 +51,7 @@ class InTree:
         self.layout = layout
         first = layout.materialized_zooms[0] if min_zoom is None else min_zoom
         last = MAX_ZOOM if max_zoom is None else max_zoom
-        self._mask = -layout.metatile
+        self.side, self._mask = layout.metatile, -layout.metatile
         self._zooms: list[tuple[int, int, int, int, int, int, int] | None] = []
         for z in range(MAX_ZOOM + 1):
             root = layout.root_zoom(z)
@@ -53,6 +62,10 @@ class InTree:
             columns, rows = whole if bounds is None else tile_range(bounds, z)
             ends = columns.start, columns.stop, rows.start, rows.stop
             self._zooms.append((root, z - root, BASES[z], *ends))
+
+    def root_zoom(self, z: int) -> int | None:
+        """The zoom of the archives that hold tiles of a zoom; None above the first of them."""
+        return self.layout.root_zoom(z)
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile; `size` has no meaning here."""
@@ -72,6 +85,12 @@ class InTree:
 class InArchive:
     """A single archive: its directory alone says which tiles there are."""
 
+    side = 1
+
+    def root_zoom(self, z: int) -> int:  # noqa: ARG002 - there is but one
+        """That of the archive as it is looked for."""
+        return 0
+
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile; `size` has no meaning here."""
         if not 0 <= z <= MAX_ZOOM or size is not None:
@@ -86,8 +105,14 @@ class InArchive:
 class InMetatiles:
     """Tapalcatl 1: the metatile of a tile of so many pixels, and its offset in there."""
 
+    side = 1
+
     def __init__(self, config: Generation1) -> None:
         self.config = config
+
+    def root_zoom(self, z: int) -> int:
+        """The zoom of the metatiles of a zoom."""
+        return self.config.place(z, 0, 0).metatile[0]
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile of `size` pixels, by default those of the configuration."""

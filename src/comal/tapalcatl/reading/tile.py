@@ -46,7 +46,8 @@ class Tile(NamedTuple):
 
     def header(self, name: str) -> str | None:
         """The value of a header, whatever the case of its name; of several the last."""
-        return _header(self.headers, name)
+        wanted = name.lower()
+        return next((value for key, value in reversed(self.headers) if key.lower() == wanted), None)
 
     @property
     def content_type(self) -> str:
@@ -198,11 +199,6 @@ def gunzipped(data: bytes, limits: Limits = DEFAULT_LIMITS) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _header(headers: Headers, name: str) -> str | None:
-    wanted = name.lower()
-    return next((value for key, value in reversed(headers) if key.lower() == wanted), None)
-
-
 _LOCAL = struct.Struct("<I22xHH").unpack_from
 """Signature, length of the name, length of the extra field; every span holds a local header."""
 _TILE_NAME = re.compile(rb"(?<![^/])\d{1,2}/\d{1,9}/\d{1,9}(?:@[^/]*)?(?:\.[^/]*)?\Z", re.DOTALL)
@@ -342,12 +338,4 @@ def refuse(record: Record, limits: Limits, where: str) -> None:
             found=record.method,
             expected=f"{STORE} or {DEFLATE}",
         )
-    if record.csize > limits.tile_bytes:
-        raise LimitExceededError(
-            "tile bytes over the limit",
-            where=where,
-            found=record.csize,
-            expected=f"at most {limits.tile_bytes}",
-            hint="pass limits=Limits(tile_bytes=...) if the source is trusted",
-            limit="tile_bytes",
-        )
+    limits.check("tile_bytes", record.csize, where)

@@ -36,6 +36,7 @@ from comal.tapalcatl.writing.targets import (
 )
 from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, local_plan
 from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.headermaking import block_bounds
 from comal.ziparchive.local import read_payloads
 
 _MARK: Final = zip_wire.END_SIGNATURE.to_bytes(4, "little")
@@ -165,7 +166,6 @@ def _heads(descriptor: int, directory: Directory) -> bool:
 
 
 Location = str | os.PathLike[str]
-_BLOCK: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +301,8 @@ def _compact(path: Path, place: Target, *, force: bool) -> int:
             return directory.total
         with change.write(path) as file:
             writer = ZipWriter(file)
-            for rows in _blocks(directory, order):
-                names, payloads, details = _copied(directory, rows, source)
+            for first, stop in block_bounds(directory.csize[order]):
+                names, payloads, details = _copied(directory, order[first:stop], source)
                 writer.add_many(names, payloads, details)
             writer.close(directory.comment)
             return directory.total - writer.position
@@ -332,16 +332,6 @@ def _ranks(names: TileNames) -> npt.NDArray[np.int64]:
     table = np.array([by_name.index(suffix) for suffix in names.suffixes], np.int64)
     ranks: npt.NDArray[np.int64] = table[names.suffix] if len(table) else np.zeros(0, np.int64)
     return ranks
-
-
-def _blocks(directory: Directory, order: npt.NDArray[np.int64]) -> Iterator[Any]:
-    ends = np.cumsum(directory.csize[order])
-    start = 0
-    while start < len(order):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + _BLOCK, side="right")))
-        yield order[start:stop]
-        start = stop
 
 
 def _copied(directory: Directory, rows: Any, source: Source) -> tuple[Any, list[bytes], Details]:

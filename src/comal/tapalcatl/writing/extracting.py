@@ -34,7 +34,7 @@ from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import TAIL
 from comal.tapalcatl.reading.opening import open as open_tileset
-from comal.tapalcatl.reading.places import InMetatiles, InTree
+from comal.tapalcatl.reading.places import InTree
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
 from comal.tapalcatl.wire import Keys, key_tiles, tile_keys
@@ -359,7 +359,7 @@ class Part(TileSetSource):
         high = min(area.max_zoom, self.tileset.max_zoom)
         found: set[Tile] = set()
         for zoom in range(low, high + 1):
-            root = _root_zoom(locator, zoom)
+            root = locator.root_zoom(zoom)
             if root is None:
                 continue
             ranges = area.ranges(root)
@@ -369,8 +369,7 @@ class Part(TileSetSource):
             if int(((ranges[:, 1] - ranges[:, 0]) // step + 1).sum()) > _ENUMERATED:
                 return None
             _, x, y = tiles(range_cells(ranges))
-            side = locator.layout.metatile if isinstance(locator, InTree) else 1
-            pairs = zip((x & -side).tolist(), (y & -side).tolist(), strict=True)
+            pairs = zip((x & -locator.side).tolist(), (y & -locator.side).tolist(), strict=True)
             found |= {(root, column, row) for column, row in pairs}
         return dict.fromkeys(sorted(found))
 
@@ -416,13 +415,6 @@ class Part(TileSetSource):
             for row, value in zip(rows, found, strict=True):
                 values[row] = value
         return values
-
-
-def _root_zoom(locator: Any, zoom: int) -> int | None:
-    if isinstance(locator, InMetatiles):
-        return locator.config.place(zoom, 0, 0).metatile[0]
-    assert isinstance(locator, InTree)
-    return locator.layout.root_zoom(zoom)
 
 
 def _within_bounds(own: Bounds | None, area: Bounds | None) -> Bounds | None:
