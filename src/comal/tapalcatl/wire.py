@@ -40,6 +40,7 @@ _SHORT = 16
 BASES: Final[tuple[int, ...]] = tuple((4**z - 1) // 3 for z in range(MAX_ZOOM + 2))
 """Number of tiles above each zoom, which is the key of the zoom's first tile."""
 _BASES = np.array(BASES, np.int64)
+_LEAST = np.array([0, 0, *(10**size for size in range(1, 10))], np.int64)
 
 
 def tile_key(z: int, x: int, y: int) -> int:
@@ -266,14 +267,16 @@ def _numbers(
     sizes = stops - starts
     good = (sizes >= 1) & (sizes <= most)
     values = np.zeros(len(sizes), np.int64)
-    longest = min(int(sizes.max(initial=0)), most)
+    if not len(sizes):
+        return values, good
+    shortest, longest = int(sizes.min()), min(int(sizes.max()), most)
     for place in range(longest):
-        there = sizes > place
-        digits = data[np.where(there, stops - 1 - place, 0)] - np.uint8(0x30)
-        good &= ~there | (digits < 10)
-        values += np.where(there, digits, 0) * np.int64(10**place)
-    leading = data[np.where(good, starts, 0)] == 0x30
-    return values, good & ~(leading & (sizes > 1))
+        rows = slice(None) if place < shortest else np.flatnonzero(sizes > place)
+        digits = data[stops[rows] - (1 + place)] - np.uint8(0x30)
+        good[rows] &= digits < 10
+        values[rows] += digits * np.int64(10**place)
+    # The least number of so many digits.
+    return values, good & (values >= _LEAST[np.clip(sizes, 0, most)])
 
 
 def _suffixes(
