@@ -164,11 +164,11 @@ def test_a_command_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.S
     (tmp_path / "in/a").write_bytes(b"a")
     code = (
         "import os, sys, time\n"
-        "from comal.taco.writing import zipwrite\n"
+        "from comal.taco.writing import containers\n"
         "def slow(*_, **__):\n"
         "    print('writing', flush=True)\n"
         "    time.sleep(60)\n"
-        "zipwrite.write_level = slow\n"
+        "containers.write_level = slow\n"
         "from comal.cli import root\n"
         "root(['taco', 'create', 'in', 'out.tacozip'])\n"
     )

@@ -29,9 +29,9 @@ from comal.taco.model.collection import CollectionFields
 from comal.taco.model.columns import described
 from comal.taco.model.extent import extent_of_tables
 from comal.taco.model.levels import Level, Levels, check_levels
-from comal.taco.model.pit import check_pit, pit_schema
+from comal.taco.model.pit import check_pit
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, field_schema, settings
+from comal.taco.writing.stored import Writing, computed_schemas, settings
 from comal.tortilla import spec
 from comal.tortilla.reading import loading
 from comal.tortilla.reading.frame import TortillaFrame
@@ -330,13 +330,7 @@ def _document(fields: dict[str, Any], levels: Levels, kind: str, notes: Notes) -
     extent = fields["extent"]
     if not extent or not extent.get("spatial"):
         fields["extent"] = _extent(tables, extent or {}, notes)
-    return {
-        **fields,
-        taco_spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
-        taco_spec.FIELD_SCHEMA: field_schema(
-            [table.schema for table in tables], with_spans=kind == "zip"
-        ),
-    }
+    return fields | computed_schemas(levels, spans=kind == "zip")
 
 
 def _extent(tables: Sequence[Any], given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:

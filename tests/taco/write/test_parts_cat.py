@@ -21,7 +21,7 @@ from comal.limits import parse_size
 from comal.storage import publish
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
-from comal.taco.writing import creating, stored, zipwrite
+from comal.taco.writing import containers, creating, stored
 from comal.taco.writing.creating import create
 from comal.taco.writing.stored import Spans
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
@@ -466,7 +466,7 @@ def test_wrong_spans_of_other_writers_are_mended(
         order = pc.sort_indices(paths).to_numpy()
         write(level, Spans(spans.offset[order], spans.size[order]), paths, *rest)
 
-    monkeypatch.setattr(zipwrite, "write_level", in_other_order)
+    monkeypatch.setattr(containers, "write_level", in_other_order)
     (path,) = create(dataset(nested(12)), tmp_path / "a.tacozip")
     expected = Archive(path).entries()
     assert Archive(path).leaves() != expected

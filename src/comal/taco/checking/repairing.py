@@ -48,9 +48,9 @@ from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Level, Levels
-from comal.taco.model.pit import check_pit, pit_schema
+from comal.taco.model.pit import check_pit
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, field_schema, settings
+from comal.taco.writing.stored import Writing, computed_schemas, settings
 from comal.ziparchive import Directory, extracted, local_plan, wire
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -229,11 +229,9 @@ def _document(subject: Subject, levels: Levels, *, fresh_extent: bool) -> dict[s
     broken = stated is not None and bool(spec.extent_problems(stated, where="extent"))
     if fresh_extent or broken:
         document["extent"] = extent_of(levels)
-    document[spec.PIT_SCHEMA] = pit_schema(levels).to_dict()
-    schemas = [level.table.schema for level in levels]
-    fresh = field_schema(schemas, with_spans=subject.kind == "zip")
-    document[spec.FIELD_SCHEMA] = _described(fresh, document.get(spec.FIELD_SCHEMA))
-    return document
+    computed = computed_schemas(levels, spans=subject.kind == "zip")
+    described = _described(computed[spec.FIELD_SCHEMA], document.get(spec.FIELD_SCHEMA))
+    return {**document, **computed, spec.FIELD_SCHEMA: described}
 
 
 def _described(fresh: dict[str, list[list[str]]], stated: Any) -> dict[str, list[list[str]]]:

@@ -36,7 +36,7 @@ from comal.storage import StorageConfig, open_source, targets
 from comal.storage.kinds import refuse_sources
 from comal.storage.local import ERRORS
 from comal.taco import spec, wire
-from comal.taco.copying.exporting import check_limit, computed_schemas
+from comal.taco.copying.exporting import check_limit
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick
 from comal.taco.model.levels import Level, Levels, relative_paths
@@ -45,7 +45,7 @@ from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.spans import entry_names
 from comal.taco.spec import LOGGER, TacoWarning
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, field_schema, settings
+from comal.taco.writing.stored import Writing, computed_schemas, field_schema, settings
 from comal.ziparchive import wire as zipwire
 
 _SHOWN = 5
@@ -271,7 +271,7 @@ def _schemas(container: Container, levels: Levels, kind: str) -> dict[str, Any]:
         )
         schemas = [level.table.schema for level in levels]
         return {spec.FIELD_SCHEMA: field_schema(schemas, with_spans=kind == "zip")}
-    return computed_schemas(levels, kind)
+    return computed_schemas(levels, spans=kind == "zip")
 
 
 # -- the folder itself ----------------------------------------------------------------------------

@@ -21,13 +21,12 @@ from comal.storage.kinds import refuse_sources
 from comal.taco import spec
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import view_levels
-from comal.taco.model.extent import Coverage, finished
+from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Levels
-from comal.taco.model.pit import pit_schema
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.spec import LOGGER
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, field_schema, settings
+from comal.taco.writing.stored import Writing, computed_schemas, settings
 
 _OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
 """Keys that tell which archives an index is over; a container of its own is over none."""
@@ -173,33 +172,9 @@ def _document(
     kept = {key: value for key, value in collection.items() if key not in _OF_AN_INDEX}
     document = {key: kept.pop(key) for key in spec.CORE_FIELDS if key in kept}
     document["taco_version"] = spec.TACO_VERSION
-    document["extent"] = _extent(levels, collection.get("extent"))
+    document["extent"] = extent_of(levels, collection.get("extent"))
     computed = (spec.PIT_SCHEMA, spec.FIELD_SCHEMA, spec.SUBSET_OF, spec.SUBSET_DATE)
     document |= {key: value for key, value in kept.items() if key not in computed}
     document[spec.SUBSET_OF] = collection.get("id")
     document[spec.SUBSET_DATE] = stamp
-    return document | computed_schemas(levels, kind)
-
-
-def computed_schemas(levels: Levels, kind: str) -> dict[str, Any]:
-    """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
-    schemas = [level.table.schema for level in levels]
-    return {
-        spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
-        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=kind == "zip"),
-    }
-
-
-def _extent(levels: Levels, source: Any) -> dict[str, Any]:
-    """What the rows cover; what no column tells is that of the source, which covers them too."""
-    spatial: list[float] | None = None
-    temporal: list[str] | None = None
-    for level in levels:
-        coverage = Coverage()
-        coverage.add(level.table)
-        spatial = spatial or coverage.spatial()
-        temporal = temporal or coverage.temporal()
-    if isinstance(source, Mapping):
-        spatial = spatial or source.get("spatial")
-        temporal = temporal or source.get("temporal")
-    return finished(spatial, temporal)
+    return document | computed_schemas(levels, spans=kind == "zip")

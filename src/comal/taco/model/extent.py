@@ -7,7 +7,7 @@ greater than east where the dataset crosses the antimeridian.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,15 +62,16 @@ class Coverage:
         return [times.isoformat(self.start), times.isoformat(self.end)]
 
 
-def extent_of(levels: Levels) -> dict[str, Any]:
+def extent_of(levels: Levels, known: Any = None) -> dict[str, Any]:
     """The extent of a dataset: ``{"spatial": [...], "temporal": [...] or None}``.
 
-    Without any place it is the whole world.
+    What no column tells is that of `known`, an extent around it; without any place it is the whole
+    world.
     """
-    return extent_of_tables([level.table for level in levels])
+    return extent_of_tables([level.table for level in levels], known)
 
 
-def extent_of_tables(tables: Sequence[Any]) -> dict[str, Any]:
+def extent_of_tables(tables: Sequence[Any], known: Any = None) -> dict[str, Any]:
     """As `extent_of`, from the metadata tables of the levels."""
     spatial: list[float] | None = None
     temporal: list[str] | None = None
@@ -81,6 +82,9 @@ def extent_of_tables(tables: Sequence[Any]) -> dict[str, Any]:
         temporal = temporal or coverage.temporal()
         if spatial and temporal:
             break
+    if isinstance(known, Mapping):
+        spatial = spatial or known.get("spatial")
+        temporal = temporal or known.get("temporal")
     return finished(spatial, temporal)
 
 

@@ -16,15 +16,14 @@ from comal.taco import spec
 from comal.taco.model.collection import Taco
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Levels
-from comal.taco.model.pit import check_pit, pit_schema
+from comal.taco.model.pit import check_pit
 from comal.taco.spec import LOGGER
-from comal.taco.writing import kinds, parts
-from comal.taco.writing.folderwrite import write_folder
+from comal.taco.writing import parts
+from comal.taco.writing.containers import BatchWriter, ZipSink, new_container, write_columns
 from comal.taco.writing.parts import PartSet
-from comal.taco.writing.stored import Writing, field_schema, settings
-from comal.taco.writing.streamwrite import write_stream, write_stream_parts
+from comal.taco.writing.stored import Writing, computed_schemas, settings
+from comal.taco.writing.streamwrite import write_stream_parts
 from comal.taco.writing.tacocat import write_tacocat
-from comal.taco.writing.zipwrite import write_zip
 
 ZIP_SUFFIXES = (".tacozip", ".zip")
 
@@ -138,11 +137,18 @@ def levels_of(taco: Taco) -> Levels:
 
 def write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     """Write one container."""
-    if taco.tortilla.stream is not None:
-        write_stream(taco, target, kind, how)
-    else:
+    batches = taco.tortilla.stream
+    if batches is None:
         levels = levels_of(taco)
         write_levels(levels, document_of(taco, levels, spans=kind == "zip"), target, kind, how)
+    else:
+        with (
+            new_container(target, kind, how) as sink,
+            BatchWriter(sink, batches.schema, how) as writer,
+        ):
+            for table, payloads in batches:
+                writer.add(table, payloads)
+            writer.finish(taco)
     LOGGER.info("wrote %s", target)
 
 
@@ -155,25 +161,8 @@ def write_levels(
     containers.
     """
     refuse_source_as_target(levels, target)
-    if kind == "zip":
-        with targets.new_file(target, how.overwrite, kinds.ZIP) as file:
-            _write_zip(file, levels, document, how)
-        return
-    with targets.new_folder(target, how.overwrite, kinds.FOLDER) as folder:
-        write_folder(
-            folder,
-            levels,
-            document,
-            how.parquet,
-            progress=how.progress,
-            executor=how.executor,
-        )
-
-
-def _write_zip(
-    file: targets.TargetFile, levels: Levels, document: dict[str, Any], how: Writing
-) -> None:
-    write_zip(file, levels, document, how.parquet, progress=how.progress, executor=how.executor)
+    with new_container(target, kind, how) as sink:
+        write_columns(sink, levels, document, how)
 
 
 def document_of(
@@ -183,12 +172,7 @@ def document_of(
     fields = taco.export_metadata()
     if extent is not None:
         fields["extent"] = extent
-    schemas = [level.table.schema for level in levels]
-    return {
-        **fields,
-        spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
-        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
-    }
+    return fields | computed_schemas(levels, spans=spans)
 
 
 def refuse_source_as_target(levels: Levels, target: Path) -> None:
@@ -264,5 +248,5 @@ def _write_pieces(
         document = document_of(taco, part, spans=True, extent=extent)
         refuse_source_as_target(part, piece.path)
         with whole.archive(piece.path) as file:
-            _write_zip(file, part, document, how)
+            write_columns(ZipSink(file, how.progress), part, document, how)
         whole.made.append(piece.path)

@@ -24,6 +24,7 @@ from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec
 from comal.taco.model.columns import descriptions, without_null_type
 from comal.taco.model.levels import Level, Levels
+from comal.taco.model.pit import pit_schema
 
 _META_GROUP = 128
 """Folders per unit of work; a __meta__ file takes about 0.1 ms."""
@@ -139,6 +140,15 @@ def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[
         texts.update(descriptions(schema))
     stored = [stored_schema(schema, with_spans=with_spans) for schema in schemas]
     return spec.field_schema(stored, texts)
+
+
+def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
+    """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
+    schemas = [level.table.schema for level in levels]
+    return {
+        spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
+        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
+    }
 
 
 def write_level(

@@ -1,0 +1,437 @@
+"""The two containers that samples are written to: ZIP (TACO 2.0, 6.3) and FOLDER (6.1 and 6.4).
+
+Order of the entries of a ZIP: TACO_HEADER, data depth-first in sample order, `__meta__` files from
+the deepest level up, the level tables, COLLECTION.json. All metadata thus lies at the end, and one
+range fetches it. A folder is written in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal import strictjson
+from comal.errors import ComalError, InvalidInputError
+from comal.limits import MIB
+from comal.parallel import results
+from comal.progress import Progress
+from comal.samples.copying import STREAM_BYTES, blocks
+from comal.samples.payloads import Files, Ints, Payloads
+from comal.storage import targets
+from comal.storage.manyfiles import changed_size, opened
+from comal.storage.targetlock import write_errors
+from comal.storage.targets import TargetFile
+from comal.taco import spec, wire
+from comal.taco.model.extent import Coverage, finished
+from comal.taco.model.levels import (
+    Leaves,
+    Levels,
+    check_names,
+    check_twins,
+    flat,
+    leaves,
+    relative_paths,
+)
+from comal.taco.writing import kinds
+from comal.taco.writing.stored import (
+    Spans,
+    Writing,
+    field_schema,
+    internal_columns,
+    meta_files,
+    stored_schema,
+    stored_table,
+    table_writer,
+    write_level,
+)
+from comal.taco.writing.verify import check_archive, check_folder
+from comal.ziparchive import ZipWriter
+
+if TYPE_CHECKING:
+    from comal.taco.model.collection import Taco
+
+FILE_ROWS = 8_192
+"""Local files between two messages about progress of a ZIP."""
+_BLOCK_ROWS = 2_048
+_WORKERS = 2
+
+
+class Sink(ABC):
+    """A container that is being written."""
+
+    with_spans: bool
+    """Whether its tables tell offset and size of each sample."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._written = 0
+
+    def add_folders(self, names: Any) -> None:  # noqa: B027 - most containers have no folders
+        """Make the folders of FOLDER samples, whose names end in a slash, parents first."""
+
+    @abstractmethod
+    def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans | None:
+        """Copy all payloads to paths below DATA/; the span of each, in their order."""
+
+    @abstractmethod
+    def add_meta(self, names: Any, contents: Any) -> Spans | None:
+        """Add the local metadata of FOLDER samples; the span of each."""
+
+    @abstractmethod
+    def table(self, depth: int) -> AbstractContextManager[BinaryIO]:
+        """The file for the table of a level, added when the block ends well."""
+
+    @abstractmethod
+    def finish(
+        self, document: dict[str, Any], paths: Sequence[Any], spans: Sequence[Spans | None]
+    ) -> None:
+        """Add COLLECTION.json, and compare the container with what was meant.
+
+        Parameters
+        ----------
+        document
+            The collection.
+        paths, spans
+            Per level the path below DATA/ and the span of each row.
+        """
+
+    def _tell(self, count: int, total: int | None) -> None:
+        self._written += count
+        self.progress(self._written, total, "samples")
+
+
+class ZipSink(Sink):
+    """A ZIP archive of stored entries."""
+
+    with_spans = True
+
+    def __init__(self, file: TargetFile, progress: Progress) -> None:
+        super().__init__(progress)
+        self._file = file
+        self._zip = ZipWriter(file)
+        self._header = self._zip.reserve(wire.HEADER_NAME, wire.HEADER_PAYLOAD)
+        self._slots: list[tuple[int, int]] = []
+
+    def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans:
+        """Copy all payloads to paths below DATA/; the span of each, in their order."""
+        names = pc.binary_join_element_wise(spec.DATA, names, "")
+        if _all_files(payloads):
+            return self._add_files(names, payloads, total)
+        sizes = payloads.sizes()
+        offsets = np.empty(len(sizes), np.int64)
+        for start, stop in blocks(sizes):
+            part = names.slice(start, stop - start)
+            if stop - start == 1 and sizes[start] >= STREAM_BYTES:
+                offsets[start] = self._stream(part[0].as_py(), payloads, start, int(sizes[start]))
+            else:
+                block = payloads.block(np.arange(start, stop), sizes[start:stop])
+                offsets[start:stop] = self._zip.add_many(part, block)
+            self._tell(stop - start, total)
+        return Spans(offsets, sizes)
+
+    def _add_files(self, names: Any, files: Any, total: int | None) -> Spans:
+        """Copy files of any size, each measured when it is opened and not before."""
+        found = []
+        for start in range(0, len(files), FILE_ROWS):
+            paths = files.paths.slice(start, FILE_ROWS).to_pylist()
+            part = names.slice(start, FILE_ROWS)
+            found.append(self._zip.add_paths(part, paths, regular=files.regular))
+            self._tell(len(paths), total)
+        if not found:
+            return Spans.of(0)
+        return Spans(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+    def _stream(self, name: str, payloads: Payloads, row: int, size: int) -> int:
+        with payloads.open(row) as source:
+            return self._zip.add_stream(name, source, size, where=payloads.place(row)).offset
+
+    def add_meta(self, names: Any, contents: Any) -> Spans:
+        """Add the local metadata of FOLDER samples; the span of each."""
+        names = pc.binary_join_element_wise(spec.DATA, names, spec.META, "")
+        return Spans(self._zip.add_many(names, contents), pc.binary_length(contents).to_numpy())
+
+    @contextmanager
+    def table(self, depth: int) -> Iterator[BinaryIO]:
+        """A temporary file for the table of a level, added when the block ends well."""
+        spool = self._file.spool()
+        yield spool
+        name = spec.level_path(depth)
+        size = spool.seek(0, 2)
+        spool.seek(0)
+        span = self._zip.add_stream(name, spool, size, where=name)
+        self._slots.append((span.offset, span.size))
+
+    def finish(
+        self, document: dict[str, Any], paths: Sequence[Any], spans: Sequence[Spans | None]
+    ) -> None:
+        """Add COLLECTION.json, fill TACO_HEADER, close, and compare all entries with the rows."""
+        known = [span for span in spans if span is not None]
+        for depth, span in enumerate(known):
+            if (span.offset < 0).any():
+                raise AssertionError(f"level {depth} has rows without a span")
+        collection = self._zip.add(spec.COLLECTION, strictjson.dumps(document))
+        self._slots.append((collection.offset, collection.size))
+        self._zip.fill(self._header, wire.pack_header(self._slots))
+        self._zip.close()
+        self._file.flush()
+        self.progress(0, None, "verify")
+        check_archive(self._file.path, self._slots, paths, known)
+
+
+class FolderSink(Sink):
+    """A folder of loose files, empty as yet; COLLECTION.json comes last."""
+
+    with_spans = False
+
+    def __init__(self, root: Path, progress: Progress) -> None:
+        super().__init__(progress)
+        self._root = root
+        self._data = f"{root}/DATA"
+        with _writing(root):
+            (root / "DATA").mkdir()
+            (root / "METADATA").mkdir()
+
+    def add_folders(self, names: Any) -> None:
+        """Make the folders of FOLDER samples, whose names end in a slash, parents first."""
+        with _writing(self._root):
+            for name in names.to_pylist():
+                os.mkdir(f"{self._data}/{name}")  # noqa: PTH102 - one string per folder, no Path
+
+    def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> None:
+        """Copy all payloads to paths below DATA/."""
+        sizes = payloads.sizes()
+        jobs = (
+            (names.slice(start, stop - start), payloads, start, sizes[start:stop])
+            for start, stop in blocks(sizes, rows=_BLOCK_ROWS)
+        )
+        for count in results(_WORKERS, lambda job: self._copy_block(*job), jobs, 2 * _WORKERS):
+            self._tell(count, total)
+
+    def _copy_block(self, names: Any, payloads: Payloads, start: int, sizes: Ints) -> int:
+        made = [f"{self._data}/{name}" for name in names.to_pylist()]
+        if _all_files(payloads):
+            sources = payloads.paths.slice(start, len(sizes)).to_pylist()  # type: ignore[attr-defined]
+            for source, target, size in zip(sources, made, sizes.tolist(), strict=True):
+                _copy_file(source, target, size)
+        elif len(sizes) == 1 and sizes[0] >= STREAM_BYTES:
+            with payloads.open(start) as stream, _writing(made[0]), Path(made[0]).open("xb") as f:
+                shutil.copyfileobj(stream, f, MIB)
+                if f.tell() != sizes[0]:
+                    raise changed_size(payloads.place(start), f"{f.tell()} bytes", int(sizes[0]))
+        else:
+            rows = np.arange(start, start + len(sizes))
+            for target, content in zip(made, payloads.block(rows, sizes), strict=True):
+                _write_new(target, content.as_buffer())
+        return len(sizes)
+
+    def add_meta(self, names: Any, contents: Any) -> None:
+        """Add the local metadata of FOLDER samples."""
+        for name, content in zip(names.to_pylist(), contents, strict=True):
+            _write_new(f"{self._data}/{name}{spec.META}", content.as_buffer())
+
+    @contextmanager
+    def table(self, depth: int) -> Iterator[BinaryIO]:
+        """The file of the table of a level."""
+        path = self._root / spec.level_path(depth)
+        with _writing(path):
+            file = path.open("xb")
+        try:
+            yield file
+        finally:
+            with _writing(path):
+                file.close()
+
+    def finish(
+        self, document: dict[str, Any], paths: Sequence[Any], spans: Sequence[Spans | None]
+    ) -> None:
+        """Write COLLECTION.json, and compare all files with the rows."""
+        del spans
+        _write_new(str(self._root / spec.COLLECTION), strictjson.dumps(document))
+        self.progress(0, None, "verify")
+        check_folder(self._root, document, [flat(path) for path in paths])
+
+
+def _all_files(payloads: Payloads) -> bool:
+    """Whether all are local files; padding has no path."""
+    return isinstance(payloads, Files) and payloads.paths.null_count == 0
+
+
+def _copy_file(source: str, target: str, size: int) -> None:
+    with opened(source) as (reading, _), _writing(target):
+        writing = _create(target)
+        try:
+            done = 0
+            while count := os.sendfile(writing, reading, None, 1 << 30):
+                done += count
+        finally:
+            os.close(writing)
+    if done != size:
+        raise changed_size(source, f"{done} bytes", size)
+
+
+def _write_new(target: str, content: Any) -> None:
+    with _writing(target):
+        descriptor = _create(target)
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(descriptor, left) :]
+        finally:
+            os.close(descriptor)
+
+
+def _create(target: str) -> int:
+    return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _writing(where: object) -> AbstractContextManager[None]:
+    return write_errors("cannot write", where)
+
+
+@contextmanager
+def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
+    """A container, ``zip`` or ``folder``, that gets its name when the block ends well."""
+    if kind == "zip":
+        with targets.new_file(target, how.overwrite, kinds.ZIP) as file:
+            yield ZipSink(file, how.progress)
+    else:
+        with targets.new_folder(target, how.overwrite, kinds.FOLDER) as folder:
+            yield FolderSink(folder, how.progress)
+
+
+# -- what is in columns ----------------------------------------------------------------------------
+
+
+def write_columns(sink: Sink, levels: Levels, document: dict[str, Any], how: Writing) -> None:
+    """Write a dataset that is in columns."""
+    paths = relative_paths(levels)
+    for level, path in zip(levels, paths, strict=True):
+        sink.add_folders(path.filter(level.folders))
+    files = leaves(levels, paths)
+    written = sink.add_payloads(files.paths, files.payloads, len(files))
+    spans = [_of_level(files, written, depth, level.rows) for depth, level in enumerate(levels)]
+    for depth in reversed(range(len(levels) - 1)):
+        for rows, contents in meta_files(levels, depth, spans[depth + 1], how.executor):
+            found, whole = sink.add_meta(paths[depth].take(rows), contents), spans[depth]
+            if found is not None and whole is not None:
+                whole.offset[rows], whole.size[rows] = found.offset, found.size
+    for depth, level in enumerate(levels):
+        with sink.table(depth) as file:
+            write_level(level, spans[depth], paths[depth], file, how.parquet)
+    sink.finish(document, paths, spans)
+
+
+def _of_level(files: Leaves, written: Spans | None, depth: int, rows: int) -> Spans | None:
+    """The spans of the FILE rows of one level; those of FOLDER rows are not known yet."""
+    if written is None:
+        return None
+    spans = Spans.of(rows)
+    # By row, not by position in any sorted list: ids such as s2 and s10 sort otherwise.
+    mine = files.level == depth
+    spans.offset[files.row[mine]] = written.offset[mine]
+    spans.size[files.row[mine]] = written.size[mine]
+    return spans
+
+
+# -- what comes in batches -------------------------------------------------------------------------
+
+
+class BatchWriter:
+    """Writes samples that come in batches; only their ids and spans are kept.
+
+    Parameters
+    ----------
+    sink
+        What fails before `finish` leaves it to its block.
+    schema
+        Arrow schema of the metadata tables.
+    """
+
+    def __init__(self, sink: Sink, schema: Any, how: Writing) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._coverage = Coverage()
+        self._ids: list[Any] = []
+        self._spans: list[Spans | None] = []
+        self._count = 0
+        with ExitStack() as scope:
+            file = scope.enter_context(sink.table(0))
+            stored = stored_schema(schema, with_spans=sink.with_spans)
+            self._rows = scope.enter_context(table_writer(file, stored, how.parquet))
+            self._table = scope.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._table.__exit__(kind, error, trace)
+
+    def add(self, table: Any, payloads: Payloads) -> None:
+        """Write the payloads of some samples, and keep their rows for the end."""
+        column = flat(table.column(spec.ID))
+        check_names(column)
+        self._ids.append(column)
+        try:
+            span = self._sink.add_payloads(column, payloads, None)
+        except ComalError:
+            check_twins(pa.chunked_array(self._ids))  # a second file of one name is our own
+            raise
+        parent = np.arange(self._count, self._count + table.num_rows)
+        self._rows.write(stored_table(table, internal_columns(self._count, parent, span, column)))
+        self._coverage.add(table)
+        self._spans.append(span)
+        self._count += table.num_rows
+
+    def finish(self, taco: Taco) -> Any:
+        """Write what stands at the end, and compare the container with what was meant.
+
+        Returns
+        -------
+        pyarrow.ChunkedArray
+            All ids.
+        """
+        self._table.close()
+        if not self._count:
+            raise no_sample()
+        ids = pa.chunked_array(self._ids)
+        check_twins(ids)
+        pa.default_memory_pool().release_unused()
+        known = [span for span in self._spans if span is not None]
+        whole = None
+        if known:
+            whole = Spans(
+                np.concatenate([span.offset for span in known]),
+                np.concatenate([span.size for span in known]),
+            )
+        self._sink.finish(self._document(taco), [ids], [whole])
+        return ids
+
+    def _document(self, taco: Taco) -> dict[str, Any]:
+        pit = spec.PITSchema(self._count, spec.FILE, {}, (self._count,))
+        found = finished(self._coverage.spatial(), self._coverage.temporal())
+        return {
+            **taco.export_metadata(),
+            "extent": (taco.extent if taco.extent_is_given else None) or found,
+            spec.PIT_SCHEMA: pit.to_dict(),
+            spec.FIELD_SCHEMA: field_schema([self._schema], with_spans=self._sink.with_spans),
+        }
+
+
+def no_sample() -> InvalidInputError:
+    """The error for batches without any row."""
+    return InvalidInputError("batches hold no sample", expected="at least one")
