@@ -32,6 +32,8 @@ from comal.errors import (
 )
 from comal.names import all_distinct
 from comal.public import warn
+from comal.storage import local_path
+from comal.storage.kinds import refuse_sources
 from comal.table.columns import (
     SMALL_POOL,
     numbers_column,
@@ -50,6 +52,38 @@ _READING: dict[type[BaseException], type[ComalError]] = {
 }
 _HELD = 1 << 16
 """Ids that stand as Python objects before they become a column."""
+
+
+def samples_of(
+    directory: str | os.PathLike[str],
+    target: Path,
+    manifest: Any,
+    pattern: str | Sequence[str],
+    *,
+    read: Callable[[Any], Any],
+    check_depth: Callable[[int], None],
+    warning: type[UserWarning],
+) -> tuple[Path, list[Level], Any]:
+    """The folder, what is to be packed of it, and an Arrow table of further fields or None.
+
+    `read` makes a table with the columns ``id`` and ``path`` of a manifest; all files that match
+    `pattern` are taken when there is none.
+    """
+    root = local_path(directory, "the folder").absolute()
+    if root.is_file():
+        raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
+    if not root.is_dir():
+        raise ObjectNotFoundError("no such folder", where=shown(root, 200))
+    refuse_sources(target, root, inside=True)
+    fields, where = None, _label(manifest)
+    if manifest is None:
+        patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+        ids, paths = files_below(root, patterns, target=target, warning=warning)
+    else:
+        ids, paths, fields = split(read(manifest), root, where)
+    if paths.null_count == len(paths):
+        raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
+    return root, levels_of(ids, paths, where, check_depth=check_depth), fields
 
 
 def files_below(
@@ -484,7 +518,7 @@ def _crs_name(crs: Any) -> str:
     return f"{identity.get('authority')}:{identity.get('code')}"
 
 
-def label(manifest: Any) -> str:
+def _label(manifest: Any) -> str:
     """What messages call a manifest: a path of one, or a table."""
     is_path = isinstance(manifest, str | os.PathLike)
     return f"manifest {shown(os.fspath(manifest), 200)}" if is_path else "manifest"

@@ -49,7 +49,7 @@ def test_a_folder_nests(folder: Path, tmp_path: Path) -> None:
     }
     some = read(pack_folder(folder, tmp_path / "b.tortilla", pattern=["x.bin", "*.txt"]))
     assert some.tree() == {"a.txt": b"a.txt", "s1": {"x.bin": b"s1/x.bin"}}
-    with pytest.raises(InvalidInputError, match="no file to write"):
+    with pytest.raises(InvalidInputError, match="no file to pack"):
         pack_folder(folder, tmp_path / "c.tortilla", pattern="*.nc")
     with pytest.raises(ObjectNotFoundError, match="no such folder"):
         pack_folder(folder / "no", tmp_path / "c.tortilla")
@@ -127,7 +127,7 @@ def test_a_manifest_nests(folder: Path, tmp_path: Path) -> None:
         ("id,path\n,b.bin\n", InvalidInputError, "without an id: .*row 0"),
         ("id,path\na,b.bin\na/b,b.bin\n", InvalidInputError, "no folder: 'a/b'"),
         ("id,path\na,b.bin\nb,\n", InvalidInputError, "without a payload"),
-        ("id,path\nb,\n", InvalidInputError, "no file to write"),
+        ("id,path\nb,\n", InvalidInputError, "no file to pack"),
         ("id,path\na:b,b.bin\n", InvalidInputError, "holds ':'"),
         ("id,path\na//b,b.bin\n", InvalidInputError, "is empty"),
         ("id,path\n../b,b.bin\n", InvalidInputError, "names a folder"),

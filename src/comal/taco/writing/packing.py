@@ -15,14 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import raster
-from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.errors import InvalidInputError, shown
 from comal.geo import footprints, times, wkb
 from comal.progress import Progress, silent
 from comal.public import takes
 from comal.samples import intake
-from comal.samples.intake import Ints, Level, fields_at, files_below, levels_of, taken
+from comal.samples.intake import Ints, Level, fields_at, taken
 from comal.storage import local_path, targets
-from comal.storage.kinds import refuse_sources
 from comal.table.columns import (
     Mask,
     numbers_column,
@@ -269,24 +268,18 @@ def pack_folder(
     ConflictError
         The target is the folder, or holds it.
     """
-    root = local_path(directory, "the folder")
-    if root.is_file():
-        raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
-    if not root.is_dir():
-        raise ObjectNotFoundError("no such folder", where=shown(root, 200))
     target = targets.local_path(output)
     container_of(target, output_format)
-    refuse_sources(target, root, inside=True)
     tell = progress or silent
-    fields, where = None, intake.label(manifest)
-    if manifest is None:
-        patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        ids, paths = files_below(root, patterns, target=target, warning=TacoWarning)
-    else:
-        ids, paths, fields = _listed(manifest, root, where)
-    if paths.null_count == len(paths):
-        raise InvalidInputError("no file to pack", hint="look at the folder and the pattern")
-    levels = levels_of(ids, paths, where, check_depth=check_depth)
+    root, levels, fields = intake.samples_of(
+        directory,
+        target,
+        manifest,
+        pattern,
+        read=_read_manifest,
+        check_depth=check_depth,
+        warning=TacoWarning,
+    )
     tables = level_tables(levels, fields, pad=pad)
     if stac:
         for depth, level in enumerate(levels):  # before headers are read, which takes long
@@ -308,8 +301,7 @@ def pack_folder(
     return create(taco, output, output_format, progress=progress, executor=executor, **writing)
 
 
-def _listed(manifest: Any, root: Path, where: str) -> tuple[Any, Any, Any]:
-    """Id paths, files and fields of what a manifest lists."""
+def _read_manifest(manifest: Any) -> Any:
     if isinstance(manifest, str | os.PathLike):
         place = local_path(manifest, "the manifest")
         manifest = intake.read_table(place, geometry=_GEOMETRY)
@@ -320,7 +312,7 @@ def _listed(manifest: Any, root: Path, where: str) -> tuple[Any, Any, Any]:
             found=type(manifest).__name__,
             expected="a table with the columns id and path, or the path of one",
         )
-    return intake.split(table, root, where)
+    return table
 
 
 def _with_stac(table: Any, executor: Executor | None, progress: Progress) -> Any:

@@ -8,12 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, ObjectNotFoundError, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.samples import intake
-from comal.samples.intake import Level, fields_at, files_below, levels_of
+from comal.samples.intake import Level, fields_at
 from comal.storage import local_path, targets
-from comal.storage.kinds import refuse_sources
 from comal.table.columns import numbers_column
 from comal.tortilla import spec
 from comal.tortilla.spec import TortillaWarning
@@ -63,23 +61,15 @@ def pack_folder(
     ConflictError
         The target is the folder, or holds it.
     """
-    root = local_path(directory, "the folder").absolute()
-    if root.is_file():
-        raise InvalidInputError("a file where a folder is expected", where=shown(root, 200))
-    if not root.is_dir():
-        raise ObjectNotFoundError("no such folder", where=shown(root, 200))
-    target = targets.local_path(output)
-    refuse_sources(target, root, inside=True)
-    fields, where = None, intake.label(manifest)
-    if manifest is None:
-        patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        ids, paths = files_below(root, patterns, target=target, warning=TortillaWarning)
-    else:
-        table = _with_paths(read_manifest(manifest))
-        ids, paths, fields = intake.split(table, root, where)
-    if paths.null_count == len(paths):
-        raise InvalidInputError("no file to write", hint="look at the folder and the pattern")
-    levels = levels_of(ids, paths, where, check_depth=_check_depth)
+    _, levels, fields = intake.samples_of(
+        directory,
+        targets.local_path(output),
+        manifest,
+        pattern,
+        read=lambda path: _with_paths(read_manifest(path)),
+        check_depth=lambda count: DEFAULT_LIMITS.check("tortilla_depth", count, "samples"),
+        warning=TortillaWarning,
+    )
     tables = [_table(level, depth, fields) for depth, level in enumerate(levels)]
     return create_nested(tables, output, parent=_PARENT, stac=stac, **arguments)
 
@@ -102,10 +92,6 @@ def read_manifest(path: str | os.PathLike[str]) -> Any:
     place = local_path(path, "the manifest")
     table = intake.read_table(place, texts=(intake.ID, spec.ID, intake.PATH))
     return table.rename_columns([_TIMES.get(name, name) for name in table.column_names])
-
-
-def _check_depth(count: int) -> None:
-    DEFAULT_LIMITS.check("tortilla_depth", count, "samples")
 
 
 def _with_paths(table: Any) -> Any:
