@@ -46,6 +46,8 @@ from comal.taco.reading.spans import entry_names
 from comal.taco.spec import LOGGER, TacoWarning
 from comal.taco.writing.creating import container_of, write_levels
 from comal.taco.writing.stored import Writing, computed_schemas, field_schema, settings
+from comal.ziparchive import Directory
+from comal.ziparchive import check as zipcheck
 from comal.ziparchive import wire as zipwire
 
 _SHOWN = 5
@@ -348,7 +350,6 @@ def _walk(root: str) -> tuple[Any, list[str], bool]:
 _UNIX = 3
 _KIND = 0o170000
 _REGULAR = 0o100000
-_HIDDEN = zipwire.FLAG_ENCRYPTED | zipwire.FLAG_STRONG_ENCRYPTION | zipwire.FLAG_MASKED
 _MOST = 100
 
 
@@ -363,8 +364,8 @@ def check_whole(container: Container) -> None:
     """
     directory = container.directory()
     problems = [
-        *directory.problems,
-        *_odd_entries(directory),
+        *zipcheck.problems(directory, stored_only=True),
+        *_special(directory),
         *_undeclared(container, directory),
         *_holes(container, directory),
     ]
@@ -379,29 +380,13 @@ def check_whole(container: Container) -> None:
         )
 
 
-def _odd_entries(directory: Any) -> Iterator[Problem]:
-    mode = directory.external >> 16
-    unix = (directory.made_by >> 8 == _UNIX) & (mode != 0)
-    special = unix & ((mode & _KIND) != _REGULAR) & ((mode & _KIND) != 0)
-    for code, wrong, message in (
-        ("zip-method", directory.method != zipwire.STORE, "is compressed; TACO stores all entries"),
-        ("zip-encrypted", (directory.flags & _HIDDEN) != 0, "is encrypted"),
-        ("zip-symlink", special, "is no regular file"),
-        ("zip-name-twice", _twice(directory), "stands twice in the directory"),
-    ):
-        yield from _problems(directory, code, np.flatnonzero(wrong), message)
+def _special(directory: Directory) -> Iterator[Problem]:
+    kind = (directory.external >> 16) & _KIND
+    special = (directory.made_by >> 8 == _UNIX) & (kind != _REGULAR) & (kind != 0)
+    yield from _problems(directory, "zip-symlink", np.flatnonzero(special), "is no regular file")
 
 
-def _twice(directory: Any) -> Any:
-    again = np.zeros(len(directory), np.bool_)
-    if not directory.unique:
-        codes = np.asarray(pc.dictionary_encode(directory.names).indices, np.int64)
-        again[:] = True
-        again[np.unique(codes, return_index=True)[1]] = False
-    return again
-
-
-def _undeclared(container: Container, directory: Any) -> Iterator[Problem]:
+def _undeclared(container: Container, directory: Directory) -> Iterator[Problem]:
     metadata = [spec.level_path(level.index) for level in container.levels]
     # An older writer called the header by another name of ten letters.
     known = [pa.array([*metadata, spec.COLLECTION, wire.HEADER_NAME, "TACO_GHOST"], pa.string())]
@@ -414,7 +399,7 @@ def _undeclared(container: Container, directory: Any) -> Iterator[Problem]:
     yield from _problems(directory, "zip-undeclared", rows, "belongs to no sample")
 
 
-def _holes(container: Container, directory: Any) -> Iterator[Problem]:
+def _holes(container: Container, directory: Directory) -> Iterator[Problem]:
     order = np.argsort(directory.header_offset, kind="stable")
     starts = np.append(directory.header_offset[order], directory.start)
     ends = np.append(0, (directory.payload_offsets + directory.csize)[order])
@@ -430,6 +415,6 @@ def _holes(container: Container, directory: Any) -> Iterator[Problem]:
         yield Problem("zip-hole", f"bytes {start}+{size}", "belong to no entry")
 
 
-def _problems(directory: Any, code: str, rows: Any, message: str) -> Iterator[Problem]:
+def _problems(directory: Directory, code: str, rows: Any, message: str) -> Iterator[Problem]:
     for row in rows[:_MOST].tolist():
         yield Problem(code, f"entry {row} ({shown(directory.names[row].as_py())})", message)
