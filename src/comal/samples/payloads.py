@@ -8,8 +8,11 @@ stream. A row without bytes of its own (a folder, a nested file, padding) is nul
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
 import numpy as np
@@ -20,6 +23,7 @@ from comal import arrowcompute as pc
 from comal.plan import ByteRange
 from comal.samples.streams import UNKNOWN, Slice, Stream
 from comal.storage import Source
+from comal.storage.kinds import refuse_sources
 from comal.storage.manyfiles import changed_size, file_sizes, opened, read_exactly
 from comal.table.columns import blobs_column, numbers_column, texts_column
 
@@ -629,3 +633,33 @@ def _of_slices(values: Sequence[Slice]) -> Spans:
         np.array([value.offset for value in values], np.int64),
         np.array([value.size for value in values], np.int64),
     )
+
+
+def refuse_read(targets: Iterable[Path], payloads: Iterable[Payloads]) -> None:
+    """Refuse to write over a local file that is read, or over a folder that holds one.
+
+    Raises
+    ------
+    ConflictError
+        A payload would be read from one of the targets.
+    """
+    known = {_identity(path): path for path in targets}
+    known.pop(None, None)
+    roots = {str(path.resolve()) + os.sep: path for path in known.values()}
+    holder: dict[str, Path | None] = {}
+    for path in chain.from_iterable(one.local_paths() for one in payloads) if known else ():
+        folder = os.path.dirname(path)  # noqa: PTH120 - strings, for there may be a million
+        if folder not in holder:
+            real = os.path.realpath(folder) + os.sep
+            holder[folder] = next((roots[root] for root in roots if real.startswith(root)), None)
+        target = holder[folder] or known.get(_identity(path))
+        if target is not None:
+            refuse_sources(target, path)
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -10,8 +10,9 @@ from typing import Any
 
 from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
+from comal.samples.payloads import refuse_read
 from comal.storage import targets
-from comal.storage.kinds import check_ending, refuse_sources
+from comal.storage.kinds import check_ending
 from comal.taco import spec
 from comal.taco.model.collection import Taco
 from comal.taco.model.extent import extent_of
@@ -160,7 +161,7 @@ def write_levels(
     The way of everything that has its rows in columns already; payloads may be spans of other
     containers.
     """
-    refuse_source_as_target(levels, target)
+    refuse_read([target], [level.payloads for level in levels])
     with new_container(target, kind, how) as sink:
         write_columns(sink, levels, document, how)
 
@@ -173,32 +174,6 @@ def document_of(
     if extent is not None:
         fields["extent"] = extent
     return fields | computed_schemas(levels, spans=spans)
-
-
-def refuse_source_as_target(levels: Levels, target: Path) -> None:
-    """Refuse a target that one of the payloads would be read from, or that holds one."""
-    try:
-        status = target.stat()
-    except OSError:
-        return  # there is nothing that could be a source
-    wanted = (status.st_dev, status.st_ino)
-    below = str(target.resolve()) + os.sep
-    folders: dict[str, bool] = {}
-    for level in levels:
-        for path in level.payloads.local_paths():
-            folder = os.path.dirname(path)  # noqa: PTH120 - strings, for there may be a million
-            if folder not in folders:
-                folders[folder] = (os.path.realpath(folder) + os.sep).startswith(below)
-            if folders[folder] or _identity(path) == wanted:
-                refuse_sources(target, os.path.realpath(path))
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - as above
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _create_parts(
@@ -246,7 +221,7 @@ def _write_pieces(
         part = parts.levels_of_part(levels, piece)
         extent = taco.extent if taco.extent_is_given else extent_of(part)
         document = document_of(taco, part, spans=True, extent=extent)
-        refuse_source_as_target(part, piece.path)
+        refuse_read([piece.path], [level.payloads for level in part])
         with whole.archive(piece.path) as file:
             write_columns(ZipSink(file, how.progress), part, document, how)
         whole.made.append(piece.path)

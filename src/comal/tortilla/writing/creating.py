@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from comal.errors import ConflictError, InvalidInputError, shown
+from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.public import takes, warn
+from comal.samples.payloads import refuse_read
 from comal.storage import href_text, targets
 from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
@@ -285,7 +286,7 @@ def write_set(
         for items in batches:
             if not len(items):
                 continue
-            refuse_source_as_target(items, alike)
+            refuse_read(alike, [level.payloads for level in items.levels()])
             classes.look(items.table)
             ids.append(one_array(items.table[spec.ID]))
             for number, rows in router.route(items):
@@ -311,22 +312,3 @@ def write_set(
 def _warn_of_name(paths: list[Path]) -> None:
     if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
         warn(f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla", TortillaWarning)
-
-
-def refuse_source_as_target(items: Prepared, existing: Iterable[Path]) -> None:
-    """Refuse to write over a file that one of the payloads is read from."""
-    wanted = {_identity(path) for path in existing} - {None}
-    if not wanted:
-        return  # there is nothing that could be a source
-    for level in items.levels():
-        for path in level.payloads.local_paths():
-            if _identity(path) in wanted:
-                raise ConflictError("the target is the source", where=shown(path, 200))
-
-
-def _identity(path: str | Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a Path per row costs more than the call
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
