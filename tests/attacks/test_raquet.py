@@ -25,7 +25,7 @@ from comal.raquet import CODES
 from tests.attacks.tilereading import Key, commands, held, read_raquet
 from tests.raquet.build import cell
 from tests.raquet.checking.damage import TILES, File, nested, packed, pixels, row_of, sound
-from tests.raquet.checking.test_check import ERRORS, FINE, NESTED, WARNINGS
+from tests.raquet.checking.test_check import ERRORS, FINE, NESTED, WARNINGS, band
 
 TRUTH: dict[Key, dict[str, Any]] = {
     tile: {"band_1": pixels(number)} for number, tile in enumerate(TILES)
@@ -68,13 +68,6 @@ def text(value: Any) -> Callable[[File], None]:
 def document(**change: Any) -> Callable[[File], None]:
     def damage(file: File) -> None:
         file.document |= change
-
-    return damage
-
-
-def band(**change: Any) -> Callable[[File], None]:
-    def damage(file: File) -> None:
-        file.document["bands"][0].update(change)
 
     return damage
 

@@ -29,7 +29,7 @@ from comal.samples import rules
 from comal.tortilla import spec
 from comal.tortilla.checking.run import check
 from tests.tortilla import build
-from tests.tortilla.build import Item, column
+from tests.tortilla.build import Item, column, write
 
 LEAVES = {"a": b"first leaf", "b": b"second", "in/x": b"nested leaf", "in/y": b""}
 ITEMS = [
@@ -196,12 +196,6 @@ ATTACKS: dict[str, Attack] = {
         "tortilla-footer",
     ),
 }
-
-
-def write(folder: Path, data: bytes) -> Path:
-    path = folder / "x.tortilla"
-    path.write_bytes(data)
-    return path
 
 
 def everything(path: Path) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import socket
@@ -91,7 +92,7 @@ def test_headers_in_drops_are_not_waited_for(impatient: int) -> None:
 
 
 def test_slow_bodies_are_refused_before_they_come(impatient: int) -> None:
-    with socket.create_connection(("127.0.0.1", impatient), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", impatient), timeout=60) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 405")
 
@@ -109,10 +110,10 @@ def test_who_takes_nothing_is_sent_away_and_makes_room(impatient: int) -> None:
         assert get(impatient, "/tiles/0/0/0.png")[0] == 200
         status, headers, _ = get(impatient, "/big/data/big")
         assert (status, headers.get("retry-after")) == (503, "1"), "it has waited"
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while get(impatient, "/big/data/big")[0] != 200:
             assert time.monotonic() < until, "the place was not given back"
-        client.settimeout(5)
+        client.settimeout(60)
         taken = 0
         with suppress(ConnectionResetError):
             while block := client.recv(1 << 20):
@@ -127,8 +128,10 @@ def test_the_64_and_the_256(archives: dict[str, Path], monkeypatch: pytest.Monke
     from comal.server.rasters import RasterSource
     from comal.server.responses import json_response
 
+    go = asyncio.Event()
+
     async def slow(*_: Any) -> Any:
-        await asyncio.sleep(0.2)
+        await go.wait()
         return json_response({})
 
     monkeypatch.setattr(RasterSource, "tile", slow)
@@ -136,29 +139,21 @@ def test_the_64_and_the_256(archives: dict[str, Path], monkeypatch: pytest.Monke
     limits = app.settings.limits
     assert (limits.in_flight, limits.queue, limits.streams) == (64, 256, 64)
 
-    async def overload() -> tuple[list[Any], float, Any]:
+    async def overload() -> tuple[list[Any], list[int], Any]:
         await app.mounts["dem"].get()
         scope = scope_of("/dem/0/0/0.png")
-        started = time.monotonic()
-        refused: list[float] = []
-
-        async def one() -> Any:
-            reply = await reply_of(app, dict(scope))
-            if reply.status == 503:
-                refused.append(time.monotonic() - started)
-            return reply
-
-        requests = [asyncio.ensure_future(one()) for _ in range(400)]
-        await asyncio.sleep(0.1)
+        requests = [asyncio.ensure_future(reply_of(app, dict(scope))) for _ in range(400)]
+        first = itertools.islice(asyncio.as_completed(requests), 80)
+        early = [(await answered).status for answered in first]
         healthy = await reply_of(app, scope_of("/healthz"))
-        replies = await asyncio.gather(*requests)
-        return replies, max(refused), healthy
+        go.set()
+        return await asyncio.gather(*requests), early, healthy
 
-    replies, longest, healthy = asyncio.run(overload())
+    replies, early, healthy = asyncio.run(asyncio.wait_for(overload(), 60))
     statuses = [reply.status for reply in replies]
     assert (statuses.count(200), statuses.count(503)) == (64 + 256, 80)
     assert all(reply.headers["retry-after"] == "1" for reply in replies if reply.status == 503)
-    assert longest < 1, "nobody waits to be refused"
+    assert early == [503] * 80, "nobody waits to be refused"
     assert healthy.status == 200, "who watches the server is not kept waiting"
     assert (app.gate.active, app.gate.waiting) == (0, 0)
 
@@ -197,7 +192,7 @@ def test_work_of_who_has_left_ends(tmp_path: Path) -> None:
             client.sendall(request.encode())
             time.sleep(0.2)
         name = 'comal_requests_total{route="statistics",source="a",status="499"}'
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while name not in metrics(port):
             assert time.monotonic() < until, "nobody notices"
             time.sleep(0.1)
@@ -221,7 +216,7 @@ def test_counts_of_all_workers_are_one(tmp_path: Path) -> None:
     with serving(sources, workers=2) as (port, process):
         for _ in range(60):  # each on a connection of its own, so that both have some
             assert get(port, "/tiles/0/0/0.png")[2] == PNG + b"0/0/0"
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         said: list[dict[str, float]] = []
         while len(said) < 10:  # in a row, so that both were asked
             assert time.monotonic() < until, "whoever is asked"
@@ -254,7 +249,7 @@ def test_worker_above_its_memory_is_replaced(tmp_path: Path) -> None:
     sources = {"tiles": str(tileset(tmp_path / "set"))}
     with serving(sources, max_memory=20) as (port, process):
         first = _children(process.pid)
-        until = time.monotonic() + 25
+        until = time.monotonic() + 60
         while _children(process.pid) & first:
             assert get(port, "/tiles/0/0/0.png")[0] == 200, "nobody notices"
             assert time.monotonic() < until
@@ -293,7 +288,7 @@ def test_memory_has_an_end(tmp_path: Path) -> None:
 
 def test_requests_under_way_are_finished(big: Path) -> None:
     with serving({"big": str(big)}) as (port, process):
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(b"GET /big/data/big HTTP/1.1\r\nHost: x\r\n\r\n")
             head = client.recv(1000)
             process.send_signal(signal.SIGTERM)
@@ -306,7 +301,7 @@ def test_requests_under_way_are_finished(big: Path) -> None:
 
 
 def wait_until_refused(port: int) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     with suppress(ConnectionError):
         while get(port, "/healthz"):
             assert time.monotonic() < until, "it still takes connections"
@@ -375,7 +370,7 @@ def is_whole(body: bytes) -> bool:
 
 
 def wait_until_seen(port: int, path: str, text: bytes) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while text not in get(port, path)[2]:
         assert time.monotonic() < until, f"{text!r} is never seen"
         time.sleep(0.1)

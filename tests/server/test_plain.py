@@ -193,7 +193,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 class Client:
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.file = self.socket.makefile("rb")
 
     def send(self, data: bytes) -> None:

@@ -63,7 +63,7 @@ def serving(sources: dict[str, Any], **plan: Any) -> Iterator[tuple[int, subproc
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while time.monotonic() < until and process.poll() is None:
         try:
             if get(port, "/healthz")[0] == 200:
@@ -76,7 +76,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 def get(
     port: int, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
         for name, value in headers.items():
@@ -203,7 +203,7 @@ def test_one_host(port: int, hosts: bytes) -> None:
 
 def begun(port: int, data: bytes) -> bytes:
     """The first bytes of an answer."""
-    with socket.create_connection(("127.0.0.1", port), timeout=8) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(data)
         return client.recv(1000)
 
@@ -231,7 +231,7 @@ def test_replaced_archive_is_seen(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "new.zip", "w") as archive:
             entry(archive, "0/0/0.png", PNG + b"another picture")
         (tmp_path / "new.zip").replace(place)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while get(port, "/tiles/0/0/0.png")[2] != PNG + b"another picture":
             assert time.monotonic() < until, "the old picture is still served"
             time.sleep(0.1)
@@ -251,7 +251,7 @@ def test_graceful_stop(tmp_path: Path, told: signal.Signals) -> None:
         idle_connection(port),
         idle_connection(port),
     ):
-        slow = HTTPConnection("127.0.0.1", port, timeout=20)
+        slow = HTTPConnection("127.0.0.1", port, timeout=60)
         slow.request("GET", "/big/data/big")
         answer = slow.getresponse()
         body = answer.read(1000)
@@ -270,7 +270,7 @@ def test_graceful_stop(tmp_path: Path, told: signal.Signals) -> None:
 @contextmanager
 def idle_connection(port: int) -> Iterator[None]:
     """A connection that was used once and stays."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: x\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 200")
         yield

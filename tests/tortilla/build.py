@@ -7,6 +7,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -141,3 +142,10 @@ def column(name: str, values: Any) -> Any:
         return table.append_column(name, made)
 
     return change
+
+
+def write(folder: Path, data: bytes, name: str = "x.tortilla") -> Path:
+    """A file with these bytes."""
+    path = folder / name
+    path.write_bytes(data)
+    return path

@@ -15,7 +15,7 @@ from comal.tortilla import spec
 from comal.tortilla.reading.frame import TortillaFrame
 from tests.support import SHARED, command, needs_shared
 from tests.tortilla import build
-from tests.tortilla.build import Item, column
+from tests.tortilla.build import Item, column, write
 
 FIXTURES = SHARED / "fixtures" / "tortilla"
 EXPECTED: dict[str, Any] = (
@@ -33,12 +33,6 @@ def info(path: Path) -> dict[str, Any]:
 
 def listed(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("ls", path, "--json").splitlines()]
-
-
-def write(folder: Path, data: bytes) -> Path:
-    path = folder / "x.tortilla"
-    path.write_bytes(data)
-    return path
 
 
 @needs_shared

@@ -15,7 +15,7 @@ from comal.tortilla import spec
 from comal.tortilla.checking.run import CODES
 from tests.support import SHARED, needs_shared
 from tests.tortilla import build
-from tests.tortilla.build import Item, column
+from tests.tortilla.build import Item, column, write
 
 TIFF = b"II*\0" + bytes(range(60))
 PLACE = {
@@ -26,12 +26,6 @@ PLACE = {
     spec.TIME_START: 1_704_105_000,
     spec.TIME_END: 1_704_108_600,
 }
-
-
-def write(folder: Path, data: bytes, name: str = "x.tortilla") -> Path:
-    path = folder / name
-    path.write_bytes(data)
-    return path
 
 
 def counts(path: Any, **how: Any) -> dict[str, int]:

@@ -13,16 +13,10 @@ from comal import tortilla
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.tortilla import spec
 from tests.tortilla import build
-from tests.tortilla.build import Item, column
+from tests.tortilla.build import Item, column, write
 
 ITEMS = [Item("a", b"first"), Item("b", b""), Item("ç/√", b"third item")]
 TRUTH = {"a": b"first", "b": b"", "ç/√": b"third item"}
-
-
-def write(folder: Path, data: bytes, name: str = "x.tortilla") -> Path:
-    path = folder / name
-    path.write_bytes(data)
-    return path
 
 
 def chain(*changes: Any) -> Any:

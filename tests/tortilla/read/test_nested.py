@@ -24,7 +24,7 @@ from comal.tortilla.reading.loading import open as open_frame
 from comal.tortilla.wire import open_plan
 from tests.fakes import MemorySource
 from tests.tortilla import build
-from tests.tortilla.build import Item, column
+from tests.tortilla.build import Item, column, write
 
 Tree = list[tuple[str, Any]]
 
@@ -59,12 +59,6 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, bytes]]:
             yield prefix + name, one
         else:
             yield from leaves(one, f"{prefix}{name}/")
-
-
-def write(folder: Path, data: bytes) -> Path:
-    path = folder / "x.tortilla"
-    path.write_bytes(data)
-    return path
 
 
 @settings(max_examples=60, deadline=None)
