@@ -375,6 +375,16 @@ def deep(f: Files) -> str:
     return built(f, "deep", [(1, 0, 0, PNG)], metatile=1, materialized_zooms=[1])
 
 
+def zipped_tile(f: Files) -> tapalcatl.Tile:
+    """A tile whose bytes are a gzip stream of 300."""
+    built = f.out / "zipped"
+    data = gzip.compress(bytes(300))
+    tapalcatl.build([(0, 0, 0, data)], built, ext="mvt", overwrite=True)
+    tile = tapalcatl.open(built).tile(0, 0, 0)
+    assert tile is not None
+    return tile
+
+
 def built(f: Files, name: str, tiles: Any, **how: Any) -> str:
     tapalcatl.build(tiles, f.out / name, ext="png", overwrite=True, **how)
     return f.new(name)
@@ -743,8 +753,8 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.load(f.scenes, limits=Limits(table_columns=99)).data,
     ),
     "limits=Limits(tile_bytes=...)": (
-        lambda f: tapalcatl.open(f.tiles, limits=Limits(tile_bytes=3)).tile(0, 0, 0, ext="png"),
-        lambda f: tapalcatl.open(f.tiles, limits=Limits(tile_bytes=999)).tile(0, 0, 0, ext="png"),
+        lambda f: zipped_tile(f).content(Limits(tile_bytes=3)),
+        lambda f: zipped_tile(f).content(Limits(tile_bytes=999)),
     ),
     # TACO
     "create_tacocat makes it anew": (
