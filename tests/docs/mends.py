@@ -311,21 +311,6 @@ def _levels(f: Files) -> list[Any]:
     ]
 
 
-def bad_place(f: Files) -> str:
-    def placed(_depth: int, table: Any) -> Any:
-        more = {
-            "stac:crs": ["no CRS"],
-            "stac:geotransform": [[0.0, 1.0, 0.0, 10.0, 0.0, -1.0]],
-            "stac:tensor_shape": [[1, 4, 4]],
-            "stac:centroid": [point(1, 9)],
-        }
-        for name, values in more.items():
-            table = table.append_column(name, pa.array(values))
-        return table
-
-    return attacked(f, tree={"a.bin": b"x"}, table=placed)
-
-
 def scenes_again(f: Files) -> str:
     return str(taco_file(f.out / "again.tacozip", 2))
 
@@ -891,22 +876,12 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.Tortilla.from_table(_table(f, "id")).samples,
         lambda f: taco.Tortilla.from_table(_table(f, "id")).to_arrow(),
     ),
-    "= one of these, or another level=": (
-        lambda f: taco.load(f.scenes).filter_bbox(0, 0, 1, 1, geometry_col="no such"),
-        lambda f: taco.load(f.scenes).filter_bbox(0, 0, 1, 1, geometry_col="stac:centroid"),
-    ),
-    "= the right column, or another level=": (
+    "= the right column": (
         lambda f: taco.load(scenes(f, "o.tacozip", when=_TIME)).filter_datetime(
             "2020-01-01/2021-01-01"
         ),
         lambda f: taco.load(f.new("o.tacozip")).filter_datetime(
             "2020-01-01/2021-01-01", time_col="when"
-        ),
-    ),
-    "pass geometry_col= a column of centroids": (
-        lambda f: taco.load(bad_place(f)).filter_bbox(0, 0, 1, 1).data,
-        lambda f: (
-            taco.load(bad_place(f)).filter_bbox(0, 0, 1, 1, geometry_col="stac:centroid").data
         ),
     ),
     "keep id, type and the internal: columns": (
@@ -1031,16 +1006,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: tortilla.open(bad_outline(f)).filter_bbox(
             0, 0, 9, 9, geometry_col="stac:centroid"
         ),
-    ),
-    "pass geometry_col= the right column": (
-        lambda f: tortilla.open(tortilla_of(f, LEAF)).filter_bbox(0, 0, 9, 9),
-        lambda f: tortilla.open(
-            tortilla_of(f, tortillas.Item("a", b"x", more={"where": "POINT (1 2)"}))
-        ).filter_bbox(0, 0, 9, 9, geometry_col="where"),
-    ),
-    "pass time_col= the right column": (
-        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01"),
-        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="when"),
     ),
     "= one of these": (
         lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="no"),

@@ -99,7 +99,8 @@ def faces(_: Path) -> Iterator[Fact]:
 def _members(where: str, kind: Any) -> Iterator[Fact]:
     bases = ", ".join(base.__name__ for base in kind.__mro__[1:-1])
     yield where, f"class({bases})" + ("" if issubclass(kind, enum.Enum) else _signature(kind))
-    for name in sorted(vars(kind)):
+    own = [base for base in kind.__mro__ if base.__module__.startswith("comal.")]
+    for name in sorted({name for base in own for name in vars(base)}):
         value = inspect.getattr_static(kind, name)
         if not name.startswith("_") and not isinstance(value, int | str | tuple | dict):
             function = getattr(value, "__func__", getattr(value, "fget", value))

@@ -134,7 +134,7 @@ def test_periods(rasters: Path) -> None:
 
 def test_places_are_transformed_once(rasters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of another box looks closely at those rows only that reach over its sides."""
-    finder = Finder(tortilla.open(rasters).to_arrow(), seconds=True)
+    finder = Finder(tortilla.open(rasters).to_arrow(), tortilla.TortillaFrame.DIALECT)
     finder.in_box((0, 0, 1, 1))
     asked: list[int] = []
     original = Places.shapes

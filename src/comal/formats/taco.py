@@ -30,7 +30,7 @@ from comal.taco import spec
 from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
 from comal.taco.reading.container import Container, open_container
-from comal.taco.reading.leaves import Leaf, leaf_file, read_leaves
+from comal.taco.reading.leaves import Leaf, read_leaves
 from comal.taco.reading.level import Level, check_ids
 from comal.taco.reading.loading import Collected, read_collected
 
@@ -317,7 +317,7 @@ def _size_of(source: Any, href: str) -> int | None:
 
 def _stream(sample: Leaf) -> Iterator[bytes]:
     crc = 0
-    with leaf_file(sample) as file:
+    with sample.file() as file:
         while block := file.read(_BLOCK):
             crc = isal_zlib.crc32(block, crc)
             yield block

@@ -15,7 +15,7 @@ from comal.formats.base import LEAF_COLUMNS, Findings
 from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec
-from comal.tortilla.reading.archive import Address, Part, leaf_blocks
+from comal.tortilla.reading.archive import Address, Part
 from comal.tortilla.reading.flat import addresses_of, nested_rows
 from comal.tortilla.reading.frame import TortillaFrame
 
@@ -97,7 +97,7 @@ class TortillaArchive:
 
     def blocks(self, key: str) -> Iterator[bytes]:
         """The bytes of the item whose path of ids is `key`; a nested file is one too."""
-        yield from leaf_blocks(self.frame.home, self._leaf(key))
+        yield from self._leaf(key).blocks()
 
     def close(self) -> None:
         """Let go of the storage."""

@@ -17,15 +17,14 @@ import pyarrow.compute as pc
 
 from comal.errors import ComalError, InvalidInputError, NotInContainerError, shown
 from comal.geo import boxes
-from comal.geo.places import TIMES, Places, ways_of, within
-from comal.geo.times import parse_range
+from comal.geo.places import Places, ways_of
+from comal.samples.filters import AUTO, broken_place, has_place, has_time, period_filter, ways_in
+from comal.samples.frame import Dialect
 from comal.taco import spec as taco_spec
-from comal.taco.reading import leaves as taco_leaves
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
+from comal.taco.reading.leaves import read_leaves
 from comal.tortilla import spec as tortilla_spec
-from comal.tortilla.reading import archive as tortilla_leaves
-from comal.tortilla.reading import filtering
 from comal.tortilla.reading.frame import TortillaFrame
 
 FILE, FOLDER = taco_spec.FILE, taco_spec.FOLDER
@@ -209,7 +208,7 @@ class TacoHoldings(Holdings):
     @cached_property
     def finder(self) -> Finder:
         """By the rows as they are."""
-        return Finder(self.table, seconds=False)
+        return Finder(self.table, TacoDataFrame.DIALECT)
 
     def table_of(self, frame: TacoDataFrame) -> Any:
         """The rows as they are."""
@@ -217,14 +216,14 @@ class TacoHoldings(Holdings):
 
     def leaf(self, row: Row) -> LeafBytes:
         """The bytes of a FILE, whose local header is compared first."""
-        leaf = taco_leaves.checked_leaf(row.owner.leaf(row.index))
+        leaf = row.owner.leaf(row.index).checked()
         size = leaf.size if leaf.size >= 0 else leaf.source.stat(leaf.entry).size
         return LeafBytes(
             size,
             media_of(row.value(ID)),
             f"{leaf.source_file}:{leaf.entry}:{leaf.offset}:{size}",
-            lambda: taco_leaves.leaf_file(leaf),
-            lambda: taco_leaves.read_leaves([leaf])[0],
+            leaf.file,
+            lambda: read_leaves([leaf])[0],
         )
 
     def levels(self) -> list[tuple[int, Any]]:
@@ -259,7 +258,7 @@ class TortillaHoldings(Holdings):
     @cached_property
     def finder(self) -> Finder:
         """By the columns of the file, whose times are numbers."""
-        return Finder(self._frame.to_arrow(), seconds=True)
+        return Finder(self._frame.to_arrow(), TortillaFrame.DIALECT)
 
     def table_of(self, frame: TortillaFrame) -> Any:
         """The items, with ``id`` and ``type`` in front, and times as times."""
@@ -280,13 +279,12 @@ class TortillaHoldings(Holdings):
     def leaf(self, row: Row) -> LeafBytes:
         """The bytes of an item."""
         leaf = row.owner.leaf(row.index)
-        home = self._frame.home
         return LeafBytes(
             leaf.size,
             _media_of_format(leaf.format, row.value(ID)),
             f"{leaf.part}:{leaf.offset}:{leaf.size}",
-            lambda: tortilla_leaves.leaf_file(home, leaf),
-            lambda: tortilla_leaves.read_leaf(home, leaf),
+            leaf.file,
+            lambda: row.owner.read_bytes(row.index),
         )
 
     def levels(self) -> list[tuple[int, Any]]:
@@ -352,8 +350,8 @@ class Finder:
     ----------
     table
         Columns as they are in the file.
-    seconds
-        Numbers in columns of times are seconds, as a Tortilla has them, and not microseconds.
+    dialect
+        How the format writes them.
 
     Notes
     -----
@@ -361,19 +359,19 @@ class Finder:
     box reaches over a side of the box that is asked for are looked at more closely.
     """
 
-    def __init__(self, table: Any, *, seconds: bool) -> None:
+    def __init__(self, table: Any, dialect: Dialect) -> None:
         self._table = table
-        self._seconds = seconds
+        self._dialect = dialect
 
     @property
     def is_placed(self) -> bool:
         """Whether rows can be found by a box."""
-        return bool(ways_of(self._table.schema))
+        return has_place(self._table.schema, AUTO)
 
     @property
     def is_timed(self) -> bool:
         """Whether rows can be found by a range of time."""
-        return any(name in self._table.column_names for name in TIMES)
+        return has_time(self._table.schema, AUTO, self._dialect)
 
     @cached_property
     def places(self) -> Places:
@@ -384,7 +382,7 @@ class Finder:
         ComalError
             Their columns say nothing of it.
         """
-        return Places(self._table, filtering.ways_in(self._table))
+        return Places(self._table, ways_in(self._table.schema, AUTO, self._dialect))
 
     @property
     def bounds(self) -> boxes.Box | None:
@@ -406,7 +404,7 @@ class Finder:
         try:
             return places.meet(box)
         except InvalidInputError as error:
-            raise filtering.broken(error) from error
+            raise broken_place(error) from error
 
     def in_period(self, period: str) -> Mask:
         """Which rows lie in a range of time, as `filter_datetime` of the format tells it.
@@ -416,14 +414,8 @@ class Finder:
         ComalError
             No range, or rows that say nothing of their time.
         """
-        if self._seconds:
-            return filtering.time_mask(self._table, period, filtering.AUTO)
-        name = next((name for name in TIMES if name in self._table.column_names), None)
-        if name is None:
-            raise InvalidInputError(
-                "the columns say nothing of the time of samples", expected=" or ".join(TIMES)
-            )
-        return within(self._table.column(name), *parse_range(period), name)
+        rule = period_filter(period, AUTO, self._table.schema, self._dialect)
+        return rule.matches(self._table.column(rule.column))
 
 
 _DIGITS = 7

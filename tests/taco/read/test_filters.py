@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.geo.boxes import validate_bbox
 from comal.geo.places import Places, Way
+from comal.samples.filters import Box, Period
 from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.filters import Box, Period
 from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import DAY, HOUR, START, expected, located, point, scenes, write
@@ -113,7 +113,7 @@ def test_columns_are_checked_when_the_filter_is_made(dataset: TacoDataset) -> No
     with pytest.raises(InvalidInputError, match="level"):
         dataset.filter_bbox(0, 0, 1, 1, level=3)
     bare = dataset.sql("SELECT id FROM data")
-    with pytest.raises(InvalidInputError, match="auto"):
+    with pytest.raises(InvalidInputError, match="nothing of where"):
         bare.filter_bbox(0, 0, 1, 1, level=0)
 
 

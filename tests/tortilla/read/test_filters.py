@@ -182,14 +182,14 @@ def test_without_places(tmp_path: Path) -> None:
 def test_broken_places(tmp_path: Path) -> None:
     affine = [0.0, 1.0, 0.0, 0.0, 0.0, -1.0]
     unknown = _opened(tmp_path, [_placed(("EPSG:0", affine, [1, 1]))])
-    with pytest.raises(InvalidMetadataError, match="place of an item"):
+    with pytest.raises(InvalidMetadataError, match="place of a sample"):
         unknown.filter_bbox(0, 0, 1, 1)
     short = _opened(tmp_path, [_placed(("EPSG:4326", affine[:5], [1, 1]))])
-    with pytest.raises(InvalidMetadataError, match="place of an item"):
+    with pytest.raises(InvalidMetadataError, match="place of a sample"):
         short.filter_bbox(0, 0, 1, 1)
     with pytest.warns(tortilla.TortillaWarning):
         texts = _opened(tmp_path, [{**_placed(("EPSG:4326", affine, [1, 1])), "stac:crs": 4326}])
-    with pytest.raises(InvalidMetadataError, match="wrong type"):
+    with pytest.raises(InvalidMetadataError, match="wrong types"):
         texts.filter_bbox(0, 0, 1, 1)
 
 

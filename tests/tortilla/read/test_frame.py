@@ -40,7 +40,7 @@ def frame(path: Path) -> TortillaFrame:
 def test_keys(frame: TortillaFrame, path: Path) -> None:
     assert frame["n"].to_pylist() == [0, 1, 2, 3, 4, None]
     assert frame["a"] == b"aaa"
-    assert frame[-2] == frame.read_bytes([np.int64(4)])[0] == b"ddd"  # type: ignore[list-item]  # works too
+    assert frame[-2] == frame.read_bytes([np.int64(4)])[0] == b"ddd"
     assert frame["roi/y"] == b"deep"
     assert frame["roi/x"] == f"/vsisubfile/{frame.leaf('roi/x').offset}_6,{path}"
     assert frame[1:3].read_bytes() == [b"bbb", b"<script>" * 3]

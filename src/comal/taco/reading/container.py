@@ -18,12 +18,12 @@ from comal.errors import (
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Head, Piece, run
 from comal.public import warn
+from comal.samples.filters import Filter
 from comal.storage import Source
 from comal.storage.httpwire import PAGE, PAGE_HINT, is_page
 from comal.storage.local import bind
 from comal.table import ParquetTable
 from comal.taco import spec, wire
-from comal.taco.reading.filters import Filter
 from comal.taco.reading.level import Level
 from comal.taco.reading.origin import Origin
 from comal.taco.spec import TacoWarning

@@ -14,12 +14,14 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.geo import boxes
 from comal.geo.places import deciding
 from comal.public import guarded_class, warn
+from comal.samples.filters import Box, box_filter, has_place, has_time, period_filter
+from comal.samples.frame import Key
 from comal.samples.rows import html_facts
 from comal.storage.source import Closing
 from comal.taco import spec
+from comal.taco.model.extent import warn_without_crs
 from comal.taco.reading import sql as views
-from comal.taco.reading.filters import Box, box_filter, has_place, has_time, period_filter
-from comal.taco.reading.frame import Key, TacoDataFrame
+from comal.taco.reading.frame import DIALECT, TacoDataFrame
 from comal.taco.reading.home import Home
 from comal.taco.reading.stages import (
     ColumnMode,
@@ -250,7 +252,9 @@ class TacoDataset(Closing):
         level = self._level_with(level, lambda schema: has_place(schema, geometry_col), "place")
         schema = self._schema_of_level(level)
         bounds = minx, miny, maxx, maxy
-        return self._then(box_filter(bounds, geometry_col, level, schema=schema))
+        rule = box_filter(bounds, geometry_col, schema, DIALECT, level)
+        warn_without_crs(rule.ways)
+        return self._then(rule)
 
     @property
     def placed_by(self) -> tuple[str, ...]:
@@ -280,9 +284,9 @@ class TacoDataset(Closing):
         level
             As for `filter_bbox`.
         """
-        level = self._level_with(level, lambda schema: has_time(schema, time_col), "time")
+        level = self._level_with(level, lambda schema: has_time(schema, time_col, DIALECT), "time")
         schema = self._schema_of_level(level)
-        return self._then(period_filter(datetime_range, time_col, level, schema=schema))
+        return self._then(period_filter(datetime_range, time_col, schema, DIALECT, level))
 
     def _level_with(self, level: int | None, tells: Callable[[Any], bool], what: str) -> int:
         """The level that is asked for, or the outermost one that tells a place or a time."""

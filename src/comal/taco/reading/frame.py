@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Self, SupportsIndex, overload
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -13,28 +13,26 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     NotInContainerError,
-    counted,
     shown,
 )
+from comal.geo.places import TIMES
 from comal.names import illegal
-from comal.parallel import in_thread
 from comal.public import guarded_class
-from comal.samples.rows import NamedRows, html_table, is_position
+from comal.samples.frame import Dialect, Frame, Key
 from comal.storage import RangeFile
 from comal.taco import spec
 from comal.taco.reading.home import Home
-from comal.taco.reading.leaves import Leaf, checked_leaf, leaf_file, read_leaves
+from comal.taco.reading.leaves import Leaf, read_leaves
 from comal.taco.reading.level import check_ids
 
-Key = SupportsIndex | str
-"""A position, of Python or NumPy, or an id, or ids joined by slashes."""
+DIALECT = Dialect(TIMES, seconds=False, aliases={}, elsewhere=", or another level=")
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII).fullmatch
 """Paths of which `names.illegal` need not be asked, part by part and character by character."""
 
 
 @guarded_class
-class TacoDataFrame(NamedRows):
+class TacoDataFrame(Frame):
     """Rows of a dataset as an Arrow table that can be navigated.
 
     A FILE row leads to a GDAL path or its bytes, a FOLDER row to a frame of its children, which
@@ -46,6 +44,8 @@ class TacoDataFrame(NamedRows):
     """
 
     PROTECTED = spec.PROTECTED_COLUMNS
+    DIALECT = DIALECT
+    VSI = spec.GDAL_VSI
 
     def __init__(self, table: Any, home: Home, *, queried: bool = False) -> None:
         self._table = table
@@ -56,7 +56,9 @@ class TacoDataFrame(NamedRows):
             check_ids(table.column(spec.ID), "data")
 
     def _with(self, table: Any) -> Self:
-        return type(self)(table, self._home, queried=self._queried)
+        made = type(self)(table, self._home, queried=self._queried)
+        made.placed_by = self.placed_by
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._table, self._home, self._queried)
@@ -70,28 +72,6 @@ class TacoDataFrame(NamedRows):
             _ = self._own
         else:
             self._home.check_paths(self._table.column(spec.GDAL_VSI))
-
-    @overload
-    def __getitem__(self, key: slice) -> TacoDataFrame: ...
-    @overload
-    def __getitem__(self, key: list[str]) -> TacoDataFrame: ...
-    @overload
-    def __getitem__(self, key: str | SupportsIndex) -> Any: ...
-    def __getitem__(self, key: Any) -> Any:
-        """A column by name, rows by slice, columns by list, or what `read` gives for anything else.
-
-        A text with a slash is a path of ids: ``frame["scene_000/imagery/before.tif"]``.
-        """
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            if step == 1:
-                return self._with(self._table.slice(start, max(0, stop - start)))
-            return self._with(self._table.take(pa.array(range(start, stop, step), pa.int64())))
-        if isinstance(key, list):
-            return self.select(key)
-        if isinstance(key, str) and key in self.columns:
-            return self._table.column(key)
-        return self.read(key)
 
     # -- navigation --------------------------------------------------------------------------------
 
@@ -143,42 +123,12 @@ class TacoDataFrame(NamedRows):
             frame = below
         return frame
 
-    def read_bytes(self, key: Key | Iterable[Key] | None = None, *, verify: bool = True) -> Any:
-        """The bytes of one FILE row, or of several; neighbours come in one request.
-
-        Parameters
-        ----------
-        key
-            As for `read`; a sequence gives a list; None is all rows.
-        verify
-            Compare the bytes with the checksum that the ZIP holds of them.
-
-        Returns
-        -------
-        bytes or list of bytes
-
-        Raises
-        ------
-        InvalidMetadataError
-            The bytes are not those of the sample.
-        """
-        keys, single = self._keys(key)
-        found = read_leaves([self._leaf_of(k) for k in keys], verify=verify)
-        return found[0] if single else found
-
-    async def read_bytes_async(
-        self, key: Key | Iterable[Key] | None = None, *, verify: bool = True
-    ) -> Any:
-        """As `read_bytes`, without blocking the event loop."""
-        return await in_thread(self.read_bytes, key, verify=verify)
+    def _bytes_of(self, keys: Sequence[Key], *, verify: bool) -> list[bytes]:
+        return read_leaves([self.leaf(key) for key in keys], verify=verify)
 
     def open(self, key: Key) -> RangeFile:
         """A seekable read-only binary file over the bytes of one FILE row."""
-        return leaf_file(checked_leaf(self._leaf_of(key)))
-
-    def leaf(self, key: Key) -> Leaf:
-        """Where the bytes of one FILE row lie."""
-        return self._leaf_of(key)
+        return self.leaf(key).checked().file()
 
     def walk(self) -> Iterator[tuple[str, str]]:
         """Every FILE at and below these rows: its path of ids and its GDAL path, in order."""
@@ -191,21 +141,11 @@ class TacoDataFrame(NamedRows):
             else:
                 yield name, below
 
-    def _keys(self, key: Any) -> tuple[list[Key], bool]:
-        if key is None:
-            return list(range(len(self))), False
-        if isinstance(key, str) or is_position(key):
-            return [key], True
-        if not isinstance(key, Iterable):
-            raise InvalidInputError(
-                "no key", found=type(key).__name__, expected="an id, a position, or several of them"
-            )
-        return list(key), False
-
-    def _leaf_of(self, key: Key) -> Leaf:
+    def leaf(self, key: Key) -> Leaf:
+        """Where the bytes of one FILE row lie."""
         if isinstance(key, str) and "/" in key:
             *folders, last = key.strip("/").split("/")
-            return self._frame_at(key, folders)._leaf_of(last)  # noqa: SLF001 - same class
+            return self._frame_at(key, folders).leaf(last)
         row = self._row(key)
         if self._is_folder(row):
             raise InvalidInputError(
@@ -311,16 +251,6 @@ class TacoDataFrame(NamedRows):
     def to_arrow(self) -> Any:
         """The rows as a `pyarrow.Table`."""
         return self._table
-
-    # -- shown -------------------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        rows, columns = self.shape
-        first = self._table.slice(0, 10).to_string(preview_cols=8)
-        return f"<TacoDataFrame: {counted(rows, 'row')}, {counted(columns, 'column')}>\n{first}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.head(10).to_arrow(), self.shape)
 
 
 def _rebuild(table: Any, home: Home, queried: bool) -> TacoDataFrame:  # noqa: FBT001 - by pickle alone

@@ -18,10 +18,10 @@ from comal.errors import (
     QueryError,
     shown,
 )
+from comal.samples.filters import Filter
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading.container import Container
-from comal.taco.reading.filters import Filter
 from comal.taco.reading.stages import View, containers, unions
 
 Bools = npt.NDArray[np.bool_]

@@ -72,6 +72,16 @@ class Leaf:
         before = self.before()
         return ByteRange(before.offset, before.size + self.size)
 
+    def file(self) -> RangeFile:
+        """A seekable binary file over the bytes, as `checked` found them to lie."""
+        if self.size < 0:
+            return self.source.file(self.entry)
+        return self.source.file("", self.offset, self.size)
+
+    def checked(self) -> Leaf:
+        """The leaf with a right span: its local header is read and compared."""
+        return self if self.size < 0 else run(_checked_plan(self), self.source.fetch)
+
     def before(self) -> ByteRange:
         """The range before the bytes that holds their local header."""
         size = min(self.offset, ziparchive.prefix_size(len(self.entry.encode())))
@@ -189,23 +199,9 @@ def _not_there(leaf: Leaf) -> InvalidMetadataError:
     )
 
 
-def checked_leaf(leaf: Leaf) -> Leaf:
-    """The leaf with a right span: its local header is read and compared."""
-    if leaf.size < 0:
-        return leaf
-    return run(_checked_plan(leaf), leaf.source.fetch)
-
-
 def _checked_plan(leaf: Leaf) -> Plan[Leaf]:
     (piece,) = yield [leaf.before()]
     if _header(leaf, piece.data) is not None:
         return leaf
     (mended,) = yield from _relocated([leaf])
     return mended
-
-
-def leaf_file(leaf: Leaf) -> RangeFile:
-    """A seekable binary file over the leaf's bytes."""
-    if leaf.size < 0:
-        return leaf.source.file(leaf.entry)
-    return leaf.source.file("", leaf.offset, leaf.size)

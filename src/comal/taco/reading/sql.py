@@ -22,9 +22,9 @@ import pyarrow as pa
 from comal import query
 from comal.errors import ComalError, InvalidInputError, QueryError, shown
 from comal.query.functions import Function
+from comal.samples.filters import Box, Filter, Period
 from comal.taco import spec
 from comal.taco.reading.container import Container
-from comal.taco.reading.filters import Box, Filter, Period
 from comal.taco.reading.home import Home
 from comal.taco.reading.level import odd_parts, unpadded, vsi_base
 from comal.taco.reading.spans import checked_spans

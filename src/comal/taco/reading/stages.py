@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from comal import query
+from comal.samples.filters import Filter
 from comal.taco.reading.container import Container
-from comal.taco.reading.filters import Filter
 
 ColumnMode = Literal["intersection", "fill_missing", "strict"]
 

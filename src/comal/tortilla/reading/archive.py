@@ -146,12 +146,12 @@ class Home:
         if addresses:
             # An item lies inside the data of its file, behind the header, so that each nested file
             # is smaller than the one around it: nothing can hold itself, but it can be deep.
-            self.limits.check("tortilla_depth", depth, self._name(addresses[0]))
+            self.limits.check("tortilla_depth", depth, self.name(addresses[0]))
         cached = {one: self._cache.get(one) for one in addresses}
         return {one: nested for one, nested in cached.items() if nested is not None}
 
     def _children(self, part: int, spans: Sequence[ByteRange]) -> Plan[list[Opened | ComalError]]:
-        names = [self._name(Address(part, span.offset, span.size)) for span in spans]
+        names = [self.name(Address(part, span.offset, span.size)) for span in spans]
         return children_plan(spans, names, limits=self.limits)
 
     def _keep(
@@ -163,7 +163,7 @@ class Home:
         for (part, spans), results in zip(batch.items(), opened, strict=True):
             for span, one in zip(spans, settled(results), strict=True):
                 address = Address(part, span.offset, span.size)
-                where = self._name(address)
+                where = self.name(address)
                 stored = stored_table(one, where, self.limits)
                 items = items_of(stored, one, where, typed=self.typed)
                 own = one.header.collection
@@ -180,7 +180,8 @@ class Home:
         self._cache[address] = nested
         self._held += nested.nbytes
 
-    def _name(self, address: Address) -> str:
+    def name(self, address: Address) -> str:
+        """How messages call a nested file, or the bytes of an item."""
         return f"{self.where(address.part)} (bytes {address.offset}+{address.size})"
 
 
@@ -238,6 +239,7 @@ _BLOCK = 4 * MIB
 class Leaf:
     """Where the bytes of one item lie."""
 
+    source: Source
     part: int
     """Position of the file in its set."""
     offset: int
@@ -245,6 +247,16 @@ class Leaf:
     size: int
     format: str = ""
     """What the footer says they are."""
+
+    def file(self) -> RangeFile:
+        """A seekable binary file over the bytes."""
+        return self.source.file("", self.offset, self.size)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes in blocks of 4 MiB."""
+        with self.file() as file:
+            while block := file.read(_BLOCK):
+                yield block
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,15 +271,13 @@ class Leaves:
         return len(self.sizes)
 
     @classmethod
-    def of(cls, leaves: Sequence[Leaf]) -> Leaves:
-        """Some leaves one by one."""
-        rows = [(leaf.part, leaf.offset, leaf.size) for leaf in leaves]
-        return cls(*np.array(rows, np.int64).reshape(-1, 3).T)
+    def joined(cls, some: Sequence[Leaves]) -> Leaves:
+        """Some leaves one behind the other."""
+        each = [(one.parts, one.offsets, one.sizes) for one in some]
+        return cls(*map(np.concatenate, zip(*each, strict=True))) if each else cls(*_NONE)
 
 
-def read_leaf(home: Home, leaf: Leaf) -> bytes:
-    """The bytes of one item."""
-    return read_leaves(home, Leaves.of([leaf]))[0]
+_NONE = np.zeros((3, 0), np.int64)
 
 
 def read_leaves(home: Home, leaves: Leaves, kept: Sequence[Piece] = ()) -> list[bytes]:
@@ -289,8 +299,8 @@ def _groups(home: Home, leaves: Leaves, kept: Sequence[Piece]) -> list[tuple[int
     largest = int(leaves.sizes.argmax())
     size = int(leaves.sizes[largest])
     if size > home.limits.leaf_bytes:
-        leaf = Leaf(int(leaves.parts[largest]), int(leaves.offsets[largest]), size)
-        home.limits.check("leaf_bytes", size, where_of(home, leaf))
+        address = Address(int(leaves.parts[largest]), int(leaves.offsets[largest]), size)
+        home.limits.check("leaf_bytes", size, home.name(address))
     missing = np.ones(len(leaves), bool)
     for piece in kept:
         missing &= ~_holds(piece, leaves)
@@ -320,20 +330,3 @@ def _dealt(
         for row, data in zip(rows.tolist(), answer, strict=True):
             found[row] = data
     return found
-
-
-def leaf_file(home: Home, leaf: Leaf) -> RangeFile:
-    """A seekable binary file over the bytes of one item."""
-    return home.parts[leaf.part].source.file("", leaf.offset, leaf.size)
-
-
-def leaf_blocks(home: Home, leaf: Leaf) -> Iterator[bytes]:
-    """The bytes of one item in blocks of 4 MiB."""
-    with leaf_file(home, leaf) as file:
-        while block := file.read(_BLOCK):
-            yield block
-
-
-def where_of(home: Home, leaf: Leaf) -> str:
-    """How messages call the bytes of an item."""
-    return f"{home.where(leaf.part)} (bytes {leaf.offset}+{leaf.size})"

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from comal import arrowcompute as pc
-from comal import query as queries
-from comal.errors import InvalidInputError, NotInContainerError, counted, shown
+from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.parallel import in_thread
 from comal.plan import Piece
 from comal.public import guarded_class
-from comal.samples.rows import NamedRows, html_table
+from comal.samples.frame import Dialect, Frame, Key
 from comal.storage import RangeFile, gdal
-from comal.table.columns import numbers_column, texts_column
+from comal.table.columns import texts_column
 from comal.tortilla import spec
 from comal.tortilla.reading.archive import (
     Home,
     Leaf,
     Leaves,
     Nested,
-    leaf_file,
     read_leaves,
 )
 from comal.tortilla.reading.flat import (
@@ -35,14 +33,12 @@ from comal.tortilla.reading.flat import (
     spans_of,
 )
 
-Key = int | str
-
 _WALKED = 256
 """Rows that are walked at once; their nested files are opened together."""
 
 
 @guarded_class
-class TortillaFrame(NamedRows):
+class TortillaFrame(Frame):
     """Items of a Tortilla or a TACO v1 as an Arrow table that can be navigated.
 
     Columns are those of the footer, with the names and types of the specification; offsets count
@@ -57,6 +53,14 @@ class TortillaFrame(NamedRows):
     PROTECTED = tuple(spec.NAVIGATION)
     COMPUTED = MappingProxyType({spec.SUBFILE: pa.string()})
     ALIASES = spec.ALIASES
+    DIALECT = Dialect(
+        (spec.TIME_START, "istac:time_start"),
+        seconds=True,
+        aliases=spec.ALIASES,
+        elsewhere="; nested items are reached by flatten(), and create(..., stac=True) fills in the"
+        " columns of rasters",
+    )
+    VSI = spec.SUBFILE
 
     def __init__(
         self, table: Any, home: Home, *, depth: int = 0, kept: Sequence[Piece] = ()
@@ -65,8 +69,6 @@ class TortillaFrame(NamedRows):
         self._home = home
         self._depth = depth
         self._kept = tuple(kept)
-        self.placed_by: tuple[str, ...] = ()
-        """What found rows in the last `filter_bbox`: ``footprint``, ``centroid``, or both."""
 
     def _with(self, table: Any) -> Self:
         made = type(self)(table, self._home, depth=self._depth, kept=self._kept)
@@ -115,149 +117,8 @@ class TortillaFrame(NamedRows):
         tail = pc.binary_join_element_wise(",", prefixes, "")
         return pc.binary_join_element_wise("/vsisubfile/", span, tail, "")
 
-    @overload
-    def __getitem__(self, key: slice) -> TortillaFrame: ...
-    @overload
-    def __getitem__(self, key: list[str]) -> TortillaFrame: ...
-    @overload
-    def __getitem__(self, key: str | int) -> Any: ...
-    def __getitem__(self, key: Any) -> Any:
-        """A column by name, rows by slice, columns by list, or what `read` gives for anything else.
-
-        A text with slashes is a path of ids: ``frame["roi_0/image"]``.
-        """
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            if step == 1:
-                return self._with(self._table.slice(start, max(0, stop - start)))
-            return self._with(self._table.take(numbers_column(np.arange(start, stop, step))))
-        if isinstance(key, list):
-            return self.select(key)
-        if isinstance(key, str):
-            if key == spec.SUBFILE:
-                return self._subfiles
-            name = key if key in self._table.column_names else spec.ALIASES.get(key, key)
-            if name in self._table.column_names:
-                return self._table.column(name)
-        return self.read(key)
-
-    # -- rows that are wanted ----------------------------------------------------------------------
-
-    def filter_bbox(
-        self, minx: float, miny: float, maxx: float, maxy: float, geometry_col: str = "auto"
-    ) -> Self:
-        """The rows that have a point in common with a box, edges included.
-
-        Parameters
-        ----------
-        minx, miny, maxx, maxy
-            West, south, east, north in degrees; west > east is a box across the antimeridian.
-        geometry_col
-            Column of points as text, ``POINT (lon lat)``, or of WKB, in degrees. ``"auto"`` takes
-            the outline that ``stac:crs``, ``stac:geotransform`` and ``stac:raster_shape`` give, and
-            ``stac:centroid`` of rows without one. A row without either lies nowhere. `placed_by`
-            of what is returned says which decided.
-
-        Raises
-        ------
-        InvalidInputError
-            No box, or columns that say nothing of where items are.
-        InvalidMetadataError
-            A CRS that PROJ does not know, or a place that is broken.
-
-        Notes
-        -----
-        It tells of the rows of this frame by their own columns: `flatten` comes first where those
-        of nested items say where they are.
-        """
-        from comal.tortilla.reading.filtering import box_mask  # noqa: PLC0415 - most open and read
-
-        mask, by = box_mask(self._table, (minx, miny, maxx, maxy), geometry_col)
-        found = self.filter(mask)
-        found.placed_by = by
-        return found
-
-    def filter_datetime(self, datetime_range: Any, time_col: str = "auto") -> Self:
-        """The rows whose time lies in a range, both ends included.
-
-        Parameters
-        ----------
-        datetime_range
-            ``"2023-01-01/2023-12-31"``, one instant, or a pair of texts, datetimes, dates or
-            integers of microseconds. ``..`` leaves an end open, a date alone is the whole day,
-            times without a zone are UTC.
-        time_col
-            Column of seconds since 1970, as the specification has times, or of timestamps;
-            ``"auto"`` takes ``stac:time_start``, else ``istac:time_start``. Null lies in no range.
-
-        Raises
-        ------
-        InvalidInputError
-            No range, or no column of times.
-        """
-        from comal.tortilla.reading.filtering import time_mask  # noqa: PLC0415 - as above
-
-        return self.filter(time_mask(self._table, datetime_range, time_col))
-
-    def where(
-        self,
-        condition: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        isolated: bool | queries.Budget = False,
-    ) -> Self:
-        """The rows for which a condition in SQL holds, such as ``"cloud_cover < 10"``.
-
-        Parameters
-        ----------
-        condition
-            An expression of DuckDB over the columns.
-        params, isolated
-            As for `sql`.
-
-        Raises
-        ------
-        QueryError
-            The condition cannot be parsed, bound or run.
-        """
-        from comal.tortilla.reading.filtering import matching  # noqa: PLC0415 - as above
-
-        return self.filter(matching(self.to_arrow(), condition, params, isolated=isolated))
-
-    def sql(
-        self,
-        query: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        isolated: bool | queries.Budget = False,
-    ) -> Any:
-        """What one SELECT makes of the rows, which are the table ``data``.
-
-        Parameters
-        ----------
-        query
-            One SELECT in DuckDB's dialect. It can read neither files nor addresses.
-        params
-            Values of its named parameters (``$name``).
-        isolated
-            Run in a process with hard limits, parsing included: for queries of strangers. A
-            `comal.query.Budget` says which.
-
-        Returns
-        -------
-        pyarrow.Table
-            It leads to no bytes; `where` gives rows that do.
-
-        Raises
-        ------
-        QueryError
-            It cannot be parsed, bound or run, is no single SELECT, or makes up paths for GDAL.
-        LimitExceededError
-            It took more than it may.
-        """
-        from comal.tortilla.reading.filtering import selected  # noqa: PLC0415 - as above
-
-        return selected(self.to_arrow(), query, params, isolated=isolated)
+    def _shown(self, name: str) -> Any:
+        return self._subfiles if name == spec.SUBFILE else self._table.column(name)
 
     # -- navigation --------------------------------------------------------------------------------
 
@@ -291,34 +152,13 @@ class TortillaFrame(NamedRows):
             return frame.read_bytes(row)
         return frame.vsi(row)
 
-    async def read_async(self, key: Key) -> Any:
-        """As `read`, without blocking the event loop."""
-        return await in_thread(self.read, key)
-
-    def read_bytes(self, key: Key | Sequence[Key] | None = None) -> Any:
-        """The bytes of one row, or of several; neighbours come in one request.
-
-        Parameters
-        ----------
-        key
-            As for `read`; a sequence gives a list; None is all rows. A nested file has bytes too.
-
-        Returns
-        -------
-        bytes or list of bytes
-        """
-        keys, single = self._keys(key)
-        leaves, kept = self._leaves(keys)
-        found = read_leaves(self._home, leaves, kept)
-        return found[0] if single else found
-
-    async def read_bytes_async(self, key: Key | Sequence[Key] | None = None) -> Any:
-        """As `read_bytes`, without blocking the event loop."""
-        return await in_thread(self.read_bytes, key)
+    def _bytes_of(self, keys: Sequence[Key], *, verify: bool) -> list[bytes]:
+        del verify  # a Tortilla holds no checksums
+        return read_leaves(self._home, *self._leaves(keys))
 
     def open(self, key: Key) -> RangeFile:
         """A seekable read-only binary file over the bytes of one row."""
-        return leaf_file(self._home, self.leaf(key))
+        return self.leaf(key).file()
 
     def vsi(self, key: Key) -> str:
         """The GDAL path of one row, whatever its format.
@@ -329,8 +169,7 @@ class TortillaFrame(NamedRows):
             The file lies where GDAL cannot read.
         """
         leaf = self.leaf(key)
-        path = self._home.parts[leaf.part].source.vsi()
-        return gdal.subfile_one(path, leaf.offset, leaf.size)
+        return gdal.subfile_one(leaf.source.vsi(), leaf.offset, leaf.size)
 
     def leaf(self, key: Key) -> Leaf:
         """Where the bytes of one row lie."""
@@ -401,13 +240,10 @@ class TortillaFrame(NamedRows):
     def _leaves(self, keys: Sequence[Key]) -> tuple[Leaves, tuple[Piece, ...]]:
         if all(isinstance(key, int) for key in keys):
             return spans_of(self._table, self._rows_at(keys)), self._kept
-        leaves: list[Leaf] = []
-        kept: dict[int, Piece] = {piece.offset: piece for piece in self._kept}
-        for key in keys:
-            frame, row = self._located(key)
-            leaves.append(frame._leaf_at(row))  # noqa: SLF001 - same class
-            kept |= {piece.offset: piece for piece in frame._kept}  # noqa: SLF001 - same class
-        return Leaves.of(leaves), tuple(kept.values())
+        found = [self._located(key) for key in keys]
+        leaves = [spans_of(frame._table, np.array([row])) for frame, row in found]  # noqa: SLF001
+        kept = {piece.offset: piece for frame, _ in found for piece in frame._kept}  # noqa: SLF001
+        return Leaves.joined(leaves), tuple(kept.values())
 
     def _rows_at(self, keys: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The rows at some positions, which may be counted from the end."""
@@ -421,16 +257,8 @@ class TortillaFrame(NamedRows):
 
     def _leaf_at(self, row: int) -> Leaf:
         (one,) = addresses_of(self._table, np.array([row]))
-        return Leaf(one.part, one.offset, one.size, self._format(row))
-
-    def _keys(self, key: Any) -> tuple[list[Key], bool]:
-        if key is None:
-            return list(range(len(self))), False
-        if isinstance(key, str | int | np.integer):
-            return [key if isinstance(key, str) else int(key)], True
-        if isinstance(key, range):
-            return list(key), False
-        return [one if isinstance(one, str) else int(one) for one in key], False
+        source = self._home.parts[one.part].source
+        return Leaf(source, one.part, one.offset, one.size, self._format(row))
 
     # -- one row -----------------------------------------------------------------------------------
 
@@ -446,17 +274,8 @@ class TortillaFrame(NamedRows):
     def _format(self, row: int) -> str:
         return str(self._table[spec.FILE_FORMAT][row].as_py())
 
-    # -- shown -------------------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        rows, columns = self.shape
-        nested = len(nested_rows(self._table))
-        first = self._table.slice(0, 10).to_string(preview_cols=8)
-        size = f"{counted(rows, 'row')}, {counted(columns, 'column')}, {nested:,} nested"
-        return f"<TortillaFrame: {size}>\n{first}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.head(10).to_arrow(), self.shape)
+    def _size(self) -> str:
+        return f"{super()._size()}, {len(nested_rows(self._table)):,} nested"
 
 
 def _rebuild(table: Any, home: Home, depth: int) -> TortillaFrame:

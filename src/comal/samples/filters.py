@@ -1,0 +1,235 @@
+"""Which rows lie in a box or in a range of time, told for whole columns at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.geo import boxes, times
+from comal.geo.crs import on_own_thread
+from comal.geo.places import (
+    CENTROIDS,
+    COLUMNS,
+    CRS,
+    GEOMETRY,
+    GEOTRANSFORM,
+    SHAPES,
+    Places,
+    Way,
+    way_of,
+    ways_of,
+    within,
+)
+from comal.samples.frame import Dialect
+from comal.table.columns import one_array
+
+Bools = npt.NDArray[np.bool_]
+
+AUTO = "auto"
+_PLACES = f"{GEOMETRY}, or {CRS} with {GEOTRANSFORM} and {SHAPES[0]}, or {' or '.join(CENTROIDS)}"
+
+_TOGETHER = (
+    *({name} for name in (GEOMETRY, *CENTROIDS)),
+    *({CRS, GEOTRANSFORM, shape} for shape in SHAPES),
+)
+"""Columns that tell a place together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Rows that have a point in common with a box; edges count."""
+
+    bounds: boxes.Box
+    """West, south, east, north in degrees; west > east crosses the antimeridian."""
+    ways: tuple[Way, ...]
+    """What tells where a row is, the most telling first."""
+    level: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that `matches` takes."""
+        return tuple(dict.fromkeys(name for way in self.ways for name in way.columns))
+
+    @property
+    def in_degrees(self) -> bool:
+        """Whether no place has to be transformed."""
+        return all(way.in_degrees for way in self.ways)
+
+    def within(self, names: Collection[str]) -> Box | None:
+        """The rule for rows that have these columns alone; None when they tell no place."""
+        ways = tuple(way for way in self.ways if set(way.columns) <= set(names))
+        return replace(self, ways=ways) if ways else None
+
+    def matches(self, *columns: Any) -> Bools:
+        """Which rows match: Arrow arrays of n rows for `columns`."""
+        table = pa.table(list(columns), names=list(self.columns))
+        if self.in_degrees:
+            return self.among(table)[0]
+        found: Bools = on_own_thread(self.among, table)[0]
+        return found
+
+    def among(self, table: Any) -> tuple[Bools, tuple[str, ...]]:
+        """Which rows of a table match, and by what they are found (`geo.places.FOOTPRINT`)."""
+        try:
+            return Places.meeting(table, self.ways, self.bounds)
+        except InvalidInputError as error:  # which the file has given, not the caller
+            raise broken_place(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Rows whose time lies in a range, both ends included."""
+
+    start: int | None
+    """Microseconds since 1970 UTC, or None for an open end."""
+    end: int | None
+    column: str
+    level: int = 0
+    seconds: bool = False
+    """Numbers are seconds since 1970, not microseconds."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that `matches` takes."""
+        return (self.column,)
+
+    def within(self, names: Collection[str]) -> Period | None:
+        """The rule for rows that have these columns alone; None when they tell no time."""
+        return self if self.column in names else None
+
+    def matches(self, values: Any) -> Bools:
+        """Which rows match; null never does."""
+        return within(one_array(values), self.start, self.end, self.column, seconds=self.seconds)
+
+
+Filter = Box | Period
+
+
+def broken_place(error: InvalidInputError) -> InvalidMetadataError:
+    """The error about a place that the file has given, not the caller."""
+    return InvalidMetadataError(
+        f"the place of a sample is broken: {error.what}",
+        where=error.where,
+        found=error.found,
+        expected=error.expected,
+        hint=f'pass geometry_col="{CENTROIDS[0]}" to go by the centres',
+    )
+
+
+# -- choosing columns ------------------------------------------------------------------------------
+
+
+def box_filter(
+    bounds: Iterable[float], column: str, schema: Any, dialect: Dialect, level: int = 0
+) -> Box:
+    """The filter for a box; ``column="auto"`` takes every way to a place that there is.
+
+    Footprints come before centroids, which TACO 2.0, 7.2.2 alone would have taken of rasters.
+    """
+    box = boxes.validate_bbox(tuple(bounds), "bbox")
+    return Box(box, ways_in(schema, column, dialect, level), level)
+
+
+def ways_in(schema: Any, column: str, dialect: Dialect, level: int = 0) -> tuple[Way, ...]:
+    """What tells where rows are; columns without a type tell nothing of any row.
+
+    Raises
+    ------
+    InvalidInputError
+        The columns say nothing of it.
+    InvalidMetadataError
+        Those that should are of other types.
+    """
+    if column == AUTO:
+        ways = ways_of(schema)
+        if not ways:
+            _refuse_placeless(schema, dialect)
+        return ways
+    name = _known(column, schema, "geometry_col", dialect, level)
+    way, kind = way_of(schema, name), schema.field(name).type
+    if way is None and not pa.types.is_null(kind):
+        raise InvalidInputError(
+            f"column {shown(name)} is no geometry",
+            found=str(kind),
+            expected="WKB in binary, or texts of POINT (longitude latitude)",
+        )
+    return () if way is None else (way,)
+
+
+def _refuse_placeless(schema: Any, dialect: Dialect) -> None:
+    """Refuse columns that tell no place, unless they would if they held anything."""
+    kinds = {name: schema.field(name).type for name in COLUMNS if schema.names.count(name) == 1}
+    typed = {name: kind for name, kind in kinds.items() if not pa.types.is_null(kind)}
+    for names in _TOGETHER:
+        if names <= typed.keys():
+            raise InvalidMetadataError(
+                "columns that tell places have the wrong types",
+                found=", ".join(f"{name} {typed[name]}" for name in COLUMNS if name in names),
+                hint=f"pass geometry_col= the right column{dialect.elsewhere}",
+            )
+    if typed.keys() == kinds.keys():
+        raise _nothing("where samples are", schema, "geometry_col", _PLACES, dialect)
+
+
+def period_filter(value: Any, column: str, schema: Any, dialect: Dialect, level: int = 0) -> Period:
+    """The filter for a range of time; ``column="auto"`` takes the first of the dialect's."""
+    start, end = times.parse_range(value)
+    if column == AUTO:
+        name = next((name for name in dialect.times if name in schema.names), None)
+        if name is None:
+            expected = " or ".join(dialect.times)
+            raise _nothing("the time of samples", schema, "time_col", expected, dialect)
+    else:
+        name = _known(column, schema, "time_col", dialect, level)
+    kind = schema.field(name).type
+    tests = [pa.types.is_temporal, pa.types.is_integer, pa.types.is_string, pa.types.is_null]
+    if not any(test(kind) for test in tests) and not (
+        dialect.seconds and pa.types.is_floating(kind)
+    ):
+        raise InvalidInputError(
+            f"column {shown(name)} is no time", found=str(kind), expected="a timestamp"
+        )
+    return Period(start, end, name, level, dialect.seconds)
+
+
+def has_place(schema: Any, column: str) -> bool:
+    """Whether rows of a schema can be found by a box."""
+    return column in schema.names if column != AUTO else bool(ways_of(schema))
+
+
+def has_time(schema: Any, column: str, dialect: Dialect) -> bool:
+    """Whether rows of a schema can be found by a range of time."""
+    wanted = {*dialect.times} if column == AUTO else {column}
+    return bool(wanted & {*schema.names})
+
+
+def _known(column: str, schema: Any, argument: str, dialect: Dialect, level: int) -> str:
+    name = column if column in schema.names else dialect.aliases.get(column, column)
+    if schema.names.count(name) == 1:
+        return name
+    raise InvalidInputError(
+        f"no column {shown(column)}" + (f" at level {level}" if level else ""),
+        expected=_some(schema),
+        hint=f"pass {argument}= one of these{dialect.elsewhere}",
+    )
+
+
+def _nothing(
+    what: str, schema: Any, argument: str, expected: str, dialect: Dialect
+) -> InvalidInputError:
+    return InvalidInputError(
+        f"the columns say nothing of {what}",
+        found=_some(schema),
+        expected=expected,
+        hint=f"pass {argument}= the right column{dialect.elsewhere}",
+    )
+
+
+def _some(schema: Any) -> str:
+    return ", ".join(shown(name) for name in schema.names[:40])
