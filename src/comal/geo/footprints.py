@@ -262,19 +262,20 @@ def _last(column: Any, count: int, exactly: int | None, where: str) -> Floats:
         column = column.cast(pa.list_(column.type.value_field))
     offsets = column.offsets.to_numpy()
     lengths = np.diff(offsets)
-    present = _present(column)
-    wrong = present & ((lengths != exactly) if exactly else (lengths < count))
+    known = present(column)
+    wrong = known & ((lengths != exactly) if exactly else (lengths < count))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         expected = f"{exactly} numbers" if exactly else f"at least {count} numbers"
         raise _wrong_length(f"{where}, row {row}", int(lengths[row]), expected)
     result = np.full((len(column), count), np.nan)
     flat = column.values.to_numpy(zero_copy_only=False)
-    result[present] = flat[offsets[1:][present, None] + np.arange(-count, 0)]
+    result[known] = flat[offsets[1:][known, None] + np.arange(-count, 0)]
     return result
 
 
-def _present(column: Any) -> npt.NDArray[np.bool_]:
+def present(column: Any) -> npt.NDArray[np.bool_]:
+    """Which rows of an Arrow column are not null."""
     if column.null_count == 0:
         return np.ones(len(column), bool)
     valid: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)

@@ -6,11 +6,10 @@ What it returns is brought into exactly the columns that it declared.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from inspect import get_annotations
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +17,43 @@ import pyarrow as pa
 from comal.errors import InvalidInputError, shown, translated
 
 
-def is_polars(kind: type) -> bool:
+def _is_polars(kind: type) -> bool:
     """Whether a class is one of polars, told without importing it."""
     return kind.__module__.partition(".")[0] == "polars"
 
 
-def polars_types() -> Any:
-    """The one module that imports polars: only whoever has it can hand us its objects."""
-    return import_module("comal.taco.extensions.polars_types")
+def _polars_type(kind: Any) -> pa.DataType:
+    """The Arrow type for a polars type, in the plain forms that comal writes."""
+    import polars as pl  # noqa: PLC0415 - who has a type of polars has polars
+
+    try:
+        if kind != pl.Object:
+            return _plain(pl.Series([], dtype=kind).to_arrow().type)
+        reason: Exception | None = None
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        reason = error
+    raise InvalidInputError("polars type that has no Arrow type", found=repr(kind)[:60]) from reason
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if _is_of(kind, _TEXTS):
+        return pa.string()
+    if _is_of(kind, _BYTES):
+        return pa.binary()
+    if _is_of(kind, _LISTS):
+        return list_of(_plain(kind.value_type))
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _plain(part.type)) for part in kind])
+    return kind
+
+
+def _arrow_table(frame: Any) -> pa.Table:
+    """A polars frame as an Arrow table, without the view types that Arrow cannot cast."""
+    import polars as pl  # noqa: PLC0415 - who has a frame of polars has polars
+
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def as_arrow(
@@ -80,8 +108,8 @@ def _to_table(result: Any, schema: pa.Schema, name: str) -> pa.Table:
     with translated(faults, f"{name} returned what is no table"):
         if isinstance(result, Mapping):
             return _from_columns(result, schema)
-        if is_polars(type(result)):
-            return polars_types().arrow_table(result)
+        if _is_polars(type(result)):
+            return _arrow_table(result)
         if hasattr(result, "__arrow_c_stream__"):
             return pa.table(result)
         if isinstance(result, pa.RecordBatch):
@@ -130,12 +158,33 @@ def _misfit(
     )
 
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating)
+_MOMENTS = (pa.types.is_timestamp, pa.types.is_date)
+
+
+def _is_of(kind: pa.DataType, family: Sequence[Callable[[pa.DataType], bool]]) -> bool:
+    return any(test(kind) for test in family)
+
+
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of one type may stand for the other, if the cast loses nothing."""
     types = pa.types
     if types.is_null(found):
         return True
-    if _is_list(found) and _is_list(wanted):
+    if _is_of(found, _LISTS) and _is_of(wanted, _LISTS):
         return _fits(found.value_type, wanted.value_type)
     if types.is_struct(found) and types.is_struct(wanted):
         ours = {part.name: part.type for part in found}
@@ -143,80 +192,11 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
         return ours.keys() == theirs.keys() and all(_fits(ours[k], theirs[k]) for k in ours)
     if types.is_dictionary(found):
         return _fits(found.value_type, wanted)
-    return any(test(found) and test(wanted) for test in (_number, _text, _bytes, _moment))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_list_view(kind)
-    )
-
-
-def _number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
-
-
-def _moment(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    families = (_NUMBERS, _TEXTS, _BYTES, _MOMENTS)
+    return any(_is_of(found, family) and _is_of(wanted, family) for family in families)
 
 
 _DESCRIPTION = b"description"
-
-
-@runtime_checkable
-class SampleLike(Protocol):
-    """What an extension sees of a sample."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def path(self) -> Any:
-        """Its data: a path, bytes or a tortilla."""
-        ...
-
-    @property
-    def type(self) -> str:
-        """``FILE`` or ``FOLDER``."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Its metadata fields so far."""
-        ...
-
-
-class TortillaLike(Protocol):
-    """What an extension sees of a tortilla."""
-
-    def to_arrow(self) -> pa.Table:
-        """Its samples as a table: ``id``, ``type`` and the metadata fields so far."""
-        ...
-
-    def __len__(self) -> int:
-        """How many samples."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +212,11 @@ class RowSample:
 def column(name: str, kind: pa.DataType, description: str | None = None) -> pa.Field:
     """A column of a schema; its description ends in ``taco:field_schema``."""
     return pa.field(name, kind, metadata={_DESCRIPTION: description} if description else None)
+
+
+def declared(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
+    """A schema from the name, type and description of each column."""
+    return pa.schema([column(*one) for one in columns])
 
 
 def list_of(kind: pa.DataType) -> pa.DataType:
@@ -256,6 +241,21 @@ class _Extension(ABC):
     def get_schema(self) -> pa.Schema | Mapping[str, Any]:
         """The columns: an Arrow schema, or a dict of Arrow or polars types."""
 
+    @abstractmethod
+    def _compute(self, given: Any) -> Any:
+        """A row for each sample: an Arrow table, a polars frame or a dict of columns."""
+
+    def __call__(self, given: Any) -> pa.Table:
+        """The checked rows for what is given; typed nulls when `schema_only`."""
+        rows = self._rows(given)
+        if self.schema_only:
+            return nulls(arrow_schema(self), rows)
+        return self._checked(self._compute(given), rows)
+
+    def _rows(self, given: Any) -> int:
+        del given
+        return 1
+
     def _checked(self, result: Any, rows: int) -> pa.Table:
         return as_arrow(result, arrow_schema(self), rows=rows, name=type(self).__name__)
 
@@ -276,25 +276,59 @@ def _parameters(kind: type) -> Any:
 
 
 class SampleExtension(_Extension):
-    """Adds metadata to one sample.
+    """Adds metadata to one sample; `_compute` gets the sample and returns one row.
 
     A subclass may also define ``compute_table(table) -> pa.Table``, which gets the columns ``id``,
     ``type``, ``path`` and the metadata so far of many samples and returns its own columns, row by
     row the same as `_compute` would: levels that come as tables are then never taken apart.
     """
 
+
+class TortillaExtension(_Extension):
+    """Adds columns to all samples of a tortilla; `_compute` gets the tortilla.
+
+    It returns as many rows as there are samples. A subclass may also define
+    ``compute_table(table) -> pa.Table``, as for `SampleExtension`.
+    """
+
+    def _rows(self, given: Any) -> int:
+        return len(given)
+
+
+class TacoExtension(_Extension):
+    """Adds fields to the collection; `_compute` gets the `Taco` and returns one row."""
+
+
+@dataclass
+class _Declared(_Extension):
+    """Columns that stand in the class."""
+
+    _columns: ClassVar[pa.Schema]
+
+    schema_only: bool = field(default=False, kw_only=True)
+
+    def get_schema(self) -> pa.Schema:
+        """The columns of this extension."""
+        return self._columns
+
+
+class _Stated(_Declared):
+    """Values that the author states."""
+
     @abstractmethod
-    def _compute(self, sample: Any) -> Any:
-        """One row: an Arrow table, a polars frame or a dict of columns (lists of one value)."""
+    def _values(self) -> Sequence[Any]:
+        """A value for each column."""
 
-    def __call__(self, sample: SampleLike) -> pa.Table:
-        """One checked row; typed nulls when `schema_only`."""
-        if self.schema_only:
-            return nulls(arrow_schema(self), 1)
-        return self._checked(self._compute(sample), 1)
+    def _compute(self, given: Any) -> pa.Table:
+        del given
+        return pa.table([[value] for value in self._values()], schema=self.get_schema())
 
 
-class SameForAll(SampleExtension):
+class StatedFields(_Stated, TacoExtension):
+    """Fields of a dataset that the author states."""
+
+
+class SameForAll(_Declared, SampleExtension):
     """Says the same of every sample: `_compute` looks at none, and is called once for a table."""
 
     def compute_table(self, table: pa.Table) -> pa.Table:
@@ -302,35 +336,19 @@ class SameForAll(SampleExtension):
         return self._compute(None).take(pa.array(np.zeros(table.num_rows, np.int64)))
 
 
-class TortillaExtension(_Extension):
-    """Adds columns to all samples of a tortilla.
-
-    A subclass may also define ``compute_table(table) -> pa.Table``, as for `SampleExtension`.
-    """
-
-    @abstractmethod
-    def _compute(self, tortilla: Any) -> Any:
-        """As many rows as samples: an Arrow table, a polars frame or a dict of columns."""
-
-    def __call__(self, tortilla: TortillaLike) -> pa.Table:
-        """One checked row per sample; typed nulls when `schema_only`."""
-        if self.schema_only:
-            return nulls(arrow_schema(self), len(tortilla))
-        return self._checked(self._compute(tortilla), len(tortilla))
+class StatedColumns(_Stated, SameForAll):
+    """Columns of samples that the author states."""
 
 
-class TacoExtension(_Extension):
-    """Adds fields to the collection."""
+class ComputedColumns(_Declared, TortillaExtension):
+    """Columns that are computed from those that a tortilla has."""
 
     @abstractmethod
-    def _compute(self, taco: Any) -> Any:
-        """One row: an Arrow table, a polars frame or a dict of columns (lists of one value)."""
+    def compute_table(self, table: pa.Table) -> pa.Table:
+        """The columns for all rows of a table."""
 
-    def __call__(self, taco: Any) -> pa.Table:
-        """One checked row; typed nulls when `schema_only`."""
-        if self.schema_only:
-            return nulls(arrow_schema(self), 1)
-        return self._checked(self._compute(taco), 1)
+    def _compute(self, given: Any) -> pa.Table:
+        return self.compute_table(given.to_arrow())
 
 
 def columns_for(extension: SampleExtension | TortillaExtension, table: pa.Table) -> pa.Table:
@@ -359,7 +377,7 @@ def samples_of(table: pa.Table) -> Iterator[RowSample]:
             yield RowSample(row["id"], row.get("path"), row.get("type", "FILE"), metadata)
 
 
-def table_of(sample: SampleLike) -> pa.Table:
+def table_of(sample: Any) -> pa.Table:
     """One sample as a table of one row, as ``compute_table`` takes it.
 
     The path becomes text, or stays bytes; a tortilla becomes null.
@@ -418,9 +436,8 @@ def arrow_schema(extension: _Extension) -> pa.Schema:
 def _arrow_type(kind: Any, extension: str) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
-    if is_polars(kind if isinstance(kind, type) else type(kind)):
-        found: pa.DataType = polars_types().arrow_type(kind)
-        return found
+    if _is_polars(kind if isinstance(kind, type) else type(kind)):
+        return _polars_type(kind)
     raise InvalidInputError(
         "unknown type in a schema",
         where=extension,

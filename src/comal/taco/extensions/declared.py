@@ -7,15 +7,15 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, shown
-from comal.taco.extensions.base import SameForAll, TacoExtension, column, list_of, require
+from comal.taco.extensions.base import StatedColumns, StatedFields, declared, list_of, require
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class LabelClass:
 
 
 @dataclass
-class Labels(TacoExtension):
+class Labels(StatedFields):
     """The classes of a dataset, as `LabelClass` or dicts of the same keys.
 
     Raises
@@ -95,9 +95,14 @@ class Labels(TacoExtension):
         category.
     """
 
+    _columns: ClassVar[pa.Schema] = declared(
+        ("labels:classes", list_of(_RECORD), "Classes: name, category, description"),
+        ("labels:description", pa.string(), "How the labels were made"),
+        ("labels:num_classes", pa.int32(), "Number of classes"),
+    )
+
     label_classes: Sequence[Any] | None = None
     label_description: str | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         require(self, "label_classes")
@@ -111,25 +116,9 @@ class Labels(TacoExtension):
             for one, text in zip(classes, categories, strict=True)
         ]
 
-    def get_schema(self) -> pa.Schema:
-        """The fields ``labels:classes``, ``labels:description``, ``labels:num_classes``."""
-        return pa.schema(
-            [
-                column("labels:classes", list_of(_RECORD), "Classes: name, category, description"),
-                column("labels:description", pa.string(), "How the labels were made"),
-                column("labels:num_classes", pa.int32(), "Number of classes"),
-            ]
-        )
-
-    def _compute(self, taco: Any) -> pa.Table:
-        del taco
+    def _values(self) -> Sequence[Any]:
         classes = dumped(self.label_classes or [])
-        rows = {
-            "labels:classes": [classes],
-            "labels:description": [self.label_description],
-            "labels:num_classes": [len(classes)],
-        }
-        return pa.table(rows, schema=self.get_schema())
+        return classes, self.label_description, len(classes)
 
 
 # -- publications ----------------------------------------------------------------------------------
@@ -151,7 +140,7 @@ class Publication:
 
 
 @dataclass
-class Publications(TacoExtension):
+class Publications(StatedFields):
     """Publications about a dataset, as `Publication` or dicts of the same keys.
 
     Raises
@@ -160,22 +149,22 @@ class Publications(TacoExtension):
         On creation: an entry without doi or citation, or with unknown keys.
     """
 
+    _columns: ClassVar[pa.Schema] = declared(
+        (
+            "publications",
+            list_of(_PUBLICATION),
+            "Publications about the dataset: doi, citation, summary",
+        )
+    )
+
     publications: Sequence[Any] | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         require(self, "publications")
         self.publications = records_of(Publication, self.publications or [])
 
-    def get_schema(self) -> pa.Schema:
-        """The field ``publications``."""
-        text = "Publications about the dataset: doi, citation, summary"
-        return pa.schema([column("publications", list_of(_PUBLICATION), text)])
-
-    def _compute(self, taco: Any) -> pa.Table:
-        del taco
-        rows = {"publications": [dumped(self.publications or [])]}
-        return pa.table(rows, schema=self.get_schema())
+    def _values(self) -> Sequence[Any]:
+        return (dumped(self.publications or []),)
 
 
 # -- split -----------------------------------------------------------------------------------------
@@ -185,7 +174,7 @@ SPLITS = ("train", "test", "validation")
 
 
 @dataclass
-class Split(SameForAll):
+class Split(StatedColumns):
     """The part of the dataset: ``train``, ``test`` or ``validation``.
 
     Raises
@@ -194,25 +183,17 @@ class Split(SameForAll):
         On creation: another value.
     """
 
+    _columns: ClassVar[pa.Schema] = declared(
+        ("split", pa.string(), "Part of the dataset: train, test or validation")
+    )
+
     split: str | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        require(self, "split")
-        if self.split not in SPLITS and not self.schema_only:
-            raise InvalidInputError(
-                "unknown split", found=shown(self.split), expected=", ".join(SPLITS)
-            )
+        _check_choice(self, "split", "split", SPLITS)
 
-    def get_schema(self) -> pa.Schema:
-        """The column ``split``."""
-        return pa.schema(
-            [column("split", pa.string(), "Part of the dataset: train, test or validation")]
-        )
-
-    def _compute(self, sample: Any) -> pa.Table:
-        del sample
-        return pa.table({"split": [self.split]})
+    def _values(self) -> Sequence[Any]:
+        return (self.split,)
 
 
 # -- split strategy --------------------------------------------------------------------------------
@@ -222,7 +203,7 @@ STRATEGIES = ("random", "stratified", "manual", "other", "none", "unknown")
 
 
 @dataclass
-class SplitStrategy(TacoExtension):
+class SplitStrategy(StatedFields):
     """How train, test and validation were chosen; one of `STRATEGIES`.
 
     Raises
@@ -231,24 +212,24 @@ class SplitStrategy(TacoExtension):
         On creation: another value.
     """
 
+    _columns: ClassVar[pa.Schema] = declared(
+        ("split:strategy", pa.string(), f"How the split was made: {', '.join(STRATEGIES)}")
+    )
+
     strategy: str | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        require(self, "strategy")
-        if self.strategy not in STRATEGIES and not self.schema_only:
-            raise InvalidInputError(
-                "unknown split strategy", found=shown(self.strategy), expected=", ".join(STRATEGIES)
-            )
+        _check_choice(self, "strategy", "split strategy", STRATEGIES)
 
-    def get_schema(self) -> pa.Schema:
-        """The field ``split:strategy``."""
-        text = f"How the split was made: {', '.join(STRATEGIES)}"
-        return pa.schema([column("split:strategy", pa.string(), text)])
+    def _values(self) -> Sequence[Any]:
+        return (self.strategy,)
 
-    def _compute(self, taco: Any) -> pa.Table:
-        del taco
-        return pa.table({"split:strategy": [self.strategy]})
+
+def _check_choice(extension: Any, name: str, what: str, known: Sequence[str]) -> None:
+    require(extension, name)
+    value = getattr(extension, name)
+    if value not in known and not extension.schema_only:
+        raise InvalidInputError(f"unknown {what}", found=shown(value), expected=", ".join(known))
 
 
 # -- scaling ---------------------------------------------------------------------------------------
@@ -258,7 +239,7 @@ Number = float | Sequence[float]
 
 
 @dataclass
-class Scaling(SameForAll):
+class Scaling(StatedColumns):
     """Value = pixel * scale_factor + scale_offset, as in the CF conventions.
 
     Parameters
@@ -279,7 +260,6 @@ class Scaling(SameForAll):
     scale_factor: Number | None = None
     scale_offset: Number | None = None
     padding: Sequence[int] | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("scale_factor", "scale_offset"):
@@ -302,31 +282,25 @@ class Scaling(SameForAll):
     def get_schema(self) -> pa.Schema:
         """The three columns ``scaling:*``; numbers, or lists when a parameter is one."""
         kind = list_of(pa.float32()) if self._has_lists() else pa.float32()
-        return pa.schema(
-            [
-                column("scaling:scale_factor", kind, "value = pixel * scale_factor + scale_offset"),
-                column("scaling:scale_offset", kind, "value = pixel * scale_factor + scale_offset"),
-                column(
-                    "scaling:padding",
-                    list_of(pa.int32()),
-                    "Pixels added around the image: top, right, bottom, left",
-                ),
-            ]
+        text = "value = pixel * scale_factor + scale_offset"
+        padding = "Pixels added around the image: top, right, bottom, left"
+        return declared(
+            ("scaling:scale_factor", kind, text),
+            ("scaling:scale_offset", kind, text),
+            ("scaling:padding", list_of(pa.int32()), padding),
         )
 
-    def _compute(self, sample: Any) -> pa.Table:
-        del sample
+    def _values(self) -> Sequence[Any]:
+        """Factor and offset, of as many bands as either has, and the padding."""
         factor, offset = self._both()
         if self._has_lists():
             bands = max(len(_numbers(part)) for part in (factor, offset))
             factor, offset = _spread(factor, bands), _spread(offset, bands)
-        padding = None if self.padding is None else [int(part) for part in self.padding]
-        rows = {
-            "scaling:scale_factor": [factor],
-            "scaling:scale_offset": [offset],
-            "scaling:padding": [padding],
-        }
-        return pa.table(rows, schema=self.get_schema())
+        return (
+            factor,
+            offset,
+            None if self.padding is None else [int(part) for part in self.padding],
+        )
 
     def _both(self) -> tuple[Number | None, Number | None]:
         return self.scale_factor, self.scale_offset
@@ -383,7 +357,7 @@ class SpectralBand:
 
 
 @dataclass
-class OpticalData(TacoExtension):
+class OpticalData(StatedFields):
     """Sensor and spectral bands of a dataset.
 
     Parameters
@@ -400,9 +374,14 @@ class OpticalData(TacoExtension):
         On creation: an unknown sensor without bands, an unknown or repeated band.
     """
 
+    _columns: ClassVar[pa.Schema] = declared(
+        ("optical:sensor", pa.string(), "Sensor"),
+        ("optical:bands", list_of(_SPECTRAL_BAND), "Spectral bands, in the order of the data"),
+        ("optical:num_bands", pa.int32(), "Number of spectral bands"),
+    )
+
     sensor: str | None = None
     bands: Sequence[Any] | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         require(self, "sensor")
@@ -411,29 +390,9 @@ class OpticalData(TacoExtension):
         elif self.sensor is not None:
             self.sensor, self.bands = sensor_bands(self.sensor)
 
-    def get_schema(self) -> pa.Schema:
-        """The fields ``optical:sensor``, ``optical:bands``, ``optical:num_bands``."""
-        return pa.schema(
-            [
-                column("optical:sensor", pa.string(), "Sensor"),
-                column(
-                    "optical:bands",
-                    list_of(_SPECTRAL_BAND),
-                    "Spectral bands, in the order of the data",
-                ),
-                column("optical:num_bands", pa.int32(), "Number of spectral bands"),
-            ]
-        )
-
-    def _compute(self, taco: Any) -> pa.Table:
-        del taco
+    def _values(self) -> Sequence[Any]:
         bands = dumped(self.bands or [])
-        rows = {
-            "optical:sensor": [self.sensor],
-            "optical:bands": [bands],
-            "optical:num_bands": [len(bands)],
-        }
-        return pa.table(rows, schema=self.get_schema())
+        return self.sensor, bands, len(bands)
 
 
 def sensors() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from comal.errors import InvalidInputError
 from comal.parallel import results
 from comal.public import warn
-from comal.taco.extensions.base import SampleExtension, column, list_of, table_of
+from comal.taco.extensions.base import SampleExtension, declared, list_of, table_of
 
 _THREADS = 4
 _IN_FLIGHT = 64
@@ -61,7 +61,7 @@ class GeotiffStats(SampleExtension):
             if self.categorical
             else "Per band: min, max, mean, std, valid percent, p25, p50, p75, p95"
         )
-        return pa.schema([column("geotiff:stats", list_of(list_of(pa.float32())), text)])
+        return declared(("geotiff:stats", list_of(list_of(pa.float32())), text))
 
     def compute_table(self, table: pa.Table) -> pa.Table:
         """Statistics of the rasters in the column ``path``, in parallel.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
-from comal.taco.extensions.base import TortillaExtension, column
+from comal.taco.extensions.base import ComputedColumns, declared
 from comal.taco.extensions.places import centre_columns
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,7 @@ RADIUS_KM = 6378.137
 
 
 @dataclass
-class MajorTOM(TortillaExtension):
+class MajorTOM(ComputedColumns):
     """The MajorTOM cell of each sample, such as ``0100km_0003U_0005R``.
 
     Anchors stand on parallels `dist_km` apart, counted from the equator, and on each parallel
@@ -52,7 +52,6 @@ class MajorTOM(TortillaExtension):
     latitude_range: tuple[float, float] = (-85, 85)
     longitude_range: tuple[float, float] = (-180, 180)
     sep: str = "_"
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.dist_km) and self.dist_km > 0):
@@ -64,7 +63,7 @@ class MajorTOM(TortillaExtension):
     def get_schema(self) -> pa.Schema:
         """The column ``majortom:code``."""
         text = f"Cell of the MajorTOM grid of {self.dist_km:g} km"
-        return pa.schema([column("majortom:code", pa.string(), text)])
+        return declared(("majortom:code", pa.string(), text))
 
     def compute_table(self, table: pa.Table) -> pa.Table:
         """Codes of the centroids ``stac:centroid`` or ``istac:centroid``; null without one."""
@@ -77,9 +76,6 @@ class MajorTOM(TortillaExtension):
         )
         codes = pc.if_else(pa.array(known), codes, pa.scalar(None, pa.string()))
         return pa.table({"majortom:code": codes})
-
-    def _compute(self, tortilla: Any) -> pa.Table:
-        return self.compute_table(tortilla.to_arrow())
 
     def cells(self, lon: npt.ArrayLike, lat: npt.ArrayLike) -> tuple[Integers, Integers]:
         """Row and column numbers of places in degrees; negative to the south and the west."""
@@ -119,7 +115,7 @@ _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 
 
 @dataclass
-class SpatialGrouping(TortillaExtension):
+class SpatialGrouping(ComputedColumns):
     """A group of neighbours for each sample: ``sg0000``, ``sg0001``, ...
 
     Samples are put in the order of a Z-order curve through their centroids and cut into groups at
@@ -140,9 +136,12 @@ class SpatialGrouping(TortillaExtension):
         not known.
     """
 
+    _columns: ClassVar[pa.Schema] = declared(
+        ("spatialgroup:code", pa.string(), "Group of neighbouring samples along a Z-order curve")
+    )
+
     target_count: int | None = None
     target_size: int | str | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.target_count is None and self.target_size is None:
@@ -154,11 +153,6 @@ class SpatialGrouping(TortillaExtension):
                 "invalid target_count", found=self.target_count, expected="at least 1"
             )
         self._bytes = None if self.target_size is None else parse_size(self.target_size)
-
-    def get_schema(self) -> pa.Schema:
-        """The column ``spatialgroup:code``."""
-        text = "Group of neighbouring samples along a Z-order curve"
-        return pa.schema([column("spatialgroup:code", pa.string(), text)])
 
     def compute_table(self, table: pa.Table) -> pa.Table:
         """Groups of the rows; null where there is no centroid."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import footprints, times, wkb
 from comal.geo.times import Instant
-from comal.taco.extensions.base import SameForAll, column, list_of, require
+from comal.taco.extensions.base import SameForAll, declared, list_of, require
 
 Floats = npt.NDArray[np.float64]
 
@@ -169,22 +169,26 @@ def place_of(who: str, row: int, count: int) -> str:
 
 Bools = npt.NDArray[np.bool_]
 
-STAC_SCHEMA = pa.schema(
-    [
-        column("stac:crs", pa.string(), "Coordinate reference system: authority code or WKT"),
-        column(
-            "stac:tensor_shape", list_of(pa.int64()), "Shape of the raster: bands, rows, columns"
-        ),
-        column(
-            "stac:geotransform",
-            list_of(pa.float64()),
-            "Affine transform in GDAL order: x0, dx, rotation, y0, rotation, dy",
-        ),
-        column("stac:time_start", TIMESTAMP, "Start of the acquisition, UTC"),
-        column("stac:centroid", pa.binary(), "Centre of the raster as WKB point in EPSG:4326"),
-        column("stac:time_end", TIMESTAMP, "End of the acquisition, UTC"),
-        column("stac:time_middle", TIMESTAMP, "Middle of the acquisition, UTC"),
-    ]
+_TIMES = {
+    f"time_{name}": (TIMESTAMP, f"{name.capitalize()} of the acquisition, UTC")
+    for name in ("start", "end", "middle")
+}
+_CRS = (pa.string(), "Coordinate reference system: authority code or WKT")
+_AFFINE = "Affine transform in GDAL order: x0, dx, rotation, y0, rotation, dy"
+STAC_SCHEMA = declared(
+    ("stac:crs", *_CRS),
+    ("stac:tensor_shape", list_of(pa.int64()), "Shape of the raster: bands, rows, columns"),
+    ("stac:geotransform", list_of(pa.float64()), _AFFINE),
+    ("stac:time_start", *_TIMES["time_start"]),
+    ("stac:centroid", pa.binary(), "Centre of the raster as WKB point in EPSG:4326"),
+    ("stac:time_end", *_TIMES["time_end"]),
+    ("stac:time_middle", *_TIMES["time_middle"]),
+)
+ISTAC_SCHEMA = declared(
+    ("istac:crs", *_CRS),
+    ("istac:geometry", pa.binary(), "Footprint as WKB in istac:crs"),
+    *((f"istac:{name}", *column) for name, column in _TIMES.items()),
+    ("istac:centroid", pa.binary(), "Centroid as WKB point in EPSG:4326"),
 )
 
 
@@ -219,6 +223,8 @@ class STAC(SameForAll):
         the end, a centre that is not on the earth.
     """
 
+    _columns: ClassVar[pa.Schema] = STAC_SCHEMA
+
     crs: str | None = None
     tensor_shape: Sequence[int] | None = None
     geotransform: Sequence[float] | None = None
@@ -227,7 +233,6 @@ class STAC(SameForAll):
     time_middle: Instant | None = None
     centroid: bytes | None = None
     sample_id: str | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         require(self, "crs", "tensor_shape", "geotransform", "time_start")
@@ -282,10 +287,6 @@ class STAC(SameForAll):
             sample_id=sample_id,
         )
 
-    def get_schema(self) -> pa.Schema:
-        """The seven columns ``stac:*``."""
-        return STAC_SCHEMA
-
     def _compute(self, sample: Any) -> pa.Table:
         del sample
         return self._row
@@ -331,7 +332,7 @@ def stac_table(
         )
     sides = footprints.size_of(shape, f"{who} tensor_shape")
     numbers = footprints.affine_of(affine, f"{who} geotransform")
-    present = [_present(part) for part in (names, shape, affine)]
+    present = [footprints.present(part) for part in (names, shape, affine)]
     _check_rasters(shape, affine, sides, numbers, present[2], who)
     lon, lat = footprints.centroids(crs if isinstance(crs, str) else names, numbers, sides)
     start, end, middle = time_columns(time_start, time_end, time_middle, len(shape), who)
@@ -354,25 +355,6 @@ def _check_rasters(
                 where=place_of(who, row, len(shape)),
                 found=f"shape {shape[row].as_py()}, geotransform {affine[row].as_py()}",
             )
-
-
-def _present(column: pa.Array) -> Bools:
-    if column.null_count == 0:
-        return np.ones(len(column), bool)
-    valid: Bools = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    return valid
-
-
-ISTAC_SCHEMA = pa.schema(
-    [
-        column("istac:crs", pa.string(), "Coordinate reference system: authority code or WKT"),
-        column("istac:geometry", pa.binary(), "Footprint as WKB in istac:crs"),
-        column("istac:time_start", TIMESTAMP, "Start of the acquisition, UTC"),
-        column("istac:time_end", TIMESTAMP, "End of the acquisition, UTC"),
-        column("istac:time_middle", TIMESTAMP, "Middle of the acquisition, UTC"),
-        column("istac:centroid", pa.binary(), "Centroid as WKB point in EPSG:4326"),
-    ]
-)
 
 
 @dataclass
@@ -405,6 +387,8 @@ class ISTAC(SameForAll):
         after the end, a centroid that is not on the earth.
     """
 
+    _columns: ClassVar[pa.Schema] = ISTAC_SCHEMA
+
     crs: str | None = None
     geometry: Any = None
     time_start: Instant | None = None
@@ -413,7 +397,6 @@ class ISTAC(SameForAll):
     centroid: bytes | None = None
     check_antimeridian: bool = True
     sample_id: str | None = None
-    schema_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         require(self, "crs", "geometry", "time_start")
@@ -429,10 +412,6 @@ class ISTAC(SameForAll):
             check_antimeridian=self.check_antimeridian,
             who=f"ISTAC of sample {self.sample_id}" if self.sample_id else "ISTAC",
         )
-
-    def get_schema(self) -> pa.Schema:
-        """The six columns ``istac:*``."""
-        return ISTAC_SCHEMA
 
     def _compute(self, sample: Any) -> pa.Table:
         del sample

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import samples
 from comal.geo.regions import Regions, load_regions
-from comal.taco.extensions.base import TortillaExtension, column
+from comal.taco.extensions.base import ComputedColumns, declared
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ _SLACK = 1e-6
 
 
 @dataclass
-class GeoEnrich(TortillaExtension):
+class GeoEnrich(ComputedColumns):
     """Columns ``geoenrich:{name}`` from rasters and ``geoenrich:admin_{name}`` from areas.
 
     Parameters
@@ -87,7 +87,6 @@ class GeoEnrich(TortillaExtension):
     prefix: str = "geoenrich"
     tolerance: float = 0.0
     executor: Executor | None = field(default=None, repr=False, compare=False)
-    schema_only: bool = field(default=False, kw_only=True)
 
     _kinds: ClassVar[dict[str, pa.DataType]] = {}
     _default: ClassVar[pa.DataType] = pa.float32()
@@ -103,23 +102,17 @@ class GeoEnrich(TortillaExtension):
 
     def get_schema(self) -> pa.Schema:
         """A column per layer and per administrative layer, in the order given."""
-        columns = [
-            column(
+        layers = (
+            (
                 f"{self.prefix}:{name}",
                 self._kinds.get(name, self._default),
                 VARIABLES.get(name, f"Mean of {name} over the footprint"),
             )
             for name in self.layers
-        ]
-        columns += [
-            column(
-                f"{self.prefix}:{self._admin_name.format(name)}",
-                pa.string(),
-                "Administrative area of the centroid",
-            )
-            for name in self.admin
-        ]
-        return pa.schema(columns)
+        )
+        areas = (f"{self.prefix}:{self._admin_name.format(name)}" for name in self.admin)
+        text = "Administrative area of the centroid"
+        return declared(*layers, *((name, pa.string(), text) for name in areas))
 
     def compute_table(self, table: pa.Table) -> pa.Table:
         """Values for all rows; null where nothing is valid or the sample has no place."""
@@ -142,9 +135,6 @@ class GeoEnrich(TortillaExtension):
         compute = partial(sample_footprint, footprints=footprints)
         run = map if self.executor is None else self.executor.map
         return list(run(compute, self.layers.values()))
-
-    def _compute(self, tortilla: Any) -> pa.Table:
-        return self.compute_table(tortilla.to_arrow())
 
 
 @dataclass
