@@ -238,7 +238,8 @@ def test_twice_the_same_bytes(tmp_path: Path) -> None:
 def test_names_lead_to_it() -> None:
     assert taco.migrate is migrate
     assert "migrate" in dir(taco)
-    assert set(convert.__all__) == {"Change", "MigrationReport", "Missing", "draw", "migrate"}
+    names = {"Change", "Conversion", "MigrationReport", "Missing", "convert", "draw", "migrate"}
+    assert set(convert.__all__) == names
     with pytest.raises(AttributeError):
         convert.__getattr__("nothing")
 

@@ -1,4 +1,4 @@
-"""From one format to another: a module per pair of formats, above the formats.
+"""From one format to another: a module per pair of formats, and `convert`, which finds the pair.
 
 Formats do not know one another; what knows two of them lives here.
 """
@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from comal.convert.report import Change as Change
     from comal.convert.report import MigrationReport as MigrationReport
     from comal.convert.report import Missing as Missing
+    from comal.convert.routes import Conversion as Conversion
+    from comal.convert.routes import convert as convert
     from comal.convert.tortilla_taco import migrate as migrate
 
 # No module has the name of a function, so that importing one never hides the other.
 _HOMES = {
     "Change": "report",
+    "Conversion": "routes",
     "MigrationReport": "report",
     "Missing": "report",
+    "convert": "routes",
     "draw": "raquet_tapalcatl",
     "migrate": "tortilla_taco",
 }

@@ -1,0 +1,335 @@
+"""`convert`: anything into what it can become, by one call of the format that writes it.
+
+What a source is, its name and its bytes tell; what it becomes, the name of the target does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comal import raquet, taco, tapalcatl
+from comal.convert.collection import OPTIONS
+from comal.convert.raquet_tapalcatl import draw
+from comal.convert.report import MigrationReport
+from comal.convert.tortilla_taco import migrate
+from comal.errors import InvalidInputError, NotThisFormatError, without_secrets
+from comal.formats import adapter_of, sniff
+from comal.progress import Progress, silent
+from comal.storage import parse_href
+
+_PARQUET, _ZIP, _META = ".parquet", ".zip", "meta.json"
+_TIFF = frozenset({".tif", ".tiff"})
+_PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".jp2")
+_GRIDS = (".vrt", ".img", ".asc", ".hgt")
+_CONTAINERS = (".nc", ".nc4", ".h5", ".hdf5", ".zarr", ".grib", ".grb2")
+_RASTERS = frozenset({*_TIFF, *_PICTURES, *_GRIDS, *_CONTAINERS})
+_TILE_FILES = (".mbtiles", ".pmtiles")
+_ZIP_SUFFIXES = frozenset({".tacozip", _ZIP})
+_MANIFESTS = frozenset({".csv", _PARQUET, ".geoparquet"})
+_NUMBER = re.compile(r"0|[1-9][0-9]?")
+
+_TORTILLAS = frozenset({"tortilla", "taco-v1"})
+_PACKED = frozenset({"rasters", "manifest"})
+_TAKEN_BY: Mapping[str, frozenset[str]] = {
+    "variable": frozenset({"raster"}),
+    "rename": frozenset({"zip"}),
+    "pad": _TORTILLAS | _PACKED,
+    **dict.fromkeys(("dry_run", "children", "ids", "rai", "bands"), _TORTILLAS),
+    **dict.fromkeys((*OPTIONS, "extra"), _TORTILLAS | _PACKED),
+}
+"""Options that only some kinds of sources take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What `convert` wrote, or with ``dry_run`` would write."""
+
+    kind: str
+    """What the source is: ``raster``, ``raquet``, ``tiles``, ``rasters``, ``manifest``, a
+    container of TACO 2.0, ``tortilla`` or ``taco-v1``."""
+    written: Mapping[str, Any]
+    """What the format tells of it."""
+    report: MigrationReport | None = None
+    """What is not the same afterwards, of a Tortilla or a TACO v1."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as ``comal convert --json`` prints it."""
+        return dict(self.written)
+
+
+def convert(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Conversion:
+    """Write a source in another container or format, as ``comal convert`` does.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a raster, a RaQuet file, tiles (MBTiles, PMTiles, a folder, a tileset), a
+        TACO, a folder of rasters, a manifest (CSV or Parquet), a Tortilla or a TACO v1; or several
+        of the last two, which become one.
+    output
+        Target. Samples become a TACO: a ZIP when the name ends in ``.tacozip`` or ``.zip``, else a
+        folder. Tiles and RaQuet become Tapalcatl in the same way, or what the suffix tells:
+        ``.mbtiles``, ``.pmtiles``, ``.parquet`` (RaQuet), ``.tif`` (COG).
+    dry_run
+        Write nothing and report what a migration would change; it needs no output.
+    overwrite
+        Replace an older target of the same kind.
+    progress
+        Told how far it is.
+    **options
+        ``variable`` as for `comal.raquet.write`, ``rename`` as for `comal.taco.zip2folder`, those
+        of `comal.convert.migrate`, and fields of the collection; others go to the function that
+        writes.
+
+    Returns
+    -------
+    Conversion
+
+    Raises
+    ------
+    InvalidInputError
+        The source does not become what the name of the target says, or an option is not for it.
+    ComalError
+        As the function that reads or writes says.
+    """
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    hrefs = [os.fspath(one) for one in sources]
+    target = None if output is None else os.fspath(output)
+    if target is None and not dry_run:
+        raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
+    kind = _kind(hrefs, target)
+    given = {
+        name: value
+        for name, value in options.items()
+        if name not in _TAKEN_BY or (value is not None and value is not False)
+    }
+    _refuse_others(kind, given | ({"dry_run": True} if dry_run else {}))
+    writing = {"overwrite": overwrite, "progress": progress or silent, **given}
+    if kind in _TORTILLAS:
+        report = migrate(hrefs[0] if len(hrefs) == 1 else hrefs, target, dry_run=dry_run, **writing)
+        return Conversion(kind, {"from": kind, **report.to_dict()}, report)
+    assert target is not None
+    route = _ROUTES.get(kind)
+    if route is not None:
+        written = {"source": hrefs[0], "output": target, **route(hrefs[0], target, **writing)}
+        return Conversion(kind, written)
+    if kind in _PACKED:
+        _pack(kind, hrefs[0], target, **writing)
+    else:
+        _repack(kind, hrefs[0], target, **writing)
+    return Conversion(kind, {"source": hrefs[0], "from": kind, "output": target})
+
+
+def _refuse_others(kind: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that this kind of source would silently ignore."""
+    for name in given:
+        if kind not in _TAKEN_BY.get(name, {kind}):
+            option = OPTIONS.get(name, "--" + name.replace("_", "-"))
+            raise InvalidInputError(
+                f"{option} is not for this kind of source",
+                found=kind,
+                hint=f"leave it out (in Python: {name}=)",
+            )
+
+
+# -- what a source is -----------------------------------------------------------------------------
+
+
+def _kind(sources: Sequence[str], output: str | None) -> str:
+    if len(sources) == 1 and output is not None:
+        for kind, handles in _HANDLED.items():
+            if handles(sources[0], output):
+                return kind
+    kinds = {_samples_kind(source) for source in sources}
+    if len(sources) == 1 or kinds <= _TORTILLAS:
+        return min(kinds)
+    raise InvalidInputError(
+        "several sources become one only where all are Tortilla or TACO 1",
+        found=", ".join(sorted(kinds)),
+        hint="'comal taco concat' joins several data sets of TACO 2.0",
+    )
+
+
+def _samples_kind(source: str) -> str:
+    """The container of a TACO data set, a Tortilla, a plain folder of rasters, or a manifest."""
+    path = Path(source)
+    if "*" in path.name and not path.exists():
+        return "tortilla"
+    if path.suffix.lower() in _MANIFESTS and path.is_file():
+        # A manifest may be a Parquet file of any kind, but not one of tiles.
+        if _is_format(source, "raquet"):
+            raise InvalidInputError(
+                "RaQuet does not become what the name of the target says",
+                where=source,
+                expected="*.tif for a COG, or a folder (no suffix) for PNG tiles",
+                hint="'comal raquet export' writes PNG, and parts of a file",
+            )
+        return "manifest"
+    try:
+        found = sniff(source)
+    except NotThisFormatError:
+        if path.is_dir():
+            return "rasters"
+        raise
+    if found.format.name in _TORTILLAS:
+        return found.format.name
+    with closing(adapter_of(found.format).archive(source)) as archive:
+        return str(archive.describe()["container"])
+
+
+def _is_format(source: str, name: str) -> bool:
+    try:
+        return sniff(source).format.name == name
+    except NotThisFormatError:
+        return False
+
+
+def _suffix(path: str) -> str:
+    return Path(without_secrets(path)).suffix.lower()
+
+
+def _is_raster(source: str, output: str) -> bool:
+    return _suffix(output) == _PARQUET and _suffix(_file(source)) in _RASTERS
+
+
+def _file(source: str) -> str:
+    """The file behind the name of a variable."""
+    if ":" not in source:
+        return source
+    from comal.raster.variables import file_of  # noqa: PLC0415 - GDAL
+
+    return str(file_of(without_secrets(source)))
+
+
+def _is_raquet(source: str, output: str) -> bool:
+    """Whether a RaQuet file becomes a GeoTIFF, RaQuet as comal writes it, or pictures.
+
+    A manifest of samples is Parquet as well.
+    """
+    after = _suffix(output)
+    if _suffix(source) != _PARQUET:
+        return False
+    return after in _TIFF or (after in {_PARQUET, "", _ZIP} and _is_format(source, "raquet"))
+
+
+def _is_tiles(source: str, output: str) -> bool:
+    """Whether both are of this family: by names, and by a look at a local folder."""
+    if output.lower().endswith(_TILE_FILES):
+        return True
+    if _suffix(output) not in {"", ".tiles", _ZIP}:
+        return False
+    return source.lower().endswith(_TILE_FILES) or _is_tileset(source)
+
+
+def _is_tileset(source: str) -> bool:
+    if source.lower().endswith(_ZIP):
+        return _is_format(source, "tapalcatl")  # samples have such a name, too
+    path = _local(source)
+    if path is None:
+        return source.endswith(f"/{_META}")
+    if path.is_dir():
+        if (path / _META).is_file():
+            return b"formats" in (path / _META).read_bytes()[:65_536]
+        return any(_NUMBER.fullmatch(child.name) and _is_zoom(child) for child in path.iterdir())
+    return path.name == _META
+
+
+def _is_zoom(folder: Path) -> bool:
+    """Whether a folder that is named by a number holds folders that are, as tiles do."""
+    if not folder.is_dir():
+        return False
+    children = [child for child in folder.iterdir() if child.is_dir()]
+    return bool(children) and all(child.name.isdecimal() for child in children)
+
+
+def _is_archives(source: str) -> bool:
+    """Whether the source is a tileset of archives."""
+    path = _local(source)
+    if path is not None and path.is_dir():
+        return (path / _META).is_file()
+    return source.endswith((f"/{_META}", _ZIP)) or source == _META
+
+
+def _local(source: str) -> Path | None:
+    location = parse_href(source)
+    return Path(location.path) if location.is_local else None
+
+
+# -- what it becomes ------------------------------------------------------------------------------
+
+
+def _write_raquet(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
+    made = raquet.write(source, output, **writing)
+    return {"from": "raster", "to": "raquet", **made.to_dict()}
+
+
+def _convert_raquet(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
+    if _suffix(output) == _PARQUET:
+        raquet.repair(source, output, **writing)
+        return {"from": "raquet", "to": "raquet"}
+    if _suffix(output) in _TIFF:
+        return {"from": "raquet", "to": "cog", **raquet.to_cog(source, output, **writing).to_dict()}
+    made = draw(source, output, **writing)
+    return {"from": "raquet", "to": "tapalcatl", "tiles": made.tiles, "archives": made.archives}
+
+
+def _convert_tiles(source: str, output: str, **writing: Any) -> Mapping[str, Any]:
+    """Convert; what comes out is decided by the name of `output`.
+
+    A folder becomes a tileset, unless the source is one: then it gets loose tiles. A name that
+    ends in .zip makes a single archive.
+    """
+    with ExitStack() as scope:
+        tiles = tapalcatl.open_tiles(source, scope=scope)
+        if output.lower().endswith(".mbtiles"):
+            write: Any = tapalcatl.to_mbtiles
+        elif output.lower().endswith(".pmtiles"):
+            write = tapalcatl.to_pmtiles
+        elif not _is_archives(source):
+            write = tapalcatl.build
+        elif output.lower().endswith(_ZIP):
+            write = tapalcatl.remetatile
+        else:
+            write = tapalcatl.to_directory
+        summary: Mapping[str, Any] = write(tiles, output, **writing).to_dict()
+    return {"tiles": summary["tiles"], **summary}
+
+
+_HANDLED = {"raster": _is_raster, "raquet": _is_raquet, "tiles": _is_tiles}
+_ROUTES = {"raster": _write_raquet, "raquet": _convert_raquet, "tiles": _convert_tiles}
+
+
+def _pack(kind: str, source: str, output: str, **writing: Any) -> None:
+    manifest = source if kind == "manifest" else None
+    folder = Path(source).absolute().parent if manifest else source
+    taco.pack_folder(folder, output, manifest=manifest, **writing)
+
+
+def _repack(kind: str, source: str, output: str, **writing: Any) -> None:
+    """From one container of TACO 2.0 to another."""
+    to_zip = _suffix(output) in _ZIP_SUFFIXES
+    if kind == "zip" and not to_zip:
+        taco.zip2folder(source, output, **writing)
+    elif kind == "folder" and to_zip:
+        taco.folder2zip(source, output, **writing)
+    elif kind in {"tacocat", "tacocat-folder"}:
+        with taco.load(source) as dataset:
+            taco.export(dataset, output, **writing)
+    else:
+        raise InvalidInputError(
+            "the source is in that form already", where=source, found=f"a TACO {kind}"
+        )
