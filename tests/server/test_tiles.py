@@ -49,6 +49,17 @@ def test_gzip_bytes_are_inflated_for_others(app: Any, accepted: str | None) -> N
     assert reply.headers["content-length"] == str(len(VECTOR))
 
 
+def test_gzip_of_several_members_is_inflated_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = len(VECTOR) // 2
+    members = gzip.compress(VECTOR[:half]) + gzip.compress(VECTOR[half:])
+    monkeypatch.setattr("tests.server.making.GZIPPED", members)
+    app = server.app({"tiles": tileset(tmp_path / "set")})
+    assert ask(app, "/tiles/0/0/0.mvt", headers={"Accept-Encoding": "gzip"}).body == members
+    assert ask(app, "/tiles/0/0/0.mvt").body == VECTOR
+
+
 def test_deflated_entry_becomes_gzip_without_compressing_again(
     app: Any, archives: dict[str, Path]
 ) -> None:

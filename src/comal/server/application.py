@@ -18,7 +18,7 @@ from comal.server.pages import Pages
 from comal.server.readyresponses import PlainRequests
 from comal.server.requests import Request, check_head, segments_of, split_root
 from comal.server.responses import Pairs, Refusal, Response, not_found, problem_response, refusal_of
-from comal.server.runtime import Client, Clients, ConcurrencyLimit, Runtime
+from comal.server.runtime import Client, ConcurrencyLimit, Runtime
 from comal.server.settings import RequestLimits, Settings, normalised_prefix, origins
 from comal.server.sources import ServedSource
 
@@ -59,7 +59,6 @@ class Application:
         limits = settings.limits
         self.gate = ConcurrencyLimit(limits.in_flight, limits.queue, limits.seconds)
         self.streams = ConcurrencyLimit(limits.streams, limits.queue, limits.seconds)
-        self.clients = Clients()
         self.pages = Pages(self.mounts, self.runtime, self.metrics)
         self._posting: asyncio.Task[None] | None = None
         self._every_origin = settings.cors == ("*",)
@@ -177,7 +176,7 @@ class Application:
         except Exception as error:  # noqa: BLE001 - whatever happens, the client gets an answer
             answer = self._refused(_GONE if client.left else error, record)
         finally:
-            self.clients.remove(client)
+            client.rest()
         try:
             if answer.status == _GONE.status:
                 record.status = answer.status
@@ -229,7 +228,7 @@ class Application:
             record.route = first
             return await self.pages.answer(request)
         async with self.gate, asyncio.timeout(limits.seconds) as end:
-            self.clients.add(client, end)
+            client.watch(end)
             if first not in self.mounts:
                 record.route = "root"
                 return await self._below_root(request, record)

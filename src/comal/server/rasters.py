@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from isal.isal_zlib import crc32
 
 from comal import raquet
 from comal.errors import InvalidInputError, NotThisFormatError, shown
@@ -46,7 +47,6 @@ from comal.server.responses import (
 )
 from comal.server.runtime import Runtime
 from comal.server.sources import LOOK, TILES, ServedSource, only, tile_meets
-from comal.server.storedtiles import crc_of
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
 _ACCEPTED = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
@@ -265,7 +265,7 @@ class RasterSource(ServedSource):
         return RenderOptions.of(Query(()), len(self.file.bands))
 
     def _drawn(self, body: bytes, ext: str, headers: Headers) -> Response:
-        crc = crc_of(body)
+        crc = crc32(body)
         content = Content(
             MEDIA_TYPES[ext].encode(),
             crc_etag(crc),

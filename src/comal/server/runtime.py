@@ -6,10 +6,8 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -112,7 +110,7 @@ class Runtime:
 
 
 _WATCHED = 0.5
-"""Seconds between two looks at who waits for an answer."""
+"""Seconds after which it is watched whether who waits for an answer is there still."""
 
 
 class ConcurrencyLimit:
@@ -129,16 +127,11 @@ class ConcurrencyLimit:
     """
 
     def __init__(self, limit: int, queue: int, patience: float = 60.0) -> None:
-        self.limit = limit
         self.queue = queue
         self.patience = patience
         self.active = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
+        self.waiting = 0
+        self._turns = asyncio.Semaphore(limit)
 
     async def __aenter__(self) -> None:
         """Come in, after those who came before.
@@ -148,37 +141,28 @@ class ConcurrencyLimit:
         Refusal
             503 when the queue is full, or does not move.
         """
-        if self.active < self.limit:
-            self.active += 1
-            return
-        if len(self._waiting) >= self.queue:
+        if self._turns.locked():
+            await self._wait()
+        else:
+            await self._turns.acquire()  # at once
+        self.active += 1
+
+    async def _wait(self) -> None:
+        if self.waiting >= self.queue:
             raise _overloaded()
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        self.waiting += 1
         try:
             async with asyncio.timeout(self.patience):
-                await place
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if place.done() and not place.cancelled():
-                self._leave()  # the turn had been given already
-            else:
-                with suppress(ValueError):  # whoever left meanwhile may have passed it over
-                    self._waiting.remove(place)
-            if isinstance(error, TimeoutError):
-                raise _overloaded() from error
-            raise
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise _overloaded() from error
+        finally:
+            self.waiting -= 1
 
     async def __aexit__(self, *_: object) -> None:
         """Leave, and let the next one in."""
-        self._leave()
-
-    def _leave(self) -> None:
-        while self._waiting:
-            place = self._waiting.popleft()
-            if not place.done():
-                place.set_result(None)  # the turn goes over; `active` stays
-                return
         self.active -= 1
+        self._turns.release()
 
 
 def _overloaded() -> Refusal:
@@ -236,64 +220,38 @@ class Client:
         Returns when it has gone.
     """
 
-    __slots__ = ("_gone", "_task", "_waits", "end", "left")
+    __slots__ = ("_gone", "_task", "_timer", "left")
 
     def __init__(self, gone: Callable[[], Awaitable[object]]) -> None:
         self.left = False
         """Whether it has gone away while it was watched."""
-        self.end: asyncio.Timeout | None = None
-        """The timeout around its work."""
         self._gone = gone
-        self._waits = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def look(self) -> None:
-        """Called now and then: from the second time on it is watched."""
-        self._waits += 1
-        if self._waits == 2:
-            self._task = asyncio.get_running_loop().create_task(self._watch())
+    def watch(self, end: asyncio.Timeout) -> None:
+        """Let the timeout around the work expire when it goes away.
 
-    async def _watch(self) -> None:
+        Most are answered before anybody looks.
+        """
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            self._task = loop.create_task(self._watch(end))
+
+        self._timer = loop.call_later(_WATCHED, begin)
+
+    async def _watch(self, end: asyncio.Timeout) -> None:
         await self._gone()
-        if self.end is not None:
-            self.left = True
-            self.end.reschedule(0)
+        self.left = True
+        end.reschedule(0)
 
     def rest(self) -> None:
         """The work is done."""
-        self.end = None
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-
-
-class Clients:
-    """Those whose answers are worked on. Most are answered before anybody looks."""
-
-    def __init__(self) -> None:
-        self._there: set[Client] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def add(self, client: Client, end: asyncio.Timeout) -> None:
-        """Let the timeout expire when the client goes away."""
-        client.end = end
-        self._there.add(client)
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop = loop
-            loop.call_later(_WATCHED, self._look)
-
-    def remove(self, client: Client) -> None:
-        """Its answer is made."""
-        self._there.discard(client)
-        client.rest()
-
-    def _look(self) -> None:
-        for client in self._there:
-            client.look()
-        if self._loop is not None and self._there:
-            self._loop.call_later(_WATCHED, self._look)
-        else:
-            self._loop = None
 
 
 async def _coroutine(work: Callable[[], Awaitable[T]]) -> T:

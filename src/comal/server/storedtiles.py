@@ -10,15 +10,12 @@ tile goes out compressed without having been compressed again.
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
-from isal import igzip_lib, isal_zlib
+from isal.isal_zlib import crc32
 
-from comal.errors import InvalidMetadataError, LimitExceededError
-from comal.limits import DEFAULT_LIMITS
+from comal.errors import InvalidMetadataError
 from comal.server.http import (
     Encodings,
     Headers,
@@ -30,47 +27,15 @@ from comal.server.http import (
     tag_matches,
 )
 from comal.server.responses import NOSNIFF, Content, Refusal, Response, content_response
+from comal.tapalcatl.reading.tile import StoredTile, gunzipped
+from comal.tapalcatl.spec import Headers as TileHeaders
 
 _GZIP = (b"content-encoding", b"gzip")
 _VARY = (b"vary", b"accept-encoding")
 _RANGES = (b"accept-ranges", b"bytes")
-_STORED, _DEFLATED = 0, 8
+_STORED = 0
 _NO_TIME = 315_532_800
 """1980-01-01T00:00:00Z."""
-
-
-class StoredTile(Protocol):
-    """A tile exactly as its archive holds it."""
-
-    @property
-    def payload(self) -> bytes:
-        """The stored bytes."""
-        ...
-
-    @property
-    def method(self) -> int:
-        """0 stored, 8 raw DEFLATE."""
-        ...
-
-    @property
-    def crc(self) -> int:
-        """CRC-32 of the bytes before DEFLATE."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many those are."""
-        ...
-
-    @property
-    def headers(self) -> Texts:
-        """Headers of the format and of the entry."""
-        ...
-
-    @property
-    def modified(self) -> int | None:
-        """Seconds since 1970, None when the archive does not say."""
-        ...
 
 
 def tile_response(
@@ -149,7 +114,7 @@ def moment_of(tile: StoredTile) -> int | None:
 def _plain(tile: StoredTile, plan: ArchiveHeaders, headers: Headers) -> Response:
     """The same for the usual tile: stored as it is sent."""
     payload = tile.payload
-    if len(payload) != tile.size or crc_of(payload) != tile.crc:
+    if len(payload) != tile.size or crc32(payload) != tile.crc:
         raise _damaged()
     etag = crc_etag(tile.crc)
     pairs = [(b"etag", etag), *plan.pairs]
@@ -171,29 +136,21 @@ def _coded(
     verified: bool,  # noqa: FBT001 - passed on as it came
 ) -> tuple[bytes, bool, bool]:
     """The bytes to send, whether they are gzip, and whether that depends on the client."""
-    if tile.method == _DEFLATED and plan.coding == "" and client.gzip:
+    if plan.coding == "" and client.gzip and (packed := tile.as_gzip()) is not None:
         if not verified:
-            _check(tile, inflated(tile.payload, tile.size))
-        return as_gzip(tile.payload, tile.crc, tile.size), True, True
-    data = tile.payload if tile.method == _STORED else inflated(tile.payload, tile.size)
-    _check(tile, data)
+            tile.data()  # compares size and checksum
+        return packed, True, True
+    data = tile.data()
     if client.takes(plan.coding):
         return data, plan.coding == "gzip", tile.method != _STORED or plan.coding != ""
     if plan.coding == "gzip" and client.identity:
-        return gunzipped(data, DEFAULT_LIMITS.tile_bytes), False, True
+        return gunzipped(data), False, True
     raise Refusal(406, "not-acceptable", "no content coding that there is, is accepted", (_VARY,))
-
-
-def _check(tile: StoredTile, data: bytes) -> None:
-    if len(data) != tile.size or crc_of(data) != tile.crc:
-        raise _damaged()
 
 
 def _damaged() -> InvalidMetadataError:
     return InvalidMetadataError("a tile's bytes do not have its checksum")
 
-
-Texts = tuple[tuple[str, str], ...]
 
 _DENIED = frozenset(
     {
@@ -241,7 +198,7 @@ class ArchiveHeaders:
 
 
 @lru_cache(maxsize=4096)
-def archive_headers(headers: Texts, cache_control: str | None) -> ArchiveHeaders:
+def archive_headers(headers: TileHeaders, cache_control: str | None) -> ArchiveHeaders:
     """The plan for a tile with these headers.
 
     Parameters
@@ -270,60 +227,3 @@ def archive_headers(headers: Texts, cache_control: str | None) -> ArchiveHeaders
 
 def _is_denied(name: str) -> bool:
     return name in _DENIED or name.startswith(_DENIED_BEGINNINGS)
-
-
-_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_RAW_BITS, _GZIP_BITS = -15, 31
-
-
-def as_gzip(deflated: bytes, crc: int, size: int) -> bytes:
-    """Raw DEFLATE bits as gzip (RFC 1952); `crc` and `size` are of what they hold."""
-    tail = crc.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"".join((_GZIP_HEADER, deflated, tail))
-
-
-def crc_of(data: bytes) -> int:
-    """CRC-32."""
-    return int(isal_zlib.crc32(data))
-
-
-def inflated(deflated: bytes, size: int) -> bytes:
-    """Exactly `size` bytes out of raw DEFLATE bits.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The bits are broken, or hold fewer or more.
-    """
-    data = _decompressed(deflated, _RAW_BITS, size)
-    if len(data) != size:
-        raise InvalidMetadataError("a tile is not as long as it says", expected=f"{size} bytes")
-    return data
-
-
-def gunzipped(data: bytes, limit: int) -> bytes:
-    """What gzip bytes hold.
-
-    Raises
-    ------
-    InvalidMetadataError
-        They are broken.
-    LimitExceededError
-        They hold more than `limit` bytes.
-    """
-    plain = _decompressed(data, _GZIP_BITS, limit)
-    if len(plain) > limit:
-        raise LimitExceededError("a tile is larger than allowed", expected=f"at most {limit}")
-    return plain
-
-
-def _decompressed(data: bytes, kind: int, most: int) -> bytes:
-    """At most one byte more than `most`; the stream must have an end unless there is more."""
-    stream = isal_zlib.decompressobj(wbits=kind)
-    try:
-        plain: bytes = stream.decompress(data, most + 1)
-    except (igzip_lib.IsalError, zlib.error) as error:  # type: ignore[misc] # an instance, says the stub
-        raise InvalidMetadataError("compressed bytes are broken") from error
-    if len(plain) <= most and not stream.eof:
-        raise InvalidMetadataError("compressed bytes end early")
-    return plain
