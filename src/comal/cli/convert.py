@@ -93,8 +93,7 @@ def _tell(report: MigrationReport, style: Style) -> None:
 @click.option("--variable", help="Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
 @options.rename
 @collection_options
-@options.overwrite
-@options.pass_style
+@options.writing
 @click.pass_context
 def command(
     ctx: click.Context,

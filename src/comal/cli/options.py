@@ -190,9 +190,28 @@ output_file = click.option(
 
 band = click.option("--band", metavar="NAME", help="Of a raster with several bands, this one.")
 
+
+def negative(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A flag that makes `name` False."""
+    return click.option(
+        flag, name, is_flag=True, callback=lambda _ctx, _parameter, value: not value, help=text
+    )
+
+
 overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace an older target of the same kind, and nothing else."
 )
+
+
+def writing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command takes that writes an archive: --overwrite, and how to print."""
+    return overwrite(pass_style(function))
+
+
+def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:
+    """What a repeatable option was given; None where it was not."""
+    return list(value) or None
+
 
 rename = click.option(
     "--rename",
@@ -200,9 +219,11 @@ rename = click.option(
     help="Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
 )
 
-any_schema = click.option(
-    "--any-schema", is_flag=True, help="Join archives that differ in columns, where that works."
+any_schema = negative(
+    "--any-schema", "validate_schema", "Join archives that differ in columns, where that works."
 )
+
+no_stac = negative("--no-stac", "stac", "Do not read CRS, shape and place of the rasters.")
 
 as_csv = click.option(
     "--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal."

@@ -37,7 +37,12 @@ def group() -> None:
 
 
 _band_option = click.option(
-    "--band", "bands", multiple=True, metavar="NAME", help="Only this band; may be repeated."
+    "--band",
+    "bands",
+    multiple=True,
+    callback=options.listed,
+    metavar="NAME",
+    help="Only this band; may be repeated.",
 )
 
 _zoom_option = click.option(
@@ -45,13 +50,14 @@ _zoom_option = click.option(
 )
 
 _step_option = click.option(
-    "--step", type=click.IntRange(0), help="Time step of a time series, counted from 0."
+    "--step", "time", type=click.IntRange(0), help="Time step of a time series, counted from 0."
 )
 
 _stat_option = click.option(
     "--stat",
     "stats",
     multiple=True,
+    default=("count", "sum", "mean", "min", "max", "stddev"),
     metavar="NAME",
     help=(
         "Only this statistic; may be repeated: count, sum, mean, min, max, range, variance,"
@@ -59,10 +65,6 @@ _stat_option = click.option(
         " minority, variety."
     ),
 )
-
-_STATS = ("count", "sum", "mean", "min", "max", "stddev")
-"""What is told when nobody asks for something else."""
-
 
 # -- create ---------------------------------------------------------------------------------------
 
@@ -170,8 +172,9 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
 @click.option("--tile-statistics", is_flag=True, help="Statistics of each tile as columns (0.5.0).")
 @click.option(
     "--time",
-    "times",
+    "time",
     multiple=True,
+    callback=options.listed,
     help="Instant of each raster, in their order: they become the steps of a time series.",
 )
 @click.option("--row-group-size", type=click.IntRange(1), help="Tiles of a row group; 64 or more.")
@@ -182,26 +185,23 @@ _OVERVIEWS = ("average", "mode", "nearest", "min", "max")
     show_default=True,
     help="Type of the column of tile ids.",
 )
-@options.overwrite
-@options.pass_style
+@options.writing
 def create(
     style: Style,
     /,
     sources: tuple[str, ...],
     output: str,
+    *,
     bands: tuple[str, ...],
     nodata: str | None,
     compression: str,
-    times: tuple[str, ...],
-    *,
-    overwrite: bool,
     **named: Any,
 ) -> None:
     """Write RASTER, or several as a mosaic, to OUTPUT as RaQuet.
 
     A raster on the pixels of a Web Mercator zoom is copied as it is; any other is warped.
     """
-    source: Any = sources[0] if len(sources) == 1 and not times else list(sources)
+    source: Any = sources[0] if len(sources) == 1 and not named["time"] else list(sources)
     with working(f"converting {sources[0]}", style) as progress:
         made = raquet.write(
             source,
@@ -209,8 +209,6 @@ def create(
             bands=_chosen_bands(bands),
             nodata=nodata if nodata in {None, "none"} else _number(str(nodata)),
             compression=None if compression == "none" else compression,
-            time=list(times) or None,
-            overwrite=overwrite,
             progress=progress,
             **named,
         )
@@ -300,15 +298,13 @@ _TIFF = {".tif", ".tiff"}
 @click.option(
     "--size", type=click.IntRange(16, 8192), default=512, help="Longest side of a PNG in pixels."
 )
-@options.overwrite
-@options.pass_style
+@options.writing
 def export(
     style: Style,
     /,
     source: str,
     output: str,
     *,
-    compression: str,
     size: int,
     plain: bool,
     overwrite: bool,
@@ -319,9 +315,8 @@ def export(
     Without --step, every step of a time series becomes a band.
     """
     suffix = Path(output).suffix.lower()
-    bands, step = list(part["bands"]) or None, part["step"]
     if suffix == ".png":
-        picture = raquet.preview(source, size=size, bands=bands, time=step)
+        picture = raquet.preview(source, size=size, bands=part["bands"], time=part["time"])
         write_file(output, picture, source, overwrite=overwrite)
         done({"output": output, "size": len(picture)}, style, f"{output}: written")
         return
@@ -329,17 +324,7 @@ def export(
         raise InvalidInputError("unknown kind of file", found=output, expected=".tif or .png")
     write = raquet.to_geotiff if plain else raquet.to_cog
     with working(f"exporting {source}", style) as progress:
-        made = write(
-            source,
-            output,
-            zoom=part["zoom"],
-            bbox=part["bbox"],
-            bands=bands,
-            time=step,
-            compression=compression,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        made = write(source, output, overwrite=overwrite, progress=progress, **part)
     told = f"{made.width} x {made.height} pixels of zoom {made.zoom}"
     done(made.to_dict(), style, f"{output}: {told}, {human_size(made.size)}")
 
@@ -364,30 +349,13 @@ def export(
     default=128,
     help="Size of a part in MB, where no zoom is given.",
 )
-@click.option("--no-overviews", is_flag=True, help="Leave out tiles coarser than the cells.")
-@options.overwrite
-@options.pass_style
-def partition(
-    style: Style,
-    /,
-    source: str,
-    folder: str,
-    zoom: int | None,
-    target_mb: int,
-    *,
-    no_overviews: bool,
-    overwrite: bool,
-) -> None:
+@options.negative("--no-overviews", "overviews", "Leave out tiles coarser than the cells.")
+@options.writing
+def partition(style: Style, /, source: str, folder: str, *, target_mb: int, **named: Any) -> None:
     """Write X to FOLDER as parts, each a whole RaQuet file called z6_33_22.parquet."""
     with working(f"cutting {source}", style) as progress:
         made = raquet.partition(
-            source,
-            folder,
-            zoom=zoom,
-            target_size=target_mb << 20,
-            overviews=not no_overviews,
-            overwrite=overwrite,
-            progress=progress,
+            source, folder, target_size=target_mb << 20, progress=progress, **named
         )
     summary = {"folder": folder, "parts": [one.to_dict() for one in made]}
     done(summary, style, f"{folder}: {counted(len(made), 'part')}")
@@ -406,8 +374,7 @@ def partition(
 )
 @click.argument("parts", nargs=-1, required=True, metavar="PART...")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The file to write.")
-@options.overwrite
-@options.pass_style
+@options.writing
 def merge(style: Style, /, parts: tuple[str, ...], output: str, *, overwrite: bool) -> None:
     """Write the PARTs of a raster, or all that a folder holds, as one file."""
     folder = len(parts) == 1 and (Path(parts[0]).is_dir() or parts[0].endswith("/"))
@@ -447,29 +414,21 @@ def merge(style: Style, /, parts: tuple[str, ...], output: str, *, overwrite: bo
     type=click.Choice(("sequential", "interleaved")),
     help="How tiles are stored; as in X if absent. Bands of several types need sequential.",
 )
-@options.overwrite
-@options.pass_style
+@options.writing
 def add_bands(
     style: Style,
     /,
     source: str,
     other: str,
     output: str,
-    rename: tuple[tuple[str, str], ...],
-    layout: str | None,
     *,
-    overwrite: bool,
+    rename: tuple[tuple[str, str], ...],
+    **named: Any,
 ) -> None:
     """Write OUTPUT with the bands of X and of OTHER, a RaQuet file or a raster."""
     with working(f"adding bands to {source}", style) as progress:
         made = raquet.append_bands(
-            source,
-            other,
-            output,
-            names=dict(rename),
-            layout=layout,
-            overwrite=overwrite,
-            progress=progress,
+            source, other, output, names=dict(rename), progress=progress, **named
         )
     bands = ", ".join(made.bands)
     text = f"{output}: bands {bands}, {human_size(made.size)}"
@@ -551,32 +510,13 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
 @click.option("--layer", metavar="NAME", help="Which layer of a GeoPackage that has several.")
 @options.as_csv
 @options.pass_style
-def zonal(
-    style: Style,
-    /,
-    source: str,
-    zones: str,
-    bands: tuple[str, ...],
-    stats: tuple[str, ...],
-    step: int | None,
-    *,
-    as_csv: bool,
-    **named: Any,
-) -> None:
+def zonal(style: Style, /, source: str, zones: str, *, as_csv: bool, **named: Any) -> None:
     """Tell statistics of the valid pixels of X within each zone of ZONES.
 
     ZONES is a file of GeoParquet, GeoJSON or GeoPackage; a Shapefile needs geopandas.
     """
     with working(f"zones of {source}", style) as progress:
-        table = raquet.zonal(
-            source,
-            zones,
-            bands=bands or None,
-            time=step,
-            stats=stats or _STATS,
-            progress=progress,
-            **named,
-        )
+        table = raquet.zonal(source, zones, progress=progress, **named)
     print_result(table, as_json=style.json, as_csv=as_csv)
 
 
@@ -599,30 +539,14 @@ def zonal(
 @_step_option
 @options.as_csv
 @options.pass_style
-def stats(
-    style: Style,
-    source: str,
-    bands: tuple[str, ...],
-    stats: tuple[str, ...],
-    zoom: int | None,
-    step: int | None,
-    *,
-    as_csv: bool,
-) -> None:
+def stats(style: Style, /, source: str, *, as_csv: bool, **named: Any) -> None:
     """Compute statistics of every band of X from its pixels.
 
     Pixels that are nodata or NaN do not count, nor does the padding of tiles at the edge. Of a
     band without a nodata value only files by comal tell the latter from pixels.
     """
     with working(f"statistics of {source}", style) as progress:
-        table = raquet.statistics(
-            source,
-            bands=bands or None,
-            zoom=zoom,
-            time=step,
-            stats=stats or _STATS,
-            progress=progress,
-        )
+        table = raquet.statistics(source, progress=progress, **named)
     print_result(table, as_json=style.json, as_csv=as_csv)
 
 
@@ -647,25 +571,14 @@ def stats(
 @click.option("--scaled", is_flag=True, help="Physical values: pixel x scale + offset.")
 @options.pass_style
 def point(
-    style: Style,
-    source: str,
-    lon: float,
-    lat: float,
-    bands: tuple[str, ...],
-    zoom: int | None,
-    step: int | None,
-    *,
-    scaled: bool,
+    style: Style, /, source: str, lon: float, lat: float, *, bands: list[str] | None, **named: Any
 ) -> None:
     """Tell the value of each band of X at LON LAT, in degrees; nothing where there is none."""
     import numpy as np  # noqa: PLC0415 - help needs none of it
 
     with raquet.open(source) as file:
-        names = list(bands) or list(file.metadata.band_names)
-        values = [
-            file.point(lon, lat, [name], zoom=zoom, time=step, masked=True, scaled=scaled)
-            for name in names
-        ]
+        names = bands or list(file.metadata.band_names)
+        values = [file.point(lon, lat, [name], masked=True, **named) for name in names]
     fields = {
         name: None if np.ma.getmaskarray(value)[0] else value[0].item()
         for name, value in zip(names, values, strict=True)

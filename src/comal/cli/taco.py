@@ -179,25 +179,30 @@ def _filtered(
     "fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
 )
 @click.option("--pattern", multiple=True, help="Names to pack, such as '*.tif'; repeatable.")
-@click.option("--no-stac", is_flag=True, help="Do not read CRS, shape and place of the rasters.")
+@options.no_stac
 @click.option("--pad", is_flag=True, help="Fill up subfolders that lack a file others have.")
 @click.option("--split-size", metavar="SIZE", help="Several archives of about this size: 4GB.")
-@click.option("--group-by", multiple=True, metavar="FIELD", help="An archive per value.")
+@click.option(
+    "--group-by",
+    multiple=True,
+    callback=options.listed,
+    metavar="FIELD",
+    help="An archive per value.",
+)
 @collection_options
-@options.overwrite
-@options.pass_style
+@options.writing
 def create(
     style: Style,
     /,
     directory: str,
     output: str,
+    *,
     manifest: str | None,
     pattern: tuple[str, ...],
-    split_size: str | None,
-    group_by: tuple[str, ...],
-    *,
-    no_stac: bool,
+    stac: bool,
     pad: bool,
+    split_size: str | None,
+    group_by: list[str] | None,
     overwrite: bool,
     **collection: Any,
 ) -> None:
@@ -214,10 +219,10 @@ def create(
             output,
             manifest=manifest,
             pattern=list(pattern) or "*",
-            stac=not no_stac,
+            stac=stac,
             pad=pad,
             split_size=split_size,
-            group_by=list(group_by) or None,
+            group_by=group_by,
             overwrite=overwrite,
             progress=progress,
             **fields,
@@ -291,8 +296,7 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
 @click.argument("output")
 @options.where_options
 @options.rename
-@options.overwrite
-@options.pass_style
+@options.writing
 def export(
     style: Style,
     /,
@@ -343,8 +347,7 @@ def export(
     help="What to do with columns that not all have.",
 )
 @options.rename
-@options.overwrite
-@options.pass_style
+@options.writing
 def concat(
     style: Style,
     archives: tuple[str, ...],
@@ -383,25 +386,15 @@ def concat(
     "-o", "--output", metavar="FOLDER", help="Write the index here; beside the archives if absent."
 )
 @options.any_schema
-@options.overwrite
-@options.pass_style
-def tacocat(
-    style: Style,
-    archives: tuple[str, ...],
-    output: str | None,
-    *,
-    any_schema: bool,
-    overwrite: bool,
-) -> None:
+@options.writing
+def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any) -> None:
     """Write one index over several TACO archives, so that they open as one data set.
 
     Both forms are written: the file __TACOCAT__ of the specification, and the folder .tacocat
     that newer readers want.
     """
     with working("writing the index", style):
-        written = taco.create_tacocat(
-            list(archives), output, validate_schema=not any_schema, overwrite=overwrite
-        )
+        written = taco.create_tacocat(list(archives), output, **named)
     paths = [str(path) for path in written]
     done({"output": paths, "archives": len(archives)}, style, "\n".join(paths))
 
@@ -419,18 +412,10 @@ def tacocat(
     "-o", "--output", metavar="FOLDER", help="Write it here; beside the archives if absent."
 )
 @options.any_schema
-@options.overwrite
-@options.pass_style
+@options.writing
 def tacollection(
-    style: Style,
-    archives: tuple[str, ...],
-    output: str | None,
-    *,
-    any_schema: bool,
-    overwrite: bool,
+    style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any
 ) -> None:
     """Write TACOLLECTION.json over several TACO archives: counts summed, extents united."""
-    written = taco.create_tacollection(
-        list(archives), output, validate_schema=not any_schema, overwrite=overwrite
-    )
+    written = taco.create_tacollection(list(archives), output, **named)
     done({"output": str(written), "archives": len(archives)}, style, str(written))

@@ -27,8 +27,6 @@ from comal.cli.output import (
 )
 from comal.errors import InvalidInputError, NotInContainerError, counted
 
-Box = tuple[float, float, float, float]
-
 
 @click.group(
     "tapalcatl",
@@ -62,6 +60,7 @@ def _layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--materialized",
+            "materialized_zooms",
             type=ZOOMS,
             help="Zooms at which archives begin; chosen so that a directory has at most 64 KiB.",
         ),
@@ -106,11 +105,10 @@ def _described_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated(function, options)
 
 
-def _layout_of(metatile: int | None, materialized: list[int] | None, **more: Any) -> dict[str, Any]:
-    """Arguments of `build`, without those that were not given."""
-    given = {"metatile": metatile, "materialized_zooms": materialized, **more}
+def _given(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments without those that were not given: a source may have its own."""
     return {
-        name: value for name, value in given.items() if value is not None and value is not False
+        name: value for name, value in named.items() if value is not None and value is not False
     }
 
 
@@ -211,13 +209,12 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     help="Processes that write archives; threads of this one if absent.",
 )
 @click.option("--variant", metavar="NAME", help="Below this name; 'put' adds other variants.")
-@click.option("--no-resume", is_flag=True, help="Start anew and keep nothing after an error.")
+@options.negative("--no-resume", "resume", "Start anew and keep nothing after an error.")
 @_layout_options
 @_entry_options
 @_described_options
 @options.opening
-@options.overwrite
-@options.pass_style
+@options.writing
 def create(
     style: Style,
     /,
@@ -227,7 +224,6 @@ def create(
     scheme: str | None,
     generation: str,
     processes: int | None,
-    no_resume: bool,
     opening: Mapping[str, Any],
     **more: Any,
 ) -> None:
@@ -237,14 +233,14 @@ def create(
     file, a folder of tiles, or a tileset. A folder that was broken off is gone on with: finished
     archives are kept beside it. What --open tells is told of SRC.
     """
-    layout = {name: more.pop(name) for name in ("metatile", "materialized", "hash_in_path")}
+    layout = {name: more.pop(name) for name in ("metatile", "materialized_zooms", "hash_in_path")}
     first = {name: more.pop(name) for name in ("layer", "prefix", "tile_size")}
     first["layout"] = more.pop("keys")
     if generation == "1":
         settings = tapalcatl.Generation1(metatile=layout["metatile"] or 4, **first)
         chosen: dict[str, Any] = {"version": 1, "generation1": settings}
     else:
-        chosen = _layout_of(**layout)
+        chosen = _given(layout)
     with ExitStack() as scope, working(f"building {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope, scheme=scheme)
         if processes is not None:
@@ -255,9 +251,7 @@ def create(
             # not made for that.
             pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
             chosen["executor"] = scope.enter_context(pool)
-        made = tapalcatl.build(
-            tiles, output, resume=not no_resume, progress=progress, **chosen, **more
-        )
+        made = tapalcatl.build(tiles, output, progress=progress, **chosen, **more)
     _report(made, style)
 
 
@@ -288,7 +282,6 @@ def put(
     source: str | None,
     *,
     tiles: tuple[tuple[tuple[int, int, int], str], ...],
-    variant: str | None,
     opening: Mapping[str, Any],
     **more: Any,
 ) -> None:
@@ -303,14 +296,8 @@ def put(
         given: Any = [(*tile, _read(path)) for tile, path in tiles]
         if source is not None:
             given = tapalcatl.open_tiles(source, scope=scope)
-        changed = tapalcatl.put(
-            target,
-            given,
-            variant=variant,
-            generation1=_generation1_of(opening),
-            progress=progress,
-            **more,
-        )
+        first = _generation1_of(opening)
+        changed = tapalcatl.put(target, given, generation1=first, progress=progress, **more)
     text = (
         f"{target}: {counted(changed.added, 'tile')} added, {changed.replaced} replaced "
         f"in {counted(changed.archives, 'archive')}"
@@ -351,22 +338,14 @@ def delete(
     /,
     target: str,
     tiles: tuple[tuple[int, int, int], ...],
-    ext: str | None,
-    scale: float | None,
-    variant: str | None,
+    *,
     opening: Mapping[str, Any],
+    **named: Any,
 ) -> None:
     """Take tiles out of the tileset or archive X; their bytes stay until 'compact'."""
+    first = _generation1_of(opening)
     with working(f"deleting tiles of {target}", style) as progress:
-        changed = tapalcatl.delete(
-            target,
-            tiles,
-            ext=ext,
-            scale=scale,
-            variant=variant,
-            generation1=_generation1_of(opening),
-            progress=progress,
-        )
+        changed = tapalcatl.delete(target, tiles, generation1=first, progress=progress, **named)
     text = (
         f"{target}: {counted(changed.deleted, 'entry', 'entries')} deleted, "
         f"{counted(changed.absent, 'tile')} not there"
@@ -454,7 +433,7 @@ def recover(style: Style, targets: tuple[str, ...]) -> None:
 @click.argument("key", required=False)
 @click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="New value; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Remove a key; repeatable.")
-@click.option("--no-archives", is_flag=True, help="Leave the comments of archives as they are.")
+@options.negative("--no-archives", "archives", "Leave the comments of archives as they are.")
 @options.pass_style
 def metadata(
     style: Style,
@@ -463,16 +442,14 @@ def metadata(
     values: tuple[str, ...],
     unset: tuple[str, ...],
     *,
-    no_archives: bool,
+    archives: bool,
 ) -> None:
     """Print the metadata of the tileset or archive X, or change them without rewriting tiles."""
     changes: dict[str, Any] = dict(_changed(text) for text in values)
     changes.update(dict.fromkeys(unset))
     if changes:
         with working(f"editing {target}", style) as progress:
-            edited = tapalcatl.edit_metadata(
-                target, changes, archives=not no_archives, progress=progress
-            )
+            edited = tapalcatl.edit_metadata(target, changes, archives=archives, progress=progress)
         comments = counted(edited.archives, "comment")
         text = f"{target}: {', '.join(changes)} changed, {comments} rewritten"
         done({"output": target, **edited.to_dict()}, style, text)
@@ -528,31 +505,16 @@ def _changed(text: str) -> tuple[str, Any]:
     help="Which tile counts where several sources have one.",
 )
 @_layout_options
-@options.overwrite
-@options.pass_style
-def merge(
-    style: Style,
-    /,
-    sources: tuple[str, ...],
-    output: str,
-    conflict: str,
-    metatile: int | None,
-    materialized: list[int] | None,
-    *,
-    hash_in_path: bool,
-    overwrite: bool,
-) -> None:
+@options.writing
+def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) -> None:
     """Write the tiles of all SRC as one tileset; stored bytes are copied as they are.
 
     The layout is that of the first SRC whose archives can hold all tiles with directories of at
     most 64 KiB, unless it is given; where there is none, one is chosen. The report says which.
     Tiles of variants are left out.
     """
-    chosen = _layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with working(f"merging into {output}", style) as progress:
-        made = tapalcatl.merge(
-            sources, output, conflict=conflict, overwrite=overwrite, progress=progress, **chosen
-        )
+        made = tapalcatl.merge(sources, output, progress=progress, **_given(named))
     _report(made, style)
 
 
@@ -569,35 +531,25 @@ def merge(
 )
 @click.argument("source", metavar="SRC")
 @click.argument("output", metavar="DIR")
-@click.option("--zooms", multiple=True, type=ZOOM_RANGE, help="A part for these zooms; repeatable.")
+@click.option(
+    "--zooms",
+    multiple=True,
+    type=ZOOM_RANGE,
+    callback=options.listed,
+    help="A part for these zooms; repeatable.",
+)
 @click.option("--at", type=click.IntRange(0, 30), help="A part for each tile of this zoom.")
 @_layout_options
-@options.overwrite
-@options.pass_style
-def split(
-    style: Style,
-    /,
-    source: str,
-    output: str,
-    zooms: tuple[tuple[int, int], ...],
-    at: int | None,
-    metatile: int | None,
-    materialized: list[int] | None,
-    *,
-    hash_in_path: bool,
-    overwrite: bool,
-) -> None:
+@options.writing
+def split(style: Style, /, source: str, output: str, **named: Any) -> None:
     """Write the tiles of SRC as several tilesets, each in a folder below DIR.
 
     Parts have the layout of SRC unless another one is given.
     """
-    if (at is None) == (not zooms):
+    if (named["at"] is None) == (named["zooms"] is None):
         raise click.UsageError("Give either --zooms or --at.")
-    more = _layout_of(metatile, materialized, hash_in_path=hash_in_path, overwrite=overwrite)
     with working(f"splitting {source}", style) as progress:
-        parts = tapalcatl.split(
-            source, output, zooms=list(zooms) or None, at=at, progress=progress, **more
-        )
+        parts = tapalcatl.split(source, output, progress=progress, **_given(named))
     lines = [f"{part.output}: {counted(part.tiles, 'tile')}" for part in parts.values()]
     found = {name: part.to_dict() for name, part in parts.items()}
     done({"output": output, "parts": found}, style, "\n".join(lines))
@@ -618,28 +570,14 @@ def split(
 @click.argument("source", metavar="SRC")
 @click.argument("output", metavar="OUT")
 @_layout_options
-@options.overwrite
-@options.pass_style
-def remetatile(
-    style: Style,
-    /,
-    source: str,
-    output: str,
-    metatile: int | None,
-    materialized: list[int] | None,
-    *,
-    hash_in_path: bool,
-    overwrite: bool,
-) -> None:
+@options.writing
+def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
     """Write the tileset SRC with other archives; stored bytes are copied as they are.
 
     OUT is a folder, or a single archive when its name ends in .zip.
     """
-    chosen = _layout_of(metatile, materialized, hash_in_path=hash_in_path)
     with working(f"writing {output}", style) as progress:
-        made = tapalcatl.remetatile(
-            source, output, overwrite=overwrite, progress=progress, **chosen
-        )
+        made = tapalcatl.remetatile(source, output, progress=progress, **_given(named))
     _report(made, style)
 
 
@@ -668,33 +606,27 @@ def remetatile(
     help="How loose files are named.",
 )
 @options.opening
-@options.overwrite
-@options.pass_style
+@options.writing
 def export(
     style: Style,
     /,
     source: str,
     output: str,
-    ext: str | None,
-    scale: float | None,
+    *,
     scheme: str,
     opening: Mapping[str, Any],
-    *,
-    overwrite: bool,
+    **named: Any,
 ) -> None:
     """Write the tiles of SRC to DST, byte for byte: .mbtiles, .pmtiles, or a folder of files."""
     with ExitStack() as scope, working(f"writing {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope)
-        named: dict[str, Any] = {}
         if output.lower().endswith(".mbtiles"):
             write: Any = tapalcatl.to_mbtiles
         elif output.lower().endswith(".pmtiles"):
             write = tapalcatl.to_pmtiles
         else:
-            write, named = tapalcatl.to_directory, {"scheme": scheme}
-        made = write(
-            tiles, output, ext=ext, scale=scale, overwrite=overwrite, progress=progress, **named
-        )
+            write, named["scheme"] = tapalcatl.to_directory, scheme
+        made = write(tiles, output, progress=progress, **named)
     done(made.to_dict(), style, f"{output}: {counted(made.tiles, 'tile')}")
 
 
@@ -712,23 +644,17 @@ def export(
     ),
 )
 @click.argument("zooms", metavar="A-B", type=ZOOM_RANGE)
-@click.option("--bbox", type=BBOX, help="Only tiles of this box, in degrees.")
+@click.option("--bbox", "bounds", type=BBOX, help="Only tiles of this box, in degrees.")
 @click.option("--metatile", type=click.IntRange(1), help="Root tiles of an archive per side.")
-@click.option("--materialized", type=ZOOMS, help="Zooms at which archives begin.")
+@click.option(
+    "--materialized", "materialized_zooms", type=ZOOMS, help="Zooms at which archives begin."
+)
 @click.option(
     "--per-tile", type=click.IntRange(1), default=1, show_default=True, help="Entries of a tile."
 )
 @click.option("--suffix", default=".mvt", show_default=True, help="End of names, as '@2x.png'.")
 @options.pass_style
-def plan(
-    style: Style,
-    zooms: tuple[int, int],
-    bbox: Box | None,
-    metatile: int | None,
-    materialized: list[int] | None,
-    per_tile: int,
-    suffix: str,
-) -> None:
+def plan(style: Style, /, zooms: tuple[int, int], *, suffix: str, **named: Any) -> None:
     """Count what a tileset of zooms A to B comes to when every tile is there.
 
     A directory of 64 KiB or less comes with the first request for an archive; a layout that is
@@ -737,14 +663,7 @@ def plan(
     from comal.tapalcatl.wire import split_suffix  # noqa: PLC0415 - help needs none of it
 
     split_suffix(suffix)
-    planned = tapalcatl.plan(
-        *zooms,
-        bounds=bbox,
-        metatile=metatile,
-        materialized_zooms=materialized,
-        per_tile=per_tile,
-        suffix=suffix,
-    )
+    planned = tapalcatl.plan(*zooms, suffix=suffix, **named)
     if style.json:
         print_json(planned.to_dict())
         return
@@ -796,7 +715,9 @@ def plan(
 @options.source
 @click.argument("output", required=False)
 @click.option("--bbox", type=BBOX, help="Tiles that touch this box, in degrees.")
-@click.option("--geojson", metavar="FILE", help="Tiles that touch what is in this file.")
+@click.option(
+    "--geojson", "geometry", metavar="FILE", help="Tiles that touch what is in this file."
+)
 @click.option("--min-zoom", type=click.IntRange(0), help="First zoom to take.")
 @click.option("--max-zoom", type=click.IntRange(0), help="Last zoom to take.")
 @click.option(
@@ -805,18 +726,17 @@ def plan(
     help="Take all tiles down to this zoom, wherever they are.",
 )
 @click.option("--metatile", type=click.IntRange(1), help="Layout of the extract; that of X.")
-@click.option("--materialized", type=ZOOMS, help="Layout of the extract; that of X.")
+@click.option(
+    "--materialized", "materialized_zooms", type=ZOOMS, help="Layout of the extract; that of X."
+)
 @click.option("--dry-run", is_flag=True, help="Tell tiles, bytes and requests; write nothing.")
 @options.opening
-@options.overwrite
-@options.pass_style
+@options.writing
 def extract(
     style: Style,
     /,
     source: str,
     output: str | None,
-    geojson: str | None,
-    materialized: list[int] | None,
     *,
     dry_run: bool,
     opening: Mapping[str, Any],
@@ -835,8 +755,6 @@ def extract(
         found = tapalcatl.extract(
             source,
             output,
-            geometry=geojson,
-            materialized_zooms=materialized,
             dry_run=dry_run,
             progress=progress,
             **part,
@@ -875,8 +793,7 @@ def extract(
 @click.option("--no-verify", is_flag=True, help="Do not compare the checksum.")
 @options.opening
 @options.output_file
-@options.overwrite
-@options.pass_style
+@options.writing
 def tile(
     style: Style,
     /,
@@ -921,10 +838,7 @@ def tile(
             "method": "deflate" if entry.record.method else "store",
             "headers": said,
         }
-        if style.json:
-            print_json(fields)
-        else:
-            print_fields(fields, style)
+        print_fields(fields, style)
         return
     data = tile.content() if decode else tile.data
     if output is None:
@@ -975,18 +889,8 @@ def _no_tile(name: str) -> InvalidInputError:
     is_flag=True,
     help="Name local sources by their place relative to OUT instead of copying them.",
 )
-@options.overwrite
-@options.pass_style
-def site(
-    style: Style,
-    /,
-    output: str,
-    sources: tuple[str, ...],
-    title: str,
-    *,
-    link: bool,
-    overwrite: bool,
-) -> None:
+@options.writing
+def site(style: Style, /, output: str, sources: tuple[str, ...], **named: Any) -> None:
     """Write OUT: a page that reads tilesets and RaQuet files in the browser, with no server.
 
     SOURCE is a tileset's folder or meta.json, one archive (.zip) or a RaQuet file (.parquet); a
@@ -996,9 +900,7 @@ def site(
     from comal.site import write  # noqa: PLC0415 - help needs none of it
 
     with working(f"writing {output}", style) as progress:
-        folder = write(
-            output, sources, title=title, link=link, overwrite=overwrite, progress=progress
-        )
+        folder = write(output, sources, progress=progress, **named)
     count = len(sources)
     text = f"{folder}: a page with {counted(count, 'source')}"
     done({"path": str(folder), "sources": count}, style, text)

@@ -113,7 +113,7 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
     "STAC time. A row with an empty path is a nested Tortilla, such as a.",
 )
 @click.option("--pattern", multiple=True, help="Names to pack, such as '*.tif'; repeatable.")
-@click.option("--no-stac", is_flag=True, help="Do not read CRS, shape and place of the rasters.")
+@options.no_stac
 @click.option(
     "--layer",
     multiple=True,
@@ -139,19 +139,16 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
 )
 @_peer_names
 @_cut_options
-@options.overwrite
-@options.pass_style
+@options.writing
 def create(
     style: Style,
     /,
     directory: str,
     output: str,
-    manifest: str | None,
+    *,
     pattern: tuple[str, ...],
     layer: tuple[tuple[str, str], ...],
     admin: tuple[tuple[str, str], ...],
-    *,
-    no_stac: bool,
     rai_level: int,
     **more: Any,
 ) -> None:
@@ -167,9 +164,7 @@ def create(
         made = tortilla.pack_folder(
             directory,
             output,
-            manifest=manifest,
             pattern=list(pattern) or "*",
-            stac=not no_stac,
             rai=rai,
             progress=progress,
             **_cut_of(**more),
@@ -234,14 +229,12 @@ def edit(
     /,
     file: str,
     *,
-    delete: tuple[str, ...],
-    drop: tuple[str, ...],
     rename: tuple[tuple[str, str], ...],
     columns: str | None,
-    replace: bool,
     add: tuple[str, ...],
     split: str | None,
     stac: bool,
+    **named: Any,
 ) -> None:
     """Change the Tortilla FILE in place; --delete, --drop, --rename and --add may be repeated.
 
@@ -260,14 +253,12 @@ def edit(
     with working(f"changing {file}", style) as progress:
         count = tortilla.edit(
             file,
-            delete=delete,
-            drop=drop,
             rename=ids,
             columns=table,
-            replace=replace,
             add=samples or None,
             stac=stac or None,
             progress=progress,
+            **named,
         )
     done({"output": file, "samples": count}, style, f"{file}: {counted(count, 'sample')}")
 
@@ -301,7 +292,13 @@ def edit(
 )
 @options.source
 @click.argument("output")
-@click.option("--id", "ids", multiple=True, help="A sample to take; repeatable, in this order.")
+@click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    callback=options.listed,
+    help="A sample to take; repeatable, in this order.",
+)
 @click.option(
     "--nested", metavar="ID", help="Of what the Tortilla within X at ID (a or a/b) holds."
 )
@@ -312,18 +309,8 @@ def edit(
 @click.option("--allow-ids", is_flag=True, help="Keep ids that no file system could hold.")
 @_peer_names
 @_cut_options
-@options.overwrite
-@options.pass_style
-def compile_(
-    style: Style,
-    /,
-    source: str,
-    output: str,
-    ids: tuple[str, ...],
-    *,
-    siblings: bool,
-    **more: Any,
-) -> None:
+@options.writing
+def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **more: Any) -> None:
     """Write the samples of X that pass the filters as a Tortilla of its own.
 
     Samples keep their order and their bytes; the first one that cannot be read ends it, and
@@ -332,9 +319,7 @@ def compile_(
     filters = {name: more.pop(name) for name in _FILTERS}
     frame = _filtered(source, tortilla.open(source, siblings=siblings), **filters)
     with working(f"writing {output}", style) as progress:
-        made = tortilla.compile(
-            frame, output, ids=list(ids) or None, progress=progress, **_cut_of(**more)
-        )
+        made = tortilla.compile(frame, output, progress=progress, **_cut_of(**more))
     _report(made, style, frame.placed_by)
 
 
@@ -397,14 +382,11 @@ def _of_split(frame: tortilla.TortillaFrame, split: str) -> tortilla.TortillaFra
 @options.source
 @click.argument("output")
 @_cut_options
-@options.overwrite
-@options.pass_style
-def split(style: Style, /, source: str, output: str, *, overwrite: bool, **cut: Any) -> None:
+@options.writing
+def split(style: Style, /, source: str, output: str, **named: Any) -> None:
     """Write X as a set of parts named after OUTPUT; one of --size, --rows and --by says where."""
     with working(f"splitting {source}", style) as progress:
-        made = tortilla.split(
-            source, output, overwrite=overwrite, progress=progress, **_cut_of(**cut)
-        )
+        made = tortilla.split(source, output, progress=progress, **_cut_of(**named))
     _report(made, style)
 
 
@@ -422,25 +404,15 @@ def split(style: Style, /, source: str, output: str, *, overwrite: bool, **cut: 
 @click.argument("files", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="OUT", required=True, help="The file to write.")
 @click.option("--allow-ids", is_flag=True, help="Keep ids that no file system could hold.")
-@options.overwrite
-@options.pass_style
-def join(
-    style: Style,
-    files: tuple[str, ...],
-    output: str,
-    *,
-    allow_ids: bool,
-    overwrite: bool,
-) -> None:
+@options.writing
+def join(style: Style, /, files: tuple[str, ...], output: str, **named: Any) -> None:
     """Join FILES in their order; of one part, the others of its set are found by their names.
 
     Sets must be whole, and no id may stand in two files.
     """
     sources = files[0] if len(files) == 1 else list(files)
     with working(f"writing {output}", style) as progress:
-        made = tortilla.join(
-            sources, output, allow_ids=allow_ids, overwrite=overwrite, progress=progress
-        )
+        made = tortilla.join(sources, output, progress=progress, **named)
     _report(made, style)
 
 
@@ -457,8 +429,7 @@ def join(
 )
 @click.argument("file")
 @click.option("-o", "--output", metavar="FILE", help="Write here instead of in its place.")
-@options.overwrite
-@options.pass_style
+@options.writing
 def compact(style: Style, file: str, output: str | None, *, overwrite: bool) -> None:
     """Write the Tortilla FILE anew, without the bytes that no row leads to."""
     with working(f"compacting {file}", style) as progress:
