@@ -70,32 +70,22 @@ class Application:
         self._gauges()
 
     def _gauges(self) -> None:
-        cache = self.runtime.cache
-        self.metrics.counters.update(
-            {
-                "comal_cache_hits": ("Results found in the cache.", lambda: cache.hits),
-                "comal_cache_misses": ("Results not found in the cache.", lambda: cache.misses),
-            }
-        )
-        self.metrics.gauges.update(
-            {
-                "comal_requests_in_flight": (
-                    "Requests that are worked on.",
-                    lambda: self.gate.active,
-                ),
-                "comal_requests_waiting": ("Requests that wait.", lambda: self.gate.waiting),
-                "comal_streams_in_flight": (
-                    "Long bodies that are sent.",
-                    lambda: self.streams.active,
-                ),
-                "comal_cache_bytes": ("Bytes of rendered results kept.", lambda: cache.size),
-                "comal_hot_bytes": ("Bytes of tiles kept ready.", lambda: self.plain.ready.size),
-                "comal_sources_failed": (
-                    "Sources that cannot be opened.",
-                    lambda: sum(mount.error is not None for mount in self.mounts.values()),
-                ),
-            }
-        )
+        cache, mounts = self.runtime.cache, self.mounts.values()
+        counters, gauges = self.metrics.counters, self.metrics.gauges
+        counters["comal_cache_hits"] = "Results found in the cache.", lambda: cache.hits
+        counters["comal_cache_misses"] = "Results not found in the cache.", lambda: cache.misses
+        for name, (text, value) in {
+            "requests_in_flight": ("Requests that are worked on.", lambda: self.gate.active),
+            "requests_waiting": ("Requests that wait.", lambda: self.gate.waiting),
+            "streams_in_flight": ("Long bodies that are sent.", lambda: self.streams.active),
+            "cache_bytes": ("Bytes of rendered results kept.", lambda: cache.size),
+            "hot_bytes": ("Bytes of tiles kept ready.", lambda: self.plain.ready.size),
+            "sources_failed": (
+                "Sources that cannot be opened.",
+                lambda: sum(mount.error is not None for mount in mounts),
+            ),
+        }.items():
+            gauges[f"comal_{name}"] = text, value
 
     # -- ASGI --------------------------------------------------------------------------------------
 

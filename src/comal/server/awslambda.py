@@ -105,16 +105,8 @@ def _scope_of_second(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scope_of_first(event: Mapping[str, Any]) -> dict[str, Any]:
     context = event.get("requestContext") or {}
-    many = event.get("multiValueHeaders")
-    if many:
-        headers = [_pair(name, value) for name, values in many.items() for value in values]
-    else:
-        headers = [_pair(name, value) for name, value in (event.get("headers") or {}).items()]
-    parameters = event.get("multiValueQueryStringParameters")
-    if parameters:
-        pairs = [(name, value) for name, values in parameters.items() for value in values]
-    else:
-        pairs = list((event.get("queryStringParameters") or {}).items())
+    headers = [_pair(*one) for one in _listed(event, "multiValueHeaders", "headers")]
+    pairs = _listed(event, "multiValueQueryStringParameters", "queryStringParameters")
     # Load balancers pass parameters on as they came, API Gateway decodes them.
     encoded = "elb" in context
     query = "&".join(f"{name}={value}" for name, value in pairs) if encoded else urlencode(pairs)
@@ -122,6 +114,13 @@ def _scope_of_first(event: Mapping[str, Any]) -> dict[str, Any]:
     whole = str(context.get("path") or path)
     root = whole[: -len(path)] if whole != path and whole.endswith(path) else ""
     return _scope(event.get("httpMethod", "GET"), root + path, query.encode(), headers, root)
+
+
+def _listed(event: Mapping[str, Any], many: str, single: str) -> list[tuple[str, Any]]:
+    """Names and values, from the table with a list of each where there is one."""
+    if event.get(many):
+        return [(name, value) for name, values in event[many].items() for value in values]
+    return list((event.get(single) or {}).items())
 
 
 class _Collected:
@@ -151,22 +150,22 @@ class _Collected:
         ).encode()
         self.headers = [("content-type", "application/problem+json")]
 
-    def _common(self) -> dict[str, Any]:
+    def as_second(self) -> dict[str, Any]:
+        """The answer with one line for each header, as payload 2.0 has it."""
+        joined = {name: ", ".join(values) for name, values in self._lines().items()}
         return {
             "statusCode": self.status,
             "body": base64.b64encode(self.body).decode("ascii"),
             "isBase64Encoded": True,
+            "headers": joined,
         }
 
-    def as_second(self) -> dict[str, Any]:
-        joined: dict[str, str] = {}
-        for name, value in self.headers:
-            joined[name] = f"{joined[name]}, {value}" if name in joined else value
-        return {**self._common(), "headers": joined}
-
     def as_first(self) -> dict[str, Any]:
-        many: dict[str, list[str]] = {}
+        """The answer with all lines of headers as well, as payload 1.0 has it."""
+        return {**self.as_second(), "multiValueHeaders": self._lines()}
+
+    def _lines(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
         for name, value in self.headers:
-            many.setdefault(name, []).append(value)
-        single = {name: ", ".join(values) for name, values in many.items()}
-        return {**self._common(), "headers": single, "multiValueHeaders": many}
+            found.setdefault(name, []).append(value)
+        return found

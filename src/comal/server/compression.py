@@ -5,7 +5,7 @@ from __future__ import annotations
 from isal import isal_zlib
 
 from comal.server.http import Headers, encodings
-from comal.server.responses import Pairs, Response
+from comal.server.responses import VARY_ENCODING, Pairs, Response
 from comal.server.runtime import Runtime
 
 _LEAST = 1_024
@@ -24,7 +24,6 @@ _TYPES = (
     b"image/svg+xml",
 )
 """Texts of the server's own. Tiles and samples have their own codings and are not touched."""
-_VARY = (b"vary", b"accept-encoding")
 
 
 async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Response:
@@ -34,7 +33,7 @@ async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Re
     """
     if not _is_long_text(answer):
         return answer
-    answer.headers.append(_VARY)
+    answer.headers.append(VARY_ENCODING)
     # A part is of the text as it is, so it keeps the tag of that.
     if answer.status == 206 or not encodings(headers.get(b"accept-encoding")).gzip:
         return answer

@@ -51,19 +51,12 @@ _COMPARE: Mapping[type[ast.cmpop], Any] = {
     ast.Eq: np.equal,
     ast.NotEq: np.not_equal,
 }
+_OF_ONE = (
+    *("sqrt", "abs", "exp", "log", "log10", "log1p"),
+    *("sin", "cos", "tan", "arcsin", "arccos", "arctan"),
+)
 _FUNCTIONS: Mapping[str, tuple[Any, int]] = {
-    "sqrt": (np.sqrt, 1),
-    "abs": (np.abs, 1),
-    "exp": (np.exp, 1),
-    "log": (np.log, 1),
-    "log10": (np.log10, 1),
-    "log1p": (np.log1p, 1),
-    "sin": (np.sin, 1),
-    "cos": (np.cos, 1),
-    "tan": (np.tan, 1),
-    "arcsin": (np.arcsin, 1),
-    "arccos": (np.arccos, 1),
-    "arctan": (np.arctan, 1),
+    **{name: (getattr(np, name), 1) for name in _OF_ONE},
     "arctan2": (np.arctan2, 2),
     "floor": (np.floor, 1),
     "ceil": (np.ceil, 1),
@@ -71,6 +64,7 @@ _FUNCTIONS: Mapping[str, tuple[Any, int]] = {
     "max": (np.maximum, 2),
     "where": (np.where, 3),
 }
+"""What each is called, does, and how many values it takes."""
 
 
 @dataclass(frozen=True, slots=True)

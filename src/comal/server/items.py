@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -198,32 +199,27 @@ def column_stats(table: Any, rows: npt.NDArray[np.int64], name: str, bins: int) 
 
 def _numbers(column: Any, bins: int) -> dict[str, Any]:
     values = np.asarray(pc.drop_null(column).cast(pa.float64(), safe=False), np.float64)
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return {"min": None, "max": None, "histogram": None}
-    counts, edges = np.histogram(values, bins)
-    return {
-        "min": float(values.min()),
-        "max": float(values.max()),
-        "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-    }
+    return _spread(values[np.isfinite(values)], bins, float)
 
 
 def _times(column: Any, bins: int) -> dict[str, Any]:
     present = pc.drop_null(pc.cast(column, pa.timestamp("us"), safe=False))
     moments = np.asarray(present.cast(pa.int64()), np.int64)
-    if not len(moments):
-        return {"min": None, "max": None, "histogram": None}
-    first = int(moments.min())
     # Differences are small enough for float64 to the microsecond, instants are not.
-    counts, edges = np.histogram((moments - first).astype(np.float64), bins)
+    first, last = (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
+    since = (moments - first).astype(np.float64)
+    found = _spread(since, bins, lambda edge: shown_time(first + round(edge)))
+    return found if found["max"] is None else found | {"max": shown_time(last)}
+
+
+def _spread(values: Any, bins: int, shown: Callable[[float], Any]) -> dict[str, Any]:
+    if not len(values):
+        return {"min": None, "max": None, "histogram": None}
+    counts, edges = np.histogram(values, bins)
     return {
-        "min": shown_time(first),
-        "max": shown_time(int(moments.max())),
-        "histogram": {
-            "edges": [shown_time(first + round(edge)) for edge in edges.tolist()],
-            "counts": counts.tolist(),
-        },
+        "min": shown(values.min()),
+        "max": shown(values.max()),
+        "histogram": {"edges": [shown(edge) for edge in edges], "counts": counts.tolist()},
     }
 
 
@@ -367,7 +363,7 @@ def _project(item: dict[str, Any], crs: Any = None, affine: Any = None, shape: A
 def _assets(
     source: str, path: str, kind: str, size: int | None, properties: dict[str, Any]
 ) -> dict[str, Any]:
-    place = "/".join(quote(part, safe="") for part in path.split("/"))
+    place = quoted_path(path)
     assets: dict[str, Any] = {}
     suffix = path.rpartition(".")[2].lower()
     form = properties.get("tortilla:file_format")
@@ -386,6 +382,11 @@ def _assets(
             "roles": ["thumbnail"],
         }
     return assets
+
+
+def quoted_path(path: str) -> str:
+    """A path of ids as it stands in an address."""
+    return "/".join(quote(part, safe="") for part in path.split("/"))
 
 
 _GEOMETRY = frozenset({GEOMETRY, *CENTROIDS, "geometry", "geom"})

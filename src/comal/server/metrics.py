@@ -55,15 +55,8 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Take in what another has counted."""
-        for own, given in (
-            (self.requests, other.requests),
-            (self.bytes, other.bytes),
-            (self.seconds, other.seconds),
-            (self.reloads, other.reloads),
-            (self.totals, other.totals),
-            (self.gauges, other.gauges),
-        ):
-            _sum(own, given)
+        for name in ("requests", "bytes", "seconds", "reloads", "totals", "gauges"):
+            _sum(getattr(self, name), getattr(other, name))
         for route, classes in other.durations.items():
             before = self.durations.get(route, [0] * _CLASSES)
             self.durations[route] = [a + b for a, b in zip(before, classes, strict=True)]

@@ -9,15 +9,18 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from comal.server import ogc, openapi
-from comal.server.http import best_type, hash_etag
+from comal.server.http import hash_etag
 from comal.server.metrics import CONTENT_TYPE, Metrics, WorkerCounts
 from comal.server.mounts import Mount
 from comal.server.requests import Request, Route, handlers
 from comal.server.responses import (
     LOOKED_AT,
+    NOT_KEPT,
+    VARY_ACCEPT,
     Content,
     Refusal,
     Response,
+    chosen_type,
     content_response,
     json_response,
     not_found,
@@ -31,8 +34,6 @@ _LISTED = 10.0
 """Seconds that a list waits for sources to be opened."""
 _PROBED = 0.5
 """Seconds that who asks for readiness waits: probes commonly give up after one."""
-_VARY = (b"vary", b"accept")
-_NOT_KEPT = (b"cache-control", b"no-store")
 _KEPT = (b"cache-control", b"public, max-age=86400")
 """Of what only another version of the server changes."""
 
@@ -74,14 +75,11 @@ class Pages:
         offers = ["application/json"]
         if settings.viewer:
             offers.append("text/html")
-        chosen = best_type(request.headers.get(b"accept"), offers)
-        if chosen is None:
-            raise Refusal(406, "not-acceptable", f"there is {' and '.join(offers)}", (_VARY,))
-        if chosen == "text/html":
+        if chosen_type(request.headers, offers, " and ") == "text/html":
             return await self._viewer_file(request, PAGE)
         found = await self.describe_all()
         document = ogc.landing(request, found)
-        return json_response(document, headers=(_VARY, LOOKED_AT))
+        return json_response(document, headers=(VARY_ACCEPT, LOOKED_AT))
 
     async def _viewer_file(self, request: Request, name: str | None = None) -> Response:
         if not self._runtime.settings.viewer:
@@ -92,7 +90,7 @@ class Pages:
             raise not_found()
         answer = content_response(content, request.headers)
         if name is not None:
-            answer.headers.append(_VARY)
+            answer.headers.append(VARY_ACCEPT)
         return answer
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -102,7 +100,7 @@ class Pages:
 
     async def _health(self, request: Request) -> Response:
         del request
-        return json_response({"status": "ok"}, headers=(_NOT_KEPT,))
+        return json_response({"status": "ok"}, headers=(NOT_KEPT,))
 
     async def _ready(self, request: Request) -> Response:
         del request
@@ -115,7 +113,7 @@ class Pages:
         ready = not self.draining and "ready" in states.values()
         status = "not ready" if not ready else "degraded" if problems else "ready"
         document = {"status": status, "sources": states, "problems": problems}
-        return json_response(document, status=200 if ready else 503, headers=(_NOT_KEPT,))
+        return json_response(document, status=200 if ready else 503, headers=(NOT_KEPT,))
 
     async def _metrics_text(self, request: Request) -> Response:
         del request
@@ -124,7 +122,7 @@ class Pages:
         board = self.board
         others = [] if board is None else await self._run(list, board.others())
         text = self._metrics.text(others)
-        return plain_response(200, CONTENT_TYPE, text, (_NOT_KEPT,))
+        return plain_response(200, CONTENT_TYPE, text, (NOT_KEPT,))
 
     # -- lists -------------------------------------------------------------------------------------
 
@@ -234,7 +232,6 @@ _PAGE = (
     (b"x-frame-options", b"SAMEORIGIN"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
-_REVALIDATED = (b"cache-control", b"no-cache")
 
 
 class ViewerFiles:
@@ -252,7 +249,7 @@ class ViewerFiles:
         found, asset = self._contents.get(name), self._listed.get(name)
         if found is None and asset is not None:
             body, kind = asset.path.read_bytes(), asset.content_type.encode()
-            headers = (_REVALIDATED, *(_PAGE if kind.startswith(b"text/html") else ()))
+            headers = (LOOKED_AT, *(_PAGE if kind.startswith(b"text/html") else ()))
             content = Content(kind, hash_etag(body), len(body), body=body, headers=headers)
             found = self._contents[name] = content
         return found

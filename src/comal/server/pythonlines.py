@@ -22,38 +22,25 @@ _RENAMED = {
 }
 
 
-def taco_lines(title: str, schema: Any, selection: Selection | None = None) -> str:
-    """How to load a TACO data set, whose rows have this schema, with these filters."""
-    lines = ["from comal import taco", "", f"data = taco.load({json.dumps(title)})"]
+def lines(form: str, title: str, schema: Any, selection: Selection | None = None) -> str:
+    """How to load an archive, whose rows have this schema, with these filters."""
+    is_taco = form == "taco"
+    room, opened, rows = ("taco", "load", "data") if is_taco else ("tortilla", "open", "rows")
+    found = [f"from comal import {room}", "", f"{rows} = {room}.{opened}({json.dumps(title)})"]
     if selection is not None:
-        if selection.filter is not None:
+        if selection.filter is not None and is_taco:
             condition = as_sql(selection.filter, _moments(schema))
             query = f"SELECT * FROM data WHERE {condition}"  # noqa: S608 - shown, never run here
-            lines.append(f"data = data.sql({query!r})")
+            found.append(f"data = data.sql({query!r})")
+        elif selection.filter is not None:
+            found.insert(0, "import pyarrow.compute as pc")
+            found.append(f"rows = rows.filter({_filter_text(selection.filter, schema)})")
         if selection.datetime is not None:
-            lines.append(f"data = data.filter_datetime({json.dumps(selection.datetime)})")
+            found.append(f"{rows} = {rows}.filter_datetime({json.dumps(selection.datetime)})")
         if selection.bbox is not None:
-            lines.append(f"data = data.filter_bbox({_edges(selection.bbox)})")
-    lines.append("rows = data.data")
-    return "\n".join(lines)
-
-
-def tortilla_lines(title: str, schema: Any, selection: Selection | None = None) -> str:
-    """How to open a Tortilla, whose rows have this schema, with these filters."""
-    lines = ["from comal import tortilla", "", f"rows = tortilla.open({json.dumps(title)})"]
-    if selection is not None:
-        if selection.filter is not None:
-            lines.insert(0, "import pyarrow.compute as pc")
-            lines.append(f"rows = rows.filter({_filter_text(selection.filter, schema)})")
-        if selection.datetime is not None:
-            lines.append(f"rows = rows.filter_datetime({json.dumps(selection.datetime)})")
-        if selection.bbox is not None:
-            lines.append(f"rows = rows.filter_bbox({_edges(selection.bbox)})")
-    return "\n".join(lines)
-
-
-def _edges(bbox: tuple[float, ...]) -> str:
-    return ", ".join(repr(edge) for edge in bbox)
+            edges = ", ".join(map(repr, selection.bbox))
+            found.append(f"{rows} = {rows}.filter_bbox({edges})")
+    return "\n".join([*found, "rows = data.data"] if is_taco else found)
 
 
 def _filter_text(condition: Node, schema: Any) -> str:

@@ -18,7 +18,7 @@ from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
 from comal.server.expressions import evaluated
-from comal.server.http import Headers, best_type, crc_etag
+from comal.server.http import Headers, crc_etag
 from comal.server.items import bbox_of, plain
 from comal.server.rasterstats import (
     Sample,
@@ -37,10 +37,12 @@ from comal.server.render import (
 )
 from comal.server.requests import Address, Query, Request, Route, parse_address
 from comal.server.responses import (
+    VARY_ACCEPT,
     Content,
     Refusal,
     Response,
     bad_request,
+    chosen_type,
     content_response,
     json_response,
     not_found,
@@ -50,7 +52,6 @@ from comal.server.sources import LOOK, TILES, ServedSource, only, tile_meets
 
 EXTENSIONS = ("png", "webp", "jpg", "npy")
 _ACCEPTED = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
-_VARY_ACCEPT = (b"vary", b"accept")
 _RGB = ("red", "green", "blue")
 _MOST_COLOURS = 65_536
 _SHOWN_COLOURS = 256
@@ -242,7 +243,7 @@ class RasterSource(ServedSource):
         body = await self.runtime.once(self._key(address, ext, params), made)
         answer = self._drawn(body, ext, request.headers)
         if chosen:
-            answer.headers.append(_VARY_ACCEPT)
+            answer.headers.append(VARY_ACCEPT)
         return answer
 
     def local_response(self, parts: Sequence[str], headers: Headers) -> Response | None:
@@ -411,11 +412,7 @@ def _format(request: Request, ext: str) -> tuple[str, bool]:
         if ext not in MEDIA_TYPES:
             raise not_found("there is no such format")
         return ("jpg" if ext == "jpeg" else ext), False
-    media = best_type(request.headers.get(b"accept"), list(_ACCEPTED))
-    if media is None:
-        offers = ", ".join(_ACCEPTED)
-        raise Refusal(406, "not-acceptable", f"there is {offers}", (_VARY_ACCEPT,))
-    return _ACCEPTED[media], True
+    return _ACCEPTED[chosen_type(request.headers, list(_ACCEPTED))], True
 
 
 def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:

@@ -27,7 +27,7 @@ from comal.errors import ComalError
 from comal.server.http import Headers, encodings
 from comal.server.metrics import Metrics
 from comal.server.mounts import Mount
-from comal.server.responses import Pairs
+from comal.server.responses import VARY_ENCODING, Pairs
 from comal.server.settings import Settings
 from comal.server.sources import ServedSource
 
@@ -39,7 +39,6 @@ _OVERHEAD = 1_200
 """About what an entry takes beside its body."""
 _REPLACED = 8
 """When there is no room, one of so many throws out others: what is asked for once, little."""
-_VARIES = (b"vary", b"accept-encoding")
 _ASKING = (b"accept-encoding", b"if-none-match")
 """Headers of plain requests that the answer depends on."""
 _LINE = re.compile(rb"GET (/[A-Za-z0-9._@/-]+) HTTP/1\.1")
@@ -268,7 +267,7 @@ class PlainRequests:
         status, body = answer.status, answer.body
         lines = [b"%b: %b\r\n" % pair for pair in (*answer.headers, *self._common)]
         head = b"".join((*lines, b"\r\n"))
-        varies = _VARIES in answer.headers
+        varies = VARY_ENCODING in answer.headers
         # What was made for one who takes no gzip may not be right for all who take none.
         is_kept = not rest.conditional and (rest.gzip or not varies)
         if is_kept and self.ready.wants(line, len(body)):

@@ -205,6 +205,8 @@ _PNG_STRATEGY = 3
 """Z_RLE: where rows are filtered, longer matches are rare. A third faster than the default of
 Pillow, and no larger."""
 _QUALITY = {"jpeg": 85, "webp": 80}
+_GREYS = np.stack([*[np.arange(256)] * 3, np.full(256, 255)], axis=1).astype(np.uint8)
+"""A palette that shows each number as that grey."""
 _LUT_BITS = 16
 
 
@@ -288,12 +290,15 @@ def encode(picture: Picture, ext: str, *, lossless: bool = False) -> bytes:
     if ext in {"jpg", "jpeg"}:
         if lossless:
             raise InvalidInputError("terrain needs a format without loss", expected="png or webp")
-        return _saved(_flat(picture), "JPEG", quality=_QUALITY["jpeg"])
+        planes = _planes(picture, colour=True)
+        if len(planes) == 4:  # what is not seen is black, as in titiler
+            planes = np.where(planes[3] == 0, np.uint8(0), planes[:3])
+        return _saved(planes, "JPEG", quality=_QUALITY["jpeg"])
     if ext == "webp":
-        image = _image("RGBA" if picture.valid is not None else None, picture)
+        planes = _planes(picture, colour=picture.valid is not None)
         if lossless:
-            return _saved(image, "WEBP", lossless=True, quality=0, exact=True)
-        return _saved(image, "WEBP", quality=_QUALITY["webp"], method=0)
+            return _saved(planes, "WEBP", lossless=True, quality=0, exact=True)
+        return _saved(planes, "WEBP", quality=_QUALITY["webp"], method=0)
     return _png(picture)
 
 
@@ -316,22 +321,14 @@ def _pillow() -> Any:
 
 
 def _png(picture: Picture) -> bytes:
-    if picture.index is not None:
-        small = _palette_image(picture)
-        if small is not None:
-            return small
-    channels = picture.channels
+    indexed, channels = picture, picture.channels
     if channels is not None and len(channels) == 1 and picture.valid is not None:
-        grey = np.arange(256, dtype=np.uint8)
-        table = np.stack([grey, grey, grey, np.full(256, 255, np.uint8)], axis=1)
-        small = _palette_image(Picture(picture.valid, None, channels[0], table))
-        if small is not None:
-            return small
-    mode = None if picture.valid is None else "RGBA"
-    if mode and channels is not None and len(channels) == 1:
-        mode = "LA"
-    image = _image(mode, picture)
-    return _saved(image, "PNG", compress_level=_PNG_LEVEL, compress_type=_PNG_STRATEGY)
+        indexed = Picture(picture.valid, None, channels[0], _GREYS)
+    small = None if indexed.index is None else _palette_image(indexed)
+    if small is not None:
+        return small
+    options = {"compress_level": _PNG_LEVEL, "compress_type": _PNG_STRATEGY}
+    return _saved(_planes(picture), "PNG", **options)
 
 
 def _palette_image(picture: Picture) -> bytes | None:
@@ -356,56 +353,38 @@ def _palette_image(picture: Picture) -> bytes | None:
     if (alpha < 255).any():
         last = int(np.flatnonzero(alpha < 255)[-1])
         options["transparency"] = alpha[: last + 1].tobytes()
-    return _saved(image, "PNG", **options)
+    return _written(image, "PNG", **options)
 
 
-def _rgba(picture: Picture) -> Bytes:
-    """Shape (rows, columns, 4)."""
+def _planes(picture: Picture, *, colour: bool = False) -> Bytes:
+    """What is to be encoded, shape (1 to 4, rows, columns): grey or colour, and alpha.
+
+    There is alpha where not all is seen, and with a palette; grey is three times there in `colour`.
+    """
     if picture.index is not None:
         assert picture.palette is not None, "an index has a palette"
         pixels = picture.palette[picture.index]
         if picture.valid is not None:
             pixels[~picture.valid] = 0
-        return pixels
+        return np.moveaxis(pixels, 2, 0)
     channels = picture.channels
     assert channels is not None, "a picture has an index or channels"
-    three = channels if len(channels) == 3 else np.repeat(channels, 3, axis=0)
-    alpha = np.full(three.shape[1:], 255, np.uint8)
-    if picture.valid is not None:
-        alpha = np.where(picture.valid, np.uint8(255), np.uint8(0))
-    return np.ascontiguousarray(np.moveaxis(np.concatenate([three, alpha[np.newaxis]]), 0, 2))
+    if colour and len(channels) == 1:
+        channels = np.repeat(channels, 3, axis=0)
+    if picture.valid is None:
+        return channels
+    alpha = np.where(picture.valid, np.uint8(255), np.uint8(0))
+    return np.concatenate([channels, alpha[np.newaxis]])
 
 
-def _image(mode: str | None, picture: Picture) -> Any:
-    """As an image of Pillow in this mode; the smallest that holds it when None."""
-    pillow = _pillow()
-    channels = picture.channels
-    if mode is None and channels is not None:
-        rows, columns = channels.shape[1:]
-        if len(channels) == 1:
-            return pillow.frombytes("L", (columns, rows), channels[0].tobytes())
-        pixels = np.ascontiguousarray(np.moveaxis(channels, 0, 2))
-        return pillow.frombytes("RGB", (columns, rows), pixels.tobytes())
-    if mode == "LA":
-        assert channels is not None, "the caller has looked"
-        assert picture.valid is not None, "the caller has looked"
-        alpha = np.where(picture.valid, np.uint8(255), np.uint8(0))
-        pair = np.stack([channels[0], alpha], axis=2)
-        return pillow.frombytes("LA", (pair.shape[1], pair.shape[0]), pair.tobytes())
-    pixels = _rgba(picture)
-    return pillow.frombytes("RGBA", (pixels.shape[1], pixels.shape[0]), pixels.tobytes())
+def _saved(planes: Bytes, form: str, **options: Any) -> bytes:
+    mode = ("L", "LA", "RGB", "RGBA")[len(planes) - 1]
+    rows, columns = planes.shape[1:]
+    pixels = np.moveaxis(planes, 0, 2).tobytes()
+    return _written(_pillow().frombytes(mode, (columns, rows), pixels), form, **options)
 
 
-def _flat(picture: Picture) -> Any:
-    """Without transparency: what is not seen is black, as in titiler."""
-    pixels = _rgba(picture)
-    pixels[pixels[..., 3] == 0] = 0
-    rows, columns = pixels.shape[:2]
-    three = np.ascontiguousarray(pixels[..., :3])
-    return _pillow().frombytes("RGB", (columns, rows), three.tobytes())
-
-
-def _saved(image: Any, form: str, **options: Any) -> bytes:
+def _written(image: Any, form: str, **options: Any) -> bytes:
     file = io.BytesIO()
     image.save(file, form, **options)
     return file.getvalue()

@@ -23,13 +23,25 @@ from comal.errors import (
     UnsafeContentError,
     UnsupportedVersionError,
 )
-from comal.server.http import Headers, http_date, is_not_modified, is_refused, wanted_range
+from comal.server.http import (
+    Headers,
+    best_type,
+    http_date,
+    is_not_modified,
+    is_refused,
+    wanted_range,
+)
 
 Pairs = list[tuple[bytes, bytes]]
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 LOOKED_AT = (b"cache-control", b"no-cache")
 """Of documents that change with their archives."""
+NOT_KEPT = (b"cache-control", b"no-store")
+VARY_ACCEPT = (b"vary", b"accept")
+VARY_ENCODING = (b"vary", b"accept-encoding")
+SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
+"""Of bytes of strangers that a browser may run when they are opened on their own."""
 JSON = b"application/json"
 GEOJSON = b"application/geo+json"
 PROBLEM = b"application/problem+json"
@@ -135,8 +147,6 @@ def content_response(content: Content, headers: Headers) -> Response:
 
 
 RETRY_AFTER = (b"retry-after", b"1")
-_NOT_KEPT = (b"cache-control", b"no-store")
-
 DAMAGED: tuple[type[ComalError], ...] = (
     InvalidMetadataError,
     LimitExceededError,
@@ -188,6 +198,20 @@ def bad_request(detail: str) -> Refusal:
     return Refusal(400, "bad-request", detail)
 
 
+def chosen_type(headers: Headers, offers: Sequence[str], between: str = ", ") -> str:
+    """The media type that a request prefers of these.
+
+    Raises
+    ------
+    Refusal
+        406 when it takes none of them.
+    """
+    found = best_type(headers.get(b"accept"), offers)
+    if found is None:
+        raise Refusal(406, "not-acceptable", f"there is {between.join(offers)}", (VARY_ACCEPT,))
+    return found
+
+
 def refusal_of(error: Exception) -> Refusal:
     """What an error becomes; one that is not ours is a bug and tells nothing."""
     if isinstance(error, Refusal):
@@ -233,5 +257,5 @@ def problem_response(refusal: Refusal, request_id: str) -> Response:
     }
     headers = [(b"x-request-id", request_id.encode()), *refusal.headers]
     if refusal.status >= 500 or refusal.status == 429:
-        headers.append(_NOT_KEPT)
+        headers.append(NOT_KEPT)
     return json_response(document, status=refusal.status, kind=PROBLEM, headers=headers)

@@ -43,14 +43,17 @@ from comal.server.items import (
     feature,
     features,
     kind_of,
+    quoted_path,
     shown_time,
     shown_values,
 )
-from comal.server.pythonlines import taco_lines, tortilla_lines
+from comal.server.ogc import JSON, link
+from comal.server.pythonlines import lines
 from comal.server.requests import Request, Route
 from comal.server.responses import (
     GEOJSON,
     LOOKED_AT,
+    SANDBOX,
     Content,
     Refusal,
     Response,
@@ -60,7 +63,7 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.sources import ANY, ServedSource, only
+from comal.server.sources import ANY, ServedSource, only, short_text
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla.reading.frame import TortillaFrame
 
@@ -73,9 +76,7 @@ _TOO_LARGE = (
     "limit-exceeded",
     "the raster is too large for a picture without overviews; ask for its bytes below data/",
 )
-_SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
 _TIME_COLUMNS = ("istac:time_start", "stac:time_start", "istac:time_end", "stac:time_end")
-_MOST_TEXT = 2_000
 _GEOJSON = "application/geo+json"
 _SCHEMA = "application/schema+json"
 _COUNTED = (*(name for name in SELECTING if name not in {"limit", "offset", "sortby"}), "bins")
@@ -133,15 +134,17 @@ class SamplesSource(ServedSource):
         name = self.name
         return {
             "name": name,
-            "title": _text(collection.get("title")) or _text(collection.get("id")) or self.title,
-            "description": _text(collection.get("description")),
+            "title": short_text(collection.get("title"))
+            or short_text(collection.get("id"))
+            or self.title,
+            "description": short_text(collection.get("description")),
             "format": self.format,
             "kind": self.kind,
             "bounds": self._extent[0],
             "time": self._extent[1],
             "count": self.table.num_rows,
             "license": _license(collection.get("licenses")),
-            "keywords": [one for one in _list(collection.get("keywords")) if _text(one)],
+            "keywords": [one for one in _list(collection.get("keywords")) if short_text(one)],
             "attribution": None,
             "links": {
                 "self": name,
@@ -162,7 +165,7 @@ class SamplesSource(ServedSource):
         collection = self.holdings.collection
         pit = collection.get("taco:pit_schema")
         return {
-            "version": _text(collection.get("taco_version")),
+            "version": short_text(collection.get("taco_version")),
             "placed": self.holdings.finder.is_placed,
             "timed": self.holdings.finder.is_timed,
             "licenses": _list(collection.get("licenses")),
@@ -201,8 +204,7 @@ class SamplesSource(ServedSource):
         ]
 
     def _lines(self, selection: Selection | None) -> str:
-        lines = taco_lines if self.format == "taco" else tortilla_lines
-        return lines(self.title, self.table.schema, selection)
+        return lines(self.format, self.title, self.table.schema, selection)
 
     async def _collection(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
@@ -257,20 +259,20 @@ class SamplesSource(ServedSource):
         return found
 
     def _linked(self, request: Request, item: dict[str, Any]) -> None:
-        path = _encoded(item["comal:path"])
+        path = quoted_path(item["comal:path"])
         for asset in item["assets"].values():
             asset["href"] = f"{request.public}/{asset['href']}"
         item["links"] = [
-            _link(request, "self", f"collections/{self.name}/items/{path}", GEOJSON.decode()),
+            link(request, "self", f"collections/{self.name}/items/{path}", GEOJSON.decode()),
             *self._above(request),
         ]
 
     def _above(self, request: Request) -> list[dict[str, Any]]:
         home = f"collections/{self.name}"
         return [
-            _link(request, "parent", home, "application/json"),
-            _link(request, "collection", home, "application/json"),
-            _link(request, "root", "", "application/json"),
+            link(request, "parent", home, JSON),
+            link(request, "collection", home, JSON),
+            link(request, "root", "", JSON),
         ]
 
     def _page(self, request: Request) -> dict[str, Any]:
@@ -302,7 +304,7 @@ class SamplesSource(ServedSource):
         kind = GEOJSON.decode()
         others = [pair for pair in request.query.pairs if pair[0] != "offset"]
 
-        def link(rel: str, offset: int) -> dict[str, Any]:
+        def to_page(rel: str, offset: int) -> dict[str, Any]:
             href = request.link(path, [*others, ("offset", str(offset))])
             return {"rel": rel, "type": kind, "href": href}
 
@@ -313,9 +315,9 @@ class SamplesSource(ServedSource):
         ]
         after = selection.next_offset(count)
         if after is not None:
-            links.append(link("next", after))
+            links.append(to_page("next", after))
         if selection.offset:
-            links.append(link("prev", max(0, selection.offset - selection.limit)))
+            links.append(to_page("prev", max(0, selection.offset - selection.limit)))
         return links
 
     async def _table(self, request: Request, rest: Sequence[str]) -> Response:
@@ -421,7 +423,7 @@ class SamplesSource(ServedSource):
         leaf = await self.runtime.run(self._leaf, path)
         kind = leaf.media.encode()
         disposition = b"attachment" if leaf.media == OTHER_MEDIA else b"inline"
-        headers = (*self.cache_control, _SANDBOX, (b"content-disposition", disposition))
+        headers = (*self.cache_control, SANDBOX, (b"content-disposition", disposition))
         content = Content(
             kind, self._tag(leaf), leaf.size, self._reading(leaf), None, None, headers
         )
@@ -537,16 +539,6 @@ def _schema_columns(schema: Any) -> list[dict[str, str]]:
     ]
 
 
-def _link(request: Request, rel: str, path: str, kind: str) -> dict[str, Any]:
-    return {"rel": rel, "type": kind, "href": request.link(path)}
-
-
-def _encoded(path: str) -> str:
-    from urllib.parse import quote  # noqa: PLC0415 - a name of its own here
-
-    return "/".join(quote(part, safe="") for part in path.split("/"))
-
-
 def _band(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5:
         return int(text)
@@ -559,10 +551,6 @@ def _license(value: Any) -> str | None:
     if len(names) == 1 and isinstance(names[0], str) and _SPDX.fullmatch(names[0]):
         return str(names[0])
     return None
-
-
-def _text(value: Any) -> str | None:
-    return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
 
 def _list(value: Any) -> list[Any]:

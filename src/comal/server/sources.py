@@ -14,6 +14,7 @@ from comal.server.requests import Address, Handler, Request, Route, handlers, pa
 from comal.server.responses import LOOKED_AT, Response, json_response, not_found
 from comal.server.runtime import Runtime
 
+_MOST_TEXT = 2_000
 _PLAIN, _SIZED, _OGC = 3, 4, 5
 """Segments of tiles: z/x/y, the same below a size in pixels, and as OGC API Tiles has it."""
 
@@ -166,6 +167,11 @@ TILES: Final = (
     ),
 )
 """Addresses of every source of tiles."""
+
+
+def short_text(value: Any) -> str | None:
+    """The beginning of what an archive says of itself; None for no text and an empty one."""
+    return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
 
 def only(rest: Sequence[str], count: int) -> Sequence[str]:

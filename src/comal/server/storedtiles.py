@@ -26,12 +26,19 @@ from comal.server.http import (
     is_refused,
     tag_matches,
 )
-from comal.server.responses import NOSNIFF, Content, Refusal, Response, content_response
+from comal.server.responses import (
+    NOSNIFF,
+    SANDBOX,
+    VARY_ENCODING,
+    Content,
+    Refusal,
+    Response,
+    content_response,
+)
 from comal.tapalcatl.reading.tile import StoredTile, gunzipped
 from comal.tapalcatl.spec import Headers as TileHeaders
 
 _GZIP = (b"content-encoding", b"gzip")
-_VARY = (b"vary", b"accept-encoding")
 _RANGES = (b"accept-ranges", b"bytes")
 _STORED = 0
 _NO_TIME = 315_532_800
@@ -79,7 +86,7 @@ def tile_response(
     elif plan.coding not in {"", "gzip"}:
         extra.append((b"content-encoding", plan.coding.encode("latin-1")))
     if varies:
-        extra.append(_VARY)
+        extra.append(VARY_ENCODING)
     content = Content(
         plan.type,
         etag,
@@ -145,7 +152,9 @@ def _coded(
         return data, plan.coding == "gzip", tile.method != _STORED or plan.coding != ""
     if plan.coding == "gzip" and client.identity:
         return gunzipped(data), False, True
-    raise Refusal(406, "not-acceptable", "no content coding that there is, is accepted", (_VARY,))
+    raise Refusal(
+        406, "not-acceptable", "no content coding that there is, is accepted", (VARY_ENCODING,)
+    )
 
 
 def _damaged() -> InvalidMetadataError:
@@ -182,7 +191,6 @@ _MOST = 64
 _TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}(\s*;[\x20-\x7e]{0,120})?", re.ASCII)
 _ACTIVE = re.compile(r"html|xml|script|svg|pdf|multipart|x-mixed", re.IGNORECASE)
 """Types that a browser may run when such a tile is opened on its own."""
-_SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
 _UNKNOWN = b"application/octet-stream"
 
 
@@ -221,7 +229,7 @@ def archive_headers(headers: TileHeaders, cache_control: str | None) -> ArchiveH
     pairs = [(b"content-type", media), NOSNIFF]
     pairs += [(name.encode(), value.encode("latin-1")) for name, value in found.items()]
     if _ACTIVE.search(kind):
-        pairs.append(_SANDBOX)
+        pairs.append(SANDBOX)
     return ArchiveHeaders(media, "" if coding == "identity" else coding, tuple(pairs))
 
 

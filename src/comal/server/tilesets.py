@@ -9,11 +9,19 @@ from typing import Any, ClassVar
 from comal import tapalcatl
 from comal.errors import ComalError, NotThisFormatError
 from comal.limits import KIB
-from comal.server.http import Headers, best_type
+from comal.server.http import Headers
 from comal.server.requests import Address, Request, Route, number, parse_address
-from comal.server.responses import LOOKED_AT, Refusal, Response, json_response, not_found
+from comal.server.responses import (
+    LOOKED_AT,
+    VARY_ACCEPT,
+    Refusal,
+    Response,
+    chosen_type,
+    json_response,
+    not_found,
+)
 from comal.server.runtime import Runtime
-from comal.server.sources import ANY, TILES, ServedSource, middle_tile, tile_meets
+from comal.server.sources import ANY, TILES, ServedSource, middle_tile, short_text, tile_meets
 from comal.server.storedtiles import archive_headers, tile_response
 from comal.storage import parse_href
 from comal.tapalcatl import spec
@@ -23,10 +31,8 @@ from comal.ziparchive.wire import LOCAL_SIZE
 _AT_ONCE = 256 * KIB
 """Larger tiles are inflated in a thread, so that others do not wait for them."""
 _MOST_VERIFIED = 50_000
-_VARY_ACCEPT = (b"vary", b"accept")
 _VECTOR = ("mvt", "pbf", "mlt", "geojson", "topojson", "json")
 _DEEPEST = 24
-_MOST_TEXT = 2_000
 
 
 def serve(
@@ -84,13 +90,13 @@ class TilesetSource(ServedSource):
         return {
             "name": name,
             "title": tiles.metadata.name or self.title,
-            "description": _text(tiles.metadata.description),
+            "description": short_text(tiles.metadata.description),
             "format": self.format,
             "kind": self.kind,
             "bounds": list(tiles.bounds),
             "minzoom": tiles.min_zoom,
             "maxzoom": min(tiles.max_zoom, _DEEPEST),
-            "attribution": _text(tiles.metadata.extra.get("attribution")),
+            "attribution": short_text(tiles.metadata.extra.get("attribution")),
             "tile_type": self._type,
             "tilesize": self._size,
             "media_types": {ext: self._media(ext) for ext in tiles.formats},
@@ -231,7 +237,7 @@ class TilesetSource(ServedSource):
         else:
             answer = tile_response(stored, request.headers, self._cache_control)
         if chosen:
-            answer.headers.append(_VARY_ACCEPT)
+            answer.headers.append(VARY_ACCEPT)
         return answer
 
     def _format(self, request: Request, address: Address) -> tuple[str, bool]:
@@ -240,10 +246,7 @@ class TilesetSource(ServedSource):
             return address.ext, False
         offers = {self._media(ext): ext for ext in reversed(self.tiles.formats)}
         kinds = [self._media(ext) for ext in self.tiles.formats]
-        media = best_type(request.headers.get(b"accept"), kinds)
-        if media is None:
-            raise Refusal(406, "not-acceptable", f"there is {', '.join(kinds)}", (_VARY_ACCEPT,))
-        return offers[media], len(kinds) > 1
+        return offers[chosen_type(request.headers, kinds)], len(kinds) > 1
 
     def _missing(self, address: Address, size: int | None) -> Refusal:
         """Absent within zooms and bounds: as the operator says. Elsewhere: 404."""
@@ -328,7 +331,3 @@ class TilesetSource(ServedSource):
 def _is_local(tiles: TileSet) -> bool:
     base = getattr(tiles.places, "base", None)
     return base is None or parse_href(base.href).scheme == "file"
-
-
-def _text(value: Any) -> str | None:
-    return value[:_MOST_TEXT] if isinstance(value, str) and value else None
