@@ -195,9 +195,9 @@ def _named(sources: tuple[str, ...], config: str | None) -> Any:
     for text in sources:
         match = _NAMED.fullmatch(text)
         if match is not None and not Path(text).exists():
-            named[_free(match[1], named)] = match[2]
+            named[mounts.free_name(match[1], named)] = match[2]
         else:
-            named[_free(mounts.suggested_name(_absolute(text)), named)] = text
+            named[mounts.free_name(mounts.suggested_name(_absolute(text)), named)] = text
     if config is not None:
         named |= _configured(config)
     return named
@@ -212,13 +212,6 @@ def _configured(path: str) -> dict[str, Any]:
 
 def _absolute(text: str) -> str:
     return text if "://" in text else str(Path(text).absolute())
-
-
-def _free(name: str, taken: dict[str, Any]) -> str:
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name}-{number}", number + 1
-    return free
 
 
 def _settings(table: dict[str, Any], given: dict[str, Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import posixpath
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,47 +86,79 @@ class LeafBytes:
     """Called for all bytes, compared with their checksum where there is one."""
 
 
-class Holdings(ABC):
-    """An archive of samples.
+class Holdings:
+    """An archive of samples: a TACO data set, a Tortilla, or a TACO v1.
 
     Tables have ``id`` and ``type`` (``FILE`` or ``FOLDER``) in front; columns whose names begin
     with ``internal:`` are for navigation and are not shown.
+
+    Parameters
+    ----------
+    reader
+        The open archive.
+    kind
+        The name of its format.
     """
 
-    format: str
-    size_column: str
-
-    @property
-    @abstractmethod
-    def collection(self) -> dict[str, Any]:
+    def __init__(self, reader: TacoDataset | TortillaFrame, kind: str) -> None:
+        self.format = kind
+        self.collection: dict[str, Any] = dict(reader.collection or {})
         """What the archive says about itself; empty when it says nothing."""
-
-    @property
-    @abstractmethod
-    def top(self) -> Any:
+        self.top = reader.data if isinstance(reader, TacoDataset) else reader
         """The frame of the outermost rows."""
-
-    @abstractmethod
-    def table_of(self, frame: Any) -> Any:
-        """The table of a frame."""
-
-    @abstractmethod
-    def leaf(self, row: Row) -> LeafBytes:
-        """The bytes of a FILE row."""
-
-    @abstractmethod
-    def levels(self) -> list[tuple[int, Any]]:
-        """Rows and Arrow schema of each level that is known without reading more."""
-
-    @property
-    @abstractmethod
-    def finder(self) -> Finder:
-        """Finds outermost rows by place and time."""
+        self.table = self.table_of(self.top)
+        """The outermost rows."""
+        self._reader = reader
 
     @cached_property
-    def table(self) -> Any:
-        """The outermost rows."""
-        return self.table_of(self.top)
+    def finder(self) -> Finder:
+        """Finds outermost rows by place and time, by the columns as the file has them."""
+        is_own = isinstance(self.top, TacoDataFrame)
+        return Finder(self.table if is_own else self.top.to_arrow(), self.top.DIALECT)
+
+    def table_of(self, frame: Any) -> Any:
+        """The table of a frame; a Tortilla's with ``id`` and ``type``, and times as times."""
+        table = _decoded(frame.to_arrow())
+        return table if isinstance(frame, TacoDataFrame) else _renamed(table)
+
+    def sizes(self, table: Any) -> list[int | None]:
+        """Sizes of the rows in bytes, None where the table does not say."""
+        name = taco_spec.SIZE if self.format == "taco" else tortilla_spec.LENGTH
+        if name not in table.column_names:
+            return [None] * table.num_rows
+        sizes: list[int | None] = table.column(name).to_pylist()
+        return sizes
+
+    def leaf(self, row: Row) -> LeafBytes:
+        """The bytes of a FILE row; of a TACO's the local header is compared first."""
+        if not isinstance(row.owner, TacoDataFrame):
+            item = row.owner.leaf(row.index)
+            return LeafBytes(
+                item.size,
+                _media_of_format(item.format, row.value(ID)),
+                f"{item.part}:{item.offset}:{item.size}",
+                item.file,
+                lambda: row.owner.read_bytes(row.index),
+            )
+        leaf = row.owner.leaf(row.index).checked()
+        size = leaf.size if leaf.size >= 0 else leaf.source.stat(leaf.entry).size
+        return LeafBytes(
+            size,
+            media_of(row.value(ID)),
+            f"{leaf.source_file}:{leaf.entry}:{leaf.offset}:{size}",
+            leaf.file,
+            lambda: read_leaves([leaf])[0],
+        )
+
+    def levels(self) -> list[tuple[int, Any]]:
+        """Rows and Arrow schema of each level that is known without reading more.
+
+        A data set of several containers is told by its outermost level.
+        """
+        reader = self._reader
+        containers = reader.home.containers if isinstance(reader, TacoDataset) else ()
+        deeper = containers[0].levels[1:] if len(containers) == 1 else ()
+        return [(level.num_rows, level.schema) for level in (self.table, *deeper)]
 
     def children(self, row: Row) -> Any:
         """The frame below a FOLDER row."""
@@ -186,110 +217,20 @@ def _heads(path: str) -> Iterator[str]:
         place = path.find("/", place + 1)
 
 
-class TacoHoldings(Holdings):
-    """A TACO data set; rows are samples."""
-
-    format = "taco"
-    size_column = taco_spec.SIZE
-
-    def __init__(self, dataset: TacoDataset) -> None:
-        self.dataset = dataset
-
-    @cached_property
-    def collection(self) -> dict[str, Any]:
-        """COLLECTION.json."""
-        return self.dataset.collection
-
-    @cached_property
-    def top(self) -> TacoDataFrame:
-        """The samples without padding."""
-        return self.dataset.data
-
-    @cached_property
-    def finder(self) -> Finder:
-        """By the rows as they are."""
-        return Finder(self.table, TacoDataFrame.DIALECT)
-
-    def table_of(self, frame: TacoDataFrame) -> Any:
-        """The rows as they are."""
-        return _decoded(frame.to_arrow())
-
-    def leaf(self, row: Row) -> LeafBytes:
-        """The bytes of a FILE, whose local header is compared first."""
-        leaf = row.owner.leaf(row.index).checked()
-        size = leaf.size if leaf.size >= 0 else leaf.source.stat(leaf.entry).size
-        return LeafBytes(
-            size,
-            media_of(row.value(ID)),
-            f"{leaf.source_file}:{leaf.entry}:{leaf.offset}:{size}",
-            leaf.file,
-            lambda: read_leaves([leaf])[0],
-        )
-
-    def levels(self) -> list[tuple[int, Any]]:
-        """Of the first container; a dataset of several is told by its outermost level."""
-        top = (self.table.num_rows, self.table.schema)
-        containers = self.dataset.home.containers
-        if len(containers) > 1:
-            return [top]
-        deeper = containers[0].levels[1:]
-        return [top, *((level.num_rows, level.schema) for level in deeper)]
-
-
-class TortillaHoldings(Holdings):
-    """A Tortilla or a TACO v1; rows are items."""
-
-    size_column = tortilla_spec.LENGTH
-
-    def __init__(self, frame: TortillaFrame, kind: str) -> None:
-        self._frame = frame
-        self.format = kind
-
-    @cached_property
-    def collection(self) -> dict[str, Any]:
-        """The collection of a TACO v1."""
-        return dict(self._frame.collection or {})
-
-    @property
-    def top(self) -> TortillaFrame:
-        """The items."""
-        return self._frame
-
-    @cached_property
-    def finder(self) -> Finder:
-        """By the columns of the file, whose times are numbers."""
-        return Finder(self._frame.to_arrow(), TortillaFrame.DIALECT)
-
-    def table_of(self, frame: TortillaFrame) -> Any:
-        """The items, with ``id`` and ``type`` in front, and times as times."""
-        table = _decoded(frame.to_arrow())
-        formats = table.column(tortilla_spec.FILE_FORMAT)
-        nested = pc.fill_null(pc.equal(formats, tortilla_spec.TORTILLA), False)
-        kinds = pc.if_else(nested, FOLDER, FILE)
-        columns = {ID: table.column(tortilla_spec.ID), TYPE: kinds}
-        for name in table.column_names:
-            if name in {tortilla_spec.ID, ID, TYPE}:
-                continue
-            column = table.column(name)
-            if name in {tortilla_spec.TIME_START, tortilla_spec.TIME_END}:
-                column = _seconds(column)
-            columns[name] = column
-        return pa.table(columns)
-
-    def leaf(self, row: Row) -> LeafBytes:
-        """The bytes of an item."""
-        leaf = row.owner.leaf(row.index)
-        return LeafBytes(
-            leaf.size,
-            _media_of_format(leaf.format, row.value(ID)),
-            f"{leaf.part}:{leaf.offset}:{leaf.size}",
-            leaf.file,
-            lambda: row.owner.read_bytes(row.index),
-        )
-
-    def levels(self) -> list[tuple[int, Any]]:
-        """The outermost one; what is nested is read when it is asked for."""
-        return [(self.table.num_rows, self.table.schema)]
+def _renamed(table: Any) -> Any:
+    """The items of a Tortilla as a TACO has samples."""
+    formats = table.column(tortilla_spec.FILE_FORMAT)
+    nested = pc.fill_null(pc.equal(formats, tortilla_spec.TORTILLA), False)
+    kinds = pc.if_else(nested, FOLDER, FILE)
+    columns = {ID: table.column(tortilla_spec.ID), TYPE: kinds}
+    for name in table.column_names:
+        if name in {tortilla_spec.ID, ID, TYPE}:
+            continue
+        column = table.column(name)
+        if name in {tortilla_spec.TIME_START, tortilla_spec.TIME_END}:
+            column = _seconds(column)
+        columns[name] = column
+    return pa.table(columns)
 
 
 def media_of(name: str) -> str:
@@ -329,14 +270,6 @@ def visible(table: Any) -> list[str]:
         for name in names
         if not name.startswith("internal:") and name not in hidden and names.count(name) == 1
     ]
-
-
-def sizes_of(holdings: Holdings, table: Any) -> list[int | None]:
-    """Sizes of the rows in bytes, None where the table does not say."""
-    if holdings.size_column not in table.column_names:
-        return [None] * table.num_rows
-    sizes: list[int | None] = table.column(holdings.size_column).to_pylist()
-    return sizes
 
 
 Mask = npt.NDArray[np.bool_]

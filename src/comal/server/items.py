@@ -29,7 +29,6 @@ from comal.server.holdings import (
     Row,
     geometries,
     media_of,
-    sizes_of,
     visible,
 )
 from comal.server.requests import Query
@@ -281,7 +280,7 @@ def features(holdings: Holdings, source: str, table: Any, before: str = "") -> l
     ]
     columns = {name: shown_values(table.column(name)) for name in names}
     ids, kinds = table.column(ID).to_pylist(), table.column(TYPE).to_pylist()
-    sizes = sizes_of(holdings, table)
+    sizes = holdings.sizes(table)
     raster = [way for way in ways_of(table.schema) if way.kind == "raster"]
     placed = raster[0].columns if raster else ()
     found = []

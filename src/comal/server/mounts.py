@@ -11,9 +11,10 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain, count
 from typing import Any
 
 from comal.errors import (
@@ -118,11 +119,14 @@ def _numbered(found: Sequence[SourceConfig]) -> dict[str, SourceConfig]:
     named: dict[str, SourceConfig] = {}
     for place in found:
         stem = suggested_name(place.href) if place.href is not None else "source"
-        name, number = stem, 2
-        while name in named:
-            name, number = f"{stem}-{number}", number + 1
-        named[name] = place
+        named[free_name(stem, named)] = place
     return named
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is taken."""
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in taken)
 
 
 def suggested_name(href: str) -> str:

@@ -14,7 +14,7 @@ from comal.server.cql2 import Node, instant
 from comal.server.items import Selection, kind_of
 from comal.tortilla import spec as tortilla_spec
 
-# What the tables of the server call otherwise than the file (`TortillaHoldings.table_of`).
+# What the tables of the server call otherwise than the file (`Holdings.table_of`).
 _RENAMED = {
     'pc.field("id")': f'pc.field("{tortilla_spec.ID}")',
     'pc.field("type")': f'pc.if_else(pc.field("{tortilla_spec.FILE_FORMAT}") '

@@ -28,10 +28,7 @@ from comal.server.holdings import (
     TYPE,
     Holdings,
     LeafBytes,
-    TacoHoldings,
-    TortillaHoldings,
     rounded,
-    sizes_of,
     visible,
 )
 from comal.server.http import hash_etag
@@ -87,28 +84,23 @@ def serve(
     name: str, title: str, href: str, kind: str, runtime: Runtime, version: str
 ) -> SamplesSource:
     """The archive at `href`."""
+    reader: TacoDataset | TortillaFrame
     if kind == "taco":
-        dataset = taco.load(href, config=runtime.storage)
-        return SamplesSource(name, title, TacoHoldings(dataset), runtime, version)
-    frame = tortilla.open(href, siblings=_is_part(href), config=runtime.storage)
-    return SamplesSource(name, title, TortillaHoldings(frame, kind), runtime, version)
+        reader = taco.load(href, config=runtime.storage)
+    else:
+        reader = tortilla.open(href, siblings=".part." in href, config=runtime.storage)
+    return SamplesSource(name, title, Holdings(reader, kind), runtime, version)
 
 
 def serve_reader(name: str, reader: Any, runtime: Runtime) -> SamplesSource:
     """A `TacoDataset` or a `TortillaFrame` that is open already."""
     if isinstance(reader, TacoDataset):
-        holdings: Holdings = TacoHoldings(reader)
-        href = reader.location
+        href, kind = reader.location, "taco"
     elif isinstance(reader, TortillaFrame):
-        holdings = TortillaHoldings(reader, "tortilla")
-        href = reader.files[0]
+        href, kind = reader.files[0], "tortilla"
     else:
         raise NotThisFormatError("not a reader of samples", found=type(reader).__name__)
-    return SamplesSource(name, href.rpartition("/")[2], holdings, runtime, "")
-
-
-def _is_part(href: str) -> bool:
-    return ".part." in href
+    return SamplesSource(name, href.rpartition("/")[2], Holdings(reader, kind), runtime, "")
 
 
 class SamplesSource(ServedSource):
@@ -389,7 +381,7 @@ class SamplesSource(ServedSource):
         rows = zip(
             part.column(ID).to_pylist(),
             part.column(TYPE).to_pylist(),
-            sizes_of(self.holdings, part),
+            self.holdings.sizes(part),
             strict=True,
         )
         return {
@@ -497,9 +489,6 @@ class SamplesSource(ServedSource):
         except NotThisFormatError:
             return False
         return True
-
-    def close(self) -> None:
-        """Readers hold no connections."""
 
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/{source}/collection", "The archive's own description", _collection),
