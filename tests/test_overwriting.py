@@ -147,6 +147,9 @@ WRITERS: dict[str, Writer] = {
         "o.tacozip",
         "a.tortilla",
     ),
+    "convert.convert": Writer(
+        lambda s, o, w: convert.convert(s / "dem.tif", o, overwrite=w), "o.parquet"
+    ),
     "convert.migrate": Writer(
         lambda s, o, w: convert.migrate(s / "a.tortilla", o, overwrite=w, **FIELDS),
         "o",

@@ -59,6 +59,7 @@ FUNCTIONS: dict[str, Arguments] = {
     "comal.open": lambda f: {"href": f.dem},
     "demo.run": lambda f: {"sources": [f.tif], "out": new(f)},
     "storage.open_source": lambda f: {"href": f.dem},
+    "convert.convert": lambda f: {"source": f.tif, "output": new(f, ".parquet")},
     "convert.draw": lambda f: {"source": f.dem, "out": new(f), "stretch": (0, 1)},
     "formats.open_any": lambda f: {"href": f.dem},
     "formats.sniff": lambda f: {"href": f.dem},
@@ -579,8 +580,8 @@ OWN = {
 
 ENDINGS = [".tacozip", ".zip", ".taco", ".tortilla", ".parquet", ".TIF", ".tiff", ".png", ".jpg"]
 ENDINGS += [".mbtiles", ".pmtiles", ".json", ".geojson", ".csv", ".nc", ".vrt"]
-FREE = {"taco.create_tacocat", "taco.create_tacollection"}
-"""They write names of their own into a folder."""
+FREE = {"taco.create_tacocat", "taco.create_tacollection", "convert.convert"}
+"""They write names of their own into a folder, or what the ending says."""
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS_OF.keys() - FREE))

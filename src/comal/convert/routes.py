@@ -21,7 +21,8 @@ from comal.convert.tortilla_taco import migrate
 from comal.errors import InvalidInputError, NotThisFormatError, without_secrets
 from comal.formats import adapter_of, sniff
 from comal.progress import Progress, silent
-from comal.storage import parse_href
+from comal.storage import href_text, parse_href
+from comal.storage.targets import local_path
 
 _PARQUET, _ZIP, _META = ".parquet", ".zip", "meta.json"
 _TIFF = frozenset({".tif", ".tiff"})
@@ -107,8 +108,10 @@ def convert(
         As the function that reads or writes says.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    hrefs = [os.fspath(one) for one in sources]
-    target = None if output is None else os.fspath(output)
+    hrefs = [href_text(one) for one in sources]
+    target = None if output is None else os.fspath(local_path(output))
+    if not hrefs:
+        raise InvalidInputError("nothing to convert", found="no source")
     if target is None and not dry_run:
         raise InvalidInputError("nowhere to write", expected="output, or dry_run=True")
     kind = _kind(hrefs, target)
