@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from comal import strictjson
 from comal.cli import options
 from comal.cli.app import Command
 from comal.cli.options import Style
 from comal.cli.output import done, print_json, working
-from comal.cli.taco import collection_fields, collection_options
+from comal.cli.taco import collection_fields, collection_options, read_document
 from comal.convert import MigrationReport, convert
-from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, translated
+from comal.errors import InvalidInputError
 
-_READING: Mapping[type[BaseException], type[ComalError]] = {
-    FileNotFoundError: ObjectNotFoundError,
-    OSError: InvalidInputError,
-}
 _NO_FIELDS = ("pad", "children", "ids", "rai", "bands", "variable", "rename")
 
 
 def _mapping(path: str) -> dict[str, str]:
-    with translated(_READING, "file of ids cannot be read", where=path):
-        data = Path(path).read_bytes()
-    found = strictjson.loads(data, path)
+    found = read_document(path, "file of ids")
     if not all(isinstance(new, str) for new in found.values()):
         raise InvalidInputError("file of ids is no mapping of texts", where=path)
     return found

@@ -28,7 +28,7 @@ from comal.cli.output import (
     write_bytes,
 )
 from comal.errors import ComalError, InvalidInputError, ObjectNotFoundError, Problem, counted
-from comal.formats import FORMATS, Adapter, Findings, adapter_of, of_band, sniff
+from comal.formats import FORMATS, Adapter, adapter_of, of_band, sniff
 from comal.formats.base import Archive, Partly
 from comal.storage import parse_href, targets
 from comal.storage.kinds import like, refuse_sources
@@ -370,7 +370,7 @@ def _known(source: str, opening: Mapping[str, Any]) -> tuple[str, Adapter]:
 
 def _found(
     name: str, adapter: Adapter, source: str, style: Style, asked: Mapping[str, Any]
-) -> Findings:
+) -> Report:
     told: dict[str, Any] = dict(asked["opening"])
     if asked["statistics"]:
         _only_of_raquet(name, "--statistics")
@@ -392,15 +392,15 @@ def _left(source: str) -> list[Problem]:
     return [Problem("leftover", shown_path(path), text, "warning") for path in left]
 
 
-def _with_leftovers(found: Findings, source: str) -> Findings:
+def _with_leftovers(found: Report, source: str) -> Report:
     left = _left(source)
-    if not left or not isinstance(found, Report):
+    if not left:
         return found
     counts = {**found.counts, "leftover": len(left)}
     return replace(found, problems=(*found.problems, *left), counts=counts)
 
 
-def _print_findings(found: Findings, style: Style, more: Mapping[str, Any], head: str) -> None:
+def _print_findings(found: Report, style: Style, more: Mapping[str, Any], head: str) -> None:
     """Print the problems of a check, and behind `head` how many there are."""
     if style.json:
         print_json({**found.to_dict(), **more})

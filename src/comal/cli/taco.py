@@ -23,6 +23,7 @@ from comal.errors import (
     counted,
     translated,
 )
+from comal.taco.spec import CORE_FIELDS
 
 if TYPE_CHECKING:
     from comal.taco.reading.stages import ColumnMode
@@ -45,20 +46,6 @@ def group() -> None:
 # -- fields of a collection -----------------------------------------------------------------------
 
 _LISTS = {"license": "licenses", "task": "tasks", "keyword": "keywords", "provider": "providers"}
-_CORE = frozenset(
-    {
-        "id",
-        "dataset_version",
-        "description",
-        "licenses",
-        "providers",
-        "tasks",
-        "title",
-        "curators",
-        "keywords",
-        "extent",
-    }
-)
 _READING: Mapping[type[BaseException], type[ComalError]] = {
     FileNotFoundError: ObjectNotFoundError,
     OSError: InvalidInputError,
@@ -91,30 +78,30 @@ def collection_fields(collection: str | None, **given: Any) -> dict[str, Any]:
 
     Fields that are not of the core of TACO come back under ``extra``.
     """
-    fields = _read_fields(Path(collection)) if collection else {}
+    fields = read_document(collection, "collection file") if collection else {}
     for name, value in given.items():
         if value:
             fields[_LISTS.get(name, name)] = list(value) if name in _LISTS else value
     if given.get("provider"):
         fields["providers"] = [{"name": name} for name in given["provider"]]
-    extra = {name: fields.pop(name) for name in list(fields) if name not in _CORE}
     for computed in ("taco_version", "taco:pit_schema", "taco:field_schema"):
-        extra.pop(computed, None)
+        fields.pop(computed, None)
+    extra = {name: fields.pop(name) for name in list(fields) if name not in CORE_FIELDS}
     return {**fields, "extra": extra} if extra else fields
 
 
-def _read_fields(path: Path) -> dict[str, Any]:
+def read_document(path: str, what: str) -> dict[str, Any]:
     """A document of fields; the suffix says whether it is JSON, TOML or YAML."""
-    with translated(_READING, "collection file cannot be read", where=str(path)):
-        data = path.read_bytes()
-        if path.suffix.lower() in {".yaml", ".yml"}:
+    with translated(_READING, f"{what} cannot be read", where=path):
+        data, suffix = Path(path).read_bytes(), Path(path).suffix.lower()
+        if suffix in {".yaml", ".yml"}:
             fields = _yaml(data)
-        elif path.suffix.lower() == ".toml":
+        elif suffix == ".toml":
             fields = tomllib.loads(data.decode())
         else:
-            return strictjson.loads(data, str(path))
+            return strictjson.loads(data, path)
     if not isinstance(fields, dict):
-        raise InvalidInputError("collection file holds no fields", where=str(path))
+        raise InvalidInputError(f"{what} holds no fields", where=path)
     return fields
 
 

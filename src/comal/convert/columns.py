@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from comal import names
 from comal.convert.report import Notes
 from comal.errors import InvalidInputError, shown
-from comal.geo import wkb
+from comal.geo import times, wkb
 from comal.taco import spec as taco_spec
 from comal.taco.copying.foreign import safe_name
 from comal.taco.extensions.places import STAC_SCHEMA as STAC
@@ -345,8 +345,7 @@ def _middle(of: Footer, end: Any) -> dict[str, Any]:
         of.tell("warning", spec.TIME_END, "is before the start", backwards)
     if not known.any():
         return {}
-    # Halves are added apart, so that the sum cannot wrap.
-    middle = first // 2 + last // 2 + (first % 2 + last % 2) // 2
+    middle = times.middles(first, last)
     of.tell("added", _TIME_MIDDLE, "the middle of start and end")
     return {_TIME_MIDDLE: pa.array(middle, pa.int64(), mask=~known).cast(pa.timestamp("us"))}
 

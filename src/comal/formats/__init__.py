@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from comal.errors import InvalidInputError, shown
-from comal.formats.base import LEAF_COLUMNS, Adapter, Archive, Findings
+from comal.formats.base import LEAF_COLUMNS, Adapter, Archive
 from comal.formats.sniff import FORMATS, Evidence, Format, Found, recognise
 from comal.storage import open_source
 
@@ -20,7 +20,6 @@ __all__ = [
     "Adapter",
     "Archive",
     "Evidence",
-    "Findings",
     "Format",
     "Found",
     "adapter_of",

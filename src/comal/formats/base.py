@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from comal.errors import ComalError, Problem
+from comal.check import Report
+from comal.errors import ComalError
 from comal.progress import Progress
 
 LEAF_COLUMNS = ("key", "href", "offset", "size", "type")
@@ -49,29 +50,6 @@ class Partly(Protocol):
     """What was wrong with the objects that the last `Archive.leaves` could not list."""
 
 
-class Findings(Protocol):
-    """What a check found."""
-
-    @property
-    def problems(self) -> Sequence[Problem]:
-        """The problems, errors first; those beyond a thousand are only counted."""
-        ...
-
-    @property
-    def errors(self) -> int:
-        """How many are errors."""
-        ...
-
-    @property
-    def warnings(self) -> int:
-        """How many are warnings."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """``ok``, ``problems`` and what else the format says, as plain data."""
-        ...
-
-
 class Adapter(Protocol):
     """One format as `comal.formats` sees it. A module with these functions is one.
 
@@ -86,7 +64,7 @@ class Adapter(Protocol):
         """The archive behind the generic commands."""
         ...
 
-    def check(self, href: str, *, level: str, progress: Progress, **options: Any) -> Findings:
+    def check(self, href: str, *, level: str, progress: Progress, **options: Any) -> Report:
         """Every problem of the archive, as far as `level` looks."""
         ...
 

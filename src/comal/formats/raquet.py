@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from comal import grid, raquet
+from comal.check import Report
 from comal.errors import InvalidInputError, NotInContainerError, shown
-from comal.formats.base import LEAF_COLUMNS, Findings
+from comal.formats.base import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.raquet.blobs import raw_bytes
 from comal.raquet.querying.scanning import Files, opened
@@ -33,7 +34,7 @@ def archive(href: str) -> RaquetArchive:
     return RaquetArchive(raquet.open(href))
 
 
-def check(href: str, *, level: str, progress: Progress, statistics: bool = False) -> Findings:
+def check(href: str, *, level: str, progress: Progress, statistics: bool = False) -> Report:
     """Every problem of a file."""
     return raquet.check(href, level=level, statistics=statistics, progress=progress)
 

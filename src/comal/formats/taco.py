@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 
 from comal import taco
+from comal.check import Report
 from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
@@ -22,13 +23,14 @@ from comal.errors import (
     UnsupportedVersionError,
     shown,
 )
-from comal.formats.base import LEAF_COLUMNS, Findings
+from comal.formats.base import LEAF_COLUMNS
 from comal.limits import MIB
 from comal.progress import Progress
 from comal.storage import open_source
 from comal.taco import spec
 from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
+from comal.taco.model.levels import is_padding
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.leaves import Leaf, read_leaves
 from comal.taco.reading.level import Level, check_ids
@@ -59,7 +61,7 @@ def archive(href: str) -> TacoArchive | CollectionArchive:
         return CollectionArchive(listed)
 
 
-def check(href: str, *, level: str, progress: Progress) -> Findings:
+def check(href: str, *, level: str, progress: Progress) -> Report:
     """Every problem of a container."""
     return check_container(href, level=level, progress=progress)
 
@@ -92,7 +94,7 @@ class TacoArchive:
         return {
             **_of_collection(container.collection, container.kind),
             "count": sum(len(_files(level)) for level in container.levels),
-            "samples": int(np.count_nonzero(~_padding(container.levels[0]))),
+            "samples": int(np.count_nonzero(~is_padding(container.levels[0].column(spec.ID)))),
             "levels": [level.num_rows for level in container.levels],
             "size": None if container.kind.endswith("folder") else container.source.stat().size,
         }
@@ -151,7 +153,9 @@ class TacoArchive:
                 parts = level.column(spec.SOURCE_FILE).combine_chunks()
                 same = pc.and_(same, pc.equal(parts, source_file))
             rows = np.flatnonzero(
-                np.asarray(pc.fill_null(same, False)) & ~level.folders & ~_padding(level)
+                np.asarray(pc.fill_null(same, False))
+                & ~level.folders
+                & ~is_padding(level.column(spec.ID))
             )
         if len(rows) == 0:
             raise NotInContainerError(
@@ -262,13 +266,9 @@ def _of_collection(collection: Mapping[str, Any], kind: str) -> dict[str, Any]:
     }
 
 
-def _padding(level: Level) -> Any:
-    return np.asarray(pc.fill_null(pc.starts_with(level.column(spec.ID), spec.PAD_PREFIX), False))
-
-
 def _files(level: Level) -> Any:
     """The rows that are FILE and no padding."""
-    return np.flatnonzero(~level.folders & ~_padding(level))
+    return np.flatnonzero(~level.folders & ~is_padding(level.column(spec.ID)))
 
 
 def _columns(level: Level) -> list[Any]:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from comal import tapalcatl
-from comal.check import OF_CONTENT
+from comal.check import OF_CONTENT, Report
 from comal.errors import ComalError, NotInContainerError, StorageError, shown
-from comal.formats.base import LEAF_COLUMNS, Findings
+from comal.formats.base import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
 from comal.tapalcatl.generation1 import UNIT
@@ -39,7 +39,7 @@ def archive(href: str, **opening: Any) -> TapalcatlArchive:
     return TapalcatlArchive(tileset)
 
 
-def check(href: str, *, level: str, progress: Progress, **opening: Any) -> Findings:
+def check(href: str, *, level: str, progress: Progress, **opening: Any) -> Report:
     """Every problem of a tileset."""
     return tapalcatl.check(href, level=level, progress=progress, **opening)
 

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from comal import tortilla
+from comal.check import Report
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
-from comal.formats.base import LEAF_COLUMNS, Findings
+from comal.formats.base import LEAF_COLUMNS
 from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec
@@ -37,7 +38,7 @@ def archive(href: str) -> TortillaArchive:
     return TortillaArchive(tortilla.open(href))
 
 
-def check(href: str, *, level: str, progress: Progress) -> Findings:
+def check(href: str, *, level: str, progress: Progress) -> Report:
     """Every problem of a file."""
     return tortilla.check(href, level=level, progress=progress)
 
