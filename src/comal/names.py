@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
+from comal.lazy import pc
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.integer[Any]]

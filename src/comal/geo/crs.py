@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
+from comal.lazy import pc
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

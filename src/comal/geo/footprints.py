@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError
 from comal.geo import wkb
 from comal.geo.boxes import (
@@ -29,6 +28,7 @@ from comal.geo.boxes import (
     wrap_arcs,
 )
 from comal.geo.crs import Projection, groups, projection
+from comal.lazy import pc, shapely
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -352,8 +352,6 @@ def _geometry_boxes(source: Projection, geometry: Any, *, check: bool) -> Floats
 
 def lonlat_boxes(source: Projection, geometries: Objects) -> Floats:
     """Boxes (4, n) of shapely geometries in the CRS of `source`; steps over 180 degrees cross."""
-    import shapely  # noqa: PLC0415
-
     result = np.full((4, len(geometries)), np.nan)
     if not source.is_geographic:
         geometries = densified(source, geometries)
@@ -379,8 +377,6 @@ def lonlat_boxes(source: Projection, geometries: Objects) -> Floats:
 
 def densified(source: Projection, geometries: Objects) -> Objects:
     """The geometries with vertices close enough to be transformed."""
-    import shapely  # noqa: PLC0415
-
     length = shapely.length(geometries)
     step = np.maximum(length / _PIECES, _LONGEST / source.unit)
     result = np.array(geometries, object)
@@ -391,8 +387,6 @@ def densified(source: Projection, geometries: Objects) -> Objects:
 
 def _shells(geometries: Objects) -> tuple[Objects, Rows]:
     """Points, lines and outer rings of all geometries, each with its row, rows ascending."""
-    import shapely  # noqa: PLC0415
-
     rows = np.flatnonzero(~(shapely.is_missing(geometries) | shapely.is_empty(geometries)))
     parts = geometries[rows]
     while True:

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import ComalError
-from comal.geo import boxes, footprints, times, wkb
+from comal.geo import boxes, footprints, shapes, times, wkb
 from comal.geo.boxes import Corners
 from comal.geo.crs import LONLAT, groups, projection
 from comal.geo.footprints import geometry_boxes
+from comal.lazy import pc, shapely
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -181,11 +181,9 @@ class Places:
         found = boxes.boxes_intersect(*corners, bounds)
         doubtful = np.flatnonzero(found & ~self._certain(bounds))
         if len(doubtful):
-            from comal.geo.shapes import meet  # noqa: PLC0415 - shapely, which points never need
-
             for start in range(0, len(doubtful), _BLOCK):
                 rows = doubtful[start : start + _BLOCK]
-                found[rows] = meet(self.shapes(rows), bounds)
+                found[rows] = shapes.meet(self.shapes(rows), bounds)
         return found
 
     def _certain(self, bounds: boxes.Box) -> Bools:
@@ -207,10 +205,6 @@ class Places:
 
     def shapes(self, rows: Rows) -> Objects:
         """Shapes of some rows in degrees, with longitudes that go on behind 180."""
-        import shapely  # noqa: PLC0415 - as above
-
-        from comal.geo import shapes  # noqa: PLC0415
-
         result = np.full(len(rows), None, object)
         told = self.told_by[rows]
         corners = np.stack(self.corners)[:, rows]

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-import shapely
 
 from comal.errors import (
     AccessDeniedError,
@@ -28,6 +27,7 @@ from comal.errors import (
 )
 from comal.geo import wkb
 from comal.geo.crs import projection
+from comal.lazy import shapely
 from comal.storage import local_path
 
 Floats = npt.NDArray[np.float64]

@@ -14,6 +14,7 @@ from comal.geo.boxes import wrap
 from comal.geo.crs import LONLAT, Projection, groups, projection
 from comal.geo.footprints import affine_of, places, size_of
 from comal.geo.shapes import unrolled
+from comal.lazy import shapely
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -128,8 +129,6 @@ class Footprints:
 
     def _inside(self, u: Floats, v: Floats) -> Floats:
         """1 for places in their geometry; the nearest one counts where none is."""
-        import shapely  # noqa: PLC0415
-
         assert self.shapes is not None
         result = np.ones((len(self), len(u)))
         cut = np.flatnonzero(~shapely.is_missing(self.shapes))
@@ -166,8 +165,6 @@ def geometry_footprints(geometry: Any, crs: Any = LONLAT) -> Footprints:
     for name, rows in groups(names, count):
         if projection(name).is_geographic:
             shapes[rows] = unrolled(shapes[rows])
-    import shapely  # noqa: PLC0415
-
     west, south, east, north = shapely.bounds(shapes).T
     zero = np.zeros(count)
     affine = np.stack([west, east - west, zero, north, zero, south - north], axis=1)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from comal.errors import InvalidInputError
+from comal.lazy import shapely
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -49,8 +50,6 @@ class Edges:
         InvalidInputError
             A geometry that is no area, or an invalid one.
         """
-        import shapely  # noqa: PLC0415
-
         shapes = np.asarray(areas, object)
         kinds = shapely.get_type_id(shapes)
         empty = (kinds < 0) | shapely.is_empty(shapes)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import shapely
 
 from comal.geo import wkb
 from comal.geo.boxes import arc_width, continuous, edge_points, wrap
 from comal.geo.crs import Projection, groups, projection
 from comal.geo.footprints import BLOCK, densified, lonlat_boxes, places, take, without_poles
+from comal.lazy import shapely
 
 Floats = npt.NDArray[np.float64]
 Objects = npt.NDArray[np.object_]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, InvalidMetadataError, translated
+from comal.lazy import pc, shapely
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ def bounds(array: Any, where: str = "geometry") -> tuple[Floats, Floats, Floats,
     result[1, plain] = result[3, plain] = ys
     known[plain] = False
     for rows, geometries in _decoded(array, np.flatnonzero(known), where):
-        result[:, rows] = _shapely().bounds(geometries).T
+        result[:, rows] = shapely.bounds(geometries).T
     return result[0], result[1], result[2], result[3]
 
 
@@ -140,13 +140,12 @@ def to_shapely(array: Any, where: str = "geometry") -> npt.NDArray[np.object_]:
 
 def from_shapely(geometries: Any) -> Any:
     """Shapely objects as an Arrow array of ISO WKB in little-endian; None is null."""
-    encoded = _shapely().to_wkb(np.asarray(geometries, object), byte_order=1, flavor="iso")
+    encoded = shapely.to_wkb(np.asarray(geometries, object), byte_order=1, flavor="iso")
     return pa.array(encoded, pa.binary())
 
 
 def _take_points(result: Floats, rows: Rows, geometries: Any) -> None:
     """Put x and y of those that are points into the columns `rows` of `result`."""
-    shapely = _shapely()
     points = (shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries)
     result[0, rows[points]] = shapely.get_x(geometries[points])
     result[1, rows[points]] = shapely.get_y(geometries[points])
@@ -179,7 +178,6 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
                 where=f"{where}, row {row}",
                 expected=f"at most {_COLLECTIONS}",
             )
-    shapely = _shapely()
     for start in range(0, len(rows), _BLOCK):
         some = rows[start : start + _BLOCK]
         encoded = np.array(array.take(pa.array(some)).to_pylist(), object)
@@ -194,7 +192,6 @@ def _decoded(array: Any, rows: Rows, where: str) -> Iterator[tuple[Rows, Any]]:
 
 
 def _refuse_broken(encoded: bytes, where: str) -> None:
-    shapely = _shapely()
     try:
         shapely.from_wkb(encoded)
     except shapely.errors.ShapelyError as error:
@@ -252,12 +249,6 @@ def _plain_points(array: Any, known: npt.NDArray[np.bool_]) -> tuple[Rows, Float
     return rows, records["x"].copy(), records["y"].copy()
 
 
-def _shapely() -> Any:
-    import shapely  # noqa: PLC0415 - 40 ms that a column of plain points does not need
-
-    return shapely
-
-
 # -- text ------------------------------------------------------------------------------------------
 
 
@@ -310,10 +301,10 @@ def lenient_points_xy(column: Any) -> tuple[Floats, Floats]:
         result = np.full((2, len(column)), np.nan)
         plain, xs, ys = _plain_points(_binary(column), known)
         result[:, plain] = xs, ys
-        known[plain], read = False, _shapely().from_wkb
+        known[plain], read = False, shapely.from_wkb
     else:
         result = np.stack(text_points_xy(column))
-        known, read = known & np.isnan(result[0]), _shapely().from_wkt
+        known, read = known & np.isnan(result[0]), shapely.from_wkt
     rest = np.flatnonzero(known)
     for start in range(0, len(rest), _BLOCK):
         rows = rest[start : start + _BLOCK]

@@ -21,7 +21,8 @@ from comal.grid.arguments import NO_ARRAY, integers
 from comal.grid.mercator import LATITUDE_LIMIT, lonlat_to_xy, xy_to_lonlat
 from comal.grid.morton import interleave
 from comal.grid.quadbin import cells as cell_ids
-from comal.grid.quadbin import children, descendants, tiles, zooms, zooms_of
+from comal.grid.quadbin import children, descendants, from_lonlat, tiles, zooms, zooms_of
+from comal.lazy import shapely
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -286,17 +287,13 @@ class _Splitter:
     """Which cells an area or a line touches or holds."""
 
     def __init__(self, geometry: Any, mode: Mode, *, zoom: int, area: bool) -> None:
-        import shapely  # noqa: PLC0415
-
         shapely.prepare(geometry)
-        self._shapely = shapely
         self._geometry, self._mode, self._zoom, self._area = geometry, mode, zoom, area
 
     def __call__(self, cells: Ints) -> tuple[Bools, Bools]:
-        shapely = self._shapely
         z, x, y = tiles(cells)
         inset = _same(int(z[0])) if self._area else 0.0
-        boxes = _boxes(shapely, x, y, z, inset)
+        boxes = _boxes(x, y, z, inset)
         touched = np.asarray(shapely.intersects(self._geometry, boxes))
         inside = np.zeros(len(cells), np.bool_)
         if self._area:
@@ -309,17 +306,13 @@ class _Splitter:
         return touched, inside
 
 
-def _boxes(shapely: Any, x: Ints, y: Ints, z: Ints, inset: float) -> Any:
+def _boxes(x: Ints, y: Ints, z: Ints, inset: float) -> Any:
     west, north = xy_to_lonlat(x + inset, y + inset, z)
     east, south = xy_to_lonlat(x + (1 - inset), y + (1 - inset), z)
     return shapely.box(west, south, east, north)
 
 
 def _of_points(points: Any, zoom: int) -> Ints:
-    import shapely  # noqa: PLC0415
-
-    from comal.grid.quadbin import from_lonlat  # noqa: PLC0415
-
     lon, lat = shapely.get_coordinates(points).T
     cells = np.unique(from_lonlat(lon, lat, zoom))
     return np.stack([cells, cells], axis=1)
@@ -327,8 +320,6 @@ def _of_points(points: Any, zoom: int) -> Ints:
 
 def _parts(geometry: Any) -> list[tuple[Any, int]]:
     """Points, lines and areas of a geometry, each once for each turn around the world."""
-    import shapely  # noqa: PLC0415
-
     if not isinstance(geometry, shapely.Geometry):
         raise InvalidInputError(
             "no geometry", found=type(geometry).__name__, expected="a shapely geometry"

@@ -11,6 +11,7 @@ import pyarrow as pa
 from comal import grid
 from comal.errors import InvalidInputError, QueryError, shown
 from comal.geo.wkb import crashing
+from comal.lazy import shapely
 
 
 def flat(column: Any) -> Any:
@@ -121,8 +122,6 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
     QueryError
         No geometry, or one that is broken.
     """
-    import shapely  # noqa: PLC0415
-
     # Most queries have one geometry for all rows.
     coded = column.dictionary_encode()
     given = coded.dictionary
@@ -149,8 +148,6 @@ def unique_shapes(column: Any) -> tuple[Any, Any]:
 
 def coordinates(column: Any) -> tuple[Any, Any]:
     """Longitudes and latitudes of points; NaN for empty ones."""
-    import shapely  # noqa: PLC0415
-
     found = shapes(column)
     if (shapely.get_type_id(found) != shapely.GeometryType.POINT).any():
         raise InvalidInputError("no point")

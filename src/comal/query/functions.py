@@ -17,6 +17,7 @@ from comal.geo.crs import on_own_thread, projection
 from comal.geo.footprints import footprints
 from comal.geo.wkb import crashing
 from comal.grid.cover import geometry_cells
+from comal.lazy import shapely
 from comal.query.columns import (
     coordinates,
     is_bytes,
@@ -127,8 +128,6 @@ def is_valid(cell: Any) -> Any:
 
 def to_wkt(cell: Any) -> Any:
     """``quadbin_to_wkt(cell)``: its box."""
-    import shapely  # noqa: PLC0415
-
     boxes = shapely.box(*grid.bounds(whole(cell, "cell")))
     return pa.array(shapely.to_wkt(boxes, rounding_precision=-1), pa.string())
 
@@ -144,8 +143,6 @@ def to_geojson(cell: Any) -> Any:
 
 def polyfill(geometry: Any, z: Any, mode: Any = None) -> Any:
     """``QUADBIN_POLYFILL(geometry, zoom[, mode])``; the mode is ``intersects`` if absent."""
-    import shapely  # noqa: PLC0415
-
     zooms = whole(z, "zoom").tolist()
     modes: Any = ["intersects"] * len(zooms) if mode is None else texts(mode, "mode")
     keys = zip(shapely.to_wkb(shapes(geometry)).tolist(), zooms, modes, strict=True)
@@ -155,8 +152,6 @@ def polyfill(geometry: Any, z: Any, mode: Any = None) -> Any:
 @lru_cache(maxsize=64)
 def _filled(wkb: bytes, zoom: int, mode: Any) -> Any:
     """Cells of a geometry; a query asks for the same ones several times."""
-    import shapely  # noqa: PLC0415
-
     return geometry_cells(shapely.from_wkb(wkb), zoom, mode)
 
 
@@ -211,8 +206,6 @@ _LINE, _POLYGON = 1, 3
 
 
 def _wkb(geometries: Any) -> Any:
-    import shapely  # noqa: PLC0415 - half a second that queries without geometries do not need
-
     return pa.array(shapely.to_wkb(geometries, flavor="iso"), pa.binary())
 
 
@@ -225,8 +218,6 @@ def _unary(name: str) -> Call:
     """A function of shapely of one geometry."""
 
     def call(geometry: Any) -> Any:
-        import shapely  # noqa: PLC0415 - as above
-
         return getattr(shapely, name)(shapes(geometry))
 
     return call
@@ -234,8 +225,6 @@ def _unary(name: str) -> Call:
 
 def _overlay(name: str) -> Call:
     def call(one: Any, other: Any) -> Any:
-        import shapely  # noqa: PLC0415 - as above
-
         return getattr(shapely, name)(shapes(one), shapes(other))
 
     return call
@@ -267,8 +256,6 @@ def _relation(name: str) -> Call:
 
 def _related(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     """A relation, row by row, where the side with fewer geometries is the one that is prepared."""
-    import shapely  # noqa: PLC0415 - as above
-
     if len(other[0]) < len(one[0]):
         name, one, other = _TURNED[name], other, one
     # GEOS 3.14 crashes over a prepared polygon, its edge, and what has an empty part beside that.
@@ -279,8 +266,6 @@ def _related(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 def _has_empty_parts(geometries: Any) -> bool:
     """Whether a multi-geometry may have empty parts; of collections that is not looked at."""
-    import shapely  # noqa: PLC0415 - as above
-
     kinds = shapely.get_type_id(geometries)
     if (kinds == shapely.GeometryType.GEOMETRYCOLLECTION).any():
         return True
@@ -290,8 +275,6 @@ def _has_empty_parts(geometries: Any) -> bool:
 
 def _related_cells(name: str, geometry: Any, cell: Any) -> Any:
     """A relation of geometries to boxes of cells, also of those that go on beyond 180 degrees."""
-    import shapely  # noqa: PLC0415 - as above
-
     if name == "disjoint":
         return ~_related_cells("intersects", geometry, cell)
     geometries, boxes = unique_shapes(geometry), unique_shapes(cell)
@@ -307,8 +290,6 @@ def _related_cells(name: str, geometry: Any, cell: Any) -> Any:
 
 
 def _within_distance(one: Any, other: Any, distance: Any) -> Any:
-    import shapely  # noqa: PLC0415 - as above
-
     return shapely.dwithin(shapes(one), shapes(other), real(distance, "distance"))
 
 
@@ -336,8 +317,6 @@ def _length(dimension: int) -> Call:
     """The length of all lines, or of the edges of all polygons, in each geometry."""
 
     def call(geometry: Any) -> Any:
-        import shapely  # noqa: PLC0415 - as above
-
         parts = shapes(geometry)
         total, rows = np.zeros(len(parts)), np.arange(len(parts))
         # Collections hold collections.
@@ -361,21 +340,15 @@ def _kind(geometry: Any) -> Any:
 
 
 def _point(*places: Any) -> Any:
-    import shapely  # noqa: PLC0415 - as above
-
     return shapely.points(np.stack([real(place, "coordinate") for place in places], axis=1))
 
 
 def _box(*edges: Any) -> Any:
-    import shapely  # noqa: PLC0415 - as above
-
     return shapely.box(*(real(edge, "edge") for edge in edges))
 
 
 def _envelope(geometry: Any) -> Any:
     """The box of each geometry as a polygon, also that of a point."""
-    import shapely  # noqa: PLC0415 - as above
-
     bounds = _unary("bounds")(geometry)
     found = shapely.box(*bounds.T)
     found[np.isnan(bounds).any(axis=1)] = shapely.Polygon()
@@ -383,8 +356,6 @@ def _envelope(geometry: Any) -> Any:
 
 
 def _from_geojson(column: Any) -> Any:
-    import shapely  # noqa: PLC0415 - as above
-
     values = texts(column, "GeoJSON")
     if crashing(values):
         raise QueryError("a geometry of too many collections")
@@ -410,8 +381,6 @@ def _transformed(geometry: Any, source: Any, target: Any, always_xy: Any = None)
 
 
 def _projected(geometries: Any, source: str, target: str) -> Any:
-    import shapely  # noqa: PLC0415 - as above
-
     start, end = projection(source, "ST_Transform"), projection(target, "ST_Transform")
 
     def move(places: Any) -> Any:
@@ -440,8 +409,6 @@ def _footprint(crs: Any, geotransform: Any, shape: Any) -> Any:
 
     Across the antimeridian it is two boxes, one at either side; null where it has no place.
     """
-    import shapely  # noqa: PLC0415 - as above
-
     # Objects of PROJ belong to a thread, as above.
     west, south, east, north = on_own_thread(footprints, crs, geotransform, shape)
     split = west > east
@@ -454,15 +421,11 @@ def _footprint(crs: Any, geotransform: Any, shape: Any) -> Any:
 
 
 def _flipped(geometry: Any) -> Any:
-    import shapely  # noqa: PLC0415 - as above
-
     return shapely.transform(shapes(geometry), lambda places: places[:, ::-1])
 
 
 def _buffered(geometry: Any, distance: Any, quarters: Any = None) -> Any:
     """``ST_Buffer(geometry, distance[, triangles in a quarter of a circle])``."""
-    import shapely  # noqa: PLC0415 - as above
-
     given, widths = shapes(geometry), real(distance, "distance")
     counts = np.full(len(given), 8) if quarters is None else whole(quarters, "num_triangles")
     result = np.empty(len(given), object)
@@ -474,8 +437,6 @@ def _buffered(geometry: Any, distance: Any, quarters: Any = None) -> Any:
 
 def _simplified(*, keeping: bool) -> Call:
     def call(geometry: Any, tolerance: Any) -> Any:
-        import shapely  # noqa: PLC0415 - as above
-
         widths = real(tolerance, "tolerance")
         return shapely.simplify(shapes(geometry), widths, preserve_topology=keeping)
 
@@ -586,8 +547,6 @@ def named(*, json: bool) -> Mapping[str, Function | str]:
 
 def _guarded(call: Call, kind: str, *columns: Any) -> Any:
     """The result as Arrow takes it; what GEOS refuses is an error of ours."""
-    import shapely  # noqa: PLC0415 - as above
-
     try:
         with np.errstate(all="ignore"):
             found = call(*columns)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self, SupportsIndex, overload
 
 import numpy as np
 
-from comal import arrowcompute as pc
 from comal import query as queries
 from comal.errors import InvalidInputError, QueryError, counted
+from comal.lazy import pc
 from comal.parallel import in_thread
 from comal.public import guarded_class
 from comal.samples.rows import NamedRows, html_table, is_position

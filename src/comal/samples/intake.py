@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from comal import arrowcompute as pc
 from comal import strictjson
 from comal.errors import (
     AccessDeniedError,
@@ -30,6 +29,7 @@ from comal.errors import (
     shown,
     translated,
 )
+from comal.lazy import pc
 from comal.names import all_distinct
 from comal.public import warn
 from comal.storage import local_path

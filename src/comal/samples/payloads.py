@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
+from comal.lazy import pc
 from comal.plan import ByteRange
 from comal.samples.streams import UNKNOWN, Slice, Stream
 from comal.storage import Source

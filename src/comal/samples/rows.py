@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import (
     ComalError,
     InvalidInputError,
@@ -24,6 +23,7 @@ from comal.errors import (
     shown,
     translated,
 )
+from comal.lazy import pc
 from comal.public import guarded_class
 from comal.table.columns import blobs_column, rows_where
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo.crs import projection
+from comal.lazy import pc
 
 Mask = npt.NDArray[np.bool_]
 

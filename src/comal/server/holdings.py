@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from comal.errors import ComalError, InvalidInputError, NotInContainerError, shown
 from comal.geo import boxes
 from comal.geo.places import Places, ways_of
+from comal.geo.shapes import cut
+from comal.lazy import shapely
 from comal.samples.filters import AUTO, broken_place, has_place, has_time, period_filter, ways_in
 from comal.samples.frame import Dialect
 from comal.taco import spec as taco_spec
@@ -374,10 +376,6 @@ def geometries(table: Any) -> list[tuple[dict[str, Any] | None, list[float] | No
     found: list[tuple[dict[str, Any] | None, list[float] | None]] = [(None, None)] * table.num_rows
     if not len(told):
         return found
-    import shapely  # noqa: PLC0415 - 40 ms that rows without places never need
-
-    from comal.geo.shapes import cut  # noqa: PLC0415 - as above
-
     shapes = places.shapes(told)
     sizes = shapely.length(shapes)
     rasters = [number for number, way in enumerate(places.ways) if way.kind == "raster"]
@@ -391,8 +389,6 @@ def geometries(table: Any) -> list[tuple[dict[str, Any] | None, list[float] | No
 
 
 def _geojson(shape: Any) -> dict[str, Any]:
-    import shapely  # noqa: PLC0415 - as above
-
     near = shapely.transform(shape, lambda points: np.round(points, _DIGITS))
     document: dict[str, Any] = json.loads(shapely.to_geojson(near))
     return document

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.lazy import pc
 from comal.storage.location import HTTP_SCHEMES, Location
 
 _PREFIXES = {"s3": "/vsis3/", "gs": "/vsigs/", "az": "/vsiaz/"}
@@ -73,8 +74,6 @@ def subfile(vsi_path: str, offsets: Any, sizes: Any) -> Any:
     # Opening a file does not need it.
     import pyarrow as pa  # noqa: PLC0415
 
-    from comal import arrowcompute as pc  # noqa: PLC0415
-
     path, start, limit = _resolved(vsi_path)
     offsets, sizes = pc.cast(offsets, pa.int64()), pc.cast(sizes, pa.int64())
     _check_spans(vsi_path, offsets, sizes, limit)
@@ -98,8 +97,6 @@ def _resolved(vsi_path: str) -> tuple[str, int, int | None]:
 
 
 def _check_spans(vsi_path: str, offsets: Any, sizes: Any, limit: int | None) -> None:
-    from comal import arrowcompute as pc  # noqa: PLC0415 - as above
-
     if not len(offsets):
         return
     smallest = pc.min(offsets).as_py(), pc.min(sizes).as_py()

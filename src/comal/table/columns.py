@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import LimitExceededError
+from comal.lazy import pc
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer[Any]]

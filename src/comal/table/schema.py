@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidMetadataError, shown
+from comal.lazy import pc
 from comal.limits import Limits
 
 _PLAIN = {

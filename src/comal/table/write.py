@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from comal import arrowcompute as pc
 from comal.errors import ComalError, InvalidInputError, StorageError, translated
+from comal.lazy import pc
 from comal.table.columns import SMALL_POOL
 from comal.table.schema import plain_schema, plain_table
 

@@ -19,6 +19,7 @@ from comal.geo.crs import projection
 from comal.geo.footprints import densified
 from comal.geo.scanline import Edges, Method, Spans, area_spans
 from comal.grid import HALF, LATITUDE_LIMIT, lonlat_to_xy, tile_box_3857, xy_to_lonlat
+from comal.lazy import shapely
 
 _MERCATOR = 3857
 
@@ -126,8 +127,6 @@ class Areas:
 
 def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
     """The shapes in degrees or in metres of EPSG:3857, and whether it is the latter."""
-    import shapely  # noqa: PLC0415
-
     # pyproj is needed for other CRS only.
     if isinstance(crs, str) and crs.upper() in {"EPSG:4326", "OGC:CRS84"}:
         return False, shapes
@@ -185,8 +184,6 @@ def _turned(edges: Edges) -> list[Edges]:
 
 
 def _boxes(shapes: Any, *, metric: bool) -> Floats:
-    import shapely  # noqa: PLC0415
-
     boxes: Floats = shapely.bounds(shapes)
     if not metric:
         return boxes

@@ -16,6 +16,7 @@ from comal import grid
 from comal.errors import InvalidInputError, shown
 from comal.geo.scanline import METHODS, Method, Spans
 from comal.grid.arguments import integers
+from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
@@ -179,8 +180,6 @@ def statistics(
     pyarrow.Table
         One row for each band: ``band`` and the statistics.
     """
-    import shapely  # noqa: PLC0415
-
     if not stats:
         raise InvalidInputError("no statistic is asked for")
     world = shapely.box(-180, -90, 180, 90)
@@ -465,8 +464,6 @@ def _rows_of(files: Files, zoom: int, time: Step | None) -> Ints:
 
 def _overlaps(areas: Areas, tiles: Ints, zoom: int) -> tuple[Ints, Ints]:
     """Pairs of tiles and zones whose boxes meet, tiles ascending, then zones."""
-    import shapely  # noqa: PLC0415
-
     columns, rows = tile_pairs(areas, zoom)
     side = 2.0**zoom
     boxes, zones = [], []

@@ -23,6 +23,7 @@ from comal.errors import (
     translated,
 )
 from comal.geo import wkb
+from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source, StorageConfig, open_source
@@ -96,8 +97,6 @@ def zones_of(
 
 
 def _shapes(zones: Any) -> Any:
-    import shapely  # noqa: PLC0415
-
     several = isinstance(zones, Iterable) and not isinstance(zones, shapely.Geometry)
     found = list(zones) if several else [zones]
     for one in found:
@@ -258,8 +257,6 @@ def _text(geometry: Any, where: str) -> str | None:
 
 
 def _file_shapes(texts: Sequence[str | None], where: str) -> Any:
-    import shapely  # noqa: PLC0415
-
     for row in wkb.crashing(texts)[:1]:
         raise InvalidMetadataError("geometry is nested too deeply", where=f"{where}, feature {row}")
     with translated(
@@ -378,8 +375,6 @@ def shapefile(source: Source, keep: Sequence[str]) -> Found:
         ) from error
     if not source.location.is_local:
         raise InvalidInputError("a Shapefile must be a local file", where=source.href, hint=mend)
-    import shapely  # noqa: PLC0415
-
     broken = (RuntimeError, ValueError, OSError, shapely.errors.ShapelyError)
     with translated(
         dict.fromkeys(broken, InvalidMetadataError),

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.check import Findings
 from comal.errors import InvalidInputError, InvalidMetadataError, counted, shown
 from comal.geo import wkb
 from comal.geo.places import GEOMETRY, GEOMETRY_CRS
 from comal.geo.times import parse_instant
+from comal.lazy import pc
 from comal.samples.rules import ends_before, good_lists, unknown_crs
 from comal.table import ParquetTable
 from comal.table.columns import one_array

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import footprints, times, wkb
+from comal.geo.shapes import geometry_centroids
 from comal.geo.times import Instant
 from comal.taco.extensions.base import SameForAll, declared, list_of, require
 
@@ -441,8 +442,6 @@ def istac_table(
     if isinstance(geometry, pa.ChunkedArray):
         geometry = geometry.combine_chunks()
     names = text_column(crs, len(geometry))
-    from comal.geo.shapes import geometry_centroids  # noqa: PLC0415 - shapely
-
     try:
         lon, lat = geometry_centroids(geometry, names, check_antimeridian=check_antimeridian)
     except InvalidMetadataError as error:  # from a file it is bad content, here a bad argument

@@ -22,6 +22,7 @@ from comal.errors import InvalidInputError, ObjectNotFoundError, shown, translat
 from comal.geo.boxes import validate_bbox
 from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
 from comal.grid.quadbin import cells, tiles
+from comal.lazy import shapely
 from comal.parallel import results
 from comal.plan import Fetch
 from comal.progress import Progress, silent
@@ -435,8 +436,6 @@ def shape_of(geometry: Any) -> Any:
     ObjectNotFoundError
         There is no such file.
     """
-    import shapely  # noqa: PLC0415 - boxes do not need it
-
     if isinstance(geometry, shapely.Geometry):
         shape = geometry
     else:

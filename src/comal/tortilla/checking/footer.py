@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal import names
 from comal.check import Findings
 from comal.errors import InvalidMetadataError, shown
+from comal.lazy import pc
 from comal.tortilla import spec
 from comal.tortilla.reading import items
 from comal.tortilla.reading.items import with_format

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.check import OF_CONTENT, Findings
 from comal.errors import shown
 from comal.geo import footprints, wkb
 from comal.geo.boxes import arc_width
+from comal.lazy import pc
 from comal.limits import MIB
 from comal.plan import ByteRange
 from comal.samples.rules import crs_problem, ends_before, good_lists, unknown_crs

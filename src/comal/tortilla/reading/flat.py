@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
+from comal.lazy import pc
 from comal.table.columns import (
     numbers_at,
     numbers_column,

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
+from comal.lazy import pc
 from comal.parallel import in_thread
 from comal.plan import Piece
 from comal.public import guarded_class

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal import strictjson
 from comal.errors import InvalidMetadataError, shown
+from comal.lazy import pc
 from comal.limits import Limits
 from comal.plan import ByteRange, Wanted, run
 from comal.public import warn

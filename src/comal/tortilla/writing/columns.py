@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, shown
 from comal.geo import times
+from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS
 from comal.public import warn
 from comal.table import plain_table

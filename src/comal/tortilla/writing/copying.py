@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, NotInContainerError, shown
+from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.public import takes

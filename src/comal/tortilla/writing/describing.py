@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import footprints
+from comal.lazy import pc
 from comal.public import warn
 from comal.samples.copying import Copied
 from comal.samples.payloads import Heads, Ints

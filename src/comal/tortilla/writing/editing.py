@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal import names as name_rules
 from comal.errors import InvalidInputError, StorageError, UnsupportedVersionError, counted, shown
+from comal.lazy import pc
 from comal.limits import MIB
 from comal.plan import ByteRange, Head
 from comal.progress import Progress, silent

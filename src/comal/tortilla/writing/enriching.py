@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, StorageError, shown, translated
 from comal.geo import samples, wkb
 from comal.geo.regions import Regions, load_regions
+from comal.lazy import pc
 from comal.limits import MIB
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import with_column

@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import (
     ComalError,
     ConflictError,
@@ -30,6 +29,7 @@ from comal.errors import (
     shown,
     translated,
 )
+from comal.lazy import pc
 from comal.limits import MIB, parse_size
 from comal.plan import ByteRange, Head, run
 from comal.progress import Progress, silent

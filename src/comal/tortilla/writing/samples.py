@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, counted, shown
+from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
 from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible, payloads_of

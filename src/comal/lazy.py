@@ -1,0 +1,30 @@
+"""Libraries that are loaded when the first of their functions is called.
+
+The import of `pyarrow.compute` takes 9 MB and longer than a small archive takes to write or to
+open, that of shapely 40 ms. Modules import them from here, ``from comal.lazy import pc, shapely``,
+where most of their work needs neither. Methods of arrays such as `take`, `cast`, `filter` and
+`is_valid` load `pyarrow.compute` too.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class _Library:
+    """Has the names of a library, each looked up once."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(self.__name__), name)
+        setattr(self, name, found)
+        return found
+
+
+pc: Any = _Library("pyarrow.compute")
+shapely: Any = _Library("shapely")
