@@ -134,6 +134,24 @@ def test_tilejson_beside_the_archives(tmp_path: Path) -> None:
         tapalcatl.build(listed(tiles), tmp_path / "t2", tilejson=address)
 
 
+@pytest.mark.parametrize("size", [256, 512, 1024])
+@pytest.mark.parametrize("deepest", [None, 1, 2])
+def test_keys_are_the_tiles_that_are_found(tmp_path: Path, size: int, deepest: int | None) -> None:
+    # Beyond the deepest zoom of archives tiles come out of deeper levels (format note 1.3).
+    settings: dict[str, Any] = {
+        "metatile": 4,
+        "tile_size": size,
+        "max_detail_zoom": deepest,
+        "max_zoom": 3,
+    }
+    config = Generation1(**settings)
+    tiles = pyramid(3)
+    tapalcatl.build(listed(tiles), tmp_path / "out", version=1, generation1=config)
+    with tapalcatl.open(tmp_path / "out", **settings) as tileset:
+        assert [tuple(key) for key in tileset.keys().tolist()] == sorted(tiles)
+        assert all(tileset.tile(*key) is not None for key in tiles)
+
+
 def test_commands(tree: Path, tmp_path: Path) -> None:
     settings = ("metatile=2", "layer=all", "layout=prefix-hash", "prefix=abc")
     told = [word for one in settings for word in ("--open", one)]

@@ -29,14 +29,14 @@ from comal.tapalcatl.containers.base import (
 )
 from comal.tapalcatl.containers.content import extension, kinds_of
 from comal.tapalcatl.containers.survey import common, union
-from comal.tapalcatl.generation1 import depths_of
 from comal.tapalcatl.reading.archives import OpenArchive
+from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import Record
-from comal.tapalcatl.reading.places import InArchive, InMetatiles
+from comal.tapalcatl.reading.places import InMetatiles
 from comal.tapalcatl.reading.tile import check_local_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile, TileSetMetadata
-from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles, suffix_of
+from comal.tapalcatl.wire import BASES, Int64s, Keys, suffix_of
 from comal.ziparchive import STORE, wire
 from comal.ziparchive.headermaking import checksums
 from comal.ziparchive.local import read_payloads, runs
@@ -277,9 +277,6 @@ class KeptRuns:
         return KeptRuns, (self._kept.budget,)
 
 
-_WHOLE: Tile = (0, 0, 0)
-
-
 class TileSetSource(TileSource):
     """The tiles of an open tileset of either generation.
 
@@ -298,9 +295,6 @@ class TileSetSource(TileSource):
         self._tileset = tileset
         self.label = tileset.href
         tileset.learn_formats()
-        locator = tileset.locator
-        self._single = isinstance(locator, InArchive)
-        self._depths = depths_of(locator.config) if isinstance(locator, InMetatiles) else None
 
     @property
     def href(self) -> str:
@@ -324,10 +318,8 @@ class TileSetSource(TileSource):
     def keys(self) -> Iterator[Keys]:
         """All tiles, archive by archive; those of several formats several times."""
         for archive, opened in self._archives():
-            for suffix in opened.index.suffixes:
-                keys, _ = opened.index.keys[suffix]
-                z, x, y = key_tiles(np.asarray(keys, np.int64))
-                yield self._absolute(archive, z, x, y)
+            for keys, _ in opened.index.keys.values():
+                yield self._tileset.locator.tiles(archive, np.asarray(keys, np.int64))[1]
 
     def read(self, square: Square) -> Tiles:
         """The tiles of a square in all formats and scales."""
@@ -335,27 +327,14 @@ class TileSetSource(TileSource):
         return concatenated(parts).ordered()
 
     def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
-        addresses = [_WHOLE] if self._single else self._tileset.archive_tiles()
-        for archive in addresses:
+        for archive in self._tileset.archive_tiles():
             opened = self._tileset.archives.get(archive)
             if opened is not None:
                 yield archive, opened
 
-    def _absolute(self, archive: Tile, z: Int64s, x: Int64s, y: Int64s) -> Keys:
-        if self._depths is None:
-            return z, x, y
-        zooms = z + archive[0]
-        fits = zooms <= MAX_ZOOM
-        fits[fits] = self._depths[zooms[fits]] == z[fits]
-        z, x, y = z[fits], x[fits], y[fits]
-        return z + archive[0], x + (archive[1] << z), y + (archive[2] << z)
-
     def _around(self, square: Square) -> Iterator[Tile]:
         """The archives that a square lies in."""
         z, x, y, side = square
-        if self._single:
-            yield _WHOLE
-            return
         locator = self._tileset.locator
         root = locator.root_zoom(z)
         if root is None:
@@ -370,32 +349,32 @@ class TileSetSource(TileSource):
         if opened is None:
             return empty_tiles()
         z, x, y, side = square
-        if self._depths is not None:
+        if isinstance(self._tileset.locator, InMetatiles):
             z -= archive[0]
             x, y = x - (archive[1] << z), y - (archive[2] << z)
             # An archive may be smaller than the square.
             side = min(side, 1 << z)
             x, y = max(x, 0), max(y, 0)
-        index = opened.index
-        numbers, codes = [], []
-        for code, suffix in enumerate(index.suffixes):
-            keys, first = index.keys[suffix]
-            rows = _within(np.asarray(keys, np.int64), z, x, y, side)
-            numbers.append(rows + first)
-            codes.append(np.full(len(rows), code, np.int32))
-        rows = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
-        if not len(rows):
-            return empty_tiles()
-        return self._tiles(archive, opened, rows, np.concatenate(codes))
+        numbers = [
+            _within(np.asarray(keys, np.int64), z, x, y, side) + first
+            for keys, first in opened.index.keys.values()
+        ]
+        rows = self._meant(archive, opened, np.concatenate([np.zeros(0, np.int64), *numbers]))
+        return self._tiles(archive, opened, rows) if len(rows) else empty_tiles()
 
-    def _tiles(self, archive: Tile, opened: OpenArchive, rows: Int64s, codes: Any) -> Tiles:
+    def _meant(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Int64s:  # noqa: ARG002
+        """Those of some records of an archive that are tiles of this source."""
+        return rows
+
+    def _tiles(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Tiles:
         index = opened.index
         table = index.table[rows]
-        found = np.concatenate([np.asarray(index.keys[one][0], np.int64) for one in index.suffixes])
-        z, x, y = self._absolute(archive, *key_tiles(found[rows]))
+        keys, codes = all_keys(opened)
+        keys, codes = keys[rows], codes[rows]
+        _, (z, x, y) = self._tileset.locator.tiles(archive, keys)
         comments = [index.comments.get(row, b"") for row in rows.tolist()]
         modified = table["modified"].astype(np.int64)
-        payloads = self._payloads(opened, table, found[rows].tolist(), codes.tolist())
+        payloads = self._payloads(opened, table, keys.tolist(), codes.tolist())
         _check(payloads, table, self.label)
         return Tiles(
             z,

@@ -154,25 +154,10 @@ def tile_array(
         archive = archives.get(tile)
         if archive is None:
             continue
-        keys = np.unique(all_keys(archive)[0])
-        if isinstance(locator, InMetatiles):
-            keys = _absolute(keys, tile, locator)
-        found.append(keys)
+        _, absolute = locator.tiles(tile, np.unique(all_keys(archive)[0]))
+        found.append(tile_keys(*absolute))
     keys = np.unique(np.concatenate(found))
     return np.column_stack(key_tiles(keys))
-
-
-def _absolute(
-    keys: npt.NDArray[np.int64], metatile: Tile, locator: InMetatiles
-) -> npt.NDArray[np.int64]:
-    """Tiles of a metatile that are of the configured size, as tiles of the tileset."""
-    config = locator.config
-    z, x, y = key_tiles(keys)
-    kept = z == config.delta(config.tile_size)
-    if metatile == (0, 0, 0):
-        kept |= z < config.delta(config.tile_size)
-    z, x, y = z[kept], x[kept], y[kept]
-    return tile_keys(z + metatile[0], (metatile[1] << z) + x, (metatile[2] << z) + y)
 
 
 def _levels(locator: Locator, metadata: TileSetMetadata) -> Iterator[tuple[int, int, int]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+import numpy as np
 
 from comal.errors import (
     InvalidInputError,
@@ -16,33 +18,35 @@ from comal.errors import (
 )
 from comal.storage import Source, open_again, open_beside, open_linked
 from comal.tapalcatl.addressing import HASHES, Layout, Template, tile_range
-from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.generation1 import Generation1, depths_of
 from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile
-from comal.tapalcatl.wire import BASES
+from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles
 
 Spot = tuple[Tile, int]
 """The root tile of an archive, and the `tile_key` of an entry in it."""
 _ONE = (0, 0, 0)
 
 
-class Locator(Protocol):
+class Locator:
     """Where tiles are."""
 
-    @property
-    def side(self) -> int:
-        """Root tiles of an archive per side."""
-        ...
+    side = 1
+    """Root tiles of an archive per side."""
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile, or None where the tileset can have none."""
-        ...
+        raise NotImplementedError
 
     def root_zoom(self, z: int) -> int | None:
         """The zoom of the archives that hold tiles of a zoom; None where there are none."""
-        ...
+        raise NotImplementedError
+
+    def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:  # noqa: ARG002
+        """Tiles by their `tile_key` in an archive; first the rows of those that `find` leads to."""
+        return np.arange(len(keys)), key_tiles(keys)
 
 
-class InTree:
+class InTree(Locator):
     """Tapalcatl 2: only tiles inside the zooms and the bounds of the tileset."""
 
     def __init__(
@@ -82,10 +86,8 @@ class InTree:
         return (root, x >> depth & mask, y >> depth & mask), base + (x << z) + y
 
 
-class InArchive:
+class InArchive(Locator):
     """A single archive: its directory alone says which tiles there are."""
-
-    side = 1
 
     def root_zoom(self, z: int) -> int:  # noqa: ARG002 - there is but one
         """That of the archive as it is looked for."""
@@ -102,10 +104,8 @@ class InArchive:
         return _ONE, BASES[z] + (x << z | y)
 
 
-class InMetatiles:
+class InMetatiles(Locator):
     """Tapalcatl 1: the metatile of a tile of so many pixels, and its offset in there."""
-
-    side = 1
 
     def __init__(self, config: Generation1) -> None:
         self.config = config
@@ -124,6 +124,15 @@ class InMetatiles:
             return None
         metatile, (depth, column, row) = config.place(z, x, y, size)
         return metatile, BASES[depth] + (column << depth) + row
+
+    def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:
+        """Tiles of the configured size by their `tile_key` in a metatile; first their rows."""
+        z, x, y = key_tiles(keys)
+        zooms = z + archive[0]
+        rows = np.flatnonzero(zooms <= MAX_ZOOM)
+        rows = rows[depths_of(self.config)[zooms[rows]] == z[rows]]
+        z = z[rows]
+        return rows, (zooms[rows], x[rows] + (archive[1] << z), y[rows] + (archive[2] << z))
 
 
 def _refuse_size(size: int | None) -> None:

@@ -29,16 +29,17 @@ from comal.progress import Progress, silent
 from comal.public import takes
 from comal.storage import DEFAULT_CONFIG, Source
 from comal.storage.local import LocalSource
-from comal.tapalcatl.containers.base import Square, Tiles, empty_tiles
+from comal.tapalcatl.containers.base import Square
+from comal.tapalcatl.containers.survey import common
 from comal.tapalcatl.containers.tilesets import KeptRuns, Reads, TileSetSource
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import TAIL
 from comal.tapalcatl.reading.opening import open as open_tileset
-from comal.tapalcatl.reading.places import InTree
+from comal.tapalcatl.reading.places import InArchive, InTree
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
-from comal.tapalcatl.wire import Keys, key_tiles, tile_keys
+from comal.tapalcatl.wire import Keys
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.targets import is_archive
 
@@ -249,7 +250,7 @@ class Part(TileSetSource):
         """That of the tileset, with the bounds of the area."""
         own, area = self.tileset.metadata, self.area
         low = max(own.min_zoom or 0, area.min_zoom)
-        bounds = _within_bounds(own.bounds, area.bounds)
+        bounds = own.bounds if area.bounds is None else common(area.bounds, own.bounds)
         return replace(own, bounds=bounds, min_zoom=low)
 
     def keys(self) -> Iterator[Keys]:
@@ -258,7 +259,7 @@ class Part(TileSetSource):
             numbers = self.numbers(archive, opened)
             if len(numbers):
                 keys, _ = all_keys(opened)
-                yield self._absolute(archive, *key_tiles(keys[numbers]))
+                yield self.tileset.locator.tiles(archive, keys[numbers])[1]
 
     def sums(self, progress: Progress = silent) -> Extracted:
         """How many tiles, bytes and requests the part is."""
@@ -291,12 +292,8 @@ class Part(TileSetSource):
     def numbers(self, archive: Tile, opened: OpenArchive) -> Int64s:
         """The records of an archive that are in the part."""
         keys, _ = all_keys(opened)
-        z, x, y = key_tiles(keys)
-        if self._depths is not None:
-            kept = np.isin(keys, self._nominal(archive, z, x, y))
-            z, x, y = z + archive[0], x + (archive[1] << z), y + (archive[2] << z)
-            return np.flatnonzero(kept & self.mask(z, x, y))
-        return np.flatnonzero(self.mask(z, x, y))
+        rows, found = self.tileset.locator.tiles(archive, keys)
+        return rows[self.mask(*found)]
 
     def _wanted(self, archive: Tile, opened: OpenArchive) -> tuple[Int64s, Reads]:
         """As `numbers`, and the reads that bring them; kept for the squares that follow."""
@@ -322,19 +319,8 @@ class Part(TileSetSource):
             inside[rows] = in_ranges(cells(z[rows], x[rows], y[rows]), self._ranges[zoom])
         return wanted & inside
 
-    def _nominal(self, archive: Tile, z: Int64s, x: Int64s, y: Int64s) -> Int64s:
-        """Keys of a metatile's tiles that are of the size that was asked for."""
-        absolute = self._absolute(archive, z, x, y)
-        back = absolute[0] - archive[0]
-        return tile_keys(
-            back, absolute[1] - (archive[1] << back), absolute[2] - (archive[2] << back)
-        )
-
     def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
         """Those archives that the area touches."""
-        if self._single:
-            yield from super()._archives()
-            return
         if self._wanted_archives is None:
             for archive, opened in super()._archives():
                 if len(self.numbers(archive, opened)):
@@ -356,6 +342,8 @@ class Part(TileSetSource):
     def _wanted_archives(self) -> dict[Tile, None] | None:
         """Archives that may hold tiles of the part, or None when these are too many to try."""
         area, locator = self.area, self.tileset.locator
+        if isinstance(locator, InArchive):
+            return dict.fromkeys(self.tileset.archive_tiles())
         low = max(area.min_zoom, self.tileset.min_zoom)
         high = min(area.max_zoom, self.tileset.max_zoom)
         found: set[Tile] = set()
@@ -374,20 +362,16 @@ class Part(TileSetSource):
             found |= {(root, column, row) for column, row in pairs}
         return dict.fromkeys(sorted(found))
 
-    def _read(self, archive: Tile, square: Square) -> Tiles:
-        wanted = None if self._single else self._wanted_archives
-        if wanted is not None and archive not in wanted:
-            return empty_tiles()
-        opened = self.tileset.archives.get(archive)
-        if opened is None:
-            return empty_tiles()
-        numbers, _ = self._wanted(archive, opened)
-        keys, codes = all_keys(opened)
-        z, x, y = self._absolute(archive, *key_tiles(keys[numbers]))
-        inside = (z == square.z) & (x >= square.x) & (x < square.x + square.side)
-        inside &= (y >= square.y) & (y < square.y + square.side)
-        rows = numbers[inside]
-        return self._tiles(archive, opened, rows, codes[rows]) if len(rows) else empty_tiles()
+    def _around(self, square: Square) -> Iterator[Tile]:
+        """The archives that a square lies in and that may hold tiles of the part."""
+        wanted = self._wanted_archives
+        for archive in super()._around(square):
+            if wanted is None or archive in wanted:
+                yield archive
+
+    def _meant(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Int64s:
+        """Those of some records of an archive that are in the part."""
+        return rows[np.isin(rows, self._wanted(archive, opened)[0])]
 
     def _payloads(
         self,
@@ -416,14 +400,6 @@ class Part(TileSetSource):
             for row, value in zip(rows, found, strict=True):
                 values[row] = value
         return values
-
-
-def _within_bounds(own: Bounds | None, area: Bounds | None) -> Bounds | None:
-    if own is None or area is None:
-        return own if area is None else area
-    west, south = max(own[0], area[0]), max(own[1], area[1])
-    east, north = min(own[2], area[2]), min(own[3], area[3])
-    return (west, south, east, north) if west <= east and south <= north else area
 
 
 def shape_of(geometry: Any) -> Any:

@@ -22,7 +22,6 @@ from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.spec import (
     MAX_COMMENT,
     ArchiveMetadata,
-    Tile,
     TileSetMetadata,
     archive_comment,
     archive_document,
@@ -129,7 +128,7 @@ def _edit_tileset(
     if _REACH & changes.keys():
         metadata = _covering(place.meta, metadata)
     shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
-    tiles = _archives(place.meta) if archives and shared else []
+    tiles = place.archives() if archives and shared else []
     done = 0
     for number, tile in enumerate(tiles):
         # What the document says of an archive, should its comment be torn or of somebody else.
@@ -167,11 +166,6 @@ def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -
         max_zoom=None if said.max_zoom is None else found.max_zoom,
         bounds=bounds,
     )
-
-
-def _archives(meta: Path) -> list[Tile]:
-    with open_tileset(meta) as tileset:
-        return list(tileset.archive_tiles())
 
 
 def _edit_archive(

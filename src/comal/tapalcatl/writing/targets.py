@@ -357,17 +357,17 @@ class Target:
         found = self.arrangement.owners(keys)
         return np.where(found == own, found, -1)
 
-    def existing(self) -> list[Path]:
-        """All archives that are there."""
-        if self.single is not None:
-            return [self.single]
+    def archives(self) -> list[Tile]:
+        """The archives of a tileset that are there."""
         if isinstance(self.arrangement, MetatileLayout):
-            settings = self.arrangement.settings
-            found = Tilezen(open_source(self.tree), settings).listed()
-            return [self.path(archive) for archive in found]
+            return list(Tilezen(open_source(self.tree), self.arrangement.settings).listed())
         assert self.meta is not None
         with open_tileset(self.meta) as tileset:
-            return [self.path(archive) for archive in tileset.archive_tiles()]
+            return list(tileset.archive_tiles())
+
+    def existing(self) -> list[Path]:
+        """All archives that are there."""
+        return [self.single] if self.single else [self.path(one) for one in self.archives()]
 
 
 def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
