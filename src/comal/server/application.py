@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
@@ -26,7 +27,6 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Deliver = Callable[[Response], Awaitable[int]]
 
 _METHODS = b"GET, HEAD, OPTIONS"
 _PREFLIGHT = (
@@ -130,34 +130,11 @@ class Application:
     # -- requests ----------------------------------------------------------------------------------
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = scope["method"] == "HEAD"
-        stalled = self.settings.limits.stalled
-
-        async def gone() -> None:
-            await receive()  # the request, which has no body
-            while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110 - it waits
-                await asyncio.sleep(1)  # but for those servers that repeat themselves
-
-        await self.full(scope, lambda answer: _deliver(answer, send, stalled, head=head), gone)
-
-    async def full(
-        self, scope: Scope, deliver: Deliver, gone: Callable[[], Awaitable[object]]
-    ) -> None:
-        """Response a request with all checks.
-
-        Parameters
-        ----------
-        scope
-            The request.
-        deliver
-            Sends an answer and says how many bytes went out.
-        gone
-            Returns when the client has gone away, whose work is cancelled then.
-        """
+        """Answer a request with all checks."""
         started = time.perf_counter()
         headers = folded(scope["headers"])
         record = accesslog.Record(scope["method"], scope["path"])
-        client = Client(gone)
+        client = Client(partial(_gone, receive))
         try:
             answer = await self._answered(scope, headers, record, client)
             answer = _with_problem(answer, record.id)
@@ -171,7 +148,7 @@ class Application:
             if answer.status == _GONE.status:
                 record.status = answer.status
             else:
-                record.bytes = await self._sent(answer, headers, record, deliver)
+                record.bytes = await self._sent(answer, headers, record, send)
         except (OSError, TimeoutError):
             record.failure = "the client went away"
         except ComalError as error:
@@ -183,23 +160,24 @@ class Application:
         accesslog.write(record, self.settings.log)
 
     async def _sent(
-        self, answer: Response, headers: Headers, record: accesslog.Record, deliver: Deliver
+        self, answer: Response, headers: Headers, record: accesslog.Record, send: Send
     ) -> int:
         """Send an answer; a long body waits for its turn, so that their number is bounded."""
         if answer.blocks is not None and record.method != "HEAD":
             try:
                 async with self.streams:
-                    return await self._out(answer, headers, record, deliver)
+                    return await self._out(answer, headers, record, send)
             except Refusal as refusal:  # before anything was sent
                 answer = self._refused(refusal, record)
-        return await self._out(answer, headers, record, deliver)
+        return await self._out(answer, headers, record, send)
 
     async def _out(
-        self, answer: Response, headers: Headers, record: accesslog.Record, deliver: Deliver
+        self, answer: Response, headers: Headers, record: accesslog.Record, send: Send
     ) -> int:
         record.status = answer.status
         answer.headers += self._cors_of(headers)
-        return await deliver(answer)
+        stalled = self.settings.limits.stalled
+        return await _deliver(answer, send, stalled, head=record.method == "HEAD")
 
     async def _answered(
         self, scope: Scope, headers: Headers, record: accesslog.Record, client: Client
@@ -302,6 +280,13 @@ def _with_problem(answer: Response, request_id: str) -> Response:
     if code is None or answer.body:
         return answer
     return problem_response(Refusal(answer.status, code, None, tuple(answer.headers)), request_id)
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has gone away."""
+    await receive()  # the request, which has no body
+    while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110 - it waits
+        await asyncio.sleep(1)  # but for those servers that repeat themselves
 
 
 async def _deliver(answer: Response, send: Send, stalled: float, *, head: bool) -> int:

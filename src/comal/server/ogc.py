@@ -11,6 +11,8 @@ from comal.server.requests import Request
 
 WEB_MERCATOR_QUAD = "WebMercatorQuad"
 _MATRIX_URI = "http://www.opengis.net/def/tilematrixset/OGC/1.0/WebMercatorQuad"
+_MATRIX_PATH = f"tileMatrixSets/{WEB_MERCATOR_QUAD}"
+_RELATION = "http://www.opengis.net/def/rel/ogc/1.0/"
 _CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 _WMTS = "http://www.opengis.net/wmts/1.0"
 _PREFIXES = {
@@ -78,12 +80,7 @@ def landing(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str, An
             link(request, "conformance", "conformance", JSON),
             link(request, "data", "collections", JSON),
             link(request, "alternate", WMTS_PATH, XML, "WMTS 1.0.0"),
-            link(
-                request,
-                "http://www.opengis.net/def/rel/ogc/1.0/tiling-schemes",
-                "tileMatrixSets",
-                JSON,
-            ),
+            link(request, _RELATION + "tiling-schemes", "tileMatrixSets", JSON),
             *(
                 link(request, "child", f"collections/{one['name']}", JSON, one["title"])
                 for one in sources
@@ -107,24 +104,21 @@ def collections(request: Request, sources: Sequence[dict[str, Any]]) -> dict[str
 
 def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
     """One source as a collection of OGC API Features, Tiles, or both."""
-    name = source["name"]
+    name, is_samples = source["name"], source["kind"] == "samples"
     links = [
         link(request, "self", f"collections/{name}", JSON, source["title"]),
         link(request, "root", "", JSON),
         link(request, "parent", "", JSON),
         link(request, "alternate", name, JSON, "what comal tells of it"),
     ]
-    if source["kind"] == "samples":
+    if is_samples:
         path = f"collections/{name}/items"
         links.append(link(request, "items", path, "application/geo+json"))
-        relation = "http://www.opengis.net/def/rel/ogc/1.0/queryables"
-        links.append(
-            link(request, relation, f"collections/{name}/queryables", "application/schema+json")
-        )
+        path = f"collections/{name}/queryables"
+        links.append(link(request, _RELATION + "queryables", path, "application/schema+json"))
     else:
         kind = "vector" if source.get("tile_type") == "vector" else "map"
-        relation = f"http://www.opengis.net/def/rel/ogc/1.0/tilesets-{kind}"
-        links.append(link(request, relation, f"{name}/tiles", JSON))
+        links.append(link(request, f"{_RELATION}tilesets-{kind}", f"{name}/tiles", JSON))
     found: dict[str, Any] = {
         "id": name,
         "title": source["title"],
@@ -140,7 +134,7 @@ def collection(request: Request, source: dict[str, Any]) -> dict[str, Any]:
         "links": links,
         "crs": [_CRS84],
     }
-    if source["kind"] == "samples":
+    if is_samples:
         found["itemType"] = "feature"
     if source.get("keywords"):
         found["keywords"] = source["keywords"]
@@ -229,12 +223,7 @@ def tileset(
         "tileMatrixSetURI": _MATRIX_URI,
         "links": [
             link(request, "self", path, JSON),
-            link(
-                request,
-                "http://www.opengis.net/def/rel/ogc/1.0/tiling-scheme",
-                f"tileMatrixSets/{WEB_MERCATOR_QUAD}",
-                JSON,
-            ),
+            link(request, _RELATION + "tiling-scheme", _MATRIX_PATH, JSON),
             link(request, "describedby", f"{name}.json", JSON, "TileJSON"),
         ],
     }
@@ -268,16 +257,8 @@ def tileset(
 
 def matrix_sets(request: Request) -> dict[str, Any]:
     """The list of tile matrix sets, which is one."""
-    path = f"tileMatrixSets/{WEB_MERCATOR_QUAD}"
-    return {
-        "tileMatrixSets": [
-            {
-                "id": WEB_MERCATOR_QUAD,
-                "uri": _MATRIX_URI,
-                "links": [link(request, "self", path, JSON)],
-            }
-        ]
-    }
+    links = [link(request, "self", _MATRIX_PATH, JSON)]
+    return {"tileMatrixSets": [{"id": WEB_MERCATOR_QUAD, "uri": _MATRIX_URI, "links": links}]}
 
 
 def web_mercator_quad() -> dict[str, Any]:

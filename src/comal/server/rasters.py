@@ -17,13 +17,13 @@ from comal.geo import boxes
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.spec import Band
 from comal.raster.values import colour_table
-from comal.server.expressions import evaluated
+from comal.server.expressions import Expression, evaluated
 from comal.server.http import Headers, crc_etag
 from comal.server.items import bbox_of, plain
 from comal.server.rasterstats import (
     Sample,
-    band_numbers,
     counts_of,
+    names_of,
     sample,
     sampled_range,
 )
@@ -324,15 +324,11 @@ class RasterSource(ServedSource):
         zoom = request.query.whole("zoom", metadata.max_zoom, 0, 26)
         if not metadata.min_zoom <= zoom <= metadata.max_zoom:
             raise bad_request(f"zoom is from {metadata.min_zoom} to {metadata.max_zoom}")
-        formula = params.formula()
-        bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
+        formula, bands = self._asked(params)
         found = await self.file.with_nodata(params.nodata).point_async(
             lon, lat, list(bands), zoom=zoom, time=self._step(params.time), masked=True
         )
-        if formula is not None:
-            names = list(formula.texts)
-        else:
-            names = [self.file.bands[number - 1].name for number in bands]
+        names = names_of(self.file, bands, formula)
         pixels, valid = evaluated(found, formula)
         values = [
             plain(one.item()) if has else None for one, has in zip(pixels, valid, strict=True)
@@ -340,10 +336,15 @@ class RasterSource(ServedSource):
         document = {"coordinates": [lon, lat], "values": values, "band_names": names, "zoom": zoom}
         return json_response(document, headers=self.cache_control)
 
+    def _asked(self, params: RenderOptions) -> tuple[Expression | None, tuple[int, ...]]:
+        """The formula of a request, and the bands that it needs: all where it names none."""
+        formula = params.formula()
+        every = tuple(range(1, len(self.file.bands) + 1))
+        return formula, formula.bands if formula else params.bidx or every
+
     async def _sampled(self, request: Request, params: RenderOptions) -> Sample:
         bbox = bbox_of(request.query) or self.file.everything()
-        formula = params.formula()
-        bands = formula.bands if formula else params.bidx or tuple(band_numbers(self.file))
+        formula, bands = self._asked(params)
         step = self._step(params.time)
         file = self.file.with_nodata(params.nodata)
         return await self.runtime.run(sample, file, bands, bbox, step, formula)

@@ -92,11 +92,6 @@ class _Cover:
                 yield rows, slice(max(0, start), min(self.grid.block_width, stop))
 
 
-def band_numbers(file: RaquetFile) -> range:
-    """Numbers of all bands."""
-    return range(1, len(file.bands) + 1)
-
-
 def _cover_for(file: RaquetFile, box: Sequence[float], most: int) -> _Cover:
     """The tiles of the finest zoom at which those that are there have at most `most` pixels.
 
@@ -149,7 +144,7 @@ def sample(
         422: the box has more pixels than that at the coarsest zoom.
     """
     box = tuple(validate_bbox(bbox))
-    names = _names(file, bands, formula)
+    names = names_of(file, bands, formula)
     most = min(most, _MOST_VALUES // max(len(names), len(bands)))
     cover = _cover_for(file, box, most)
     _, _, width, height = cover.span
@@ -172,7 +167,8 @@ def sample(
     return Sample(box, zoom, zoom == file.metadata.max_zoom, names, values, width * height)
 
 
-def _names(file: RaquetFile, bands: Sequence[int], formula: Expression | None) -> tuple[str, ...]:
+def names_of(file: RaquetFile, bands: Sequence[int], formula: Expression | None) -> tuple[str, ...]:
+    """What bands, or formulas over them, are called."""
     if formula is not None:
         return formula.texts
     return tuple(file.bands[number - 1].name for number in bands)

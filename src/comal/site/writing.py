@@ -182,8 +182,8 @@ def _place(source: SiteSource) -> Placed:
                 hint="make the object public, or give a local copy",
             )
         url = f"{href}{_META}" if parts.path.endswith("/") else href
-        kind = source.kind or _kind_of(Path(urlsplit(url).path), b"", href)
-        return Placed(source, _known(kind, href), source.name or _stem(parts.path), url=url)
+        kind = _kind_of(source, Path(urlsplit(url).path), b"", href)
+        return Placed(source, kind, source.name or _stem(parts.path), url=url)
     if parts is not None and parts.scheme != "file":
         raise InvalidInputError(
             "a browser cannot read it",
@@ -199,12 +199,10 @@ def _local(source: SiteSource, given: Path) -> Placed:
     if not path.is_file():
         raise ObjectNotFoundError("there is no source", where=shown_path(path))
     with path.open("rb") as file:
-        kind = source.kind or _kind_of(path, file.read(4), shown_path(path))
+        kind = _kind_of(source, path, file.read(4), shown_path(path))
     files = (path, *(_archives(path) if path.suffix == ".json" else ()))
     stem = path.parent.resolve().name if path.name == _META else path.stem
-    return Placed(
-        source, _known(kind, shown_path(path)), source.name or _slug(stem), path=path, files=files
-    )
+    return Placed(source, kind, source.name or _slug(stem), path=path, files=files)
 
 
 def _archives(meta: Path) -> Iterator[Path]:
@@ -237,18 +235,15 @@ def _archives(meta: Path) -> Iterator[Path]:
             yield path
 
 
-def _kind_of(path: Path, head: bytes, where: str) -> str:
-    kind = _SUFFIXES.get(path.suffix.lower()) or _MAGIC.get(head)
+def _kind_of(source: SiteSource, path: Path, head: bytes, where: str) -> str:
+    """The kind that is said, else the one that ending or first bytes tell."""
+    kind = source.kind or _SUFFIXES.get(path.suffix.lower()) or _MAGIC.get(head)
     if kind is None:
         raise InvalidInputError(
             "cannot tell what the source is",
             where=where,
             expected="a tileset's folder or meta.json, an archive (.zip), or RaQuet (.parquet)",
         )
-    return kind
-
-
-def _known(kind: str, where: str) -> str:
     if kind not in (TAPALCATL, RAQUET):
         raise InvalidInputError(
             "unknown kind of source", where=where, found=kind, expected="tapalcatl or raquet"
