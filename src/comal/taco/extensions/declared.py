@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 
@@ -18,6 +18,8 @@ from comal.errors import InvalidInputError, shown
 from comal.taco.extensions.base import StatedColumns, StatedFields, declared, list_of, require
 
 T = TypeVar("T")
+
+_KINDS = {str: pa.string(), int: pa.int32(), float: pa.float64()}
 
 
 def record_of(kind: type[T], value: Any) -> T:
@@ -60,17 +62,20 @@ def records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
     return [record_of(kind, value) for value in values]
 
 
+def _struct_of(kind: type) -> pa.DataType:
+    """The Arrow type of a record: a field of several types has the first of them."""
+    hints = get_type_hints(kind)
+    return pa.struct(
+        [(name, _KINDS[next(iter(get_args(hint)), hint)]) for name, hint in hints.items()]
+    )
+
+
 def dumped(values: Iterable[Any]) -> list[dict[str, Any]]:
     """The records as dicts."""
     return [dataclasses.asdict(value) for value in values]
 
 
 # -- labels ----------------------------------------------------------------------------------------
-
-
-_RECORD = pa.struct(
-    [("name", pa.string()), ("category", pa.string()), ("description", pa.string())]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Labels(StatedFields):
     """
 
     _columns: ClassVar[pa.Schema] = declared(
-        ("labels:classes", list_of(_RECORD), "Classes: name, category, description"),
+        ("labels:classes", list_of(_struct_of(LabelClass)), "Classes: name, category, description"),
         ("labels:description", pa.string(), "How the labels were made"),
         ("labels:num_classes", pa.int32(), "Number of classes"),
     )
@@ -124,11 +129,6 @@ class Labels(StatedFields):
 # -- publications ----------------------------------------------------------------------------------
 
 
-_PUBLICATION = pa.struct(
-    [("doi", pa.string()), ("citation", pa.string()), ("summary", pa.string())]
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """One publication."""
@@ -152,7 +152,7 @@ class Publications(StatedFields):
     _columns: ClassVar[pa.Schema] = declared(
         (
             "publications",
-            list_of(_PUBLICATION),
+            list_of(_struct_of(Publication)),
             "Publications about the dataset: doi, citation, summary",
         )
     )
@@ -326,17 +326,6 @@ def _spread(value: Number | None, bands: int) -> list[float] | None:
     return numbers if _is_list(value) else numbers * bands
 
 
-_SPECTRAL_BAND = pa.struct(
-    [
-        ("name", pa.string()),
-        ("index", pa.int32()),
-        ("common_name", pa.string()),
-        ("description", pa.string()),
-        ("unit", pa.string()),
-        ("center_wavelength", pa.float64()),
-        ("full_width_half_max", pa.float64()),
-    ]
-)
 _SUBSET = re.compile(r"([^\[\]]+)\[([^\[\]]*)\]")
 
 
@@ -376,7 +365,11 @@ class OpticalData(StatedFields):
 
     _columns: ClassVar[pa.Schema] = declared(
         ("optical:sensor", pa.string(), "Sensor"),
-        ("optical:bands", list_of(_SPECTRAL_BAND), "Spectral bands, in the order of the data"),
+        (
+            "optical:bands",
+            list_of(_struct_of(SpectralBand)),
+            "Spectral bands, in the order of the data",
+        ),
         ("optical:num_bands", pa.int32(), "Number of spectral bands"),
     )
 
