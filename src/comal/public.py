@@ -12,6 +12,7 @@ import errno
 import inspect
 import numbers
 import os
+import re
 import sys
 import types
 import typing
@@ -38,6 +39,9 @@ from comal.errors import (
 _LOOKED_AT = 1000
 """How many items of a list or a mapping are looked at to tell which argument does not fit."""
 
+_EXPORT = re.compile(r"^    from (\S+) import (\w+) as \2\b", re.MULTILINE)
+"""One name that a package exports, and the module that it comes from."""
+
 _PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - compared with names of files
 
 T = TypeVar("T")
@@ -53,27 +57,30 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=entered)
 
 
-def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """``__getattr__`` of a package whose names are imported when they are first used.
+def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
 
-    `homes` gives for each name the module that it comes from, below `package` unless it begins
-    with ``comal.``. An empty text stands for a module of that name.
+    The names and their modules are those that the package imports for type checkers alone, below
+    ``if TYPE_CHECKING:``, each on a line of its own: ``from module import name as name``. No module
+    of the package may have the name of a function: importing it would hide the function.
     """
+    text = inspect.getsource(sys.modules[package])
+    homes = {name: home for home, name in _EXPORT.findall(text)}
+    names = sorted(homes)
 
     def getattribute(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if not home:
+        if home == package:
             return import_module(f"{package}.{name}")
-        module = import_module(home if home.startswith("comal.") else f"{package}.{home}")
-        value = getattr(module, name)
+        value = getattr(import_module(home), name)
         if inspect.isfunction(value) and value.__module__.startswith("comal."):
             value = _exported(value, package)
         setattr(sys.modules[package], name, value)
         return value
 
-    return getattribute
+    return names, getattribute, lambda: names
 
 
 def _exported(function: Any, package: str) -> Any:

@@ -59,7 +59,7 @@ def test_names_are_unique(tiles: Path, tmp_path: Path) -> None:
         site.write(tmp_path / "two", [tiles, SiteSource(href=tiles, name="my-tiles")])
     with pytest.raises(InvalidInputError, match="the page needs"):
         site.write(tmp_path / "two", [SiteSource(href=tiles, name="sources")])
-    assert site.write(tmp_path / "two", [tiles.rename(tmp_path / "Sources")])
+    site.write(tmp_path / "two", [tiles.rename(tmp_path / "Sources")])
     assert (tmp_path / "two/data/sources-2/meta.json").is_file()
 
 

@@ -18,22 +18,4 @@ if TYPE_CHECKING:
     from comal.convert.routes import convert as convert
     from comal.convert.tortilla_taco import migrate as migrate
 
-# No module has the name of a function, so that importing one never hides the other.
-_HOMES = {
-    "Change": "report",
-    "Conversion": "routes",
-    "MigrationReport": "report",
-    "Missing": "report",
-    "convert": "routes",
-    "draw": "raquet_tapalcatl",
-    "migrate": "tortilla_taco",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

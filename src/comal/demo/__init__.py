@@ -15,9 +15,4 @@ if TYPE_CHECKING:
     from comal.demo.pipeline import Step as Step
     from comal.demo.pipeline import run as run
 
-_HOMES = dict.fromkeys(("Result", "Step", "run"), "pipeline")
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -46,46 +46,4 @@ if TYPE_CHECKING:
     from comal.grid.quadbin import tiles as tiles
     from comal.grid.quadbin import zooms as zooms
 
-_HOMES = {
-    "CIRCUMFERENCE": "mercator",
-    "HALF": "mercator",
-    "LATITUDE_LIMIT": "mercator",
-    "MAX_ZOOM": "quadbin",
-    "bbox_cells": "cover",
-    "bbox_ranges": "cover",
-    "bbox_windows": "cover",
-    "bounds": "quadbin",
-    "cells": "quadbin",
-    "centres": "quadbin",
-    "children": "quadbin",
-    "deinterleave": "morton",
-    "descendants": "quadbin",
-    "from_lonlat": "quadbin",
-    "geometry_cells": "cover",
-    "geometry_ranges": "cover",
-    "in_ranges": "cover",
-    "interleave": "morton",
-    "is_valid": "quadbin",
-    "k_ring": "quadbin",
-    "lonlat_to_xy": "mercator",
-    "merge_ranges": "cover",
-    "neighbours": "quadbin",
-    "parents": "quadbin",
-    "pixel_size": "mercator",
-    "range_cells": "cover",
-    "siblings": "quadbin",
-    "tile_box_3857": "mercator",
-    "tiles": "quadbin",
-    "window_ranges": "cover",
-    "xy_to_lonlat": "mercator",
-    "zooms": "quadbin",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -20,21 +20,4 @@ if TYPE_CHECKING:
     from comal.query.locked import Session as Session
     from comal.query.locked import engine as engine
 
-_HOMES = {
-    "Budget": "comal.query.isolated",
-    "Engine": "comal.query.locked",
-    "Function": "comal.query.functions",
-    "Session": "comal.query.locked",
-    "engine": "comal.query.locked",
-    "run_isolated": "comal.query.isolated",
-    "select_isolated": "comal.query.isolated",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

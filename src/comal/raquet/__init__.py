@@ -41,45 +41,4 @@ if TYPE_CHECKING:
     from comal.raquet.writing.creating import write as write
     from comal.raquet.writing.options import Options as Options
 
-# No module has the name of a function, so that importing one never hides the other.
-_HOMES = {
-    "Band": "spec",
-    "BandStatistics": "spec",
-    "CODES": "checking.codes",
-    "Exported": "exporting",
-    "LEVELS": "comal.check",
-    "Metadata": "spec",
-    "Options": "writing.options",
-    "RaquetConnection": "querying.session",
-    "RaquetFile": "reading.file",
-    "Report": "comal.check",
-    "TimeAxis": "times",
-    "Window": "reading.windows",
-    "Written": "writing.creating",
-    "append_bands": "joining",
-    "check": "checking.run",
-    "connect": "querying.session",
-    "merge": "partitioning",
-    "metadata_json": "documents",
-    "open": "reading.opening",
-    "open_async": "reading.opening",
-    "parse_metadata": "wire",
-    "partition": "partitioning",
-    "preview": "exporting",
-    "repair": "checking.repairing",
-    "sql": "querying.session",
-    "statistics": "querying.zonalstats",
-    "to_cog": "exporting",
-    "to_geotiff": "exporting",
-    "write": "writing.creating",
-    "zonal": "querying.zonalstats",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -22,25 +22,4 @@ if TYPE_CHECKING:
     from comal.raster.zonal import Layer as Layer
     from comal.raster.zonal import sample_footprint as sample_footprint
 
-_HOMES = {
-    "Header": "reading",
-    "Layer": "zonal",
-    "Span": "opening",
-    "band_stats": "stats",
-    "class_shares": "stats",
-    "header": "reading",
-    "headers": "reading",
-    "open_raster": "opening",
-    "preview": "pictures",
-    "sample_footprint": "zonal",
-    "sniff_driver": "opening",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -17,20 +17,4 @@ if TYPE_CHECKING:
     from comal.server.settings import RequestLimits as RequestLimits
     from comal.server.settings import Settings as Settings
 
-# No module has the name of a function, so that importing one never hides the other.
-_HOMES = {
-    "Application": "application",
-    "RequestLimits": "settings",
-    "Settings": "settings",
-    "app": "application",
-    "lambda_handler": "awslambda",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

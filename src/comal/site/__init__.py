@@ -6,21 +6,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from comal.public import exports
 
-_HOMES = {
-    "Asset": "writing",
-    "SiteSource": "writing",
-    "site_files": "writing",
-    "viewer_files": "writing",
-    "write": "writing",
-}
+if TYPE_CHECKING:
+    from comal.site.writing import Asset as Asset
+    from comal.site.writing import SiteSource as SiteSource
+    from comal.site.writing import site_files as site_files
+    from comal.site.writing import viewer_files as viewer_files
+    from comal.site.writing import write as write
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -16,22 +16,4 @@ if TYPE_CHECKING:
     from comal.table.write import Writer as Writer
     from comal.table.write import write_table as write_table
 
-_HOMES = {
-    "Footer": "footer",
-    "ParquetSettings": "write",
-    "ParquetTable": "read",
-    "Writer": "write",
-    "footer_plan": "footer",
-    "plain_schema": "schema",
-    "plain_table": "schema",
-    "write_table": "write",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -39,43 +39,4 @@ if TYPE_CHECKING:
     from comal.taco.writing.tacocat import create_tacocat as create_tacocat
     from comal.taco.writing.tacocat import create_tacollection as create_tacollection
 
-_HOMES = {
-    "extensions": "",
-    # Points upward: a conversion knows two formats, and users look for it here.
-    "migrate": "comal.convert.tortilla_taco",
-    "PITSchema": "spec",
-    "Report": "checking",
-    "Sample": "model.sample",
-    "SampleExtension": "extensions.base",
-    "Taco": "model.collection",
-    "TacoDataFrame": "reading.frame",
-    "TacoDataset": "reading.dataset",
-    "TacoExtension": "extensions.base",
-    "TacoWarning": "spec",
-    "Tortilla": "model.tortilla",
-    "TortillaExtension": "extensions.base",
-    "check": "checking",
-    "concat": "reading.dataset",
-    "create": "writing.creating",
-    "create_tacocat": "writing.tacocat",
-    "create_tacollection": "writing.tacocat",
-    "export": "copying.exporting",
-    "export_async": "copying.exporting",
-    "folder2zip": "copying.converting",
-    "folder2zip_async": "copying.converting",
-    "load": "reading.loading",
-    "pack_folder": "writing.packing",
-    "repair": "checking.repairing",
-    "verbose": "spec",
-    "zip2folder": "copying.converting",
-    "zip2folder_async": "copying.converting",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -41,45 +41,4 @@ if TYPE_CHECKING:
     from comal.tortilla.writing.samples import Sample as Sample
     from comal.tortilla.writing.samples import Samples as Samples
 
-# No module has the name of a function, so that importing one never hides the other.
-_HOMES = {
-    "CODES": "checking.run",
-    "Created": "writing.creating",
-    "Enrichment": "writing.enriching",
-    "LEVELS": "comal.check",
-    "RAI": "writing.samples",
-    "Report": "comal.check",
-    "STAC": "writing.samples",
-    "Sample": "writing.samples",
-    "Samples": "writing.samples",
-    "Slice": "comal.samples.streams",
-    "TortillaFrame": "reading.frame",
-    "TortillaWarning": "spec",
-    "append": "writing.editing",
-    "check": "checking.run",
-    "compact": "writing.editing",
-    "compile": "writing.copying",
-    "create": "writing.creating",
-    "create_nested": "writing.creating",
-    "delete": "writing.editing",
-    "drop_columns": "writing.editing",
-    "edit": "writing.editing",
-    "enrich": "writing.enriching",
-    "join": "writing.copying",
-    "load": "reading.loading",
-    "open": "reading.loading",
-    "open_async": "reading.loading",
-    "pack_folder": "writing.folders",
-    "rename": "writing.editing",
-    "set_columns": "writing.editing",
-    "split": "writing.copying",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -30,33 +30,4 @@ if TYPE_CHECKING:
     from comal.taco.extensions.rai import RAI as RAI
     from comal.taco.extensions.rai import GeoEnrich as GeoEnrich
 
-_HOMES = {
-    "GeoEnrich": "rai",
-    "GeotiffStats": "geotiff_stats",
-    "ISTAC": "places",
-    "LabelClass": "declared",
-    "Labels": "declared",
-    "MajorTOM": "grids",
-    "OpticalData": "declared",
-    "Publication": "declared",
-    "Publications": "declared",
-    "RAI": "rai",
-    "STAC": "places",
-    "SampleExtension": "base",
-    "Scaling": "declared",
-    "SpatialGrouping": "grids",
-    "SpectralBand": "declared",
-    "Split": "declared",
-    "SplitStrategy": "declared",
-    "TacoExtension": "base",
-    "TortillaExtension": "base",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one table names both the homes and the exports
-
-
-__getattr__ = exports(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports(__name__)
