@@ -23,7 +23,6 @@ from comal.errors import (
     counted,
     translated,
 )
-from comal.taco.spec import CORE_FIELDS
 
 if TYPE_CHECKING:
     from comal.taco.reading.stages import ColumnMode
@@ -78,6 +77,8 @@ def collection_fields(collection: str | None, **given: Any) -> dict[str, Any]:
 
     Fields that are not of the core of TACO come back under ``extra``.
     """
+    from comal.taco.spec import CORE_FIELDS  # noqa: PLC0415 - help needs none of it
+
     fields = read_document(collection, "collection file") if collection else {}
     for name, value in given.items():
         if value:
