@@ -179,7 +179,7 @@ def test_tables_that_cannot_be(tmp_path: Path) -> None:
         ({**good, "tortilla:other": [3]}, "core"),
         ({**good, "stac:crs": [3]}, "wrong type"),
         ({**good, "stac:geotransform": ["x"]}, "wrong type"),
-        ({"id": ["a"], "path": [[1]]}, "no payloads"),
+        ({"id": ["a"], "path": [[1]]}, "neither paths nor bytes"),
         ({"id": ["a"], "path": ["missing"]}, "cannot be"),
     ):
         with pytest.raises((InvalidInputError, FileNotFoundError), match=match):

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal import names as name_rules
-from comal.errors import InvalidInputError, counted, shown
-from comal.samples.payloads import Bytes, Files, Ints, Nothing, Payloads, concat, payloads_of
+from comal.errors import InvalidInputError, shown
+from comal.samples.payloads import Ints, Payloads, concat, payloads_of
+from comal.samples.tables import Names, no_column, no_table, parents_in, payloads_in
 from comal.taco import spec
 from comal.taco.model.columns import Chunk, check_key, check_values, column, missing_field, unify
 from comal.taco.model.levels import (
@@ -38,27 +39,11 @@ if TYPE_CHECKING:
     from comal.taco.model.tortilla import Tortilla
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Which columns of a table hold what."""
-
-    id: str = spec.ID
-    path: str = spec.PATH
-    type: str | None = None
-    parent: str = "parent"
-    base: str = ""
-    """Folder against which relative paths are meant."""
-
-
 def read_table(data: Any, what: str = "table") -> Any:
     """Any table as an Arrow table in plain types."""
     table = as_table(data)
     if table is None:
-        raise InvalidInputError(
-            f"{what} is no table",
-            found=type(data).__name__,
-            expected="an Arrow table or record batch, or a polars or pandas frame",
-        )
+        raise no_table(data, what)
     names: list[str] = table.column_names
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -72,17 +57,16 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
     `bottom` tells that no level follows, so that every row must be a FILE.
     """
     if names.id not in table.column_names:
-        raise InvalidInputError(
-            f"table has no column {shown(names.id)} for the ids",
-            found=", ".join(table.column_names),
-            hint="name it by id=",
-        )
+        raise no_column(table, names.id, "table", hint="name it by id=")
     ids = flat(table.column(names.id))
     if not pa.types.is_string(ids.type):
         raise InvalidInputError(
             f"column {shown(names.id)} holds no text", found=str(ids.type), expected="string"
         )
-    payloads, present = _payloads(table, names)
+    payloads = payloads_in(table, names, "table")
+    present = np.zeros(table.num_rows, bool)
+    if names.path in table.column_names:
+        present = np.asarray(pc.is_valid(table.column(names.path)).to_numpy(), bool)
     types = _types(table, names, present, bottom=bottom)
     fields = [name for name in table.column_names if name not in {names.id, names.path, names.type}]
     columns, schema = [ids, types], [pa.field(n, pa.string()) for n in spec.CORE_COLUMNS]
@@ -91,28 +75,6 @@ def split_table(table: Any, names: Names, *, bottom: bool = True) -> tuple[Any, 
         columns.append(table.column(name))
         schema.append(table.schema.field(name))
     return pa.table(columns, schema=pa.schema(schema)), payloads
-
-
-def _payloads(table: Any, names: Names) -> tuple[Payloads, np.ndarray[Any, np.dtype[np.bool_]]]:
-    if names.path not in table.column_names:
-        return Nothing(table.num_rows), np.zeros(table.num_rows, bool)
-    column = table.column(names.path)
-    present = np.asarray(pc.is_valid(column).to_numpy(), bool)
-    if pa.types.is_binary(column.type):
-        return Bytes.of(column, f"column {names.path!r}"), present
-    if not pa.types.is_string(column.type):
-        raise InvalidInputError(
-            f"column {shown(names.path)} holds neither paths nor bytes",
-            found=str(column.type),
-            expected="string or binary",
-        )
-    return Files(_absolute(flat(column), names.base)), present
-
-
-def _absolute(paths: Any, base: str) -> Any:
-    root = str(Path(base).absolute()).rstrip("/") + "/"
-    relative = pc.invert(pc.starts_with(paths, "/"))
-    return pc.if_else(relative, pc.binary_join_element_wise(root, paths, ""), paths)
 
 
 def _types(
@@ -172,37 +134,12 @@ def levels_from_tables(tables: Sequence[Any], names: Names) -> Levels:
 
 
 def _parents(table: Any, names: Names, above: Levels, order: Ints | None, depth: int) -> Ints:
-    if names.parent not in table.column_names:
-        raise InvalidInputError(
-            f"table of level {depth} has no column {shown(names.parent)}",
-            hint="name it by parent=",
-        )
-    column = flat(table.column(names.parent))
-    count = above[-1].rows
-    if pa.types.is_string(column.type):
-        paths = pc.utf8_rtrim(relative_paths(above)[-1], "/")
-        found = pc.index_in(pc.utf8_rtrim(column, "/"), value_set=paths)
-        rows = found.fill_null(-1)
-    elif pa.types.is_integer(column.type):
-        rows = column.fill_null(-1)
-    else:
-        raise InvalidInputError(
-            f"column {shown(names.parent)} names no parents",
-            found=str(column.type),
-            expected="row numbers or id paths",
-        )
-    parents = np.asarray(rows.to_numpy(zero_copy_only=False), np.int64)
-    for row in np.flatnonzero((parents < 0) | (parents >= count))[:1].tolist():
-        raise InvalidInputError(
-            "sample names a parent that is not there",
-            where=f"level {depth}, row {row}",
-            found=shown(column[row].as_py()),
-            expected=f"one of {counted(count, 'row')} of level {depth - 1}",
-        )
-    if order is not None and not pa.types.is_string(column.type):
+    paths = pc.utf8_rtrim(relative_paths(above)[-1], "/")
+    parents = parents_in(table, names, flat(paths), f"table of level {depth}")
+    if order is not None and pa.types.is_integer(table.schema.field(names.parent).type):
         # The level above was sorted; the caller means the rows as he gave them.
-        moved = np.empty(count, np.int64)
-        moved[order] = np.arange(count)
+        moved = np.empty(len(order), np.int64)
+        moved[order] = np.arange(len(order))
         parents = moved[parents]
     return parents
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from comal import names
 from comal.errors import InvalidInputError, StorageError, counted, shown
 from comal.public import guarded_class
+from comal.samples.tables import arrow_table
 from comal.storage import local_path, targets
 from comal.taco import spec
 from comal.taco.model.columns import check_key, column, described, normal_table, normal_type
@@ -313,16 +314,12 @@ def _plain_field(field: Any, name: str | None) -> Any:
 
 def as_table(data: Any) -> Any:
     """Arrow tables, record batches and frames of other libraries as a table; None for others."""
-    if isinstance(data, pa.RecordBatch):
-        return normal_table(pa.Table.from_batches([data]))
-    if isinstance(data, pa.Table):
-        return normal_table(data)
-    if hasattr(data, "__arrow_c_stream__"):  # polars, pandas 3, DuckDB
-        table = pa.table(data)
-        return normal_table(
-            table.select([n for n in table.column_names if n != "__index_level_0__"])
-        )
-    return None
+    table = arrow_table(data)
+    if table is None:
+        return None
+    if not isinstance(data, pa.Table | pa.RecordBatch):  # pandas, which adds its index
+        table = table.select([name for name in table.column_names if name != "__index_level_0__"])
+    return normal_table(table)
 
 
 def _no_temporary(error: OSError, where: str) -> StorageError:

@@ -12,11 +12,11 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.limits import DEFAULT_LIMITS
 from comal.public import guarded_class
 from comal.samples.payloads import Bytes, Files, concat
+from comal.samples.tables import Names
 from comal.taco import spec
 from comal.taco.extensions.base import SampleExtension, columns_for
 from comal.taco.model.build import (
     Batches,
-    Names,
     base_folder,
     beside,
     build,
@@ -151,7 +151,7 @@ class Tortilla:
         (``scene_000/imagery``). Rows may come in any order; siblings keep theirs. The other
         parameters are those of `from_table`.
         """
-        names = Names(id, path, type, parent, base_folder(base))
+        names = Names(id, path, parent, type, base_folder(base))
         levels = levels_from_tables(tables, names)
         if pad_to is not None:
             levels = (_padded_level(levels[0], pad_to), *levels[1:])
@@ -185,7 +185,7 @@ class Tortilla:
             As in `from_table`.
         """
         self = cls._empty(strict_schema=True)
-        self._stream = batch_stream(batches, schema, Names(id, path, None, "", base_folder(base)))
+        self._stream = batch_stream(batches, schema, Names(id, path, "", base=base_folder(base)))
         return self
 
     # -- what it is ---------------------------------------------------------------------------

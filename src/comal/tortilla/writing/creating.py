@@ -15,6 +15,7 @@ from comal.errors import InvalidInputError, shown
 from comal.progress import Progress, silent
 from comal.public import takes, warn
 from comal.samples.payloads import refuse_read
+from comal.samples.tables import Names
 from comal.storage import href_text, targets
 from comal.storage.kinds import check_ending
 from comal.table.columns import one_array
@@ -24,7 +25,7 @@ from comal.tortilla.writing import samples as preparing
 from comal.tortilla.writing.columns import check_ids
 from comal.tortilla.writing.describing import wants_place, with_formats, with_place
 from comal.tortilla.writing.files import Cut, How, Router, Telling, part_set, write_items
-from comal.tortilla.writing.samples import Names, Prepared, batches_of, mapped, with_values
+from comal.tortilla.writing.samples import Prepared, batches_of, mapped, with_values
 
 if TYPE_CHECKING:
     # It brings shapely, which few need.

@@ -26,6 +26,7 @@ from comal.plan import ByteRange, Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
 from comal.samples.payloads import Ints, Spans
+from comal.samples.tables import Names
 from comal.storage import href_text, open_source, parse_href
 from comal.storage.kinds import check_ending
 from comal.storage.replacing import NextVersion, changing_file
@@ -56,7 +57,7 @@ from comal.tortilla.writing.files import (
     write_footer,
     write_items,
 )
-from comal.tortilla.writing.samples import Names, arrow_table, batches_of
+from comal.tortilla.writing.samples import batches_of, table_of
 
 if TYPE_CHECKING:
     from comal.tortilla.writing.enriching import Enrichment
@@ -491,7 +492,7 @@ def _given(columns: Any, where: str) -> Any:
             raise InvalidInputError(f"column {shown(name)} cannot be set", where=where)
         if name not in spec.CORE and name not in ("id", "file_format", "data_split"):
             check_extra(name, where)
-    return normal(arrow_table(columns, where), where)
+    return normal(table_of(columns, where), where)
 
 
 def _spread(values: Any, rows: Ints, table: Any, name: str) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,9 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
-from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible, payloads_of
+from comal.samples.payloads import Ints, Visible, payloads_of
 from comal.samples.streams import payload_of
+from comal.samples.tables import Names, arrow_table, no_column, no_table, parents_in, payloads_in
 from comal.table.columns import numbers_column, one_array, texts_column
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import (
@@ -310,16 +309,6 @@ def _sample_table(samples: Sequence[Sample]) -> Any:
     return pa.table(columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What a table of items calls its columns, and the folder of relative paths."""
-
-    id: str = "id"
-    path: str = "path"
-    parent: str = "parent"
-    base: str = ""
-
-
 def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
     """A table of items as it is: a row each, and no object per item.
 
@@ -328,15 +317,11 @@ def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
     InvalidInputError
         A column that is missing or cannot be used.
     """
-    table = arrow_table(data, where)
-    payloads = _payloads(table, names, where)
+    table = table_of(data, where)
+    payloads = payloads_in(table, names, where)
     found = names.id if names.id in table.column_names else spec.ID
     if found not in table.column_names:
-        raise InvalidInputError(
-            f"{where} has no column {shown(names.id)}",
-            found=", ".join(map(shown, table.column_names[:20])),
-            hint="name it by id=",
-        )
+        raise no_column(table, names.id, where, hint="name it by id=")
     rest = table.drop_columns([n for n in (names.path,) if n in table.column_names])
     if found != spec.ID:
         rest = rest.rename_columns([spec.ID if n == found else n for n in rest.column_names])
@@ -363,10 +348,12 @@ def from_tables(tables: Sequence[Any], names: Names) -> Prepared:
     parents: Ints | None = None
     for depth in reversed(range(len(tables))):
         where = f"table {depth}"
-        table = arrow_table(tables[depth], where)
-        above = arrow_table(tables[depth - 1], f"table {depth - 1}") if depth else None
-        mine = _parents(table, above, names, where) if above is not None else None
-        if mine is not None:
+        table = table_of(tables[depth], where)
+        mine: Ints | None = None
+        if depth:
+            above = table_of(tables[depth - 1], f"table {depth - 1}")
+            ids = above.column(names.id if names.id in above.column_names else spec.ID)
+            mine = parents_in(table, names, one_array(pc.cast(ids, pa.string())), where)
             table = table.drop_columns([names.parent])
         level = from_table(table, names, where)
         if below is not None and parents is not None:
@@ -376,35 +363,6 @@ def from_tables(tables: Sequence[Any], names: Names) -> Prepared:
     if below is None:
         raise InvalidInputError("no tables", expected="at least one")
     return below
-
-
-def _parents(table: Any, above: Any, names: Names, where: str) -> Ints:
-    if names.parent not in table.column_names:
-        raise InvalidInputError(
-            f"{where} has no column {shown(names.parent)}",
-            found=", ".join(map(shown, table.column_names[:20])),
-            hint="name it by parent=",
-        )
-    column = table.column(names.parent)
-    if not pa.types.is_integer(column.type):
-        ids = above.column(names.id if names.id in above.column_names else spec.ID)
-        column = pc.cast(column, ids.type)
-        counts = pc.value_counts(ids.combine_chunks())
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-        if pc.any(pc.is_in(column, value_set=twice)).as_py():
-            raise InvalidInputError(
-                f"{where} names a parent by an id that stands twice",
-                hint="name parents by the numbers of their rows",
-            )
-        column = pc.index_in(column, value_set=ids.combine_chunks())
-    rows = np.asarray(pc.fill_null(column, -1).to_numpy(), np.int64)
-    for row in np.flatnonzero((rows < 0) | (rows >= above.num_rows))[:1].tolist():
-        raise InvalidInputError(
-            "an item names a parent that is not there",
-            where=f"{where}, row {row}",
-            found=shown(table.column(names.parent)[row].as_py()),
-        )
-    return rows
 
 
 def _with_below(level: Prepared, below: Prepared, parents: Ints) -> Prepared:
@@ -432,48 +390,12 @@ def _refuse_empty(level: Prepared, table: Any, names: Names, where: str) -> None
         )
 
 
-def arrow_table(data: Any, where: str) -> Any:
+def table_of(data: Any, where: str) -> Any:
     """An Arrow table from one, a record batch or a frame of another library."""
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    raise InvalidInputError(
-        f"{where} is no table",
-        found=type(data).__name__,
-        expected="an Arrow table, or a frame that has __arrow_c_stream__",
-    )
-
-
-def _payloads(table: Any, names: Names, where: str) -> Visible:
-    if names.path not in table.column_names:
-        return Nothing(table.num_rows)
-    column = table.column(names.path)
-    kind = column.type
-    if any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary)) or str(
-        kind
-    ).startswith("binary_view"):
-        return Bytes.of(column)
-    if pa.types.is_null(kind):
-        return Nothing(table.num_rows)
-    try:
-        paths = one_array(pc.cast(column, pa.string()))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            f"column {shown(names.path)} of {where} holds no payloads",
-            found=str(kind),
-            expected="paths as text, or bytes",
-        ) from error
-    if isinstance(paths, pa.ChunkedArray):
-        paths = pa.array([], pa.string())
-    base = names.base or str(Path.cwd())
-    relative = pc.invert(pc.starts_with(paths, "/"))
-    if pc.any(relative).as_py():
-        joined = pc.binary_join_element_wise(base.rstrip(os.sep), paths, os.sep)
-        paths = pc.if_else(relative, joined, paths)
-    return Files(paths)
+    table = arrow_table(data)
+    if table is None:
+        raise no_table(data, where)
+    return table
 
 
 Source = Samples | Iterable[Any] | Any

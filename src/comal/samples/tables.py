@@ -1,0 +1,138 @@
+"""Tables of users as samples: which column holds what, where payloads are, who is whose parent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal import arrowcompute as pc
+from comal.errors import InvalidInputError, counted, shown
+from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible
+from comal.table.columns import one_array
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a table of samples calls its columns."""
+
+    id: str = "id"
+    path: str = "path"
+    parent: str = "parent"
+    type: str | None = None
+    base: str = ""
+    """Folder against which relative paths are meant; empty for the working folder."""
+
+
+def arrow_table(data: Any) -> Any:
+    """An Arrow table from one, a record batch or a frame of another library; None for others."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    return pa.table(data) if hasattr(data, "__arrow_c_stream__") else None
+
+
+def no_table(data: Any, where: str) -> InvalidInputError:
+    """The error for something that is no table."""
+    return InvalidInputError(
+        f"{where} is no table",
+        found=type(data).__name__,
+        expected="an Arrow table or record batch, or a frame that has __arrow_c_stream__",
+    )
+
+
+def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputError:
+    """The error for a column that a table should have."""
+    return InvalidInputError(
+        f"{where} has no column {shown(name)}",
+        found=", ".join(shown(one) for one in table.column_names[:20]),
+        hint=hint,
+    )
+
+
+def payloads_in(table: Any, names: Names, where: str) -> Visible:
+    """The payloads of a table's rows: local files by their paths, or bytes; null is none.
+
+    Raises
+    ------
+    InvalidInputError
+        The column holds neither.
+    """
+    if names.path not in table.column_names or pa.types.is_null(
+        table.schema.field(names.path).type
+    ):
+        return Nothing(table.num_rows)
+    column = table.column(names.path)
+    if _is_binary(column.type):
+        return Bytes.of(column, f"column {names.path!r}")
+    if not _is_text(column.type):
+        raise InvalidInputError(
+            f"column {shown(names.path)} of {where} holds neither paths nor bytes",
+            found=str(column.type),
+            expected="string or binary",
+        )
+    paths = one_array(pc.cast(column, pa.string()))
+    root = (names.base or str(Path.cwd())).rstrip("/") + "/"
+    relative = pc.invert(pc.starts_with(paths, "/"))
+    return Files(pc.if_else(relative, pc.binary_join_element_wise(root, paths, ""), paths))
+
+
+def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
+    """The row above that each row names in the column `Names.parent`, by its number or in text.
+
+    Parameters
+    ----------
+    known
+        What rows above are called, Arrow strings.
+
+    Raises
+    ------
+    InvalidInputError
+        The column is missing, or names a row that is not there, or two of one name.
+    """
+    if names.parent not in table.column_names:
+        raise no_column(table, names.parent, where, hint="name it by parent=")
+    column = table.column(names.parent)
+    if pa.types.is_integer(column.type):
+        found = pc.cast(column, pa.int64(), safe=False)
+    elif _is_text(column.type):
+        texts = pc.utf8_rtrim(pc.cast(column, pa.string()), "/")
+        counts = pc.value_counts(known)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+        if pc.any(pc.is_in(texts, value_set=twice)).as_py():
+            raise InvalidInputError(
+                f"{where} names a parent by an id that stands twice",
+                hint="name parents by the numbers of their rows",
+            )
+        found = pc.index_in(texts, value_set=known)
+    else:
+        raise InvalidInputError(
+            f"column {shown(names.parent)} of {where} names no parents",
+            found=str(column.type),
+            expected="row numbers, or ids",
+        )
+    rows = np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
+    for row in np.flatnonzero((rows < 0) | (rows >= len(known)))[:1].tolist():
+        raise InvalidInputError(
+            "a sample names a parent that is not there",
+            where=f"{where}, row {row}",
+            found=shown(column[row].as_py()),
+            expected=f"one of {counted(len(known), 'row')} above",
+        )
+    return rows
+
+
+def _is_binary(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
