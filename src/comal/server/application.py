@@ -190,7 +190,6 @@ class Application:
         if method not in {"GET", "HEAD"}:
             raise Refusal(405, "method-not-allowed", None, ((b"allow", _METHODS),))
         request = self._request(scope, headers)
-        record.id = request.id
         first = request.segments[0]
         if first in {"healthz", "readyz", "metrics"}:  # these answer when all else is busy
             record.route = first

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -385,9 +386,9 @@ def matching(node: Node, table: Any) -> Bools:
 def _mask(node: Node, table: Any) -> Any:
     match node:
         case And(parts):
-            return _folded(pc.and_kleene, parts, table)
+            return reduce(pc.and_kleene, (_mask(part, table) for part in parts))
         case Or(parts):
-            return _folded(pc.or_kleene, parts, table)
+            return reduce(pc.or_kleene, (_mask(part, table) for part in parts))
         case Not(inner):
             return pc.invert(_mask(inner, table))
         case Truth(operand):
@@ -408,24 +409,13 @@ def _predicate(node: Node, table: Any) -> Any:
             return pc.and_kleene(_against(">=", values, low), _against("<=", values, high))
         case Among(column, wanted):
             values = _column(column, table)
-            masks = [_against("=", values, value) for value in wanted]
-            result = masks[0]
-            for mask in masks[1:]:
-                result = pc.or_kleene(result, mask)
-            return result
+            return reduce(pc.or_kleene, (_against("=", values, value) for value in wanted))
         case Like(column, pattern):
             values = _column(column, table)
             if not _is_text(values.type):
                 raise QueryError("LIKE is for texts", found=f"column {shown(column.name)}")
             return pc.match_like(values, pattern)
     raise AssertionError(node)
-
-
-def _folded(join: Any, parts: tuple[Node, ...], table: Any) -> Any:
-    result = _mask(parts[0], table)
-    for part in parts[1:]:
-        result = join(result, _mask(part, table))
-    return result
 
 
 def _truth(operand: Column | bool, table: Any) -> Any:  # noqa: FBT001 - TRUE and FALSE

@@ -386,10 +386,7 @@ class RasterSource(ServedSource):
             "bins": bins,
             "counts": histogram[0] if histogram else [],
             "edges": histogram[1] if histogram else [],
-            "min": counts["min"],
-            "max": counts["max"],
-            "percentile_2": counts["percentile_2"],
-            "percentile_98": counts["percentile_98"],
+            **{name: counts[name] for name in ("min", "max", "percentile_2", "percentile_98")},
             "zoom": found.zoom,
             "exact": found.exact,
         }
@@ -425,7 +422,6 @@ def _table_of(band: Band) -> npt.NDArray[np.uint8] | None:
 
 
 def _band_document(number: int, band: Band) -> dict[str, Any]:
-    statistics = band.statistics
     table = band.colortable
     return {
         "index": number,
@@ -439,10 +435,10 @@ def _band_document(number: int, band: Band) -> dict[str, Any]:
         "colorinterp": band.colorinterp,
         "has_colortable": bool(table),
         "colortable": _colour_documents(table) if table else None,
-        "min": plain(statistics.min) if statistics else None,
-        "max": plain(statistics.max) if statistics else None,
-        "mean": plain(statistics.mean) if statistics else None,
-        "stddev": plain(statistics.stddev) if statistics else None,
+        **{
+            name: plain(getattr(band.statistics, name, None))
+            for name in ("min", "max", "mean", "stddev")
+        },
     }
 
 

@@ -6,9 +6,8 @@ character of a name and never a border. Names are keys of tables; none is ever a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
@@ -70,7 +69,6 @@ class Request:
     """As `base`, with the public address of the server before it where the operator named one."""
     head: bool = False
     """Whether only the head of the answer is sent."""
-    id: str = field(default_factory=lambda: os.urandom(8).hex())
 
     @cached_property
     def query(self) -> Query:
@@ -243,15 +241,12 @@ def parse_address(z: str, x: str, last: str) -> Address:
     name, _, ext = last.partition(".")
     y, at, scale = name.partition("@")
     factor = _scale(scale) if at else 1
-    return _checked(number(z), number(x), number(y), factor, ext)
-
-
-def _checked(z: int, x: int, y: int, scale: int, ext: str) -> Address:
-    if z > DEEPEST or x >> z or y >> z:
+    zoom, column, row = number(z), number(x), number(y)
+    if zoom > DEEPEST or column >> zoom or row >> zoom:
         raise not_found("there is no such tile in the matrix")
     if len(ext) > 16 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in ext):
         raise not_found("there is no such format")
-    return Address(z, x, y, scale, ext)
+    return Address(zoom, column, row, factor, ext)
 
 
 @lru_cache(maxsize=8192)

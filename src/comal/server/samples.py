@@ -21,6 +21,7 @@ from comal.errors import (
 )
 from comal.geo import times
 from comal.limits import MIB, Limits
+from comal.server import ogc
 from comal.server.holdings import (
     FOLDER,
     ID,
@@ -44,11 +45,11 @@ from comal.server.items import (
     shown_time,
     shown_values,
 )
-from comal.server.ogc import JSON, link
 from comal.server.pythonlines import lines
 from comal.server.requests import Request, Route
 from comal.server.responses import (
     GEOJSON,
+    JSON,
     LOOKED_AT,
     SANDBOX,
     Content,
@@ -237,13 +238,9 @@ class SamplesSource(ServedSource):
         unknown = set(request.query) - set(SELECTING)
         if unknown:  # OGC API Features 1, 7.5: what is not in the API's document is refused
             raise InvalidInputError("there is no such parameter", found=shown(min(unknown)))
-        make: Callable[[], bytes]
         if path:
-            make = lambda: json_bytes(self._item(request, path))  # noqa: E731 - two ways to bytes
-        else:
-            make = lambda: json_bytes(self._page(request))  # noqa: E731
-        body = await self.runtime.run(make)
-        return self._document(request, body, GEOJSON)
+            return await self._document(request, GEOJSON, self._item, request, path)
+        return await self._document(request, GEOJSON, self._page, request)
 
     def _item(self, request: Request, path: str) -> dict[str, Any]:
         found = feature(self.holdings, self.name, self.holdings.find(path))
@@ -255,16 +252,16 @@ class SamplesSource(ServedSource):
         for asset in item["assets"].values():
             asset["href"] = f"{request.public}/{asset['href']}"
         item["links"] = [
-            link(request, "self", f"collections/{self.name}/items/{path}", GEOJSON.decode()),
+            ogc.link(request, "self", f"collections/{self.name}/items/{path}", GEOJSON.decode()),
             *self._above(request),
         ]
 
     def _above(self, request: Request) -> list[dict[str, Any]]:
         home = f"collections/{self.name}"
         return [
-            link(request, "parent", home, JSON),
-            link(request, "collection", home, JSON),
-            link(request, "root", "", JSON),
+            ogc.link(request, "parent", home, ogc.JSON),
+            ogc.link(request, "collection", home, ogc.JSON),
+            ogc.link(request, "root", "", ogc.JSON),
         ]
 
     def _page(self, request: Request) -> dict[str, Any]:
@@ -314,8 +311,7 @@ class SamplesSource(ServedSource):
 
     async def _table(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
-        body = await self.runtime.run(lambda: json_bytes(self._rows(request)))
-        return self._document(request, body, b"application/json")
+        return await self._document(request, JSON, self._rows, request)
 
     def _rows(self, request: Request) -> dict[str, Any]:
         selection, rows = self._selected(request)
@@ -353,17 +349,15 @@ class SamplesSource(ServedSource):
         name = "/".join(rest)
         bins = request.query.whole("bins", 32, 1, 512)
 
-        def made() -> bytes:
+        def counted() -> dict[str, Any]:
             _, rows = self._selected(request)
-            return json_bytes(column_stats(self.table, rows, name, bins))
+            return column_stats(self.table, rows, name, bins)
 
-        body = await self.runtime.run(made)
-        return self._document(request, body, b"application/json")
+        return await self._document(request, JSON, counted)
 
     async def _tree(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
-        body = await self.runtime.run(lambda: json_bytes(self._branch(request)))
-        return self._document(request, body, b"application/json")
+        return await self._document(request, JSON, self._branch, request)
 
     def _branch(self, request: Request) -> dict[str, Any]:
         path = (request.query.text("path") or "").strip("/")
@@ -403,8 +397,11 @@ class SamplesSource(ServedSource):
             ],
         }
 
-    def _document(self, request: Request, body: bytes, kind: bytes) -> Response:
-        """JSON with a tag of its own, so that pages are asked for conditionally."""
+    async def _document(
+        self, request: Request, kind: bytes, make: Callable[..., Any], *args: Any
+    ) -> Response:
+        """JSON that a thread makes, with a tag, so that pages are asked for conditionally."""
+        body = await self.runtime.run(lambda: json_bytes(make(*args)))
         content = Content(kind, hash_etag(body), len(body), body=body, headers=(LOOKED_AT,))
         return content_response(content, request.headers)
 
