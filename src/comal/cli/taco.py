@@ -337,13 +337,7 @@ def export(
 @options.rename
 @options.writing
 def concat(
-    style: Style,
-    archives: tuple[str, ...],
-    output: str,
-    columns: ColumnMode,
-    *,
-    rename: bool,
-    overwrite: bool,
+    style: Style, /, archives: tuple[str, ...], output: str, columns: ColumnMode, **named: Any
 ) -> None:
     """Join several TACO data sets and write them as one, samples included.
 
@@ -353,7 +347,7 @@ def concat(
     try:
         joined = taco.concat(datasets, column_mode=columns)
         with working(f"writing {output}", style) as progress:
-            taco.export(joined, output, rename=rename, overwrite=overwrite, progress=progress)
+            taco.export(joined, output, progress=progress, **named)
         count = len(joined.data)
     finally:
         for dataset in datasets:

@@ -790,7 +790,7 @@ def extract(
 @click.option("--size", type=int, metavar="PIXELS", help="Pixels of the tile; Tapalcatl 1 only.")
 @click.option("--headers", is_flag=True, help="Print headers and place instead of the bytes.")
 @click.option("--decode", is_flag=True, help="Take the content encoding off.")
-@click.option("--no-verify", is_flag=True, help="Do not compare the checksum.")
+@options.negative("--no-verify", "verify", "Do not compare the checksum.")
 @options.opening
 @options.output_file
 @options.writing
@@ -804,7 +804,7 @@ def tile(
     *,
     headers: bool,
     decode: bool,
-    no_verify: bool,
+    verify: bool,
     overwrite: bool,
     opening: Mapping[str, Any],
 ) -> None:
@@ -822,7 +822,7 @@ def tile(
         "size": size,
     }
     with tapalcatl.open(source, **opening) as tileset:
-        tile = tileset.tile(z, x, y, verify=not no_verify, **chosen)
+        tile = tileset.tile(z, x, y, verify=verify, **chosen)
         entry = tileset.entry(z, x, y, **chosen)
     if tile is None or entry is None:
         raise NotInContainerError("no such tile", where=f"{name} in {source}")
