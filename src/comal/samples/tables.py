@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from comal import arrowcompute as pc
 from comal.errors import InvalidInputError, counted, shown
+from comal.lazy import pc
 from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible
 from comal.table.columns import one_array
 
