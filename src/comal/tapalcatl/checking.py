@@ -38,10 +38,11 @@ from comal.storage.replacing import state_of
 from comal.storage.targetlock import CHANGE
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
+from comal.tapalcatl.layout import MetatileLayout, TreeLayout
 from comal.tapalcatl.planning import DIRECTORY_LIMIT
 from comal.tapalcatl.reading.entries import candidates
 from comal.tapalcatl.reading.opening import open as open_tileset
-from comal.tapalcatl.reading.places import InMetatiles, InTree, OneArchive
+from comal.tapalcatl.reading.places import OneArchive
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, TapalcatlWarning, Tile, TileSetMetadata
 from comal.tapalcatl.tilechecking import fault_of
@@ -629,11 +630,11 @@ def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
         _check_own(archive, archive.metadata, tile)
         _check_agreement(archive, archive.metadata, tile, tileset.metadata)
     names, locator = archive.names, tileset.locator
-    if isinstance(locator, InMetatiles):
-        deep = names.z > locator.config.levels
+    if isinstance(locator, MetatileLayout):
+        deep = names.z > locator.settings.levels
         archive.tiles("tile-place", deep, "below the levels of a metatile")
         return
-    assert isinstance(locator, InTree)
+    assert isinstance(locator, TreeLayout)
     roots = locator.layout.archives(names.z, names.x, names.y)
     elsewhere = np.zeros(len(names), bool)
     for root, own in zip(roots, tile, strict=True):
@@ -687,7 +688,7 @@ def _check_agreement(
 
 def _check_missing(tileset: TileSet, there: Iterable[Tile], findings: Check) -> None:
     present = set(there)
-    if isinstance(tileset.locator, InMetatiles):
+    if isinstance(tileset.locator, MetatileLayout):
         return  # how deep the tree goes is not told
     try:
         missing = [

@@ -11,14 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from comal.errors import InvalidInputError, shown
 from comal.tapalcatl.addressing import md5_5
 from comal.tapalcatl.spec import (
     CONTENT_TYPE,
-    MAX_ZOOM,
     Headers,
     Tile,
     TileSetMetadata,
@@ -160,12 +156,6 @@ class Generation1:
         }
         key = _FIELD.sub(lambda match: values[match[1]], self.pattern)
         return "/".join(part for part in key.split("/") if part)
-
-
-def depths_of(layout: Generation1) -> npt.NDArray[np.int64]:
-    """For each zoom at which level of its metatile its tiles are."""
-    places = (layout.place(zoom, 0, 0) for zoom in range(MAX_ZOOM + 1))
-    return np.array([place.offset[0] for place in places], np.int64)
 
 
 def metatile_hash(metatile: Tile, layer: str = "") -> str:

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from comal import tapalcatl
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.morton import interleave
-from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning, arranging
+from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
 from comal.tapalcatl.addressing import Layout, Template
 from comal.tapalcatl.containers.base import Square, Tiles, read_ahead
 from comal.tapalcatl.containers.iterable import IterableSource
+from comal.tapalcatl.layout import TreeLayout
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.writing import archives
 from tests.support import files_below
@@ -437,7 +438,7 @@ def test_comments_of_many_archives_are_those_of_each(name: str) -> None:
         bounds=(-180.0, -85.0, 180.0, 85.0),
         extra={"root": name, "bounds": [name], "vector_layers": [{"id": name}]},
     )
-    second = arranging.TreeLayout(layout, Template("{z}/{x}/{y}.zip"), whole)
+    second = TreeLayout(layout, Template("{z}/{x}/{y}.zip"), whole)
     for roots in ([(0, 0, 0)], [(3, x, y) for x in (0, 2, 4, 6) for y in (0, 6)]):
         each = [second.comment(root, whole.formats) for root in roots]
         assert list(second.comments(roots, whole.formats)) == each
@@ -448,7 +449,7 @@ def test_comments_of_many_archives_are_those_of_each(name: str) -> None:
     "text", ["{z}/{x}/{y}.zip", "a%d/{y}/{x}-{z}/{z}%%.zip", "{h}/{z}/{x}/{y}"]
 )
 def test_paths_are_what_the_template_says(text: str) -> None:
-    second = arranging.TreeLayout(Layout((0, 4), 1), Template(text), TileSetMetadata())
+    second = TreeLayout(Layout((0, 4), 1), Template(text), TileSetMetadata())
     assert second.path((4, 11, 7)) == Template(text).address((4, 11, 7))
 
 

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from comal.tapalcatl.addressing import tile_bounds, tile_range
-from comal.tapalcatl.arranging import ArchiveLayout
 from comal.tapalcatl.containers.base import SIDE, Square, TileSource, no_tiles
+from comal.tapalcatl.layout import ArchiveLayout
 from comal.tapalcatl.spec import MAX_ZOOM, WORLD, ArchiveMetadata, Bounds, TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tiles_in
 
@@ -104,7 +104,7 @@ def group_side(roots: Int64s, arrangement: ArchiveLayout) -> Int64s:
     """Root tiles of a group per side: its deepest zoom is `GROUP` tiles wide, if it can."""
     table = np.ones(MAX_ZOOM + 1, np.int64)
     for root in np.unique(roots).tolist():
-        wanted = max(arrangement.metatile(root), GROUP >> arrangement.reach(root))
+        wanted = max(arrangement.side, GROUP >> arrangement.reach(root))
         table[root] = min(wanted, 1 << root)
     sides: Int64s = table[roots]
     return sides

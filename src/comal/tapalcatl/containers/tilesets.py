@@ -29,10 +29,10 @@ from comal.tapalcatl.containers.base import (
 )
 from comal.tapalcatl.containers.content import extension, kinds_of
 from comal.tapalcatl.containers.survey import common, union
+from comal.tapalcatl.layout import MetatileLayout
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import Record
-from comal.tapalcatl.reading.places import InMetatiles
 from comal.tapalcatl.reading.tile import check_local_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile, TileSetMetadata
@@ -349,7 +349,7 @@ class TileSetSource(TileSource):
         if opened is None:
             return empty_tiles()
         z, x, y, side = square
-        if isinstance(self._tileset.locator, InMetatiles):
+        if isinstance(self._tileset.locator, MetatileLayout):
             z -= archive[0]
             x, y = x - (archive[1] << z), y - (archive[2] << z)
             # An archive may be smaller than the square.

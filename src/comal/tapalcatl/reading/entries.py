@@ -15,9 +15,10 @@ from comal.plan import run
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import Layout, archive_bounds, column_ranges, tile_range, union_of
 from comal.tapalcatl.generation1 import Generation1, usual_headers
+from comal.tapalcatl.layout import ArchiveLayout, MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
 from comal.tapalcatl.reading.index import ArchiveIndex
-from comal.tapalcatl.reading.places import InMetatiles, InTree, Locator, OneArchive, Tilezen, Tree
+from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
 from comal.tapalcatl.spec import WORLD, ArchiveMetadata, Tile, TileSetMetadata, shared
 from comal.tapalcatl.wire import BASES, key_tile, key_tiles, split_suffix, tile_keys
 from comal.ziparchive import dead_bytes, directory_plan, local_plan
@@ -45,7 +46,7 @@ _MOST_LOOKED_FOR = 1 << 20
 
 def archive_tiles(
     places: OneArchive | Tree | Tilezen,
-    locator: Locator,
+    locator: ArchiveLayout,
     metadata: TileSetMetadata,
     archives: Archives,
 ) -> Iterator[Tile]:
@@ -61,7 +62,7 @@ def archive_tiles(
                 yield tile
 
 
-def candidates(locator: Locator, metadata: TileSetMetadata) -> Iterator[Tile]:
+def candidates(locator: ArchiveLayout, metadata: TileSetMetadata) -> Iterator[Tile]:
     """Every archive that zooms and bounds allow.
 
     Raises
@@ -146,7 +147,7 @@ def all_keys(archive: OpenArchive) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def tile_array(
-    tiles: Iterable[Tile], archives: Archives, locator: Locator
+    tiles: Iterable[Tile], archives: Archives, locator: ArchiveLayout
 ) -> npt.NDArray[np.int64]:
     """Zoom, column and row of every tile, each once, sorted; shape (n, 3)."""
     found = [np.zeros(0, np.int64)]
@@ -160,17 +161,17 @@ def tile_array(
     return np.column_stack(key_tiles(keys))
 
 
-def _levels(locator: Locator, metadata: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
+def _levels(locator: ArchiveLayout, metadata: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
     """Zooms at which archives begin, depth of their first tiles, and tiles per side."""
     first, last = metadata.min_zoom or 0, metadata.max_zoom
-    if isinstance(locator, InMetatiles):
-        delta = locator.config.delta(locator.config.tile_size)
-        deepest = locator.config.max_detail_zoom
+    if isinstance(locator, MetatileLayout):
+        delta = locator.settings.delta(locator.settings.tile_size)
+        deepest = locator.settings.max_detail_zoom
         stop = max((last or 0) - delta, 0)
         for zoom in range(max(first - delta, 0), min(stop, deepest or stop) + 1):
             yield zoom, 0, 1
         return
-    assert isinstance(locator, InTree)
+    assert isinstance(locator, TreeLayout)
     layout: Layout = locator.layout
     for zoom in layout.materialized_zooms:
         end = layout.last_zoom(zoom, zoom if last is None else last)
@@ -178,9 +179,11 @@ def _levels(locator: Locator, metadata: TileSetMetadata) -> Iterator[tuple[int, 
             yield zoom, max(first - zoom, 0), min(layout.metatile, 1 << zoom)
 
 
-def _inside(tiles: Iterable[Tile], locator: Locator, metadata: TileSetMetadata) -> Iterator[Tile]:
+def _inside(
+    tiles: Iterable[Tile], locator: ArchiveLayout, metadata: TileSetMetadata
+) -> Iterator[Tile]:
     """Those of the archives that lie there which the tileset's arithmetic can lead to."""
-    if isinstance(locator, InMetatiles):
+    if isinstance(locator, MetatileLayout):
         yield from (tile for tile in tiles if max(tile[1:]) < 1 << tile[0])
         return
     sides = {zoom: side for zoom, _, side in _levels(locator, metadata)}

@@ -20,13 +20,11 @@ from comal.storage import BlockCache, CachedSource, Source, StorageConfig, as_so
 from comal.tapalcatl import spec
 from comal.tapalcatl.addressing import HASHES, Layout
 from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.layout import InArchive, MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.archives import Archives, ReadOptions
 from comal.tapalcatl.reading.entries import of_archive, of_generation1
 from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.places import (
-    InArchive,
-    InMetatiles,
-    InTree,
     OneArchive,
     Tilezen,
     Tree,
@@ -184,7 +182,7 @@ def _open_first(where: Source, config: Generation1, settings: _Settings, *, told
     return TileSet(
         where,
         settings.metadata or of_generation1(config),
-        InMetatiles(config),
+        MetatileLayout(config),
         places,
         settings.archives(places),
         version=1,
@@ -257,7 +255,7 @@ def _tree(
     return TileSet(
         meta,
         metadata,
-        InTree(layout, metadata.min_zoom, metadata.max_zoom, metadata.bounds),
+        TreeLayout(layout, places.template, metadata),
         places,
         settings.archives(places),
         version=2,

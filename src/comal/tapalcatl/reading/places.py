@@ -1,4 +1,4 @@
-"""Where tiles are: arithmetic leads to an archive and a key in there, a template to the archive."""
+"""Where archives are: below a folder by a template, or by the keys of Tapalcatl 1."""
 
 from __future__ import annotations
 
@@ -7,140 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from comal.errors import (
-    InvalidInputError,
     InvalidMetadataError,
     ObjectNotFoundError,
     UnsafeContentError,
     shown,
 )
 from comal.storage import Source, open_again, open_beside, open_linked
-from comal.tapalcatl.addressing import HASHES, Layout, Template, tile_range
-from comal.tapalcatl.generation1 import Generation1, depths_of
-from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile
-from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles
-
-Spot = tuple[Tile, int]
-"""The root tile of an archive, and the `tile_key` of an entry in it."""
-_ONE = (0, 0, 0)
-
-
-class Locator:
-    """Where tiles are."""
-
-    side = 1
-    """Root tiles of an archive per side."""
-
-    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile, or None where the tileset can have none."""
-        raise NotImplementedError
-
-    def root_zoom(self, z: int) -> int | None:
-        """The zoom of the archives that hold tiles of a zoom; None where there are none."""
-        raise NotImplementedError
-
-    def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:  # noqa: ARG002
-        """Tiles by their `tile_key` in an archive; first the rows of those that `find` leads to."""
-        return np.arange(len(keys)), key_tiles(keys)
-
-
-class InTree(Locator):
-    """Tapalcatl 2: only tiles inside the zooms and the bounds of the tileset."""
-
-    def __init__(
-        self, layout: Layout, min_zoom: int | None, max_zoom: int | None, bounds: Bounds | None
-    ) -> None:
-        self.layout = layout
-        first = layout.materialized_zooms[0] if min_zoom is None else min_zoom
-        last = MAX_ZOOM if max_zoom is None else max_zoom
-        self.side, self._mask = layout.metatile, -layout.metatile
-        self._zooms: list[tuple[int, int, int, int, int, int, int] | None] = []
-        for z in range(MAX_ZOOM + 1):
-            root = layout.root_zoom(z)
-            if root is None or not first <= z <= last:
-                self._zooms.append(None)
-                continue
-            whole = range(1 << z), range(1 << z)
-            columns, rows = whole if bounds is None else tile_range(bounds, z)
-            ends = columns.start, columns.stop, rows.start, rows.stop
-            self._zooms.append((root, z - root, BASES[z], *ends))
-
-    def root_zoom(self, z: int) -> int | None:
-        """The zoom of the archives that hold tiles of a zoom; None above the first of them."""
-        return self.layout.root_zoom(z)
-
-    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile; `size` has no meaning here."""
-        if not 0 <= z <= MAX_ZOOM or size is not None:
-            _refuse_size(size)
-            return None
-        zoom = self._zooms[z]
-        if zoom is None:
-            return None
-        root, depth, base, west, east, north, south = zoom
-        if not (west <= x < east and north <= y < south):
-            return None
-        mask = self._mask
-        return (root, x >> depth & mask, y >> depth & mask), base + (x << z) + y
-
-
-class InArchive(Locator):
-    """A single archive: its directory alone says which tiles there are."""
-
-    def root_zoom(self, z: int) -> int:  # noqa: ARG002 - there is but one
-        """That of the archive as it is looked for."""
-        return 0
-
-    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile; `size` has no meaning here."""
-        if not 0 <= z <= MAX_ZOOM or size is not None:
-            _refuse_size(size)
-            return None
-        count = 1 << z
-        if not (0 <= x < count and 0 <= y < count):
-            return None
-        return _ONE, BASES[z] + (x << z | y)
-
-
-class InMetatiles(Locator):
-    """Tapalcatl 1: the metatile of a tile of so many pixels, and its offset in there."""
-
-    def __init__(self, config: Generation1) -> None:
-        self.config = config
-
-    def root_zoom(self, z: int) -> int:
-        """The zoom of the metatiles of a zoom."""
-        return self.config.place(z, 0, 0).metatile[0]
-
-    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
-        """The place of a tile of `size` pixels, by default those of the configuration."""
-        config = self.config
-        if not config.min_zoom <= z <= config.max_zoom:
-            return None
-        count = 1 << z
-        if not (0 <= x < count and 0 <= y < count):
-            return None
-        metatile, (depth, column, row) = config.place(z, x, y, size)
-        return metatile, BASES[depth] + (column << depth) + row
-
-    def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:
-        """Tiles of the configured size by their `tile_key` in a metatile; first their rows."""
-        z, x, y = key_tiles(keys)
-        zooms = z + archive[0]
-        rows = np.flatnonzero(zooms <= MAX_ZOOM)
-        rows = rows[depths_of(self.config)[zooms[rows]] == z[rows]]
-        z = z[rows]
-        return rows, (zooms[rows], x[rows] + (archive[1] << z), y[rows] + (archive[2] << z))
-
-
-def _refuse_size(size: int | None) -> None:
-    if size is not None:
-        raise InvalidInputError(
-            "tiles of Tapalcatl 2 have no size in pixels", found=size, hint="ask for a scale"
-        )
-
+from comal.tapalcatl.addressing import HASHES, Template
+from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.spec import Tile
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -23,10 +23,11 @@ from comal.storage import Source, open_again
 from comal.storage.source import Closing, same_version
 from comal.tapalcatl import spec
 from comal.tapalcatl.generation1 import with_formats
+from comal.tapalcatl.layout import ArchiveLayout, Spot
 from comal.tapalcatl.reading.archives import Archives, OpenArchive
 from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
 from comal.tapalcatl.reading.index import Fields, Record
-from comal.tapalcatl.reading.places import Locator, OneArchive, Spot, Tilezen, Tree
+from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
 from comal.tapalcatl.reading.tile import (
     StoredTile,
     Tile,
@@ -108,7 +109,7 @@ class TileSet(Closing):
         self,
         source: Source,
         metadata: TileSetMetadata,
-        locator: Locator,
+        locator: ArchiveLayout,
         places: OneArchive | Tree | Tilezen,
         archives: Archives,
         *,

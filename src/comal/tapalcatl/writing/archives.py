@@ -20,8 +20,8 @@ from comal.errors import ComalError, ObjectChangedError
 from comal.plan import run
 from comal.storage import open_source
 from comal.storage.targetlock import write_errors
-from comal.tapalcatl.arranging import ArchiveLayout
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, read_ahead
+from comal.tapalcatl.layout import ArchiveLayout
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import Int64s, order_of, tiles_in
 from comal.tapalcatl.writing.entries import Prepared, names_of, prepared

@@ -24,18 +24,18 @@ from comal.storage.kinds import check_ending
 from comal.storage.targetlock import write_errors
 from comal.tapalcatl import planning
 from comal.tapalcatl.addressing import Template
-from comal.tapalcatl.arranging import (
+from comal.tapalcatl.containers.base import TileSource, no_tiles
+from comal.tapalcatl.containers.export import opened
+from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, scaled
+from comal.tapalcatl.generation1 import Generation1, tilejson_files
+from comal.tapalcatl.kinds import tree_kind
+from comal.tapalcatl.layout import (
     ArchiveLayout,
     MetatileLayout,
     SingleLayout,
     TreeLayout,
     smallest_metatile,
 )
-from comal.tapalcatl.containers.base import TileSource, no_tiles
-from comal.tapalcatl.containers.export import opened
-from comal.tapalcatl.containers.survey import Dealt, bounds_of, dealt, scaled
-from comal.tapalcatl.generation1 import Generation1, tilejson_files
-from comal.tapalcatl.kinds import tree_kind
 from comal.tapalcatl.spec import (
     META,
     VARIANTS,

@@ -32,11 +32,11 @@ from comal.storage.local import LocalSource
 from comal.tapalcatl.containers.base import Square
 from comal.tapalcatl.containers.survey import common
 from comal.tapalcatl.containers.tilesets import KeptRuns, Reads, TileSetSource
+from comal.tapalcatl.layout import InArchive, TreeLayout
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import TAIL
 from comal.tapalcatl.reading.opening import open as open_tileset
-from comal.tapalcatl.reading.places import InArchive, InTree
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
 from comal.tapalcatl.wire import Keys
@@ -165,7 +165,7 @@ def extract(
                 f"and of {', '.join(f'{edge:g}' for edge in tileset.bounds)}",
             )
         layout = tileset.metadata
-        own = isinstance(tileset.locator, InTree) and not is_archive(out)
+        own = isinstance(tileset.locator, TreeLayout) and not is_archive(out)
         built = build(
             part,
             out,

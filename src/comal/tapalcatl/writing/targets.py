@@ -24,12 +24,12 @@ from comal.storage.replacing import Change, NextVersion, changing_file, changing
 from comal.storage.targetlock import BUILD, CHANGE, hidden, locked, write_errors
 from comal.storage.targets import local_path, new_file, publish_folder, target_of
 from comal.tapalcatl.addressing import Layout, Template
-from comal.tapalcatl.arranging import MetatileLayout, TreeLayout
 from comal.tapalcatl.containers.survey import Dealt
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.kinds import ARCHIVE
+from comal.tapalcatl.layout import MetatileLayout, TreeLayout
 from comal.tapalcatl.reading.opening import open as open_tileset
-from comal.tapalcatl.reading.places import InTree, Tilezen, Tree
+from comal.tapalcatl.reading.places import Tilezen, Tree
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import (
     META,
@@ -541,7 +541,7 @@ def _is_number(text: str) -> bool:
 def _tileset(meta: Path) -> Target:
     with open_tileset(meta) as tileset:
         places, locator = tileset.places, tileset.locator
-        if not isinstance(places, Tree) or not isinstance(locator, InTree):
+        if not isinstance(places, Tree) or not isinstance(locator, TreeLayout):
             raise InvalidInputError("no tileset of Tapalcatl 2", where=shown(str(meta), 200))
         base = parse_href(places.base.href)
         if not base.is_local:
@@ -550,10 +550,8 @@ def _tileset(meta: Path) -> Target:
                 where=shown(str(meta), 200),
                 found=base.label,
             )
-        kind = _hash_of(tileset, places)
-        template = replace(places.template, hash=kind)
-        arrangement = TreeLayout(locator.layout, template, tileset.metadata)
-        return Target(arrangement, Path(base.path), meta)
+        template = replace(places.template, hash=_hash_of(tileset, places))
+        return Target(replace(locator, template=template), Path(base.path), meta)
 
 
 def _hash_of(tileset: TileSet, places: Tree) -> str:

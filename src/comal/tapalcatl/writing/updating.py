@@ -16,12 +16,12 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.progress import Progress, silent
 from comal.public import takes, warn
-from comal.tapalcatl.arranging import MetatileLayout, trimmed_comment
 from comal.tapalcatl.containers.base import Tiles, TileSource, concatenated
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.containers.survey import Dealt, dealt, extents_of, grown, scaled
 from comal.tapalcatl.generation1 import Generation1
+from comal.tapalcatl.layout import MetatileLayout, trimmed_comment
 from comal.tapalcatl.spec import (
     MAX_ZOOM,
     ArchiveMetadata,

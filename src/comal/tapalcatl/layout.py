@@ -1,6 +1,7 @@
-"""Which archive each tile goes to, in both generations, what the archive is called and says.
+"""Which archive each tile is in, in both generations, what the archive is called and says.
 
-An arrangement answers for arrays of tiles, so that a pyramid is dealt out block by block. Comments
+A layout finds a single tile by a table of zooms, without arrays, and answers for arrays of tiles,
+so that a pyramid is dealt out block by block. Comments
 of a zoom's archives differ in where the archives are and in nothing else: their text is made once,
 with marks where bounds and root stand, and filled in for each archive.
 """
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from comal.errors import InvalidInputError
-from comal.tapalcatl.addressing import Layout, Template, archive_bounds
-from comal.tapalcatl.generation1 import Generation1, depths_of
+from comal.tapalcatl.addressing import Layout, Template, archive_bounds, tile_range
+from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.spec import (
     MAX_COMMENT,
     MAX_ZOOM,
@@ -28,7 +30,7 @@ from comal.tapalcatl.spec import (
     ascii_line,
     shared,
 )
-from comal.tapalcatl.wire import Int64s, Keys, order_of, split_suffix, tiles_in
+from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles, order_of, split_suffix, tiles_in
 
 COMMENT_ROOM: Final = 8 << 10
 """A comment stands in the tail that readers fetch for the directory: no more of it for layers."""
@@ -37,8 +39,27 @@ Comment = tuple[bytes, tuple[str, ...]]
 """The comment of an archive, and the keys that had no room in it."""
 
 
+Spot = tuple[Tile, int]
+"""The root tile of an archive, and the `tile_key` of an entry in it."""
+
+
 class ArchiveLayout:
     """How tiles are dealt out to archives."""
+
+    side = 1
+    """Root tiles of an archive per side."""
+
+    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
+        """The place of a tile, or None where the tileset can have none."""
+        raise NotImplementedError
+
+    def root_zoom(self, z: int) -> int | None:
+        """The zoom of the archives that hold tiles of a zoom; None where there are none."""
+        raise NotImplementedError
+
+    def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:  # noqa: ARG002
+        """Tiles by their `tile_key` in an archive; first the rows of those that `find` leads to."""
+        return np.arange(len(keys)), key_tiles(keys)
 
     def archives(self, keys: Keys) -> Keys:
         """Zooms, columns and rows of the archives of some tiles."""
@@ -50,18 +71,14 @@ class ArchiveLayout:
 
     def owners(self, keys: Keys) -> Int64s:
         """`order_of` the archives of some tiles, -1 where there can be none."""
-        raise NotImplementedError
+        return order_of(*self.archives(keys))
 
-    def inside(self, keys: Keys, owners: Int64s) -> Keys:
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:  # noqa: ARG002
         """Tiles as entries of archives are called; `owners` are `order_of` these."""
-        raise NotImplementedError
+        return keys
 
     def reach(self, root: int) -> int:
         """How many zooms deeper than their root archives of a zoom go, at most."""
-        raise NotImplementedError
-
-    def metatile(self, root: int) -> int:
-        """Root tiles of an archive of a zoom per side."""
         raise NotImplementedError
 
     def path(self, archive: Tile) -> str:
@@ -83,6 +100,10 @@ class ArchiveLayout:
         return self
 
 
+_Zoom = tuple[int, int, int, int, int, int, int, int]
+"""Root, depth and mask, the first key, and the columns and rows that bounds leave."""
+
+
 @dataclass(frozen=True)
 class TreeLayout(ArchiveLayout):
     """Tapalcatl 2."""
@@ -91,6 +112,43 @@ class TreeLayout(ArchiveLayout):
     template: Template
     metadata: TileSetMetadata
     """Of the tileset; its zooms and bounds are those of the whole."""
+
+    @property
+    def side(self) -> int:  # type: ignore[override]  # that of the layout
+        """Root tiles of an archive per side."""
+        return self.layout.metatile
+
+    def root_zoom(self, z: int) -> int | None:
+        """The zoom of the archives that hold tiles of a zoom; None above the first of them."""
+        return self.layout.root_zoom(z)
+
+    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
+        """The place of a tile inside the zooms and bounds; `size` has no meaning here."""
+        if size is not None:
+            raise _no_size(size)
+        zoom = self._zooms[z] if 0 <= z <= MAX_ZOOM else None
+        if zoom is None:
+            return None
+        root, depth, mask, base, west, east, north, south = zoom
+        if not (west <= x < east and north <= y < south):
+            return None
+        return (root, x >> depth & mask, y >> depth & mask), base + (x << z) + y
+
+    @cached_property
+    def _zooms(self) -> list[_Zoom | None]:
+        return [self._zoom(z) for z in range(MAX_ZOOM + 1)]
+
+    def _zoom(self, z: int) -> _Zoom | None:
+        layout, said = self.layout, self.metadata
+        root = layout.root_zoom(z)
+        first = layout.materialized_zooms[0] if said.min_zoom is None else said.min_zoom
+        last = MAX_ZOOM if said.max_zoom is None else said.max_zoom
+        if root is None or not first <= z <= last:
+            return None
+        whole = range(1 << z), range(1 << z)
+        columns, rows = whole if said.bounds is None else tile_range(said.bounds, z)
+        ends = columns.start, columns.stop, rows.start, rows.stop
+        return root, z - root, -layout.metatile, BASES[z], *ends
 
     def archives(self, keys: Keys) -> Keys:
         """Zooms, columns and rows of the archives of some tiles."""
@@ -119,10 +177,6 @@ class TreeLayout(ArchiveLayout):
         last = MAX_ZOOM if self.metadata.max_zoom is None else self.metadata.max_zoom
         return max(self.layout.last_zoom(root, last) - root, 0)
 
-    def metatile(self, root: int) -> int:
-        """Root tiles of an archive of a zoom per side."""
-        return min(self.layout.metatile, 1 << root)
-
     def path(self, archive: Tile) -> str:
         """Where an archive stands, relative to the tileset."""
         return self.template.address(archive)
@@ -132,10 +186,6 @@ class TreeLayout(ArchiveLayout):
         z, x, y = self.layout.archives(*keys)
         there = z >= 0
         return np.where(there, order_of(*(np.where(there, part, 0) for part in (z, x, y))), -1)
-
-    def inside(self, keys: Keys, owners: Int64s) -> Keys:  # noqa: ARG002 - the other one needs it
-        """Tiles as entries of archives are called: absolute."""
-        return keys
 
     def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
         """The tileset's document, narrowed to the archive."""
@@ -178,19 +228,45 @@ class MetatileLayout(ArchiveLayout):
 
     settings: Generation1
 
+    @cached_property
+    def _depths(self) -> Int64s:
+        """For each zoom at which level of its metatile its tiles are."""
+        places = (self.settings.place(zoom, 0, 0) for zoom in range(MAX_ZOOM + 1))
+        return np.array([place.offset[0] for place in places], np.int64)
+
+    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
+        """The place of a tile of `size` pixels, by default those of the settings."""
+        settings = self.settings
+        if not settings.min_zoom <= z <= settings.max_zoom:
+            return None
+        count = 1 << z
+        if not (0 <= x < count and 0 <= y < count):
+            return None
+        metatile, (depth, column, row) = settings.place(z, x, y, size)
+        return metatile, BASES[depth] + (column << depth) + row
+
+    def root_zoom(self, z: int) -> int:
+        """The zoom of the metatiles of a zoom."""
+        return self.settings.place(z, 0, 0).metatile[0]
+
+    def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:
+        """Tiles of the configured size by their `tile_key` in a metatile; first their rows."""
+        z, x, y = key_tiles(keys)
+        zooms = z + archive[0]
+        rows = np.flatnonzero(zooms <= MAX_ZOOM)
+        rows = rows[self._depths[zooms[rows]] == z[rows]]
+        z = z[rows]
+        return rows, (zooms[rows], x[rows] + (archive[1] << z), y[rows] + (archive[2] << z))
+
     def archives(self, keys: Keys) -> Keys:
         """Metatiles of some tiles."""
         z, x, y = keys
-        depth = depths_of(self.settings)[z]
+        depth = self._depths[z]
         return z - depth, x >> depth, y >> depth
 
     def reach(self, root: int) -> int:  # noqa: ARG002 - the other one needs it
         """How many zooms deeper than their root archives of a zoom go, at most."""
         return self.settings.levels
-
-    def metatile(self, root: int) -> int:  # noqa: ARG002
-        """Root tiles of an archive of a zoom per side: itself."""
-        return 1
 
     def path(self, archive: Tile) -> str:
         """The key of a metatile."""
@@ -199,10 +275,6 @@ class MetatileLayout(ArchiveLayout):
     def archive(self, tile: Tile) -> Tile:
         """The metatile of one tile."""
         return self.settings.place(*tile).metatile
-
-    def owners(self, keys: Keys) -> Int64s:
-        """`order_of` the metatiles of some tiles."""
-        return order_of(*self.archives(keys))
 
     def inside(self, keys: Keys, owners: Int64s) -> Keys:
         """Tiles as entries of archives are called: relative to the metatile."""
@@ -248,6 +320,29 @@ class SingleLayout(TreeLayout):
             max_zoom=whole.max_zoom,
             bounds=whole.bounds,
         )
+
+
+class InArchive(ArchiveLayout):
+    """A single archive that is read: its directory alone says which tiles there are."""
+
+    def root_zoom(self, z: int) -> int:  # noqa: ARG002 - there is but one
+        """That of the archive as it is looked for."""
+        return 0
+
+    def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
+        """The place of a tile; `size` has no meaning here."""
+        if size is not None:
+            raise _no_size(size)
+        count = 1 << z if 0 <= z <= MAX_ZOOM else 0
+        if not (0 <= x < count and 0 <= y < count):
+            return None
+        return (0, 0, 0), BASES[z] + (x << z | y)
+
+
+def _no_size(size: int) -> InvalidInputError:
+    return InvalidInputError(
+        "tiles of Tapalcatl 2 have no size in pixels", found=size, hint="ask for a scale"
+    )
 
 
 def smallest_metatile(keys: Iterator[Keys], root: int) -> int:
