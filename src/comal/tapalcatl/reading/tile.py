@@ -131,11 +131,9 @@ class StoredTile:
         InvalidMetadataError
             They have not the size that is stated or, with `verify`, not the checksum.
         """
-        limits.check("tile_bytes", self.size, self.where)
-        crc = self.crc if verify else None
-        return extracted(
-            self.payload, method=self.method, size=self.size, crc=crc, where=self.where
-        )
+        where, crc = self.where, self.crc if verify else None
+        limits.check("tile_bytes", self.size, where)
+        return extracted(self.payload, method=self.method, size=self.size, crc=crc, where=where)
 
     def as_gzip(self) -> bytes | None:
         """Raw DEFLATE as a gzip stream of the same bits, nothing compressed anew; else None.
