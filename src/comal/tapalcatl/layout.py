@@ -57,6 +57,16 @@ class ArchiveLayout:
         """The zoom of the archives that hold tiles of a zoom; None where there are none."""
         raise NotImplementedError
 
+    def around(self, z: int, x: int, y: int, side: int) -> list[Tile]:
+        """The archives that tiles of a square may be in; none above the first of them."""
+        root = self.root_zoom(z)
+        if root is None:
+            return []
+        depth, mask = z - root, -self.side
+        columns = sorted({(column >> depth) & mask for column in range(x, x + side)})
+        rows = sorted({(row >> depth) & mask for row in range(y, y + side)})
+        return [(root, column, row) for column in columns for row in rows]
+
     def tiles(self, archive: Tile, keys: Int64s) -> tuple[Int64s, Keys]:  # noqa: ARG002
         """Tiles by their `tile_key` in an archive; first the rows of those that `find` leads to."""
         return np.arange(len(keys)), key_tiles(keys)
@@ -207,14 +217,11 @@ class TreeLayout(ArchiveLayout):
 
     def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
         whole = self.metadata
-        last = self.layout.last_zoom(
-            archive[0], MAX_ZOOM if whole.max_zoom is None else whole.max_zoom
-        )
         own = {
             **shared(whole),
             "formats": formats,
             "min_zoom": max(archive[0], whole.min_zoom or 0),
-            "max_zoom": max(last, archive[0]),
+            "max_zoom": archive[0] + self.reach(archive[0]),
             "bounds": archive_bounds(archive, self.layout.metatile),
             "metatile": self.layout.metatile,
             "materialized_zooms": self.layout.materialized_zooms,

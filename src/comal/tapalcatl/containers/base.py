@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import InvalidInputError
+from comal.errors import InvalidInputError, ObjectChangedError
 from comal.grid.morton import deinterleave, interleave
 from comal.parallel import results
 from comal.tapalcatl.spec import TileSetMetadata
@@ -140,6 +140,22 @@ class TileSource:
     def read(self, square: Square) -> Tiles:
         """The tiles of a square, by Morton code; none of a name twice."""
         raise NotImplementedError
+
+    def expected(self, square: Square) -> Tiles:
+        """The tiles of a square that `keys` has shown to hold some.
+
+        Raises
+        ------
+        ObjectChangedError
+            It holds none any more.
+        """
+        tiles = self.read(square)
+        if not len(tiles):
+            raise ObjectChangedError(
+                "tiles are gone that were there a moment ago",
+                where=f"{self.label}, {square.z}/{square.x}/{square.y}",
+            )
+        return tiles
 
     def verify(self) -> None:
         """Raise `ObjectChangedError` when it is no longer what it was when it was opened."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from comal.errors import InvalidInputError, ObjectChangedError
+from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
 from comal.tapalcatl.containers.base import SIDE, Square, Tiles, read_ahead
@@ -53,12 +53,7 @@ def plain_tiles(
     keys = zip(*(column.tolist() for column in tiles_in(squares)), strict=True)
     wanted = [Square(z, x, y, min(SIDE, 1 << z)) for z, x, y in keys]
     done = 0
-    for square, tiles in zip(wanted, read_ahead(found.source.read, wanted), strict=True):
-        if not len(tiles):
-            raise ObjectChangedError(
-                "tiles are gone that were there a moment ago",
-                where=f"{found.source.label}, {square.z}/{square.x}/{square.y}",
-            )
+    for tiles in read_ahead(found.source.expected, wanted):
         done += len(tiles)
         chosen = _decoded(choice.of(tiles, found.source.hint), found.source.label, limits)
         if order is not None:

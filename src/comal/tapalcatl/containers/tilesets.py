@@ -332,17 +332,9 @@ class TileSetSource(TileSource):
             if opened is not None:
                 yield archive, opened
 
-    def _around(self, square: Square) -> Iterator[Tile]:
+    def _around(self, square: Square) -> list[Tile]:
         """The archives that a square lies in."""
-        z, x, y, side = square
-        locator = self._tileset.locator
-        root = locator.root_zoom(z)
-        if root is None:
-            return
-        depth, mask = z - root, -locator.side
-        columns = sorted({(column >> depth) & mask for column in range(x, x + side)})
-        rows = sorted({(row >> depth) & mask for row in range(y, y + side)})
-        yield from ((root, column, row) for column in columns for row in rows)
+        return self._tileset.locator.around(*square)
 
     def _read(self, archive: Tile, square: Square) -> Tiles:
         opened = self._tileset.archives.get(archive)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
-from comal.errors import ComalError, ObjectChangedError
+from comal.errors import ComalError
 from comal.plan import run
 from comal.storage import open_source
 from comal.storage.targetlock import write_errors
@@ -93,7 +93,7 @@ class ArchiveWriter:
         parts: list[Tiles] = []
         held = 0
         for square in task.squares:
-            parts.append(self._read(square))
+            parts.append(self.source.expected(square))
             held += sum(map(len, parts[-1].payloads))
             if held > HELD:
                 del parts
@@ -145,15 +145,6 @@ class ArchiveWriter:
                 done = done.plus(self._one(owner, task.squares))
         return done
 
-    def _owners(self, square: Square) -> list[int]:
-        x, y = np.meshgrid(
-            np.arange(square.x, square.x + square.side), np.arange(square.y, square.y + square.side)
-        )
-        z = np.full(x.size, square.z)
-        found = order_of(*self.arrangement.archives((z, x.ravel(), y.ravel())))
-        owners: list[int] = np.unique(found).tolist()
-        return owners
-
     def _one(self, owner: int, squares: Sequence[Square]) -> Written:
         (archive,) = archives_at(np.array([owner]))
         settled = dict(self.formats)
@@ -161,7 +152,8 @@ class ArchiveWriter:
         path = Path(self.tree, self.arrangement.path(archive))
         with new_archive(path) as file:
             writer = ZipWriter(file)
-            for tiles in self._gathered(owner, squares):
+            own = [square for square in squares if archive in self.arrangement.around(*square)]
+            for tiles in self._gathered(owner, own):
                 entries = prepared(tiles, self.rules, settled)
                 settled.update(entries.formats)
                 suffixes.update(entries.tiles.suffixes)
@@ -172,10 +164,9 @@ class ArchiveWriter:
             return Written(1, len(writer), writer.position, settled, frozenset(suffixes), cut)
 
     def _gathered(self, owner: int, squares: Sequence[Square]) -> Iterator[Tiles]:
-        own = [square for square in squares if owner in self._owners(square)]
         parts: list[Tiles] = []
         held = 0
-        for tiles in read_ahead(self._read, own):
+        for tiles in read_ahead(self.source.expected, squares):
             owners = order_of(*self.arrangement.archives((tiles.z, tiles.x, tiles.y)))
             mine = tiles
             if (owners != owner).any():
@@ -188,15 +179,6 @@ class ArchiveWriter:
                 parts, held = [], 0
         if parts:
             yield concatenated(parts)
-
-    def _read(self, square: Square) -> Tiles:
-        tiles = self.source.read(square)
-        if not len(tiles):
-            raise ObjectChangedError(
-                "tiles are gone that were there a moment ago",
-                where=f"{self.source.label}, {square.z}/{square.x}/{square.y}",
-            )
-        return tiles
 
 
 def archives_at(owners: Int64s) -> list[Tile]:

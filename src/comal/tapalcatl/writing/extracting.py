@@ -362,12 +362,10 @@ class Part(TileSetSource):
             found |= {(root, column, row) for column, row in pairs}
         return dict.fromkeys(sorted(found))
 
-    def _around(self, square: Square) -> Iterator[Tile]:
+    def _around(self, square: Square) -> list[Tile]:
         """The archives that a square lies in and that may hold tiles of the part."""
-        wanted = self._wanted_archives
-        for archive in super()._around(square):
-            if wanted is None or archive in wanted:
-                yield archive
+        found, wanted = super()._around(square), self._wanted_archives
+        return found if wanted is None else [archive for archive in found if archive in wanted]
 
     def _meant(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Int64s:
         """Those of some records of an archive that are in the part."""
