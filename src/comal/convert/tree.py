@@ -17,15 +17,12 @@ from comal.storage import Source
 from comal.taco import spec as taco_spec
 from comal.taco.model.levels import check_depth, flat
 from comal.tortilla import spec
-from comal.tortilla.reading.flat import addresses_of, nested_rows, parts_of
+from comal.tortilla.reading.flat import Level, level_below, parts_of
 from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.items import joined
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_AT_ONCE = 1_024
-"""Nested files whose tables are held before they are joined."""
 _RULE = "the same children below every item at the top (TACO 2.0, 5.5, PIT-1)"
 _HINTS = (
     "pad=True (--pad) fills what is missing with empty samples; "
@@ -86,42 +83,13 @@ def depths_of(frame: TortillaFrame) -> list[Depth]:
         raise InvalidInputError("the frame was opened with typed=False", hint="open it again")
     table = frame.to_arrow().drop_columns([spec.SUBFILE])
     names = frozenset(name for part in home.parts for name in part.aliased)
-    depths = [_depth(table, np.arange(table.num_rows), names)]
-    while depths[-1].folders.any():
-        check_depth(len(depths) + 1)
-        depths.append(_below(depths[-1], len(depths), frame))
-    return depths
-
-
-def _depth(table: Any, parent: Rows, aliased: frozenset[str], collections: int = 0) -> Depth:
-    folders = np.zeros(table.num_rows, bool)
-    folders[nested_rows(table)] = True
-    return Depth(table, parent, folders, aliased, collections)
-
-
-def _below(above: Depth, depth: int, frame: TortillaFrame) -> Depth:
-    home, rows = frame.home, np.flatnonzero(above.folders)
-    where = home.where(0)
-    tables: list[Any] = []
-    counts: list[Rows] = []
-    names: set[str] = set()
-    total = collections = 0
-    for start in range(0, len(rows), _AT_ONCE):
-        some = rows[start : start + _AT_ONCE]
-        opened = home.nested(addresses_of(above.table, some), depth)
-        children = [one.items for one in opened]
-        names.update(name for one in opened for name in one.aliased)
-        collections += sum(one.has_collection for one in opened)
-        counts.append(np.array([child.num_rows for child in children], np.int64))
-        total += int(counts[-1].sum())
-        home.limits.check("table_rows", total, where)
-        tables.append(joined(children, where))
-    table = joined(tables, where)
-    parent = np.repeat(rows, np.concatenate(counts))
-    if spec.PART in above.table.column_names:
-        part = flat(above.table[spec.PART]).take(pa.array(parent))
-        table = table.append_column(spec.PART, part)
-    return _depth(table, parent, frozenset(names), collections)
+    levels = [Level.of(table, np.arange(table.num_rows), names)]
+    while len(levels[-1].nested):
+        check_depth(len(levels) + 1)
+        levels.append(level_below(levels[-1], len(levels), home))
+    return [
+        Depth(one.table, one.parents, ~one.leaves, one.aliased, one.collections) for one in levels
+    ]
 
 
 # -- the regular tree -----------------------------------------------------------------------------

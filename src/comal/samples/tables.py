@@ -1,7 +1,8 @@
-"""Tables of users as samples: which column holds what, where payloads are, who is whose parent."""
+"""Tables of users as samples: which column holds what, who is whose parent, in which order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,29 @@ def parents_in(table: Any, names: Names, known: Any, where: str) -> Ints:
             expected=f"one of {counted(len(known), 'row')} above",
         )
     return rows
+
+
+def depth_first(leaves: Sequence[Any], parents: Sequence[Ints]) -> list[Ints]:
+    """For each row of each level how many leaves a depth-first walk of the tree meets before it.
+
+    Parameters
+    ----------
+    leaves
+        For each level which rows are leaves: booleans.
+    parents
+        For each level the row of each row's parent above, ascending; those of level 0 say nothing.
+    """
+    counts = [np.asarray(mask, np.int64) for mask in leaves]
+    for depth in range(len(counts) - 1, 0, -1):
+        np.add.at(counts[depth - 1], parents[depth], counts[depth])
+    starts: list[Ints] = []
+    for depth, count in enumerate(counts):
+        before: Ints = np.cumsum(count) - count
+        if depth:
+            eldest = np.searchsorted(parents[depth], parents[depth])
+            before = before - before[eldest] + starts[-1][parents[depth]]
+        starts.append(before)
+    return starts
 
 
 def _is_binary(kind: Any) -> bool:

@@ -19,6 +19,7 @@ from comal import names
 from comal.errors import InvalidInputError, LimitExceededError, shown
 from comal.public import warn
 from comal.samples.payloads import Ints, Payloads, concat
+from comal.samples.tables import depth_first
 from comal.table.columns import one_array
 from comal.taco import spec
 
@@ -231,8 +232,9 @@ def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
     if len(levels) == 1:
         (root,) = levels
         return Leaves(np.zeros(root.rows, np.int8), np.arange(root.rows), root.payloads, paths[0])
-    files = [np.flatnonzero(~level.folders) for level in levels]
-    starts = first_leaf(levels)
+    masks = [~level.folders for level in levels]
+    files = list(map(np.flatnonzero, masks))
+    starts = depth_first(masks, [level.parent for level in levels])
     order = np.argsort(
         np.concatenate([start[rows] for start, rows in zip(starts, files, strict=True)]),
         kind="stable",
@@ -250,27 +252,6 @@ def leaves(levels: Levels, paths: Sequence[Any]) -> Leaves:
         payloads.take(order),
         names_of_all.take(pa.array(order)),
     )
-
-
-def first_leaf(levels: Levels) -> list[Ints]:
-    """For each row the number of leaves that a depth-first walk meets before it."""
-    counts: list[Ints] = [np.zeros(0, np.int64)] * len(levels)
-    for depth in reversed(range(len(levels))):
-        level = levels[depth]
-        counts[depth] = (~level.folders).astype(np.int64)
-        if depth + 1 < len(levels):
-            below = levels[depth + 1]
-            summed = np.zeros(level.rows, np.int64)
-            np.add.at(summed, below.parent, counts[depth + 1])
-            counts[depth] += summed
-    starts: list[Ints] = []
-    for depth, level in enumerate(levels):
-        before = np.cumsum(counts[depth]) - counts[depth]
-        if depth:
-            eldest = np.searchsorted(level.parent, level.parent, side="left")
-            before = before - before[eldest] + starts[-1][level.parent]
-        starts.append(before)
-    return starts
 
 
 def select(levels: Levels, roots: Ints) -> Levels:

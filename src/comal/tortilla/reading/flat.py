@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from comal.lazy import pc
+from comal.samples.tables import depth_first
 from comal.table.columns import (
     numbers_at,
     numbers_column,
@@ -21,11 +22,14 @@ from comal.table.columns import (
     values_at,
 )
 from comal.tortilla import spec
-from comal.tortilla.reading.archive import Address, Home, Leaves, Nested
+from comal.tortilla.reading.archive import Address, Home, Leaves
 from comal.tortilla.reading.items import joined
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
+
+_AT_ONCE = 1_024
+"""Nested files that are opened and held together."""
 
 
 def nested_rows(table: Any) -> Ints:
@@ -57,13 +61,82 @@ def spans_of(table: Any, rows: Ints) -> Leaves:
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class Level:
+    """Items of one depth: of a frame, or of all files that are nested in the level above."""
+
     table: Any
-    """Rows with their path, grouped by parent in the order of the parents."""
+    """Rows grouped by parent, in the order of the parents."""
     parents: Ints
     """Row of each row's parent in the level above."""
     nested: Ints
     """Rows that have a level below."""
+    aliased: frozenset[str] = frozenset()
+    """As for `archive.Part`, of any of the files."""
+    collections: int = 0
+    """How many of the files are TACO v1 with a collection of their own."""
+
+    @classmethod
+    def of(cls, table: Any, parents: Ints | None = None, *more: Any) -> Level:
+        """A level of these rows."""
+        known = np.zeros(table.num_rows, np.int64) if parents is None else parents
+        return cls(table, known, nested_rows(table), *more)
+
+    @property
+    def leaves(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no level below."""
+        found = np.ones(self.table.num_rows, np.bool_)
+        found[self.nested] = False
+        return found
+
+
+def level_below(
+    above: Level, depth: int, home: Home, columns: Sequence[str] | None = None
+) -> Level:
+    """The rows of all files nested in a level, each file's once for each row that names it.
+
+    Parameters
+    ----------
+    depth
+        How many files they are nested in.
+    columns
+        Optional columns to keep; None for all.
+
+    Raises
+    ------
+    LimitExceededError
+        More rows than the limits allow, or nested too deep. Files that share bytes can stand for
+        many more rows than they hold.
+    InvalidMetadataError
+        A nested file is broken, or has columns that do not go together with others.
+    """
+    where = home.where(0)
+    distinct: dict[Address, int] = {}
+    tables: list[Any] = []
+    which: list[int] = []
+    names: set[str] = set()
+    total = collections = 0
+    for start in range(0, len(above.nested), _AT_ONCE):
+        addresses = addresses_of(above.table, above.nested[start : start + _AT_ONCE])
+        # Bytes that came along with the files go with each batch.
+        for address, child in zip(addresses, home.nested(addresses, depth), strict=True):
+            number = distinct.setdefault(address, len(tables))
+            if number == len(tables):
+                tables.append(_chosen(child.items, columns))
+            which.append(number)
+            total += child.items.num_rows
+            names.update(child.aliased)
+            collections += child.has_collection
+        home.limits.check("table_rows", total, where)
+    sizes = np.array([one.num_rows for one in tables], np.int64)
+    counts = sizes[which]
+    table = joined(tables, where)
+    if len(tables) < len(which):
+        table = table.take(numbers_column(_runs((np.cumsum(sizes) - sizes)[which], counts)))
+    parents = np.repeat(above.nested, counts)
+    if spec.PART in above.table.column_names:
+        parts = above.table[spec.PART].take(numbers_column(parents))
+        table = table.append_column(spec.PART, parts)
+    return Level.of(table, parents, frozenset(names), collections)
 
 
 def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None = None) -> Any:
@@ -89,28 +162,27 @@ def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None 
     table = _chosen(table, columns)
     if spec.PATH not in table.column_names:
         table = table.append_column(spec.PATH, pc.coalesce(table[spec.ID], texts_column([""])[0]))
-    levels = [_Level(table, np.zeros(table.num_rows, np.int64), nested_rows(table))]
-    where = home.where(0)
+    levels = [Level.of(table)]
     while len(levels[-1].nested):
         above, depth = levels[-1], depth + 1
-        addresses = addresses_of(above.table, above.nested)
-        children = home.nested(addresses, depth)
-        counts = np.array([child.items.num_rows for child in children], np.int64)
-        home.limits.check("table_rows", sum(counts.tolist()), where)
-        levels.append(_level(above, addresses, children, counts, columns, where))
+        level = level_below(above, depth, home, columns)
+        paths = above.table[spec.PATH].take(numbers_column(level.parents))
+        ids = pc.coalesce(level.table[spec.ID], texts_column([""])[0])
+        paths = pc.binary_join_element_wise(paths, ids, "/")
+        levels.append(replace(level, table=level.table.append_column(spec.PATH, paths)))
     if len(levels) == 1:
         return levels[0].table
-    leaves = [_leaf_rows(level) for level in levels]
+    masks = [level.leaves for level in levels]
+    leaves = list(map(np.flatnonzero, masks))
     everything = joined(
         [
             level.table.take(numbers_column(rows))
             for level, rows in zip(levels, leaves, strict=True)
         ],
-        where,
+        home.where(0),
     )
-    places = np.concatenate(
-        [starts[rows] for starts, rows in zip(_places(levels), leaves, strict=True)]
-    )
+    starts = depth_first(masks, [level.parents for level in levels])
+    places = np.concatenate([start[rows] for start, rows in zip(starts, leaves, strict=True)])
     return everything.take(numbers_column(np.argsort(places, kind="stable")))
 
 
@@ -122,57 +194,7 @@ def _chosen(table: Any, columns: Sequence[str] | None) -> Any:
     return table.select([name for name in names if spec.ALIASES.get(name, name) in wanted])
 
 
-def _leaf_rows(level: _Level) -> Ints:
-    return np.setdiff1d(np.arange(level.table.num_rows), level.nested, assume_unique=True)
-
-
-def _level(
-    above: _Level,
-    addresses: Sequence[Address],
-    children: Sequence[Nested],
-    counts: Ints,
-    columns: Sequence[str] | None,
-    where: str,
-) -> _Level:
-    """The rows of all children, each file's rows once for each row that names it."""
-    distinct: dict[Address, int] = {}
-    tables: list[Any] = []
-    for address, child in zip(addresses, children, strict=True):
-        if distinct.setdefault(address, len(tables)) == len(tables):
-            tables.append(_chosen(child.items, columns))
-    table = joined(tables, where)
-    parents = np.repeat(above.nested, counts)
-    if len(tables) < len(children):
-        sizes = np.array([one.num_rows for one in tables], np.int64)
-        which = np.array([distinct[address] for address in addresses], np.int64)
-        table = table.take(numbers_column(_runs((np.cumsum(sizes) - sizes)[which], counts)))
-    paths = above.table[spec.PATH].take(numbers_column(parents))
-    ids = pc.coalesce(table[spec.ID], texts_column([""])[0])
-    table = table.append_column(spec.PATH, pc.binary_join_element_wise(paths, ids, "/"))
-    if spec.PART in above.table.column_names:
-        parts = above.table[spec.PART].take(numbers_column(parents))
-        table = table.append_column(spec.PART, parts)
-    return _Level(table, parents, nested_rows(table))
-
-
 def _runs(starts: Ints, counts: Ints) -> Ints:
     """``starts[i] .. starts[i] + counts[i]`` for each i, one after the other."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
-
-
-def _places(levels: Sequence[_Level]) -> list[Ints]:
-    """For each row of each level where it stands, depth first, counted in leaves."""
-    sizes = [np.ones(level.table.num_rows, np.int64) for level in levels]
-    for index in range(len(levels) - 1, 0, -1):
-        above = levels[index - 1]
-        total = np.zeros(above.table.num_rows, np.int64)
-        np.add.at(total, levels[index].parents, sizes[index])
-        sizes[index - 1][above.nested] = total[above.nested]
-    starts = [np.cumsum(sizes[0]) - sizes[0]]
-    for index in range(1, len(levels)):
-        before = np.cumsum(sizes[index]) - sizes[index]
-        parents = levels[index].parents
-        first = np.searchsorted(parents, parents)  # parents ascend
-        starts.append(starts[-1][parents] + before - before[first])
-    return starts
