@@ -79,13 +79,12 @@ def test_every_module_says_what_it_is() -> None:
 
 
 ALLOWED = {
-    # Files of the user's own, which no range plan fetches: manifests and layers of regions. The
-    # last two write with settings of their own: the many small tables of local metadata, and tiles
-    # of a raster, one to a page.
+    # Files of the user's own, which no range plan fetches: manifests. The last two write with
+    # settings of their own: the many small tables of local metadata, and tiles of a raster, one
+    # to a page.
     "pyarrow.parquet": (
         "comal.table",
         "comal.samples.intake",
-        "comal.geo.regions",
         "comal.taco.writing.stored",
         "comal.raquet.writing.layout",
     ),
@@ -98,7 +97,7 @@ ALLOWED = {
     "sqlite3": (
         "comal.tapalcatl.containers.mbtiles",
         "comal.tapalcatl.containers.mbtiles",
-        "comal.raquet.querying.zones",
+        "comal.raster.zones",
     ),
     "uvicorn": ("comal.server.process", "comal.server.uvicornserver"),
     "prometheus_client": ("comal.server.metrics",),
@@ -107,7 +106,7 @@ ALLOWED = {
     "google": (),
     "azure": (),
     # Only to read a Shapefile of zones; its frames are known by what they offer.
-    "geopandas": ("comal.raquet.querying.zones",),
+    "geopandas": ("comal.raster.zones",),
     # Known by what its objects offer, never by import.
     "distributed": (),
     "rich": ("comal.cli", "comal.demo", "comal.progress"),

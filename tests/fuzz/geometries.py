@@ -18,11 +18,10 @@ from comal.errors import ComalError
 from comal.geo import wkb
 from comal.geo.boxes import validate_bbox
 from comal.geo.footprints import geometry_boxes
-from comal.geo.regions import load_regions
 from comal.geo.samples import geometry_footprints
 from comal.geo.shapes import geometry_centroids
 from comal.geo.times import isoformat, parse_instant, parse_range, timestamps
-from comal.raquet.querying.zones import zones_of
+from comal.raster.zones import load_regions, zones_of
 from tests.fuzz.base import Target, as_file, folder
 
 _SQUARE = Polygon([(0, 0), (1, 0), (1, 1), (0, 1)], [[(0.2, 0.2), (0.4, 0.2), (0.4, 0.4)]])

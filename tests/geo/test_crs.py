@@ -15,8 +15,8 @@ import pytest
 
 from comal.errors import InvalidInputError
 from comal.geo.crs import projection, wkt_of
-from comal.raquet.querying.areas import _text_of
 from comal.raster.describing import crs_wkt
+from comal.raster.zones import crs_text
 
 _UTM = "+proj=utm +zone=18 +ellps=intl +units=m"
 _BOUND = pyproj.CRS(f"{_UTM} +nadgrids=@grid.gsb")
@@ -53,7 +53,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
     "columns": projection,
     "WKT": wkt_of,
     "rasters": lambda text: crs_wkt(text, "raster"),
-    "zones": lambda text: projection(_text_of(text), "zones"),
+    "zones": lambda text: projection(crs_text(text), "zones"),
 }
 
 

@@ -6,20 +6,19 @@ at the latitude that Web Mercator gives it, not at one interpolated within the t
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from comal.errors import ComalError, InvalidInputError, translated
+from comal.errors import InvalidInputError
 from comal.geo.crs import projection
 from comal.geo.footprints import densified
 from comal.geo.scanline import Edges, Method, Spans, area_spans
 from comal.grid import HALF, LATITUDE_LIMIT, lonlat_to_xy, tile_box_3857, xy_to_lonlat
 from comal.lazy import shapely
+from comal.raster.zones import crs_text
 
 _MERCATOR = 3857
 
@@ -130,7 +129,7 @@ def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
     # pyproj is needed for other CRS only.
     if isinstance(crs, str) and crs.upper() in {"EPSG:4326", "OGC:CRS84"}:
         return False, shapes
-    source = projection(_text_of(crs), "zones")
+    source = projection(crs_text(crs), "zones")
     if source.transformer is not None and source.transformer.source_crs.to_epsg() == _MERCATOR:
         return True, shapes
     bent = shapes if source.is_geographic else densified(source, shapes)
@@ -146,27 +145,6 @@ def _placed(shapes: Any, crs: Any) -> tuple[bool, Any]:
     result = np.array(bent, object)
     result[present] = shapely.set_coordinates(bent[present], np.stack([lon, lat], axis=1))
     return False, result
-
-
-_NO_JSON: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
-    (TypeError, ValueError, RecursionError), InvalidInputError
-)
-
-
-def _text_of(crs: Any) -> str:
-    """A CRS as text: of GeoPandas an object, of GeoParquet the members of PROJJSON."""
-    if isinstance(crs, str):
-        return crs
-    if isinstance(crs, Mapping):
-        with translated(_NO_JSON, "invalid CRS", where="zones", expected="PROJJSON"):
-            return json.dumps(crs)
-    if isinstance(crs, int):
-        return f"EPSG:{crs}"
-    if hasattr(crs, "to_wkt"):
-        return str(crs.to_wkt())
-    raise InvalidInputError(
-        "invalid CRS", where="zones", found=type(crs).__name__, expected="EPSG:3857, WKT, PROJJSON"
-    )
 
 
 def _turned(edges: Edges) -> list[Edges]:

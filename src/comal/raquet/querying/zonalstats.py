@@ -26,11 +26,11 @@ from comal.raquet.querying.areas import Areas, tile_pairs
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
 from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
 from comal.raquet.querying.scanning import Files, opened
-from comal.raquet.querying.zones import zones_of
 from comal.raquet.reading.pixels import alpha_of, stored_nodata
 from comal.raquet.reading.store import tile_statistics as statistics_of_tiles
 from comal.raquet.times import Step, axis_of
 from comal.raster.values import as_array, valid_mask
+from comal.raster.zones import zones_of
 from comal.storage import StorageConfig
 
 Ints = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
 from comal.geo import samples
-from comal.geo.regions import Regions, load_regions
+from comal.raster.zones import Regions, load_regions
 from comal.taco.extensions.base import ComputedColumns, declared
 
 Floats = npt.NDArray[np.float64]

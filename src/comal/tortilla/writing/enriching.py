@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, StorageError, shown, translated
 from comal.geo import samples, wkb
-from comal.geo.regions import Regions, load_regions
 from comal.lazy import pc
 from comal.limits import MIB
+from comal.raster.zones import Regions, load_regions
 from comal.tortilla import spec
 from comal.tortilla.writing.columns import with_column
 

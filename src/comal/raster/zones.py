@@ -1,16 +1,21 @@
-"""Zones out of what users have: GeoDataFrames, files of four formats, GeoJSON, shapely."""
+"""Zones out of what users have: GeoDataFrames, files of four formats, GeoJSON, shapely.
+
+Zones with names, such as countries, are `Regions`: they tell in which of them a place lies.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from comal import strictjson
@@ -19,18 +24,24 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     MissingExtraError,
+    NotThisFormatError,
     shown,
     translated,
 )
 from comal.geo import wkb
+from comal.geo.crs import projection
 from comal.lazy import shapely
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source, StorageConfig, open_source
 from comal.table import ParquetTable, footer_plan
+from comal.table.columns import one_array
 
 _PLAIN = "OGC:CRS84"
 _HEAD = 64
+
+Keep = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
+"""Columns that are kept, or what chooses them among the names that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ def zones_of(
     zones: Any,
     *,
     crs: Any = None,
-    keep: Sequence[str] = (),
+    keep: Keep = (),
     layer: str | None = None,
     config: StorageConfig | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -65,7 +76,7 @@ def zones_of(
         CRS of the geometries, where `zones` itself does not tell; longitude and latitude if
         nobody does.
     keep
-        Columns of the table of zones that are kept.
+        Columns of the table of zones that are kept, or what chooses them among all names.
     layer
         Which layer of a GeoPackage that has several.
 
@@ -87,12 +98,13 @@ def zones_of(
         return Zones(
             np.asarray(geometry, object),
             zones.crs if zones.crs is not None else crs or _PLAIN,
-            {name: _column(zones, name) for name in keep},
+            {name: pa.array(zones[name]) for name in _chosen(keep, list(zones.columns), "zones")}
+            if keep
+            else {},
         )
     if keep:
-        raise InvalidInputError(
-            "geometries alone have no columns", found=", ".join(map(shown, keep))
-        )
+        found = "" if callable(keep) else ", ".join(map(shown, keep))
+        raise InvalidInputError("geometries alone have no columns", found=found)
     return Zones(_shapes(zones), crs or _PLAIN, {})
 
 
@@ -111,16 +123,19 @@ def _shapes(zones: Any) -> Any:
     return array
 
 
-def _column(frame: Any, name: str) -> Any:
-    if name not in frame.columns:
-        raise InvalidInputError("zones have no such column", found=shown(name))
-    return pa.array(frame[name])
+def _chosen(keep: Keep, names: Sequence[str], where: str) -> list[str]:
+    """The columns that are kept, all of which are there."""
+    chosen = list(keep(names) if callable(keep) else keep)
+    for name in chosen:
+        if name not in names:
+            raise InvalidInputError("zones have no such column", where=where, found=shown(name))
+    return chosen
 
 
 def _of_file(
     href: str | os.PathLike[str],
     crs: Any,
-    keep: Sequence[str],
+    keep: Keep,
     layer: str | None,
     config: StorageConfig | None,
     limits: Limits,
@@ -133,16 +148,21 @@ def _of_file(
             return _zones(geopackage(source, layer, keep, limits), crs)
         if head.data.startswith(SHAPEFILE):
             return _zones(shapefile(source, keep), crs)
+        if not head.data.startswith(b"PAR1"):
+            raise NotThisFormatError(
+                "not a file of zones",
+                where=source.href,
+                expected="GeoParquet, GeoJSON, a GeoPackage or a Shapefile",
+            )
         span = ByteRange(0, source.stat().size or 0)
         footer = run(footer_plan(span, limits=limits), source.fetch)
         key_values = footer.metadata.metadata or {}
-        geometry, _ = _described(key_values, footer.schema.names, source.href, limits)
-        wanted = list(dict.fromkeys([geometry, *keep]))
-        for name in wanted:
-            if name not in footer.schema.names:
-                raise InvalidInputError("zones have no such column", found=shown(name))
+        names = footer.schema.names
+        geometry, _ = _described(key_values, names, source.href, limits)
+        kept = _chosen(keep, names, source.href)
+        wanted = _chosen([geometry, *kept], names, source.href)
         table = ParquetTable(source, footer, limits=limits).read(wanted)
-        return _of_table(table, key_values, crs, keep, source.href, limits)
+        return _of_table(table, key_values, crs, kept, source.href, limits)
 
 
 def _zones(found: Found, crs: Any) -> Zones:
@@ -154,14 +174,13 @@ def _of_table(
     table: Any,
     key_values: Mapping[bytes, bytes],
     crs: Any,
-    keep: Sequence[str],
+    keep: Keep,
     where: str,
     limits: Limits,
 ) -> Zones:
-    name, own = _described(key_values, table.column_names, where, limits)
-    for one in (name, *keep):
-        if one not in table.column_names:
-            raise InvalidInputError("zones have no such column", where=where, found=shown(one))
+    names = table.column_names
+    name, own = _described(key_values, names, where, limits)
+    _, *kept = _chosen([name, *_chosen(keep, names, where)], names, where)
     column = table.column(name).combine_chunks()
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -171,7 +190,7 @@ def _of_table(
         )
     shapes = wkb.to_shapely(column.cast(pa.binary()))
     chosen = own if own is not None else crs or _PLAIN
-    return Zones(shapes, chosen, {one: table.column(one) for one in keep})
+    return Zones(shapes, chosen, {one: table.column(one) for one in kept})
 
 
 def _described(
@@ -229,7 +248,7 @@ def is_json(head: bytes) -> bool:
 # -- GeoJSON (RFC 7946) ---------------------------------------------------------------------------
 
 
-def of_geojson(document: Mapping[str, Any], keep: Sequence[str], where: str) -> Found:
+def of_geojson(document: Mapping[str, Any], keep: Keep, where: str) -> Found:
     """A feature collection, a feature or a geometry."""
     kind = document.get("type")
     features: Any = [document]
@@ -272,19 +291,21 @@ def _geojson_crs(document: Mapping[str, Any]) -> Any:
     return properties.get("name") if isinstance(properties, Mapping) else None
 
 
-def _properties(features: Sequence[Any], keep: Sequence[str], where: str) -> dict[str, Any]:
+def _properties(features: Sequence[Any], keep: Keep, where: str) -> dict[str, Any]:
+    if not keep:
+        return {}
     rows = [one.get("properties") or {} for one in features]
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidMetadataError("GeoJSON with properties that are no object", where=where)
     kept = {}
-    for name in keep:
-        if not any(isinstance(row, Mapping) and name in row for row in rows):
-            raise InvalidInputError("zones have no such column", where=where, found=shown(name))
-        values = [row.get(name) if isinstance(row, Mapping) else None for row in rows]
+    for name in _chosen(keep, list(dict.fromkeys(name for row in rows for name in row)), where):
+        values = [row.get(name) for row in rows]
         with translated(_BROKEN, f"column {shown(name)} has values of several types", where=where):
             kept[name] = pa.array(values)
     return kept
 
 
-def geojson_file(source: Source, keep: Sequence[str], limits: Limits) -> Found:
+def geojson_file(source: Source, keep: Keep, limits: Limits) -> Found:
     """A GeoJSON file."""
     wide = replace(limits, json_bytes=limits.table_bytes)
     (piece,) = source.fetch([Whole(wide.json_bytes)])
@@ -294,7 +315,7 @@ def geojson_file(source: Source, keep: Sequence[str], limits: Limits) -> Found:
 # -- GeoPackage 1.3 -------------------------------------------------------------------------------
 
 
-def geopackage(source: Source, layer: str | None, keep: Sequence[str], limits: Limits) -> Found:
+def geopackage(source: Source, layer: str | None, keep: Keep, limits: Limits) -> Found:
     """A layer of features; the file is read into memory, so that it may be anywhere."""
     (piece,) = source.fetch([Whole(limits.table_bytes)])
     where = source.href
@@ -309,16 +330,14 @@ def geopackage(source: Source, layer: str | None, keep: Sequence[str], limits: L
         # What the file defines must not run functions; triggers and views of strangers could.
         database.execute("PRAGMA trusted_schema = OFF")
         table, column, crs = _layer(database, layer, where)
-        names = {row[1] for row in database.execute(f"PRAGMA table_info({_quoted(table)})")}
-        for name in keep:
-            if name not in names:
-                raise InvalidInputError("zones have no such column", where=where, found=shown(name))
-        columns = ", ".join(map(_quoted, [column, *keep]))
+        names = [row[1] for row in database.execute(f"PRAGMA table_info({_quoted(table)})")]
+        chosen = _chosen(keep, names, where)
+        columns = ", ".join(map(_quoted, [column, *chosen]))
         rows = database.execute(
             f"SELECT {columns} FROM {_quoted(table)} ORDER BY rowid"  # noqa: S608 - quoted
         ).fetchall()
         blobs = pa.array([_wkb(row[0], where) for row in rows], pa.binary())
-        kept = {name: pa.array([row[n] for row in rows]) for n, name in enumerate(keep, 1)}
+        kept = {name: pa.array([row[n] for row in rows]) for n, name in enumerate(chosen, 1)}
     return wkb.to_shapely(blobs, where), crs, kept
 
 
@@ -362,7 +381,7 @@ def _wkb(blob: Any, where: str) -> bytes | None:
 # -- Shapefile ------------------------------------------------------------------------------------
 
 
-def shapefile(source: Source, keep: Sequence[str]) -> Found:
+def shapefile(source: Source, keep: Keep) -> Found:
     """A Shapefile of this machine, by geopandas."""
     mend = "make it a GeoPackage: ogr2ogr zones.gpkg zones.shp"
     try:
@@ -382,9 +401,140 @@ def shapefile(source: Source, keep: Sequence[str]) -> Found:
         where=source.href,
     ):
         frame = geopandas.read_file(source.href)
-    for name in keep:
-        if name not in frame.columns:
-            raise InvalidInputError(
-                "zones have no such column", where=source.href, found=shown(name)
+    chosen = _chosen(keep, list(frame.columns), source.href)
+    return np.asarray(frame.geometry, object), frame.crs, {n: pa.array(frame[n]) for n in chosen}
+
+
+# -- areas with names -----------------------------------------------------------------------------
+
+NAMES = ("name", "shapename", "admin", "name_en")
+"""Columns that are taken for names when none is given, whatever their case."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Areas in EPSG:4326, each with a name."""
+
+    names: pa.Array
+    """n texts."""
+    geometries: npt.NDArray[np.object_]
+    """n shapely geometries in longitude and latitude."""
+
+    @cached_property
+    def _tree(self) -> shapely.STRtree:
+        return shapely.STRtree(self.geometries)
+
+    def find(self, lon: npt.ArrayLike, lat: npt.ArrayLike, tolerance: float = 0.0) -> pa.Array:
+        """Names of the areas in which places lie.
+
+        Parameters
+        ----------
+        lon, lat
+            n places in degrees; NaN is nowhere.
+        tolerance
+            Degrees; a place in no area takes the nearest one within so far.
+
+        Returns
+        -------
+        n texts, null where no area is. Of areas that overlap or touch, the first one counts.
+        """
+        lons, lats = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
+        found = np.full(len(lons), -1, np.int64)
+        known = np.flatnonzero(np.isfinite(lons) & np.isfinite(lats))
+        points = shapely.points(lons[known], lats[known])
+        place, area = self._tree.query(points, predicate="intersects")
+        # Written from the last to the first area, so that the first stays.
+        order = np.argsort(-area, kind="stable")
+        found[known[place[order]]] = area[order]
+        missing = known[found[known] < 0]
+        if tolerance > 0 and len(missing):
+            points = shapely.points(lons[missing], lats[missing])
+            place, area = self._tree.query_nearest(
+                points, max_distance=tolerance, all_matches=False
             )
-    return np.asarray(frame.geometry, object), frame.crs, {n: pa.array(frame[n]) for n in keep}
+            found[missing[place]] = area
+        return self.names.take(pa.array(np.where(found < 0, 0, found), mask=found < 0))
+
+
+def load_regions(source: Any, name: str | None = None) -> Regions:
+    """Areas with names from what the user names.
+
+    Parameters
+    ----------
+    source
+        A path or URL, or an Arrow table, as `zones_of` takes them; a list of (WKB, name);
+        `Regions`; or a pair (what was said first, name column).
+    name
+        The column or property that holds the names; one of `NAMES` when None.
+
+    Raises
+    ------
+    InvalidInputError
+        The source is of no such kind, or has no names.
+    ObjectNotFoundError, NotThisFormatError, InvalidMetadataError
+        The file is missing, of another format, or broken.
+    """
+    if isinstance(source, Regions):
+        return source
+    if isinstance(source, tuple) and len(source) == 2:
+        return load_regions(source[0], source[1])
+    if isinstance(source, list):
+        with translated(_LIST_FAULTS, "not a list of (WKB, name)"):
+            geometries = pa.array([pair[0] for pair in source], pa.binary())
+            names = pa.array([pair[1] for pair in source], pa.string())
+        return Regions(names, wkb.to_shapely(geometries, "list of areas"))
+    if not isinstance(source, str | os.PathLike | pa.Table):
+        raise InvalidInputError(
+            "not a source of areas",
+            found=type(source).__name__,
+            expected="path, table, or list of (WKB, name)",
+        )
+    zones = zones_of(source, keep=partial(_name_column, name=name))
+    (column,) = zones.kept.values()
+    with translated({pa.ArrowException: InvalidInputError}, "names of areas are no texts"):
+        texts = column.cast(pa.string())
+    shapes, crs = zones.shapes, projection(crs_text(zones.crs), "areas")
+    if crs.transformer is not None:
+        shapes = shapely.transform(shapes, lambda xy: np.stack(crs.to_lonlat(*xy.T), axis=1))
+    return Regions(one_array(texts), shapes)
+
+
+_LIST_FAULTS: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (ValueError, TypeError, LookupError, pa.ArrowException), InvalidInputError
+)
+
+
+def _name_column(names: Sequence[str], name: str | None) -> list[str]:
+    """The column of names, chosen by the caller or by what it is called."""
+    by_case = {one.lower(): one for one in sorted(names)}
+    known = (by_case.get(one) for one in NAMES)
+    found = next(filter(None, known), None) if name is None else name
+    if found is None or found not in names:
+        raise InvalidInputError(
+            "areas without names",
+            found=", ".join(map(shown, sorted(names))) or "no columns",
+            expected=name or f"a column {' or '.join(NAMES)}",
+            hint="name the column: (source, 'column')",
+        )
+    return [found]
+
+
+_NO_JSON: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+    (TypeError, ValueError, RecursionError), InvalidInputError
+)
+
+
+def crs_text(crs: Any) -> str:
+    """A CRS as text: of GeoPandas an object, of GeoParquet the members of PROJJSON."""
+    if isinstance(crs, str):
+        return crs
+    if isinstance(crs, Mapping):
+        with translated(_NO_JSON, "invalid CRS", where="zones", expected="PROJJSON"):
+            return json.dumps(crs)
+    if isinstance(crs, int):
+        return f"EPSG:{crs}"
+    if hasattr(crs, "to_wkt"):
+        return str(crs.to_wkt())
+    raise InvalidInputError(
+        "invalid CRS", where="zones", found=type(crs).__name__, expected="EPSG:3857, WKT, PROJJSON"
+    )

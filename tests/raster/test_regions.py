@@ -12,12 +12,14 @@ import pytest
 import shapely
 
 from comal.errors import (
+    ComalError,
     InvalidInputError,
     InvalidMetadataError,
+    LimitExceededError,
     NotThisFormatError,
     ObjectNotFoundError,
 )
-from comal.geo.regions import Regions, load_regions
+from comal.raster.zones import Regions, load_regions
 
 WEST, EAST = shapely.box(-10, -10, 0, 10), shapely.box(0, -10, 10, 10)
 
@@ -101,7 +103,7 @@ def test_faults(tmp_path: Path) -> None:
             load_regions(tmp_path / name)
     with pytest.raises(InvalidInputError, match="names"):
         load_regions(table(), "title")
-    with pytest.raises(InvalidInputError, match="geometry"):
+    with pytest.raises(InvalidMetadataError, match="a column of geometries"):
         load_regions(pa.table({"name": ["x"]}))
     for wrong in (5, ["x"], [(1, 2)]):
         with pytest.raises(InvalidInputError):
@@ -110,7 +112,9 @@ def test_faults(tmp_path: Path) -> None:
 
 def _feature(properties: Any) -> bytes:
     point = {"type": "Point", "coordinates": [1, 2]}
-    return json.dumps({"features": [{"properties": properties, "geometry": point}]}).encode()
+    return json.dumps(
+        {"type": "FeatureCollection", "features": [{"properties": properties, "geometry": point}]}
+    ).encode()
 
 
 def _parquet(areas: pa.Table, geo: str | None = None) -> bytes:
@@ -133,9 +137,16 @@ BROKEN = {
 }
 
 
+KINDS: dict[str, type[ComalError]] = {
+    "metadata without end": LimitExceededError,
+    "geometry as a number": InvalidInputError,
+}
+"""What is no broken content."""
+
+
 @pytest.mark.parametrize("kind", BROKEN)
 def test_broken_files(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "areas"
     path.write_bytes(BROKEN[kind])
-    with pytest.raises(InvalidMetadataError):
+    with pytest.raises(KINDS.get(kind, InvalidMetadataError)):
         load_regions(path)
