@@ -11,13 +11,14 @@ from comal.errors import ComalError
 from comal.plan import run
 from comal.ziparchive import (
     Directory,
-    check_local,
     check_plan,
     directory_plan,
     extracted,
+    parse_local,
     stored_directory_plan,
 )
 from comal.ziparchive.directory import entry_blocks
+from comal.ziparchive.local import differences
 from tests.fakes import MemorySource
 from tests.fuzz.base import Target
 from tests.tapalcatl import odd
@@ -61,7 +62,10 @@ def _read(data: bytes, directory: Directory) -> dict[int, bytes]:
         if directory.bad is not None and directory.bad[row]:
             continue
         try:
-            offset = check_local(data[start:], directory, row)
+            header = parse_local(data[start:], "archive")
+            if differences(header, directory, row):
+                continue
+            offset = start + header.length
             found[row] = extracted(
                 data[offset : offset + int(directory.csize[row])],
                 method=int(directory.method[row]),

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from tests.fakes import MemorySource
 
+from comal.errors import InvalidMetadataError
 from comal.plan import run
 from comal.ziparchive import (
     DEFLATE,
@@ -19,10 +20,11 @@ from comal.ziparchive import (
     Details,
     Directory,
     ZipWriter,
-    check_local,
     directory_plan,
     extracted,
+    parse_local,
 )
+from comal.ziparchive.local import differences
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,18 @@ def opened(data: bytes) -> Directory:
     return run(directory_plan(), MemorySource.of(data).fetch)
 
 
+def payload_at(data: bytes, directory: Directory, row: int) -> int:
+    """Where a payload begins, by a local header that says what the directory says."""
+    start = int(directory.header_offset[row])
+    header = parse_local(data[start:], "x.zip")
+    if wrong := differences(header, directory, row):
+        raise InvalidMetadataError("local header", where="x.zip", found="; ".join(wrong))
+    return start + header.length
+
+
 def content(data: bytes, directory: Directory, row: int) -> bytes:
     """The content of an entry, checked against its local header and checksum."""
-    offset = check_local(data[int(directory.header_offset[row]) :], directory, row)
+    offset = payload_at(data, directory, row)
     return extracted(
         data[offset : offset + int(directory.csize[row])],
         method=int(directory.method[row]),

@@ -17,7 +17,8 @@ import pytest
 from tests.ziparchive.archives import Entry, add, opened
 
 from comal.plan import ByteRange, Piece, Tail, Wanted, run
-from comal.ziparchive import Directory, ZipWriter, check_local, directory_plan, local_plan, wire
+from comal.ziparchive import Directory, ZipWriter, directory_plan, local_plan, parse_local, wire
+from comal.ziparchive.local import differences
 
 SIZE = (4 << 30) + 123
 needs_unzip = pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
@@ -136,7 +137,9 @@ def test_we_read_it(sparse: Path, directory: Directory) -> None:
     assert found == []
     assert offsets.tolist() == directory.payload_offsets.tolist()
     (piece,) = fetch([ByteRange(int(directory.header_offset[1]), 100)])  # type: ignore[operator]
-    start = check_local(piece.data, directory, 1) - piece.offset
+    header = parse_local(piece.data, "archive")
+    assert not differences(header, directory, 1)
+    start = int(directory.header_offset[1]) + header.length - piece.offset
     assert piece.data[start : start + 12] == b"behind 4 GiB"
 
 

@@ -1,7 +1,7 @@
 """ZIP archives over byte ranges: written front to back, read by their directory.
 
 `ZipWriter` appends entries to a file; `directory_plan` fetches and parses a central directory;
-`check_local` and `local_before` compare a payload's own header with what led to it; `check_plan`
+`local_before` compares a payload's own header with what led to it; `check_plan`
 lists everything that is wrong.
 """
 
@@ -16,7 +16,6 @@ from comal.ziparchive.headermaking import Details, packed_archives
 from comal.ziparchive.local import (
     LocalHeader,
     check_crc,
-    check_local,
     extracted,
     local_before,
     parse_local,
@@ -37,7 +36,6 @@ __all__ = [
     "StoredDirectory",
     "ZipWriter",
     "check_crc",
-    "check_local",
     "check_plan",
     "content_plan",
     "dead_bytes",

@@ -23,7 +23,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch
 from comal.ziparchive import wire
 from comal.ziparchive.directory import Directory
-from comal.ziparchive.headers import extra_field, label
+from comal.ziparchive.headers import extra_field
 
 SLACK = 128
 """Room for extra fields between name and payload: 20 bytes for ZIP64, 67 of who aligns by 64."""
@@ -86,39 +86,6 @@ def local_size(data: bytes, where: str) -> int:
         )
     name_size, extra_size = struct.unpack_from("<HH", data, 26)
     return int(wire.LOCAL_SIZE + name_size + extra_size)
-
-
-def check_local(data: bytes, directory: Directory, row: int, where: str = "archive") -> int:
-    """Compare the local header that `data` begins with to its entry in the directory.
-
-    Returns
-    -------
-    int
-        Offset of the payload in the object.
-
-    Raises
-    ------
-    InvalidMetadataError
-        An encrypted entry, no local header, or one that says something else.
-    """
-    place = f"{where}, {label(directory.names, row)}"
-    if directory.flags[row] & wire.FLAG_ENCRYPTED:
-        raise InvalidMetadataError("entry is encrypted", where=place)
-    header = parse_local(data, place)
-    wrong = differences(header, directory, row)
-    if wrong:
-        raise InvalidMetadataError(
-            "local header and directory disagree", where=place, found="; ".join(wrong)
-        )
-    offset = int(directory.header_offset[row]) + header.length
-    if offset + int(directory.csize[row]) > directory.start:
-        raise InvalidMetadataError(
-            "entry reaches outside of the archive",
-            where=place,
-            found=f"{directory.csize[row]} bytes at {offset}",
-            expected=f"an end at or before {directory.start}",
-        )
-    return offset
 
 
 def differences(header: LocalHeader, directory: Directory, row: int) -> list[str]:
