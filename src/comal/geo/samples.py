@@ -67,12 +67,6 @@ class Footprints:
             result[rows] = np.maximum(shrunk, along[rows]) * source.unit
         return np.where(np.isfinite(lat), result, np.nan)
 
-    def curve(self, rows: Rows) -> Rows:
-        """Order in which `rows` lie along a Z-order curve."""
-        lon, lat = self.take(rows).centres()
-        order: Rows = np.argsort(z_order(lon, lat), kind="stable")
-        return order
-
     def take(self, rows: Rows) -> Footprints:
         """The footprints of `rows`."""
         shapes = None if self.shapes is None else self.shapes[rows]
@@ -211,45 +205,3 @@ def _names(crs: Any, count: int) -> Any:
     if isinstance(crs, pa.ChunkedArray):
         crs = crs.combine_chunks()
     return crs.cast(pa.string()) if isinstance(crs, pa.Array) else pa.array(crs, pa.string())
-
-
-# -- order along a curve ---------------------------------------------------------------------------
-
-_BITS = 21
-_LARGEST = (1 << _BITS) - 1
-# Doubling the distance between bits, step by step (Morton 1966).
-_SPREAD = (
-    (16, 0x0000FFFF0000FFFF),
-    (8, 0x00FF00FF00FF00FF),
-    (4, 0x0F0F0F0F0F0F0F0F),
-    (2, 0x3333333333333333),
-    (1, 0x5555555555555555),
-)
-
-
-def z_order(lon: npt.ArrayLike, lat: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Keys of places along a Z-order curve.
-
-    Longitude and latitude are scaled to 0..1, multiplied by 2^21 - 1 and truncated; their bits
-    are interleaved, those of the longitude in the even positions.
-
-    Parameters
-    ----------
-    lon, lat
-        n places in degrees, finite.
-
-    Returns
-    -------
-    n keys below 2^42.
-    """
-    x = ((np.asarray(lon, np.float64) + 180.0) / 360.0 * _LARGEST).astype(np.uint64)
-    y = ((np.asarray(lat, np.float64) + 90.0) / 180.0 * _LARGEST).astype(np.uint64)
-    key: npt.NDArray[np.int64] = (_spread(x) | (_spread(y) << np.uint64(1))).astype(np.int64)
-    return key
-
-
-def _spread(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The bits of each number moved to its even positions."""
-    for shift, mask in _SPREAD:
-        bits = (bits | (bits << np.uint64(shift))) & np.uint64(mask)
-    return bits

@@ -19,6 +19,7 @@ _SPREAD = (
     (1, 0x5555555555555555),
 )
 _LARGEST = (1 << 31) - 1
+_FINEST = (1 << 21) - 1
 _COMPACT = (
     (1, 0x3333333333333333),
     (2, 0x0F0F0F0F0F0F0F0F),
@@ -58,6 +59,26 @@ def deinterleave(code: npt.ArrayLike) -> tuple[Ints, Ints]:
     """Columns and rows of Morton codes: the reverse of `interleave`."""
     codes = np.asarray(code, np.int64)
     return _compact(codes), _compact(codes >> 1)
+
+
+def z_order(lon: npt.ArrayLike, lat: npt.ArrayLike) -> Ints:
+    """Keys of places along a Z-order curve.
+
+    Longitude and latitude are scaled to 0..1, multiplied by 2^21 - 1 and truncated, then
+    interleaved.
+
+    Parameters
+    ----------
+    lon, lat
+        n places in degrees, finite.
+
+    Returns
+    -------
+    n keys below 2^42.
+    """
+    across = (np.asarray(lon, np.float64) + 180.0) / 360.0 * _FINEST
+    up = (np.asarray(lat, np.float64) + 90.0) / 180.0 * _FINEST
+    return interleave(across.astype(np.int64), up.astype(np.int64))
 
 
 def _spread(values: Ints) -> Ints:

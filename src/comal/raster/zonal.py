@@ -21,6 +21,7 @@ from rasterio.windows import Window
 from comal.errors import InvalidInputError
 from comal.geo.crs import Projection, projection
 from comal.geo.samples import Footprints
+from comal.grid.morton import z_order
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.raster.opening import RasterSource, check_read, open_raster, place, read_valid
 from comal.raster.reading import crs_name
@@ -110,7 +111,8 @@ def _classes(footprints: Footprints, grid: _Grid) -> Iterator[tuple[Rows, int, i
     per_side = np.where(footprints.is_place()[known], 1, per_side)
     for power, side in sorted(set(zip(shrink.tolist(), per_side.tolist(), strict=True))):
         rows = known[(shrink == power) & (per_side == side)]
-        yield rows[footprints.curve(rows)], side, 1 << power
+        along = np.argsort(z_order(*footprints.take(rows).centres()), kind="stable")
+        yield rows[along], side, 1 << power
 
 
 @dataclass(frozen=True, slots=True)

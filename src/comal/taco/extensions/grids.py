@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, ObjectNotFoundError, shown
+from comal.grid.morton import z_order
 from comal.taco.extensions.base import ComputedColumns, declared
 from comal.taco.extensions.places import centre_columns
 
@@ -166,8 +167,6 @@ class SpatialGrouping(ComputedColumns):
     def _grouped(self, table: pa.Table, sizes: Any) -> pa.Table:
         lon, lat = centre_columns(table, "SpatialGrouping")
         rows = np.flatnonzero(np.isfinite(lon) & np.isfinite(lat))
-        from comal.geo.samples import z_order  # noqa: PLC0415 - loads shapely
-
         rows = rows[np.argsort(z_order(lon[rows], lat[rows]), kind="stable")]
         ends = np.arange(1, len(rows) + 1)
         if self._bytes is not None:

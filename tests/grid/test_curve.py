@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.geo.samples import z_order
+from comal.grid.morton import z_order
 
 
 def test_vectors() -> None:
