@@ -17,8 +17,14 @@ from comal.grid import quadbin
 from tests.raquet.writing.sources import noise, on_grid, utm
 
 
-def _raquet(tmp_path: Path, name: str = "a", seed: int = 0, **options: Any) -> Path:
-    source = utm(tmp_path / f"{name}.tif", noise((400, 500), "uint16", seed), nodata=0)
+def _raquet(
+    tmp_path: Path,
+    name: str = "a",
+    seed: int = 0,
+    shape: tuple[int, int] = (400, 500),
+    **options: Any,
+) -> Path:
+    source = utm(tmp_path / f"{name}.tif", noise(shape, "uint16", seed), nodata=0)
     path = tmp_path / f"{name}.parquet"
     comal.raquet.write(source, path, **{"block_size": 32, "overwrite": True, **options})
     return path
@@ -137,7 +143,8 @@ LATER: dict[str, Any] = {"spec_version": "0.5.0"}
 def test_bands_are_added_in_every_layout(
     tmp_path: Path, one: dict[str, Any], two: dict[str, Any], layout: str | None
 ) -> None:
-    first, second = _raquet(tmp_path, **one), _raquet(tmp_path, "b", 1, **two)
+    first = _raquet(tmp_path, shape=(160, 200), **one)
+    second = _raquet(tmp_path, "b", 1, (160, 200), **two)
     made = tmp_path / "c.parquet"
     comal.raquet.append_bands(first, second, made, names={"band_1": "other"}, layout=layout)
     _joined(first, second, made)

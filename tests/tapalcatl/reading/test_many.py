@@ -239,10 +239,9 @@ def test_reads_and_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     before = open_below(tmp_path)
     few = tapalcatl.open(tmp_path / "t", config=CONFIGS["mapped"])
     most = 0
-    for number, tile in enumerate(few.iter_tiles(ASKED)):
+    for tile in few.iter_tiles(ASKED[::16]):
         assert tile is None or tile.data
-        if number % 16 == 0:
-            most = max(most, open_below(tmp_path))
+        most = max(most, open_below(tmp_path))
     assert most <= before + 4 + 3
 
 
