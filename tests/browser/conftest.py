@@ -15,13 +15,16 @@ from comal import site
 from tests.browser.server import StaticServer
 
 SITE = Path(site.__file__).parent
-# WebGL by software: there is no graphics card where tests run.
+# There is no graphics card where tests run: WebGL by software, and all else without shaders, as
+# software is slow at compiling them.
 FLAGS = [
     "--no-sandbox",
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
     "--ignore-gpu-blocklist",
     "--force-color-profile=srgb",
+    "--disable-gpu-compositing",
+    "--disable-gpu-rasterization",
 ]
 
 

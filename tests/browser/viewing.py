@@ -23,8 +23,12 @@ Place = tuple[int, int]
 PATIENCE = 25.0
 """Seconds that a busy machine may take to draw a map."""
 
-# An absent tile is a 404, which the console tells as well.
-_ABSENT = re.compile("Failed to load resource: the server responded with a status of 404")
+# An absent tile is a 404, which the console tells as well; the driver tells that a map is copied
+# to a window that the processor draws.
+_HARMLESS = re.compile(
+    "Failed to load resource: the server responded with a status of 404"
+    "|GL Driver Message .*Performance.*GPU stall due to ReadPixels"
+)
 
 
 class Running:
@@ -72,7 +76,7 @@ class Watched:
         context.on("request", lambda request: self.asked.append(request.url))
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind in {"error", "warning"} and not _ABSENT.search(text):
+        if kind in {"error", "warning"} and not _HARMLESS.search(text):
             self.problems.append(text)
 
     def open(self, fragment: str = "", prefix: str = "") -> Page:
