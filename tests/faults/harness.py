@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,3 +122,45 @@ def visible(files: dict[str, Any]) -> dict[str, Any]:
         for name, value in files.items()
         if not any(part.startswith(".") for part in name.split("/"))
     }
+
+
+def fails_or_is_whole(
+    faults: Faults,
+    operation: str,
+    folder: Path,
+    count: int,
+    prepare: Callable[[], object],
+    resumes: bool = False,
+) -> None:
+    """What an operation writes appears as a whole or not at all, wherever a fault happens.
+
+    `count` is with how many calls of each kind; `prepare` makes the folder ready for each attempt.
+    What an operation that `resumes` has finished is kept for the next attempt.
+    """
+    prepare()
+    old = listing(folder)
+    good = faults.run(operation, folder)
+    new = listing(folder)
+    assert good.how == "done", good.text
+    assert new == visible(new) != old
+    for kind, number, at in chosen(good.calls, operation.rpartition(":")[2], count):
+        prepare()
+        came = faults.run(operation, folder, number, at)
+        what = f"{kind} at call {at} ({came.struck}): {came}"
+        left = listing(folder)
+        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
+        assert visible(left) in ((new,) if came.how == "done" else (old, new)), what
+        if came.how == "error":
+            assert came.error == "StorageError", what
+            assert came.struck, what
+        if came.how != "killed" and came.struck not in REMOVALS:
+            assert (resumes and came.how == "error") or left == visible(left), what
+        if kind in ("EINTR", "short"):
+            assert came.how == "done", what
+        if visible(left) == old and kind in ("kill", "ENOSPC"):
+            again = faults.run(operation, folder)
+            assert again.how == "done", f"{what}\n{again}"
+            after = listing(folder)
+            assert visible(after) == new, what
+            assert not [name for name in after if name.startswith(".out.comal-build")], what
+    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]

@@ -11,15 +11,7 @@ import pytest
 
 from comal import raquet
 from tests.faults import operations
-from tests.faults.harness import (
-    KILL,
-    REMOVALS,
-    Faults,
-    chosen,
-    faults,
-    listing,
-    visible,
-)
+from tests.faults.harness import Faults, fails_or_is_whole, faults
 from tests.raquet.writing.sources import noise, on_grid
 
 HERE = "tests.faults.operations:"
@@ -39,13 +31,12 @@ class Place:
     faults: Faults
     folder: Path
 
-    def prepare(self, operation: str) -> dict[str, str]:
-        """An empty folder, or one with what is to be replaced; what is in it."""
+    def prepare(self, operation: str) -> None:
+        """An empty folder, or one with what is to be replaced."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         if operation == "replace_raquet":
             shutil.copy(self.folder.parent / "whole.parquet", self.folder / "out.parquet")
-        return listing(self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -61,35 +52,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_fault(place: Place, operation: str) -> None:
-    old = place.prepare(operation)
     sources = {path: path.read_bytes() for path in place.folder.parent.glob("*.*")}
-    good = place.faults.run(HERE + operation, place.folder)
-    new = listing(place.folder)
-    assert good.how == "done", good.text
-    assert new == visible(new) != old
-    for kind, number, at in chosen(good.calls, operation, OPERATIONS[operation]):
-        place.prepare(operation)
-        came = place.faults.run(HERE + operation, place.folder, number, at)
-        what = f"{kind} at call {at} ({came.struck}): {came}"
-        left = listing(place.folder)
-        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
-        if came.how == "done":
-            assert visible(left) == new, what
-        else:
-            assert visible(left) in (old, new), what
-        if came.how == "error":
-            assert came.error == "StorageError", what
-            assert came.struck, what
-        if came.how != "killed" and came.struck not in REMOVALS:
-            assert left == visible(left), what
-        if kind in ("EINTR", "short"):
-            assert came.how == "done", what
-        if visible(left) == old and kind in ("kill", "ENOSPC"):
-            again = place.faults.run(HERE + operation, place.folder)
-            assert again.how == "done", f"{what}\n{again}"
-            assert visible(listing(place.folder)) == new, what
+    fails_or_is_whole(
+        place.faults,
+        HERE + operation,
+        place.folder,
+        OPERATIONS[operation],
+        lambda: place.prepare(operation),
+    )
     assert {path: path.read_bytes() for path in sources} == sources
-    assert not [path for path in place.folder.parent.iterdir() if path.name.startswith(".")]
 
 
 def test_what_was_written_is_sound(place: Place) -> None:

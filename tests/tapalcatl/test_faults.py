@@ -20,6 +20,7 @@ from tests.faults.harness import (
     REMOVALS,
     Faults,
     chosen,
+    fails_or_is_whole,
     faults,
     listing,
     visible,
@@ -71,38 +72,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.mark.parametrize("operation", WHOLE)
 def test_what_appears_as_a_whole(place: Place, operation: str) -> None:
-    place.prepare(operation)
-    old = listing(place.folder)
-    good = place.faults.run(HERE + operation, place.folder)
-    new = listing(place.folder)
-    assert good.how == "done", good.text
-    assert new == visible(new) != old
-    for kind, number, at in chosen(good.calls, operation, WHOLE[operation]):
-        place.prepare(operation)
-        came = place.faults.run(HERE + operation, place.folder, number, at)
-        what = f"{kind} at call {at} ({came.struck}): {came}"
-        left = listing(place.folder)
-        assert came.how in ({"killed"} if number == KILL else {"done", "error"}), what
-        if came.how == "done":
-            assert visible(left) == new, what
-        else:
-            assert visible(left) in (old, new), what
-        if came.how == "error":
-            assert came.error == "StorageError", what
-        # What a build of a file has finished is kept for the next attempt, where it says so.
-        if came.how == "done" and came.struck not in REMOVALS:
-            assert left == visible(left), what
-        if came.how == "error" and came.struck not in REMOVALS:
-            assert operation == "build_from_file" or left == visible(left), what
-        if kind in ("EINTR", "short"):
-            assert came.how == "done", what
-        if visible(left) == old and kind in ("kill", "ENOSPC"):
-            again = place.faults.run(HERE + operation, place.folder)
-            assert again.how == "done", f"{what}\n{again}"
-            after = listing(place.folder)
-            assert visible(after) == new, what
-            assert not [name for name in after if name.startswith(".out.comal-build")], what
-    assert not [path for path in place.folder.parent.iterdir() if path.name.startswith(".")]
+    fails_or_is_whole(
+        place.faults,
+        HERE + operation,
+        place.folder,
+        WHOLE[operation],
+        lambda: place.prepare(operation),
+        resumes=operation == "build_from_file",
+    )
 
 
 def archives(tree: Path) -> dict[str, Content]:
