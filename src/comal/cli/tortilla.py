@@ -124,7 +124,7 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
     "--admin",
     multiple=True,
     type=NAME_FILE,
-    help="Name of the area as rai:adminN, from GeoJSON or GeoParquet; repeatable.",
+    help="Name of the area as rai:adminN, from GeoJSON, GeoPackage, GeoParquet; repeatable.",
 )
 @click.option(
     "--rai-level",

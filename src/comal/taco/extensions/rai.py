@@ -61,8 +61,9 @@ class GeoEnrich(ComputedColumns):
         Name of a variable to a local raster, or to (path, band). Any name is taken; the unit is
         that of the raster.
     admin
-        Name of a column to areas: GeoJSON or GeoParquet path, (path, name column), an Arrow table
-        with ``geometry`` and a name, or a list of (WKB, name), in EPSG:4326.
+        Name of a column to areas: path or URL of GeoJSON, GeoPackage, GeoParquet or a
+        Shapefile, (path, name column), an Arrow table with ``geometry`` and a name, or a list of
+        (WKB, name), in EPSG:4326.
     prefix
         What stands before the colon.
     tolerance

@@ -46,8 +46,9 @@ class Enrichment:
         ``elevation``, ``cisi``, ``gdp``, ``hdi``, ``gmi``, ``pop`` to a local raster, or to
         (path, band). Any other name becomes ``rai:{name}``.
     admin
-        0, 1 and 2 (countries, districts, municipalities) to areas: GeoJSON or GeoParquet path,
-        (path, name column), an Arrow table, or a list of (WKB, name), in EPSG:4326.
+        0, 1 and 2 (countries, districts, municipalities) to areas: path or URL of GeoJSON,
+        GeoPackage, GeoParquet or a Shapefile, (path, name column), an Arrow table, or a list of
+        (WKB, name), in EPSG:4326.
     footprint
         ``raster``: the raster of the STAC columns, the centroid where there is none. ``centroid``:
         that place alone. A number: a square of so many metres around it.
