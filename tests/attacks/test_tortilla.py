@@ -25,7 +25,7 @@ from comal.errors import (
     LimitExceededError,
     NotThisFormatError,
 )
-from comal.samples import rules
+from comal.samples import filters as rules
 from comal.tortilla import spec
 from comal.tortilla.checking.run import check
 from tests.tortilla import build

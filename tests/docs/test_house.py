@@ -89,7 +89,7 @@ ALLOWED = {
         "comal.raquet.writing.layout",
     ),
     # One module for values that come in, one for frames that go out.
-    "polars": ("comal.taco.extensions.base", "comal.samples.rows"),
+    "polars": ("comal.taco.extensions.base", "comal.samples.frame"),
     "pandas": ("comal.taco.reading.frame",),
     "yaml": ("comal.cli.taco",),
     "xarray": ("comal.raquet.xarray_engine",),

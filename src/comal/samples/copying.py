@@ -25,7 +25,6 @@ from comal.samples.payloads import (
     head_rows,
     heads_in,
 )
-from comal.samples.streams import UNKNOWN
 from comal.storage.manyfiles import Part, changed_size, read_ahead
 
 BLOCK_BYTES = 16 * MIB
@@ -103,10 +102,8 @@ def copy_payloads(payloads: Payloads, start: int, stop: int, out: Appender) -> C
         return _append_spans(payloads, rows, out)
     sizes = payloads.take(rows).sizes()
     copied = Copied(sizes, np.zeros((len(rows), HEAD), np.uint8), np.zeros(len(rows), bool))
-    # A stream of unknown size comes alone, like a large payload.
-    planned = np.where(sizes == UNKNOWN, BLOCK_BYTES, sizes)
-    for first, last in blocks(planned):
-        if last - first == 1 and planned[first] >= STREAM_BYTES:
+    for first, last in blocks(sizes):
+        if last - first == 1 and sizes[first] >= STREAM_BYTES:
             _append_stream(payloads, start + first, first, copied, out)
         else:
             array = payloads.block(rows[first:last], sizes[first:last])
@@ -141,10 +138,9 @@ def _append_stream(payloads: Payloads, row: int, at: int, copied: Copied, out: A
             head = (head + chunk[:HEAD])[:HEAD]
             empty = empty and _all_zero(chunk)
             out.write(chunk)
-    size = out.position - begin
-    if planned not in (UNKNOWN, size):
-        raise changed_size(payloads.place(row), f"{size} bytes", planned)
-    copied.sizes[at], copied.empty[at] = size, empty and size > 0
+    if out.position - begin != planned:
+        raise changed_size(payloads.place(row), f"{out.position - begin} bytes", planned)
+    copied.empty[at] = empty and planned > 0
     copied.heads[at] = head_rows([head])
 
 

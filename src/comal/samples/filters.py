@@ -1,9 +1,13 @@
-"""Which rows lie in a box or in a range of time, told for whole columns at once."""
+"""Which rows lie in a box or in a range of time, and whose places and times cannot be.
+
+Told for whole columns at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.geo import boxes, times
-from comal.geo.crs import on_own_thread
+from comal.geo.crs import on_own_thread, projection
 from comal.geo.places import (
     CENTROIDS,
     COLUMNS,
@@ -26,6 +30,7 @@ from comal.geo.places import (
     ways_of,
     within,
 )
+from comal.lazy import pc
 from comal.samples.frame import Dialect
 from comal.table.columns import one_array
 
@@ -233,3 +238,50 @@ def _nothing(
 
 def _some(schema: Any) -> str:
     return ", ".join(shown(name) for name in schema.names[:40])
+
+
+# -- values that cannot be, for checks -------------------------------------------------------------
+
+
+_MOST_UNKNOWN = 20
+"""CRS that are reported; PROJ looks for each by name for a quarter of a second."""
+
+
+def crs_problem(name: str) -> str | None:
+    """Why a text is no CRS; None where it is one."""
+    try:
+        projection(name)
+    except InvalidInputError as error:
+        return f"{error.what}: {shown(name)}"
+    return None
+
+
+def unknown_crs(column: Any) -> dict[int, str]:
+    """The rows of an Arrow array of texts that name no CRS, and why."""
+    encoded = pc.dictionary_encode(column)
+    problems = (
+        (code, reason)
+        for code, name in enumerate(encoded.dictionary.to_pylist())
+        if (reason := crs_problem(name)) is not None
+    )
+    reasons = dict(islice(problems, _MOST_UNKNOWN))
+    codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(np.isin(codes, list(reasons)))
+    return {row: reasons[int(codes[row])] for row in rows.tolist()}
+
+
+def good_lists(column: Any, least: int, most: int, *, positive: bool = False) -> Bools:
+    """Null, or `least` to `most` finite numbers, and those positive where they must be."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), least))
+    good: Bools = (lengths >= least) & (lengths <= most)
+    values = pc.fill_null(pc.list_flatten(column), 0 if positive else np.nan)
+    numbers = np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+    wrong = ~np.isfinite(numbers) | (numbers <= 0 if positive else False)
+    owners = np.asarray(pc.list_parent_indices(column))[wrong]
+    good[owners] = False
+    return good
+
+
+def ends_before(start: Any, end: Any) -> Bools:
+    """Which rows of two Arrow arrays of times end before they start."""
+    return np.asarray(pc.fill_null(pc.greater(start, end), False))

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import io
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from comal.errors import InvalidInputError, shown
 from comal.lazy import pc
 from comal.plan import ByteRange
-from comal.samples.streams import UNKNOWN, Slice, Stream
-from comal.storage import Source
+from comal.public import guarded_class
+from comal.storage import Source, as_source, parse_href
 from comal.storage.kinds import refuse_sources
 from comal.storage.manyfiles import changed_size, file_sizes, opened, read_exactly
 from comal.table.columns import blobs_column, numbers_column, texts_column
@@ -33,52 +35,48 @@ Heads = npt.NDArray[np.uint8]
 HEAD = 16
 
 
-class Payloads(Protocol):
+class Payloads(ABC):
     """The bytes of n samples."""
 
+    @abstractmethod
     def __len__(self) -> int:
         """How many samples."""
-        ...
 
+    @abstractmethod
     def sizes(self) -> Ints:
-        """Size of each payload in bytes now: 0 for none, `UNKNOWN` where only reading tells."""
-        ...
+        """Size of each payload in bytes now; 0 for none."""
 
+    @abstractmethod
     def take(self, rows: Ints) -> Payloads:
         """The payloads of `rows`, in that order."""
-        ...
 
+    @abstractmethod
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """The bytes of `rows` as an Arrow binary array; each must still be as long as `sizes`."""
-        ...
 
+    @abstractmethod
     def open(self, row: int) -> BinaryIO:
         """One payload as a stream."""
-        ...
+
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Where the payload of a row is, for messages."""
 
     def local_paths(self) -> Iterator[str]:
         """The local files that are read."""
-        ...
-
-    def place(self, row: int) -> str:
-        """Where the payload of a row is, for messages."""
-        ...
-
-
-class Visible(Payloads, Protocol):
-    """Payloads that can be looked at before they are copied."""
-
-    def take(self, rows: Ints) -> Visible:
-        """The payloads of `rows`, in that order."""
-        ...
+        return iter(())
 
     def heads(self, rows: Ints) -> Heads:
         """The first bytes of `rows`."""
-        ...
+        return head_rows([self._head(row) for row in rows.tolist()])
+
+    def _head(self, row: int) -> bytes:
+        with self.open(row) as stream:
+            return stream.read(HEAD)
 
     def rasters(self, rows: Ints) -> list[Any]:
         """What `comal.raster` opens for `rows`; None where it has no way to the bytes."""
-        ...
+        return [None] * len(rows)
 
 
 def head_rows(heads: Sequence[Any]) -> Heads:
@@ -100,51 +98,7 @@ def is_run(rows: Ints) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """Samples without bytes: folders and nested files, which are made while they are written."""
-
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def sizes(self) -> Ints:
-        """All zero."""
-        return np.zeros(self.count, np.int64)
-
-    def take(self, rows: Ints) -> Nothing:
-        """As many samples."""
-        return Nothing(len(rows))
-
-    def block(self, rows: Ints, sizes: Ints) -> Any:
-        """As many empty byte strings."""
-        del sizes
-        return blobs_column([b""] * len(rows))
-
-    def open(self, row: int) -> BinaryIO:
-        """An empty stream."""
-        del row
-        return io.BytesIO()
-
-    def local_paths(self) -> Iterator[str]:
-        """None are read."""
-        return iter(())
-
-    def place(self, row: int) -> str:
-        """That there is nothing."""
-        return f"row {row}, which has no bytes of its own"
-
-    def heads(self, rows: Ints) -> Heads:
-        """All zero."""
-        return np.zeros((len(rows), HEAD), np.uint8)
-
-    def rasters(self, rows: Ints) -> list[Any]:
-        """None are there."""
-        return [None] * len(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Payloads):
     """Local files by an Arrow array of absolute paths; null is empty."""
 
     paths: Any
@@ -180,7 +134,9 @@ class Files:
 
     def open(self, row: int) -> BinaryIO:
         """Open the file of `row`."""
-        path = self.place(row)
+        path = self.paths[row].as_py()
+        if path is None:
+            return io.BytesIO()
         with opened(path):  # by the rules for sources, with their errors
             return open(path, "rb")  # noqa: PTH123 - the caller closes it
 
@@ -191,10 +147,6 @@ class Files:
     def place(self, row: int) -> str:
         """Its path."""
         return str(self.paths[row].as_py())
-
-    def heads(self, rows: Ints) -> Heads:
-        """The first bytes of `rows`."""
-        return head_rows([_file_head(path) for path in self._chosen(rows).to_pylist()])
 
     def rasters(self, rows: Ints) -> list[Any]:
         """Their paths."""
@@ -212,17 +164,8 @@ def _read(path: str | None, size: int) -> bytes:
     return bytes(memoryview(data)[:size])
 
 
-def _file_head(path: str | None) -> bytes:
-    if path is None:
-        return b""
-    with opened(path) as (descriptor, size):
-        data = bytearray(min(HEAD, size))
-        read_exactly(descriptor, memoryview(data), len(data), path)
-    return bytes(data)
-
-
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(Payloads):
     """Payloads in memory: an Arrow binary column, or a list of bytes; null is empty."""
 
     data: Any
@@ -292,13 +235,9 @@ class Bytes:
     def open(self, row: int) -> BinaryIO:
         """One byte string as a stream, without a copy."""
         item = self.data[row]
-        buffer = item if isinstance(item, bytes) else item.as_buffer()
+        buffer = (item or b"") if isinstance(self.data, list) else item.as_buffer() or b""
         stream: BinaryIO = pa.PythonFile(pa.BufferReader(buffer), mode="r")
         return stream
-
-    def local_paths(self) -> Iterator[str]:
-        """None are read."""
-        return iter(())
 
     def place(self, row: int) -> str:
         """That it is in memory, and its row."""
@@ -307,7 +246,7 @@ class Bytes:
     def heads(self, rows: Ints) -> Heads:
         """The first bytes of `rows`."""
         if isinstance(self.data, list):
-            return head_rows([self.data[row] or b"" for row in rows.tolist()])
+            return Payloads.heads(self, rows)
         found = np.zeros((len(rows), HEAD), np.uint8)
         for first, chunk in self._chunks():
             mine = (rows >= first) & (rows < first + len(chunk))
@@ -348,7 +287,7 @@ def heads_in(array: Any, starts: Ints, stops: Ints) -> Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Payloads):
     """Payloads that are byte ranges of objects, such as the samples of other archives."""
 
     sources: Sequence[Source]
@@ -438,52 +377,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
-    """Payloads that are file objects or iterators of bytes."""
-
-    values: Sequence[Stream]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def sizes(self) -> Ints:
-        """Sizes as far as they are known before reading."""
-        return np.fromiter((stream.size for stream in self.values), np.int64, len(self.values))
-
-    def take(self, rows: Ints) -> Streams:
-        """The payloads of `rows`."""
-        return Streams([self.values[row] for row in rows.tolist()])
-
-    def block(self, rows: Ints, sizes: Ints) -> Any:
-        """All bytes of `rows`."""
-        found = [b"".join(self.values[row].chunks()) for row in rows.tolist()]
-        for row, size, data in zip(rows.tolist(), sizes.tolist(), found, strict=True):
-            checked(data, len(data) if size == UNKNOWN else size, self.place(row))
-        return blobs_column(found)
-
-    def open(self, row: int) -> BinaryIO:
-        """One payload as a stream."""
-        return self.values[row].file()
-
-    def local_paths(self) -> Iterator[str]:
-        """None that is known."""
-        return iter(())
-
-    def place(self, row: int) -> str:
-        """That it is a stream, and its row."""
-        return f"stream, row {row}"
-
-    def heads(self, rows: Ints) -> Heads:
-        """The first bytes of `rows`; they are read again later."""
-        return head_rows([self.values[row].head() for row in rows.tolist()])
-
-    def rasters(self, rows: Ints) -> list[Any]:
-        """None: a stream is read only once, for its own sake."""
-        return [None] * len(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Mixed:
+class Mixed(Payloads):
     """Payloads of several kinds: for each row the part that holds it and its row there."""
 
     parts: Sequence[Payloads]
@@ -502,18 +396,16 @@ class Mixed:
 
     def take(self, rows: Ints) -> Any:
         """The payloads of `rows`, in the part itself when one holds them all."""
-        part, row = self.part[rows], self.row[rows]
-        if len(part) and (part == part[0]).all():
-            return self.parts[int(part[0])].take(row)
-        used = np.unique(part).tolist()
-        kinds = {type(self.parts[position]) for position in used}
-        join: Any = getattr(kinds.pop(), "joined", None) if len(kinds) == 1 else None
+        groups = list(self._groups(rows))
+        if len(groups) == 1:
+            ((part, _, own),) = groups
+            return part.take(own)
+        join = _join_of([part for part, _, _ in groups])
         if join is None:
-            return Mixed(self.parts, part, row)
+            return Mixed(self.parts, self.part[rows], self.row[rows])
         # Parts of one kind become one, so that they are copied in one walk.
-        places = [np.flatnonzero(part == position) for position in used]
-        chosen = [self.parts[n].take(row[mine]) for n, mine in zip(used, places, strict=True)]
-        return join(chosen).take(np.argsort(np.concatenate(places)))
+        joined = join([part.take(own) for part, _, own in groups])
+        return joined.take(np.argsort(np.concatenate([mine for _, mine, _ in groups])))
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
         """The bytes of `rows`, part by part, put back into their order."""
@@ -562,15 +454,18 @@ class Mixed:
         return found
 
 
+def _join_of(parts: Iterable[Payloads]) -> Any:
+    """The function that makes parts of one kind into one; None where there is none."""
+    kinds = set(map(type, parts))
+    return getattr(kinds.pop(), "joined", None) if len(kinds) == 1 else None
+
+
 def concat(parts: Sequence[Payloads]) -> Payloads:
     """The rows of all `parts`, one after the other."""
     parts = [part for part in parts if len(part)]
     if len(parts) == 1:
         return parts[0]
-    kinds = set(map(type, parts))
-    if kinds <= {Nothing}:
-        return Nothing(sum(map(len, parts)))
-    join: Any = getattr(kinds.pop(), "joined", None) if len(kinds) == 1 else None
+    join = _join_of(parts)
     if join is not None:
         joined: Payloads = join(parts)
         return joined
@@ -582,23 +477,100 @@ def concat(parts: Sequence[Payloads]) -> Payloads:
     )
 
 
-def payloads_of(values: Sequence[Any]) -> Any:
-    """Payloads of samples that were made one by one, in columns.
+def nothing(count: int) -> Bytes:
+    """Samples without bytes: folders and nested files, which are made while they are written."""
+    return Bytes([None] * count, "a sample without bytes of its own")
+
+
+# -- samples that are made one by one --------------------------------------------------------------
+
+
+@guarded_class
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A payload that is a byte range of a file or of an object in a store.
 
     Parameters
     ----------
-    values
-        An absolute path as str, bytes, a `Slice`, a `Stream` or None for each sample.
-
-    Returns
-    -------
-    Visible
+    source
+        Path, URL or open `Source`.
+    offset
+        First byte.
+    size
+        Number of bytes; None for all to the end.
     """
+
+    source: Source
+    offset: int
+    size: int
+
+    def __init__(
+        self, source: str | os.PathLike[str] | Source, offset: int = 0, size: int | None = None
+    ) -> None:
+        opened = as_source(source)
+        if size is None:
+            size = opened.stat().size - offset
+        if offset < 0 or size < 0:
+            raise InvalidInputError("a slice outside of its file", found=f"{offset}+{size}")
+        object.__setattr__(self, "source", opened)
+        object.__setattr__(self, "offset", offset)
+        object.__setattr__(self, "size", size)
+
+    @classmethod
+    def of(cls, frame: Any, key: int | str) -> Slice:
+        """The bytes of one item of an open Tortilla.
+
+        Parameters
+        ----------
+        frame
+            From `comal.tortilla.open`.
+        key
+            Position, id, or ids joined by slashes.
+        """
+        leaf = frame.leaf(key)
+        return cls(frame.home.parts[leaf.part].source, leaf.offset, leaf.size)
+
+
+def payload_of(value: Any) -> str | bytes | Slice:
+    """An absolute path, bytes or a `Slice` from what the user gave.
+
+    Raises
+    ------
+    InvalidInputError
+        Something else.
+    """
+    if isinstance(value, bytes | Slice):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str | os.PathLike):
+        return _place(value)
+    raise InvalidInputError(
+        "path of a sample has a wrong type",
+        found=type(value).__name__,
+        expected="a path, URL, bytes, Slice or samples",
+        hint="put what comes as a stream into a file, or pass its bytes",
+    )
+
+
+def _place(value: str | os.PathLike[Any]) -> str | Slice:
+    text: Any = os.fspath(value)
+    if not isinstance(text, str) or not text:
+        raise InvalidInputError("path of a sample is empty or no text", found=shown(text))
+    if isinstance(value, str) and "://" in text:
+        location = parse_href(text)
+        return location.path if location.scheme == "file" else Slice(text)
+    # A later change of the working folder must not change what the sample is.
+    return text if text[0] == "/" else os.path.abspath(text)  # noqa: PTH100 - as fast as it can be
+
+
+def payloads_of(values: Sequence[str | bytes | Slice | None]) -> Payloads:
+    """Payloads of samples that were made one by one, in columns; paths are absolute."""
     kinds = list(dict.fromkeys(map(type, values)))
     some = [kind for kind in kinds if kind is not type(None)]
     if not some:
-        return Nothing(len(values))
-    if len(some) == 1 and some[0] in {str, bytes}:
+        return nothing(len(values))
+    if len(some) == 1 and some[0] is not Slice:
         return _of_kind(some[0], values)
     part = np.fromiter(map(kinds.index, map(type, values)), np.int8, len(values))
     row = np.zeros(len(values), np.int64)
@@ -613,20 +585,12 @@ def payloads_of(values: Sequence[Any]) -> Any:
 def _of_kind(kind: type, values: Sequence[Any]) -> Payloads:
     if kind is str:
         return Files(texts_column(values))
-    if kind is bytes:
-        return Bytes(values)
-    if kind is Slice:
-        return _of_slices(values)
-    return Streams(values) if kind is Stream else Nothing(len(values))
+    return _of_slices(values) if kind is Slice else Bytes(values)
 
 
 def _of_slices(values: Sequence[Slice]) -> Spans:
-    known: dict[int, int] = {}
-    sources: list[Source] = []
-    for value in values:
-        if id(value.source) not in known:
-            known[id(value.source)] = len(sources)
-            sources.append(value.source)
+    sources = list({id(value.source): value.source for value in values}.values())
+    known = {id(source): number for number, source in enumerate(sources)}
     return Spans(
         sources,
         np.array([known[id(value.source)] for value in values], np.int64),

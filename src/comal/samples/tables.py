@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from comal.errors import InvalidInputError, counted, shown
 from comal.lazy import pc
-from comal.samples.payloads import Bytes, Files, Ints, Nothing, Visible
+from comal.samples.payloads import Bytes, Files, Ints, Payloads, nothing
 from comal.table.columns import one_array
 
 
@@ -55,7 +55,7 @@ def no_column(table: Any, name: str, where: str, *, hint: str) -> InvalidInputEr
     )
 
 
-def payloads_in(table: Any, names: Names, where: str) -> Visible:
+def payloads_in(table: Any, names: Names, where: str) -> Payloads:
     """The payloads of a table's rows: local files by their paths, or bytes; null is none.
 
     Raises
@@ -66,7 +66,7 @@ def payloads_in(table: Any, names: Names, where: str) -> Visible:
     if names.path not in table.column_names or pa.types.is_null(
         table.schema.field(names.path).type
     ):
-        return Nothing(table.num_rows)
+        return nothing(table.num_rows)
     column = table.column(names.path)
     if _is_binary(column.type):
         return Bytes.of(column, f"column {names.path!r}")

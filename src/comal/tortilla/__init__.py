@@ -12,7 +12,7 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.check import LEVELS as LEVELS
     from comal.check import Report as Report
-    from comal.samples.streams import Slice as Slice
+    from comal.samples.payloads import Slice as Slice
     from comal.tortilla.checking.run import CODES as CODES
     from comal.tortilla.checking.run import check as check
     from comal.tortilla.reading.frame import TortillaFrame as TortillaFrame

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from comal.samples.payloads import Nothing
+from comal.samples.payloads import nothing
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.writing.creating import create
@@ -138,7 +138,7 @@ def realistic(rows: int, seed: int) -> Any:
 def level_file(table: Any) -> bytes:
     """The level table of a folder, with the settings that a caller gets who asks for nothing."""
     sink = io.BytesIO()
-    level = Level(table, np.arange(len(table)), Nothing(len(table)))
+    level = Level(table, np.arange(len(table)), nothing(len(table)))
     write_level(level, None, table.column("id"), sink, settings({}, "folder"))
     return sink.getvalue()
 

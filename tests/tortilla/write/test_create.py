@@ -139,21 +139,6 @@ def test_the_names_of_published_writers_at_every_level(tmp_path: Path) -> None:
     assert tortilla.open(path).flatten()["rai:elevation"].to_pylist() == [5, 3, 4, 3, 4]
 
 
-class Pipe(io.RawIOBase):
-    """A stream that cannot seek and gives a little at a time."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = io.BytesIO(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._data.read(min(len(buffer), 7))
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-
 def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:
     data = os.urandom(3_000)
     large = os.urandom(10_000_000)
@@ -165,8 +150,6 @@ def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:
     )
     frame = tortilla.open(other)
     url = http_server.put("thing", data)
-    moved = io.BytesIO(b"skip" + data)
-    moved.seek(4)
     sources: dict[str, Any] = {
         "path": tmp_path / "file",
         "text": str(tmp_path / "file"),
@@ -175,10 +158,6 @@ def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:
         "array": bytearray(data),
         "view": memoryview(data),
         "empty": b"",
-        "object": moved,
-        "pipe": Pipe(data),
-        "chunks": (data[n : n + 100] for n in range(0, 3_000, 100)),
-        "pieces": iter([b"", data[:5], b"", data[5:]]),
         "slice": Slice.of(frame, "x"),
         "deep": Slice.of(frame, "y/z"),
         "range": Slice(tmp_path / "file", 10, 100),
@@ -197,18 +176,6 @@ def test_every_kind_of_source(tmp_path: Path, http_server: HttpServer) -> None:
         "rest": data[10:],
     }
     assert read(made).tree() == expected
-
-
-def test_a_file_object_is_read_again_and_a_pipe_is_not(tmp_path: Path) -> None:
-    samples = [Sample("a", path=io.BytesIO(b"abc"))]
-    assert create(samples, tmp_path / "1.tortilla").path.read_bytes() == (
-        create(samples, tmp_path / "2.tortilla").path.read_bytes()
-    )
-    once = [Sample("a", path=Pipe(b"abc"))]
-    create(once, tmp_path / "3.tortilla")
-    with pytest.raises(InvalidInputError, match="read already"):
-        create(once, tmp_path / "4.tortilla")
-    assert listing(tmp_path) == ["1.tortilla", "2.tortilla", "3.tortilla"]
 
 
 def test_samples_come_one_by_one(tmp_path: Path) -> None:
@@ -291,8 +258,8 @@ def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
         (lambda: [Loose("a", path=3)], "wrong type"),
         (lambda: [Loose("a", path=[])], "holds no samples"),
         (lambda: [Loose("a", path="")], "empty"),
-        (lambda: [Loose("a", path=["text"])], "no bytes"),
-        (lambda: [Loose("a", path=io.StringIO("text"))], "no bytes"),
+        (lambda: [Loose("a", path=["text"])], "wrong type"),
+        (lambda: [Loose("a", path=io.StringIO("text"))], "wrong type"),
         (lambda: [Loose("a", path=b"1", **{"tortilla:id": "b"})], "core"),
         (lambda: [Loose("a", path=b"1", **{"tortilla:length": 3})], "core"),
         (lambda: [Loose("a", path=b"1", **{"tortilla:new": 3})], "core"),
@@ -326,22 +293,12 @@ def test_sources_that_fail_leave_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "real").write_bytes(b"1")
 
-    def broken() -> Iterator[bytes]:
-        yield b"some"
-        raise OSError("gone")
-
-    def wrong() -> Iterator[bytes]:
-        yield b"some"
-        raise KeyError("a mistake of the caller")
-
     cases: list[tuple[Callable[[], Any], type[BaseException]]] = [
         (lambda: tmp_path / "missing", ObjectNotFoundError),
         (lambda: tmp_path / "real" / "below", ObjectNotFoundError),
         (lambda: tmp_path, InvalidInputError),
         (lambda: tmp_path / "pipe", InvalidInputError),
         (lambda: "a\0b", InvalidInputError),
-        (broken, StorageError),
-        (wrong, KeyError),
         (lambda: Slice(tmp_path / "real", 0, 5), StorageError),
     ]
     before = listing(tmp_path)
@@ -351,9 +308,12 @@ def test_sources_that_fail_leave_nothing(tmp_path: Path) -> None:
             with pytest.raises(kind):
                 create(samples, tmp_path / "a.tortilla")
             assert listing(tmp_path) == before
-            if source in (broken, wrong):
-                with pytest.raises(InvalidInputError, match="read already"):
-                    create(samples, tmp_path / "a.tortilla")
+
+
+@pytest.mark.parametrize("stream", [io.BytesIO(b"abc"), iter([b"abc"]), [b"abc"], 7])
+def test_what_is_no_payload(stream: Any) -> None:
+    with pytest.raises(InvalidInputError, match="wrong type"):
+        Sample("a", path=stream)
 
 
 @pytest.mark.parametrize("size", [0, 2_000, 5_000_000])
@@ -423,15 +383,13 @@ def test_too_deep(tmp_path: Path) -> None:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     started, go = threading.Event(), threading.Event()
 
-    def slow() -> Iterator[bytes]:
+    def slow() -> Iterator[Sample]:
+        yield from (Sample(f"s{n}", "BYTES", b"1") for n in range(5_000))
         started.set()
         go.wait(10)
-        yield b"1"
 
     errors: list[ComalError] = []
-    thread = threading.Thread(
-        target=lambda: create([Sample("a", "BYTES", slow())], tmp_path / "a.tortilla")
-    )
+    thread = threading.Thread(target=lambda: create(slow(), tmp_path / "a.tortilla"))
     thread.start()
     started.wait(10)
     try:

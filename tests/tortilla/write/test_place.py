@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,13 +105,6 @@ def test_when_headers_are_read(tmp_path: Path) -> None:
         tabled = read(create(table, tmp_path / "4.tortilla", executor=executor))
     assert tabled.column("stac:raster_shape") == [[20, 30]]
     assert str(tabled.table.schema.field("stac:time_start").type) == "int64"
-    streamed = read(
-        create(
-            [Sample("a", path=io.BytesIO(plain.read_bytes()), stac_data={"time_start": 5})],
-            tmp_path / "5.tortilla",
-        )
-    )
-    assert "stac:crs" not in streamed.table.column_names
     with pytest.raises(NotThisFormatError):
         create([Sample("a", "GTiff", b"no TIFF at all")], tmp_path / "6.tortilla", stac=True)
     assert "6.tortilla" not in listing(tmp_path)

@@ -17,7 +17,7 @@ from comal.geo import wkb
 from comal.geo.places import GEOMETRY, GEOMETRY_CRS
 from comal.geo.times import parse_instant
 from comal.lazy import pc
-from comal.samples.rules import ends_before, good_lists, unknown_crs
+from comal.samples.filters import ends_before, good_lists, unknown_crs
 from comal.table import ParquetTable
 from comal.table.columns import one_array
 from comal.taco import spec

@@ -22,7 +22,7 @@ from isal.isal_zlib import crc32
 from comal.errors import InvalidMetadataError, shown
 from comal.limits import DEFAULT_LIMITS, KIB, MIB, Limits
 from comal.plan import ByteRange, Piece, Wanted
-from comal.samples.payloads import Ints, Spans
+from comal.samples.payloads import Ints, Payloads, Spans
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
 from comal.storage.source import SourceWrapper
@@ -328,7 +328,7 @@ def _damaged(entries: ZipEntries, row: int, found: int, expected: int) -> Invali
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedEntries:
+class CheckedEntries(Payloads):
     """Payloads that are entries of an archive; their checksums are compared while they are read."""
 
     source: Source

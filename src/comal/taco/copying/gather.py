@@ -24,7 +24,7 @@ from comal.errors import (
     shown,
 )
 from comal.plan import Head
-from comal.samples.payloads import Bytes, Files, Ints, Mixed, Nothing, Payloads, Spans, concat
+from comal.samples.payloads import Bytes, Files, Ints, Mixed, Payloads, Spans, concat, nothing
 from comal.storage import Source
 from comal.taco import spec
 from comal.taco.copying.entries import LimitedSource, ZipEntries
@@ -323,7 +323,7 @@ def _of_container(
     level = container.levels[depth]
     folders = level.folders[rows]
     if folders.all():
-        return Nothing(len(rows))
+        return nothing(len(rows))
     if container.kind == "folder":
         if not container.source.location.is_local:
             return _remote_files(container, level, rows, folders, limit)

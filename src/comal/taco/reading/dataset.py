@@ -15,8 +15,7 @@ from comal.geo import boxes
 from comal.geo.places import deciding
 from comal.public import guarded_class, warn
 from comal.samples.filters import Box, box_filter, has_place, has_time, period_filter
-from comal.samples.frame import Key
-from comal.samples.rows import html_facts
+from comal.samples.frame import Key, html_facts
 from comal.storage.source import Closing
 from comal.taco import spec
 from comal.taco.model.extent import warn_without_crs

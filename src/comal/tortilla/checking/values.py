@@ -18,7 +18,7 @@ from comal.geo.boxes import arc_width
 from comal.lazy import pc
 from comal.limits import MIB
 from comal.plan import ByteRange
-from comal.samples.rules import crs_problem, ends_before, good_lists, unknown_crs
+from comal.samples.filters import crs_problem, ends_before, good_lists, unknown_crs
 from comal.storage import Source
 from comal.tortilla import spec
 from comal.tortilla.checking.footer import Subject

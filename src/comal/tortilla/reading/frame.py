@@ -52,7 +52,6 @@ class TortillaFrame(Frame):
 
     PROTECTED = tuple(spec.NAVIGATION)
     COMPUTED = MappingProxyType({spec.SUBFILE: pa.string()})
-    ALIASES = spec.ALIASES
     DIALECT = Dialect(
         (spec.TIME_START, "istac:time_start"),
         seconds=True,

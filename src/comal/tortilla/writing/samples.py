@@ -14,8 +14,7 @@ from comal.errors import InvalidInputError, counted, shown
 from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
-from comal.samples.payloads import Ints, Visible, payloads_of
-from comal.samples.streams import payload_of
+from comal.samples.payloads import Ints, Payloads, payload_of, payloads_of
 from comal.samples.tables import Names, arrow_table, no_column, no_table, parents_in, payloads_in
 from comal.table.columns import numbers_column, one_array, texts_column
 from comal.tortilla import spec
@@ -105,9 +104,8 @@ class Sample:
     file_format
         Name of the GDAL driver, ``BYTES`` or ``TORTILLA``; told from the first bytes when None.
     path
-        The payload: a local path or URL, bytes, a file object opened for reading bytes, an
-        iterator of bytes, a `Slice` of another file; or samples (a `Samples` or a list), which
-        make it a nested Tortilla.
+        The payload: a local path or URL, bytes, or a `Slice` of another file; or samples (a
+        `Samples` or a list), which make it a nested Tortilla.
     data_split
         ``train``, ``validation`` or ``test``.
     stac_data, rai_data
@@ -226,7 +224,7 @@ class Prepared:
 
     table: Any
     """Arrow table without offsets; ``tortilla:file_format`` may be null or missing yet."""
-    payloads: Visible
+    payloads: Payloads
     below: Prepared | None = None
     """All items one level down."""
     starts: Ints | None = None
