@@ -40,7 +40,8 @@ def paths() -> list[tuple[str, ...]]:
 def test_every_command_shows_examples(run: Run, path: tuple[str, ...]) -> None:
     text = run(*path, "--help").stdout
     assert "Examples:" in text
-    assert f"$ comal {' '.join(path)}" in text
+    assert f"\n  $ comal {' '.join(path)}" in text
+    assert text.count("$ comal") == text.count("\n  # ")
 
 
 def test_every_option_says_what_it_is() -> None:

@@ -24,10 +24,14 @@ from comal.server import process
 from tests.server.making import GZIPPED, PNG, VECTOR, crc, entry, tileset
 from tests.support import REPOSITORY
 
-_PROGRAM = (
-    "import json, sys; from comal.server import process;"
-    "process.run(process.ProcessSettings(**json.loads(sys.argv[1])))"
-)
+_PROGRAM = """
+import json, sys
+from comal.server import RequestLimits, Settings, process
+given = json.loads(sys.argv[1])
+options = given.pop("options")
+options["limits"] = RequestLimits(**options.get("limits", {}))
+process.run(process.ProcessSettings(settings=Settings(**options), **given))
+"""
 
 
 def free_port() -> int:

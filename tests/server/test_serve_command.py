@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from click.testing import CliRunner
 from comal.cli.serve import command
 from comal.errors import ComalError, MissingExtraError, ObjectNotFoundError
 from comal.server import process
-from comal.server.application import app
+from comal.server.application import Application
 from comal.server.process import ProcessSettings
-from comal.server.settings import RequestLimits
+from comal.server.settings import Settings
 from tests.server.asking import ask
 from tests.server.making import PNG, entry
 
@@ -42,14 +43,17 @@ def test_sources_and_options(archives: dict[str, Path], plans: list[ProcessSetti
     )
     assert result.exit_code == 0, result.output
     (plan,) = plans
-    assert dict(plan.sources) == {"dem": str(archives["dem"]), "other": str(archives["scenes"])}
+    hrefs = {name: place.href for name, place in plan.sources.items()}
+    assert hrefs == {"dem": str(archives["dem"]), "other": str(archives["scenes"])}
     assert (plan.port, plan.workers) == (9000, 2)
-    options = dict(plan.options)
-    assert options["prefix"] == "/maps"
-    assert options["public_url"] == "http://127.0.0.1:9000"
-    assert (options["missing"], options["cache_control"]) == (204, None)
-    limits = RequestLimits(**options.pop("limits"))
-    assert app(dict(plan.sources), limits=limits, **options).settings.cors == ("https://a.example",)
+    assert plan.settings == Settings(
+        prefix="/maps",
+        public_url="http://127.0.0.1:9000",
+        missing=204,
+        cache_control=None,
+        cors=("https://a.example",),
+        log="all",
+    )
     assert "http://127.0.0.1:9000/maps/dem" in result.stderr
 
 
@@ -77,8 +81,9 @@ def test_configuration(
     config.write_text(json.dumps({"sources": {"old": old}}))
     result = serve(str(archives["dem"]), "--config", str(config), "--host", "0.0.0.0")
     assert result.exit_code == 0, result.output
-    assert plans[0].sources["old"] == old
-    assert plans[0].options["public_url"] is None
+    place = plans[0].sources["old"]
+    assert {"href": place.href, **place.options} == old
+    assert plans[0].settings.public_url is None
     config.write_text("{}")
     assert isinstance(serve("--config", str(config)).exception, ComalError)
 
@@ -95,9 +100,8 @@ def test_broken_configuration_is_an_error_of_ours(
 
 def served(plan: ProcessSettings) -> Any:
     """The application as a worker makes it."""
-    options = dict(plan.options)
-    limits = RequestLimits(**options.pop("limits"))
-    return app(json.loads(json.dumps(dict(plan.sources))), limits=limits, **options)
+    plan = pickle.loads(pickle.dumps(plan))
+    return Application(plan.sources, plan.settings)
 
 
 def test_folder_with_a_document(

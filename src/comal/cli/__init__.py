@@ -44,19 +44,19 @@ COMMANDS = {
     cls=Root,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    examples=(
-        ("comal demo", "see all of it on made-up scenes"),
-        ("comal taco create rasters/ scenes.tacozip", "pack a folder of GeoTIFFs into one file"),
-        ("comal info https://example.org/scenes.tacozip", "look at an archive on a server"),
-        ("comal taco sql scenes.tacozip 'SELECT id FROM data LIMIT 5'", "query it"),
-        ("comal convert dem.tif dem.parquet", "a raster as RaQuet"),
-        ("comal convert tiles.pmtiles tiles/", "map tiles as Tapalcatl"),
-        ("comal serve dem.parquet tiles/ scenes.tacozip", "look at all three on a map"),
-    ),
 )
 @click.version_option(__version__, "-V", "--version", prog_name="comal")
 def root() -> None:
-    """Earth-observation archives in cheap storage, read by byte range."""
+    """Earth-observation archives in cheap storage, read by byte range.
+
+    $ comal demo  # see all of it on made-up scenes
+    $ comal taco create rasters/ scenes.tacozip  # pack a folder of GeoTIFFs into one file
+    $ comal info https://example.org/scenes.tacozip  # look at an archive on a server
+    $ comal taco sql scenes.tacozip 'SELECT id FROM data LIMIT 5'  # query it
+    $ comal convert dem.tif dem.parquet  # a raster as RaQuet
+    $ comal convert tiles.pmtiles tiles/  # map tiles as Tapalcatl
+    $ comal serve dem.parquet tiles/ scenes.tacozip  # look at all three on a map
+    """
 
 
 _UNUSED = frozenset({"boto3", "pandas"})

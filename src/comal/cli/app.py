@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -201,64 +204,57 @@ def _drop_stdout() -> None:
     os.close(nowhere)
 
 
-# -- commands and groups --------------------------------------------------------------------------
-
-
-Examples = Sequence[tuple[str, str]]
-"""Command lines, each with what it does."""
-
-
-def _write_examples(formatter: click.HelpFormatter, examples: Examples) -> None:
-    if examples:
-        with formatter.section("Examples"):
-            for line, does in examples:
-                formatter.write(f"  # {does}\n  $ {line}\n")
-
-
 class Command(click.Command):
-    """A command with the options that all have, and with examples in its help.
+    """A command with the options that all have.
 
-    Parameters
-    ----------
-    examples
-        Pairs of a command line and what it does.
+    In the docstring of its function each example is a line that begins with ``$``, with what it
+    does behind a ``#``; they come last.
     """
 
-    def __init__(self, *args: Any, examples: Examples = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Here, and not with the outermost group alone: click keeps the option of the first help.
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
-        self.examples = tuple(examples)
+        self.help, self.examples = _told(self.help)
         self.params += [option() for option in COMMON]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples after the options."""
+        del ctx
         _write_examples(formatter, self.examples)
-        super().format_epilog(ctx, formatter)
+
+
+command = partial(click.command, cls=Command)
+"""Declares a command that stands in no group."""
+
+
+def _told(text: str | None) -> tuple[str, list[tuple[str, str]]]:
+    """The help of a command, and its examples, each with what it does."""
+    help_text, *examples = re.split(r"^\$ ", inspect.cleandoc(text or ""), flags=re.MULTILINE)
+    pairs = (" ".join(one.split()).partition(" # ") for one in examples)
+    return help_text.rstrip(), [(line, does) for line, _, does in pairs]
+
+
+def _write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:
+    with formatter.section("Examples"):
+        for line, does in examples:
+            formatter.write(f"  # {does}\n  $ {line}\n")
 
 
 class Group(click.Group):
-    """A group whose help shows every command in a line, in the order of their definition.
+    """A group whose help shows the first sentence of every command, in their order.
 
     Parameters
     ----------
-    examples
-        As for `Command`.
     removed
         Commands of the last release that are gone, each with what does the same now.
     """
 
     command_class = Command
 
-    def __init__(
-        self,
-        *args: Any,
-        examples: Examples = (),
-        removed: Mapping[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, removed: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.examples = tuple(examples)
+        self.help, self.examples = _told(self.help)
         self.removed = dict(removed or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -276,7 +272,8 @@ class Group(click.Group):
 
     def lines(self) -> list[tuple[str, str]]:
         """Each command and what it does."""
-        return [(name, one.short_help or "") for name, one in self.commands.items()]
+        first = {name: (one.help or "").split("\n\n")[0] for name, one in self.commands.items()}
+        return [(name, " ".join(text.split())) for name, text in first.items()]
 
     def format_commands(
         self,
@@ -289,8 +286,8 @@ class Group(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples after the commands."""
+        del ctx
         _write_examples(formatter, self.examples)
-        super().format_epilog(ctx, formatter)
 
 
 class Root(Group):
@@ -323,10 +320,8 @@ class Root(Group):
         """Import the command's module."""
         if cmd_name not in self.table:
             return None
-        home, line = self.table[cmd_name]
-        module, _, name = home.partition(":")
+        module, _, name = self.table[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), name)
-        command.short_help = line
         return command
 
     def main(  # type: ignore[override]

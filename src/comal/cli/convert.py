@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click import argument
 
-from comal.cli import options
-from comal.cli.app import Command
-from comal.cli.options import Style
+from comal.cli import app, options
+from comal.cli.options import Style, choice, flag, option, whole
 from comal.cli.output import done, print_json, working
 from comal.cli.taco import collection_fields, collection_options, read_document
 from comal.convert import MigrationReport, convert
@@ -32,56 +32,19 @@ def _tell(report: MigrationReport, style: Style) -> None:
         click.echo("nothing written" if report.dry_run else f"{report.output}: written")
 
 
-@click.command(
-    "convert",
-    cls=Command,
-    examples=(
-        ("comal convert scenes.tacozip scenes/", "an archive into the folder form"),
-        ("comal convert scenes/ scenes.tacozip", "and back"),
-        ("comal convert rasters/ scenes.tacozip", "a folder of GeoTIFFs into TACO"),
-        ("comal convert samples.csv scenes.tacozip", "the files that a table lists into TACO"),
-        ("comal convert old.taco new.tacozip --dry-run", "what a migration would change"),
-        ("comal convert https://example.org/old.taco new.tacozip", "TACO 1 into TACO 2.0"),
-        (
-            "comal convert x.tortilla y.tacozip --collection about.yaml",
-            "a Tortilla, which says nothing of itself, into TACO 2.0",
-        ),
-        (
-            "comal convert north.tortilla south.tortilla all.tacozip --collection about.yaml",
-            "several as one",
-        ),
-        ("comal convert dem.tif dem.parquet", "a raster into RaQuet; the other way gives a COG"),
-        ("comal convert theirs.parquet ours.parquet", "RaQuet of others, quick to read"),
-        ("comal convert tiles.pmtiles tiles/", "PMTiles, MBTiles or loose tiles into Tapalcatl"),
-        ("comal convert tiles/ tiles.mbtiles", "and back"),
-        ("comal convert tiles.mbtiles tiles.zip", "a single archive of Tapalcatl"),
-        ("comal convert dem.parquet dem-tiles/", "RaQuet drawn as PNG tiles"),
-    ),
-)
-@click.argument("paths", metavar="SRC... DST", nargs=-1, required=True)
-@click.option(
-    "--dry-run", is_flag=True, help="Write nothing; report what a migration would change."
-)
-@click.option(
-    "--pad", is_flag=True, help="Fill up nested files or subfolders that lack what others have."
-)
-@click.option(
+@app.command("convert")
+@argument("paths", metavar="SRC... DST", nargs=-1, required=True)
+@flag("--dry-run", "Write nothing; report what a migration would change.")
+@flag("--pad", "Fill up nested files or subfolders that lack what others have.")
+@choice(
     "--children",
-    type=click.Choice(["id", "position"]),
-    help="What nested items are called in a migration: as they are, or 0000, 0001, ...",
+    ["id", "position"],
+    "What nested items are called in a migration: as they are, or 0000, 0001, ...",
 )
-@click.option("--ids", metavar="FILE", help="JSON object: old ids and the new ones.")
-@click.option(
-    "--rai",
-    type=click.Choice(["rai", "geoenrich"]),
-    help="What rai:* columns are called in a migration.",
-)
-@click.option(
-    "--bands",
-    type=click.IntRange(1),
-    help="Bands of every raster; read from each raster if absent.",
-)
-@click.option("--variable", help="Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
+@option("--ids", "JSON object: old ids and the new ones.", metavar="FILE")
+@choice("--rai", ["rai", "geoenrich"], "What rai:* columns are called in a migration.")
+@whole("--bands", "Bands of every raster; read from each raster if absent.", 1)
+@option("--variable", "Variable of a NetCDF, HDF5 or Zarr file that becomes RaQuet.")
 @options.rename
 @collection_options
 @options.writing
@@ -106,6 +69,23 @@ def command(
     one part of a set, the whole set is converted; several SRC, or a pattern with '*', are
     converted as one. Fields of the collection that SRC does not give are asked for. Exit
     code 1 means that a dry run found why SRC cannot be converted so.
+
+    $ comal convert scenes.tacozip scenes/  # an archive into the folder form
+    $ comal convert scenes/ scenes.tacozip  # and back
+    $ comal convert rasters/ scenes.tacozip  # a folder of GeoTIFFs into TACO
+    $ comal convert samples.csv scenes.tacozip  # the files that a table lists into TACO
+    $ comal convert old.taco new.tacozip --dry-run  # what a migration would change
+    $ comal convert https://example.org/old.taco new.tacozip  # TACO 1 into TACO 2.0
+    $ comal convert x.tortilla y.tacozip --collection about.yaml
+      # a Tortilla, which says nothing of itself, into TACO 2.0
+    $ comal convert north.tortilla south.tortilla all.tacozip --collection about.yaml
+      # several as one
+    $ comal convert dem.tif dem.parquet  # a raster into RaQuet; the other way gives a COG
+    $ comal convert theirs.parquet ours.parquet  # RaQuet of others, quick to read
+    $ comal convert tiles.pmtiles tiles/  # PMTiles, MBTiles or loose tiles into Tapalcatl
+    $ comal convert tiles/ tiles.mbtiles  # and back
+    $ comal convert tiles.mbtiles tiles.zip  # a single archive of Tapalcatl
+    $ comal convert dem.parquet dem-tiles/  # RaQuet drawn as PNG tiles
     """
     sources = paths[:-1] or paths
     output = paths[-1] if len(paths) > 1 else None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
+from click import argument
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
@@ -16,22 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from comal import demo
-from comal.cli import options
-from comal.cli.app import Command
+from comal.cli import app, options
+from comal.cli.options import option
 from comal.cli.output import print_json, working
 from comal.demo.pipeline import RASTER, TILES
 
 
-@click.command(
-    "demo",
-    cls=Command,
-    examples=(
-        ("comal demo", "made-up scenes into ./comal-demo"),
-        ("comal demo --out try a.tif b.tif", "the same with rasters of your own"),
-    ),
-)
-@click.argument("rasters", nargs=-1)
-@click.option("--out", default="comal-demo", show_default=True, help="Folder for all that is made.")
+@app.command("demo")
+@argument("rasters", nargs=-1)
+@option("--out", "Folder for all that is made.", default="comal-demo")
 @options.overwrite
 @options.pass_style
 def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwrite: bool) -> None:
@@ -40,6 +33,9 @@ def command(style: options.Style, rasters: tuple[str, ...], out: str, *, overwri
     Rasters become one TACO archive, which is queried by SQL, box and time; each sample is read
     back through GDAL by byte range and compared; the archive is checked; pictures are drawn. One
     raster becomes RaQuet, and that map tiles in Tapalcatl. Without RASTERS scenes are made up.
+
+    $ comal demo  # made-up scenes into ./comal-demo
+    $ comal demo --out try a.tif b.tif  # the same with rasters of your own
     """
     console = Console(highlight=False)
     quiet = style.quiet or style.json

@@ -11,11 +11,12 @@ from typing import Any
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
+from click import argument
 
 from comal.check import LEVELS, Report
 from comal.cli import options
-from comal.cli.app import PARTLY, Command, tell
-from comal.cli.options import Style
+from comal.cli.app import PARTLY, command, tell
+from comal.cli.options import Style, choice, flag, option
 from comal.cli.output import (
     done,
     human_size,
@@ -54,23 +55,17 @@ def _archive(source: str, opening: Mapping[str, Any], band: str | None = None) -
     return of_band(adapter.archive(source, **opening), band)
 
 
-# -- info -----------------------------------------------------------------------------------------
-
-
-@click.command(
-    "info",
-    cls=Command,
-    examples=(
-        ("comal info scenes.tacozip", "what it is"),
-        ("comal info s3://bucket/scenes.tacozip --json", "the same as one JSON object"),
-        ("comal info tilezen --open metatile=4 --open layer=all", "a tileset of Tapalcatl 1"),
-    ),
-)
+@command()
 @options.source
 @options.opening
 @options.pass_style
 def info(style: Style, source: str, opening: Mapping[str, Any]) -> None:
-    """Tell what X is: its format, version, container, size, extent, and how it was recognised."""
+    """Tell what X is: its format, version, container, size, extent, and how it was recognised.
+
+    $ comal info scenes.tacozip  # what it is
+    $ comal info s3://bucket/scenes.tacozip --json  # the same as one JSON object
+    $ comal info tilezen --open metatile=4 --open layer=all  # a tileset of Tapalcatl 1
+    """
     name, how, adapter = _recognised(source, opening)
     with closing(adapter.archive(source, **opening)) as archive:
         fields: dict[str, Any] = {"format": name, **archive.describe()}
@@ -80,20 +75,9 @@ def info(style: Style, source: str, opening: Mapping[str, Any]) -> None:
     print_fields(fields, style)
 
 
-# -- ls -------------------------------------------------------------------------------------------
-
-
-@click.command(
-    "ls",
-    cls=Command,
-    examples=(
-        ("comal ls scenes.tacozip", "a line per leaf: key, size"),
-        ("comal ls -l scenes.tacozip", "also type, object, offset"),
-        ("comal ls scenes.tacozip --json | head -n 1", "one JSON object per leaf"),
-    ),
-)
+@command()
 @options.source
-@click.option("-l", "--long", is_flag=True, help="Also type, object and offset.")
+@flag("-l --long", "Also type, object and offset.")
 @options.band
 @options.opening
 @options.pass_style
@@ -114,6 +98,10 @@ def ls(
 
     Where some of several archives cannot be read, the leaves of the others are listed, and exit
     code 11 tells it.
+
+    $ comal ls scenes.tacozip  # a line per leaf: key, size
+    $ comal ls -l scenes.tacozip  # also type, object, offset
+    $ comal ls scenes.tacozip --json | head -n 1  # one JSON object per leaf
     """
     failed: Sequence[ComalError] = ()
     names = ["key", "size", "type", "href", "offset"] if long else ["key", "size"]
@@ -209,23 +197,9 @@ def _wide(text: str) -> Any:
     return pa.scalar(text, pa.large_string())
 
 
-# -- get ------------------------------------------------------------------------------------------
-
-
-@click.command(
-    "get",
-    cls=Command,
-    examples=(
-        ("comal get scenes.tacozip cusco/image.tif -o cusco.tif", "into a file"),
-        (
-            "comal get https://example.org/scenes.tacozip cusco/image.tif | gdalinfo /vsistdin/",
-            "to another program",
-        ),
-        ("comal get dem.parquet 10/511/340 --band band_1 -o tile.raw", "the pixels of a tile"),
-    ),
-)
+@command()
 @options.source
-@click.argument("key")
+@argument("key")
 @options.band
 @options.opening
 @options.output_file
@@ -243,6 +217,11 @@ def get(
 
     'comal ls' lists the keys. A file appears complete or not at all. Of a RaQuet tile they are the
     pixels of one band, row by row and little-endian.
+
+    $ comal get scenes.tacozip cusco/image.tif -o cusco.tif  # into a file
+    $ comal get https://example.org/scenes.tacozip cusco/image.tif | gdalinfo /vsistdin/
+      # to another program
+    $ comal get dem.parquet 10/511/340 --band band_1 -o tile.raw  # the pixels of a tile
     """
     with closing(_archive(source, opening, band)) as archive:
         if output is None:
@@ -258,39 +237,17 @@ def get(
                 file.write(block)
 
 
-# -- check and clean ------------------------------------------------------------------------------
-
-
-@click.command(
-    "check",
-    cls=Command,
-    examples=(
-        ("comal check scenes.tacozip", "exit code 1 when there is an error"),
-        ("comal check scenes.tacozip --json", "every problem with its code and place"),
-        ("comal check https://example.org/big.tacozip --level structure", "without the data"),
-        ("comal check dem.parquet --statistics", "RaQuet: recompute its statistics, too"),
-        ("comal check tilezen --open metatile=4 --open layer=all", "a tileset of Tapalcatl 1"),
-        ("comal check old.tacozip --repair mended.tacozip", "a copy with an index that is right"),
-    ),
-)
-@click.argument("sources", metavar="X...", nargs=-1, required=True)
-@click.option(
-    "--level",
-    type=click.Choice(LEVELS),
-    default="full",
-    show_default=True,
-    help="Metadata only; also some of the leaves; or every byte.",
-)
-@click.option(
+@command()
+@argument("sources", metavar="X...", nargs=-1, required=True)
+@choice("--level", LEVELS, "Metadata only; also some of the leaves; or every byte.", default="full")
+@flag(
     "--statistics",
-    is_flag=True,
-    help="Of RaQuet: tell also of statistics that differ from the pixels, and of invented zeros.",
+    "Of RaQuet: tell also of statistics that differ from the pixels, and of invented zeros.",
 )
-@click.option("--repair", metavar="OUT", help="Write a mended copy here; X is never changed.")
-@click.option(
+@option("--repair", "Write a mended copy here; X is never changed.", metavar="OUT")
+@flag(
     "--byte-interleaved",
-    is_flag=True,
-    help="With --repair, of RaQuet: bytes of tiles take turns; store them value by value.",
+    "With --repair, of RaQuet: bytes of tiles take turns; store them value by value.",
 )
 @options.opening
 @options.overwrite
@@ -310,6 +267,13 @@ def check(
 
     Exit code 1 means that an X has an error; warnings do not count. With --repair the exit code
     tells of the copy. Exit code 11 means that some of several X could not be checked.
+
+    $ comal check scenes.tacozip  # exit code 1 when there is an error
+    $ comal check scenes.tacozip --json  # every problem with its code and place
+    $ comal check https://example.org/big.tacozip --level structure  # without the data
+    $ comal check dem.parquet --statistics  # RaQuet: recompute its statistics, too
+    $ comal check tilezen --open metatile=4 --open layer=all  # a tileset of Tapalcatl 1
+    $ comal check old.tacozip --repair mended.tacozip  # a copy with an index that is right
     """
     if repair is not None and len(sources) > 1:
         raise click.UsageError("--repair takes one X.", ctx)
@@ -415,18 +379,16 @@ def _print_findings(found: Report, style: Style, more: Mapping[str, Any], head: 
         click.echo(head + (count if found.problems else "no problems"), err=True)
 
 
-@click.command(
-    "clean",
-    cls=Command,
-    examples=(("comal clean tiles/", "remove a build that was broken off"),),
-)
-@click.argument("target", metavar="X")
+@command()
+@argument("target", metavar="X")
 @options.pass_style
 def clean(style: Style, target: str) -> None:
     """Take back and remove what writers of X have left that were killed.
 
     X need not be there. It is as it was before the last writer began; a change of several archives
     that was decided is finished instead. 'comal check' tells whether there is anything to do.
+
+    $ comal clean tiles/  # remove a build that was broken off
     """
     found = [str(path) for path in targets.clean(target)]
     done({"removed": found}, style, f"{counted(len(found), 'item')} removed")

@@ -130,14 +130,46 @@ NAME_FILE = Parsed("NAME=FILE", _pair)
 TILE_FILE = Parsed("Z/X/Y=FILE", lambda text: (_tile(_pair(text)[0]), _pair(text)[1]))
 
 
-def decorated(function: Callable[..., Any], decorators: Sequence[Any]) -> Callable[..., Any]:
-    """A command with several options, in their order."""
-    for one in reversed(decorators):
-        function = one(function)
-    return function
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-# -- options --------------------------------------------------------------------------------------
+def together(*options: Decorator) -> Decorator:
+    """Several options, in their order."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(options):
+            function = one(function)
+        return function
+
+    return decorated
+
+
+def option(names: str, text: str, *, to: str | None = None, **more: Any) -> Decorator:
+    """An option with its help; the value goes `to` an argument, of its own name if absent."""
+    where = [] if to is None else [to]
+    default = bool(more.get("default"))
+    return click.option(*names.split(), *where, help=text, show_default=default, **more)
+
+
+def flag(name: str, text: str, **more: Any) -> Decorator:
+    """An option without a value."""
+    return option(name, text, is_flag=True, **more)
+
+
+def choice(name: str, values: Sequence[str], text: str, **more: Any) -> Decorator:
+    """One of several words."""
+    return option(name, text, type=click.Choice(values), **more)
+
+
+def whole(name: str, text: str, least: int, most: int | None = None, **more: Any) -> Decorator:
+    """A whole number between two bounds."""
+    return option(name, text, type=click.IntRange(least, most), **more)
+
+
+def negative(name: str, to: str, text: str) -> Decorator:
+    """A flag that makes an argument False."""
+    return flag(name, text, to=to, callback=lambda _ctx, _parameter, value: not value)
+
 
 COMMON = (
     _linked_origins,
@@ -173,39 +205,27 @@ def _opening(
     return given
 
 
-opening = click.option(
+opening = option(
     "--open",
-    "opening",
+    "What a tileset does not tell of itself; repeatable. Of Tapalcatl 1: version=1, metatile,"
+    " tile_size, max_detail_zoom, layout (plain, prefix-hash, hash-prefix or a pattern), prefix,"
+    " layer. Of any: hash (name, file or layer), variant, template.",
     multiple=True,
     type=KEY_VALUE,
     callback=_opening,
-    help="What a tileset does not tell of itself; repeatable. Of Tapalcatl 1: version=1, metatile,"
-    " tile_size, max_detail_zoom, layout (plain, prefix-hash, hash-prefix or a pattern), prefix,"
-    " layer. Of any: hash (name, file or layer), variant, template.",
+    to="opening",
 )
 
-output_file = click.option(
-    "-o", "--output", metavar="FILE", help="Write here instead of to standard output."
-)
+output_file = option("-o --output", "Write here instead of to standard output.", metavar="FILE")
 
-band = click.option("--band", metavar="NAME", help="Of a raster with several bands, this one.")
+band = option("--band", "Of a raster with several bands, this one.", metavar="NAME")
 
 
-def negative(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A flag that makes `name` False."""
-    return click.option(
-        flag, name, is_flag=True, callback=lambda _ctx, _parameter, value: not value, help=text
-    )
+overwrite = flag("--overwrite", "Replace an older target of the same kind, and nothing else.")
 
 
-overwrite = click.option(
-    "--overwrite", is_flag=True, help="Replace an older target of the same kind, and nothing else."
-)
-
-
-def writing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command takes that writes an archive: --overwrite, and how to print."""
-    return overwrite(pass_style(function))
+writing = together(overwrite, pass_style)
+"""What every command takes that writes an archive."""
 
 
 def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, ...]) -> Any:
@@ -213,10 +233,9 @@ def listed(_ctx: click.Context, _parameter: click.Parameter, value: tuple[Any, .
     return list(value) or None
 
 
-rename = click.option(
+rename = flag(
     "--rename",
-    is_flag=True,
-    help="Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
+    "Number ids that stand twice (a.tif, a_2.tif); make names that some system refuses safe.",
 )
 
 any_schema = negative(
@@ -225,15 +244,13 @@ any_schema = negative(
 
 no_stac = negative("--no-stac", "stac", "Do not read CRS, shape and place of the rasters.")
 
-as_csv = click.option(
-    "--csv", "as_csv", is_flag=True, help="Print CSV; the default but on a terminal."
-)
+as_csv = flag("--csv", "Print CSV; the default but on a terminal.", to="as_csv")
 
-untrusted = click.option(
+untrusted = option(
     "--untrusted/--trusted",
-    default=None,
-    help="Run the query in a process with hard limits on time and memory, or without them;"
+    "Run the query in a process with hard limits on time and memory, or without them;"
     " with them if absent where X is not on this machine.",
+    default=None,
 )
 
 
@@ -244,40 +261,25 @@ def is_isolated(source: str, *, untrusted: bool | None = None) -> bool:
     return parse_href(source).scheme != "file" if untrusted is None else untrusted
 
 
-def query_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What every ``sql`` takes: an archive, one SELECT, how to run it and what to print."""
-    query = click.argument("query")
-    return source(query(as_csv(untrusted(pass_style(function)))))
+query_options = together(source, click.argument("query"), as_csv, untrusted, pass_style)
+"""What every ``sql`` takes: an archive, one SELECT, how to run it and what to print."""
 
-
-_BBOX = click.option(
-    "--bbox",
-    type=BBOX,
-    help="Samples that touch this box, in degrees; W > E crosses the antimeridian.",
+_BOX = option(
+    "--bbox", "Samples that touch this box, in degrees; W > E crosses the antimeridian.", type=BBOX
 )
-_DATETIME = click.option(
+_TIME = option(
     "--datetime",
-    "datetime_range",
+    "Samples in this time: '2025-06-01/2025-08-31', '2025-06-01/..' or one day.",
     metavar="RANGE",
-    help="Samples in this time: '2025-06-01/2025-08-31', '2025-06-01/..' or one day.",
+    to="datetime_range",
 )
-_LEVEL = click.option(
-    "--level",
-    type=click.IntRange(0, 5),
-    help="Level whose place and time count; the first that has them if absent.",
+_LEVEL = whole(
+    "--level", "Level whose place and time count; the first that has them if absent.", 0, 5
 )
-_WHERE = click.option(
-    "--where",
-    metavar="SQL",
-    help="Samples for which this holds: 'cloud_cover < 10'.",
-)
+_WHERE = option("--where", "Samples for which this holds: 'cloud_cover < 10'.", metavar="SQL")
 
+row_options = together(_BOX, _TIME, _WHERE)
+"""The filters that choose rows by their own columns: a box, a time range and SQL."""
 
-def row_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The filters that choose rows by their own columns: a box, a time range and SQL."""
-    return _BBOX(_DATETIME(_WHERE(function)))
-
-
-def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The filters that choose samples, by what they say themselves or what lies in them."""
-    return _BBOX(_DATETIME(_LEVEL(_WHERE(function))))
+where_options = together(_BOX, _TIME, _LEVEL, _WHERE)
+"""The filters that choose samples, by what they say themselves or what lies in them."""

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click import argument
 
 from comal import strictjson
-from comal.cli import options
-from comal.cli.app import Command
+from comal.cli import app, options
+from comal.cli.options import choice, flag, option, whole
 from comal.errors import InvalidInputError, StorageError
+from comal.limits import MIB
 from comal.storage import parse_href
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
@@ -48,121 +50,91 @@ min_zoom, max_zoom, formats
 
 Clients that are slow or silent are sent away. Prometheus finds the counts of all workers at
 /metrics, OpenAPI is at /api.
+
+$ comal serve scenes.tacozip dem.parquet  # look at two archives in a browser
+$ comal serve roads=s3://bucket/roads/meta.json --port 80 --workers 4  # in production
+$ comal serve tiles/ --missing 204 --log all  # empty tiles as 204; log every request
+$ comal serve --config serve.json --idle-timeout 75  # behind a load balancer
 """
 
 
-@click.command(
-    "serve",
-    cls=Command,
-    help=_HELP,
-    examples=(
-        ("comal serve scenes.tacozip dem.parquet", "look at two archives in a browser"),
-        ("comal serve roads=s3://bucket/roads/meta.json --port 80 --workers 4", "in production"),
-        ("comal serve tiles/ --missing 204 --log all", "empty tiles as 204; log every request"),
-        ("comal serve --config serve.json --idle-timeout 75", "behind a load balancer"),
-    ),
-)
-@click.argument("sources", nargs=-1, metavar="PATH_OR_URL...")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    default=8000,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="Port to listen on.",
-)
-@click.option(
-    "--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes."
-)
-@click.option("--prefix", default="", metavar="/PATH", help="Path before all addresses.")
-@click.option(
-    "--public-url", metavar="URL", help="What clients see before the path: https://example.org"
-)
-@click.option(
+@app.command("serve", help=_HELP)
+@argument("sources", nargs=-1, metavar="PATH_OR_URL...")
+@option("--host", "Address to listen on.", default="127.0.0.1")
+@whole("--port", "Port to listen on.", 1, 65535, default=8000)
+@whole("--workers", "Processes.", 1, 64, default=1)
+@option("--prefix", "Path before all addresses.", default="", metavar="/PATH")
+@option("--public-url", "What clients see before the path: https://example.org", metavar="URL")
+@choice(
     "--missing",
-    type=click.Choice(["404", "204"]),
+    ["404", "204"],
+    "Status of a tile that a tileset could have and has not.",
     default="404",
-    show_default=True,
-    help="Status of a tile that a tileset could have and has not.",
 )
-@click.option(
-    "--cache-control", default="public, max-age=3600", show_default=True, help="Empty for none."
-)
-@click.option(
-    "--cors", multiple=True, metavar="ORIGIN", help="Origins that may read; every one by default."
-)
-@click.option("--no-cors", is_flag=True, help="No other origin may read.")
-@click.option("--no-viewer", is_flag=True, help="No pages for people.")
-@click.option(
+@option("--cache-control", "Empty for none.", default="public, max-age=3600")
+@option("--cors", "Origins that may read; every one by default.", multiple=True, metavar="ORIGIN")
+@flag("--no-cors", "No other origin may read.")
+@options.negative("--no-viewer", "viewer", "No pages for people.")
+@choice(
     "--log",
-    type=click.Choice(["all", "errors", "none"]),
+    ["all", "errors", "none"],
+    "Requests that are logged as JSON lines on standard error.",
     default="errors",
-    show_default=True,
-    help="Requests that are logged as JSON lines on standard error.",
 )
-@click.option(
+@option(
     "--reload",
-    "reload_seconds",
+    "Seconds after which a source is looked at for changes; 0 is never.",
     default=2.0,
-    show_default=True,
-    help="Seconds after which a source is looked at for changes; 0 is never.",
+    to="reload_seconds",
 )
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds for one request.")
-@click.option(
+@option("--timeout", "Seconds for one request.", default=60.0)
+@option(
     "--idle-timeout",
-    "idle_seconds",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0.5, 600),
-    help="Seconds for the headers of a request and between two of a connection; behind a load "
+    "Seconds for the headers of a request and between two of a connection; behind a load "
     "balancer more than it keeps connections.",
+    default=5.0,
+    type=click.FloatRange(0.5, 600),
+    to="idle_seconds",
 )
-@click.option(
+@flag(
     "--memory-map",
-    is_flag=True,
-    help="Map local RaQuet and Tapalcatl files into memory: reading costs less, but a file that "
+    "Map local RaQuet and Tapalcatl files into memory: reading costs less, but a file that "
     "is made shorter in place kills the worker. What comal writes is safe.",
 )
-@click.option("--cache", default=128, show_default=True, help="MiB of pictures that are kept.")
-@click.option(
+@option("--cache", "MiB of pictures that are kept.", default=128)
+@whole(
     "--max-memory",
-    type=click.IntRange(128),
+    "A worker above this is replaced; at twice this, work that wants more is refused.",
+    128,
     metavar="MIB",
-    help="A worker above this is replaced; at twice this, work that wants more is refused.",
 )
-@click.option("--server", hidden=True, help="Has no effect: the server is uvicorn.")
-@click.option(
+@option("--server", "Has no effect: the server is uvicorn.", hidden=True)
+@option(
     "--config",
+    'JSON with more sources: {"sources": {"name": "path", "old": {"href": ..., ...}}}',
     type=click.Path(exists=True, dir_okay=False),
-    help='JSON with more sources: {"sources": {"name": "path", "old": {"href": ..., ...}}}',
 )
-@click.option(
-    "--lazy", is_flag=True, help="Do not look at the sources before serving: none has to be there."
-)
+@flag("--lazy", "Do not look at the sources before serving: none has to be there.")
 @options.pass_style
-def command(style: options.Style, /, sources: tuple[str, ...], **given: Any) -> None:
+def command(
+    style: options.Style, /, sources: tuple[str, ...], *, config: str | None, **given: Any
+) -> None:
     """Serve until told to stop."""
     from comal.server import mounts, process  # noqa: PLC0415 - brings the formats
 
     process.check_installed()
     if given.pop("server") is not None:
         click.echo("warning: --server has no effect and will go: the server is uvicorn", err=True)
-    named = _named(sources, given.pop("config"))
-    found = mounts.places(named)
+    named = _named(sources) | (_configured(config) if config is not None else {})
+    places = mounts.places(named)
     if not given.pop("lazy"):
-        _look_at(
-            {
-                name: place.href
-                for name, place in found.items()
-                if place.options is None and place.href is not None
-            },
-            mounts.format_of,
-        )
-    table = {
-        name: place.href if place.options is None else {"href": place.href, **place.options}
-        for name, place in found.items()
-    }
-    settings = _settings(table, given)
+        looked = {name: place for name, place in places.items() if place.options is None}
+        _look_at({name: str(place.href) for name, place in looked.items()}, mounts.format_of)
+    own = {name: given.pop(name) for name in ("host", "port", "workers", "idle_seconds")}
+    own["max_memory"] = given.pop("max_memory")
+    if given["public_url"] is None and own["host"] not in _EVERYWHERE:
+        given["public_url"] = _address(own["host"], own["port"])
+    settings = process.ProcessSettings(sources=places, settings=_settings(given), **own)
     _announce(settings, style)
     process.run(settings)
 
@@ -188,7 +160,7 @@ def _look_at(hrefs: dict[str, str], look: Callable[[str], str]) -> None:
             click.echo(f"warning: {name} cannot be served now and is tried again: {why}", err=True)
 
 
-def _named(sources: tuple[str, ...], config: str | None) -> Any:
+def _named(sources: tuple[str, ...]) -> dict[str, Any]:
     from comal.server import mounts  # noqa: PLC0415 - as above
 
     named: dict[str, Any] = {}
@@ -197,9 +169,8 @@ def _named(sources: tuple[str, ...], config: str | None) -> Any:
         if match is not None and not Path(text).exists():
             named[mounts.free_name(match[1], named)] = match[2]
         else:
-            named[mounts.free_name(mounts.suggested_name(_absolute(text)), named)] = text
-    if config is not None:
-        named |= _configured(config)
+            whole_path = text if "://" in text else str(Path(text).absolute())
+            named[mounts.free_name(mounts.suggested_name(whole_path), named)] = text
     return named
 
 
@@ -210,53 +181,41 @@ def _configured(path: str) -> dict[str, Any]:
     return more
 
 
-def _absolute(text: str) -> str:
-    return text if "://" in text else str(Path(text).absolute())
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _settings(table: dict[str, Any], given: dict[str, Any]) -> Any:
-    from comal.server import process  # noqa: PLC0415 - as above
-    from comal.server.settings import normalised_prefix  # noqa: PLC0415
+def _settings(given: dict[str, Any]) -> Any:
+    from comal.server.settings import (  # noqa: PLC0415 - as above
+        RequestLimits,
+        Settings,
+        normalised_prefix,
+        origins,
+    )
 
-    host, port = given["host"], given["port"]
-    prefix = normalised_prefix(given["prefix"])
-    address = f"[{host}]" if ":" in host else host
-    local = None if host in _EVERYWHERE else f"http://{address}:{port}"
-    return process.ProcessSettings(
-        sources=table,
-        host=host,
-        port=port,
-        workers=given["workers"],
-        idle_seconds=given["idle_seconds"],
-        max_memory=given["max_memory"],
-        options={
-            "prefix": prefix,
-            "public_url": given["public_url"] or local,
+    seconds, cache = given.pop("timeout"), given.pop("cache") * MIB
+    cors = not given.pop("no_cors") and (given["cors"] or True)
+    return Settings(
+        **given
+        | {
+            "prefix": normalised_prefix(given["prefix"]),
             "missing": int(given["missing"]),
             "cache_control": given["cache_control"] or None,
-            "cors": False if given["no_cors"] else list(given["cors"]) or True,
-            "reload_seconds": given["reload_seconds"],
-            "log": given["log"],
-            "viewer": not given["no_viewer"],
-            "memory_map": given["memory_map"],
-            "limits": {
-                "seconds": given["timeout"],
-                "cache_bytes": given["cache"] * 1024 * 1024,
-            },
-        },
+            "cors": origins(cors),
+            "limits": RequestLimits(seconds=seconds, cache_bytes=cache),
+        }
     )
 
 
-def _announce(settings: Any, style: options.Style) -> None:
-    public = settings.options["public_url"] or f"http://{settings.host}:{settings.port}"
-    url = public + settings.options["prefix"]
+def _announce(plan: Any, style: options.Style) -> None:
+    public = plan.settings.public_url
+    url = (public or _address(plan.host, plan.port)) + plan.settings.prefix
     if style.json:
-        click.echo(json.dumps({"url": url + "/", "sources": list(settings.sources)}))
+        click.echo(json.dumps({"url": url + "/", "sources": list(plan.sources)}))
     elif not style.quiet:
-        click.echo(f"serving {len(settings.sources)} at {url}/", err=True)
-        if settings.options["public_url"] is None:
+        click.echo(f"serving {len(plan.sources)} at {url}/", err=True)
+        if public is None:
             click.echo("  links are paths: STAC and OGC clients need --public-url", err=True)
-        for name, place in settings.sources.items():
-            where = parse_href(place if isinstance(place, str) else place["href"]).label
-            click.echo(f"  {url}/{name}  {where}", err=True)
+        for name, place in plan.sources.items():
+            click.echo(f"  {url}/{name}  {parse_href(place.href).label}", err=True)
     sys.stdout.flush()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import argument
 
 from comal import strictjson, taco
 from comal.cli import options
 from comal.cli.app import Group
-from comal.cli.options import Style, decorated
+from comal.cli.options import Style, choice, flag, option, together
 from comal.cli.output import done, print_result, working
 from comal.errors import (
     ComalError,
@@ -32,17 +34,15 @@ if TYPE_CHECKING:
     "taco",
     cls=Group,
     removed={"zip2folder": "comal convert X OUT", "folder2zip": "comal convert X OUT.tacozip"},
-    examples=(
-        ("comal taco create rasters/ scenes.tacozip", "pack a folder of GeoTIFFs"),
-        ("comal taco sql scenes.tacozip 'SELECT count(*) FROM data'", "query it"),
-        ("comal taco export scenes.tacozip clear.tacozip --where 'cloud_cover < 10'", "cut a part"),
-    ),
 )
 def group() -> None:
-    """TACO 2.0: make, query, cut, join and convert data sets of samples."""
+    """TACO 2.0: make, query, cut, join and convert data sets of samples.
 
+    $ comal taco create rasters/ scenes.tacozip  # pack a folder of GeoTIFFs
+    $ comal taco sql scenes.tacozip 'SELECT count(*) FROM data'  # query it
+    $ comal taco export scenes.tacozip clear.tacozip --where 'cloud_cover < 10'  # cut a part
+    """
 
-# -- fields of a collection -----------------------------------------------------------------------
 
 _LISTS = {"license": "licenses", "task": "tasks", "keyword": "keywords", "provider": "providers"}
 _READING: Mapping[type[BaseException], type[ComalError]] = {
@@ -52,24 +52,22 @@ _READING: Mapping[type[BaseException], type[ComalError]] = {
 }
 
 
-def collection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; the command receives them by name."""
-    options = (
-        click.option(
-            "--collection",
-            metavar="FILE",
-            help="JSON, YAML or TOML with fields of the collection; options override it.",
-        ),
-        click.option("--id", help="Name of the data set: a-z, 0-9, '_', '-'."),
-        click.option("--dataset-version", metavar="TEXT", help="Version of the data set."),
-        click.option("--title", help="At most 250 characters."),
-        click.option("--description", help="What the data set is."),
-        click.option("--license", multiple=True, help="SPDX name, such as CC-BY-4.0; repeatable."),
-        click.option("--provider", multiple=True, help="Who provides it; repeatable."),
-        click.option("--task", multiple=True, help="What it is for: segmentation; repeatable."),
-        click.option("--keyword", multiple=True, help="Repeatable."),
-    )
-    return decorated(function, options)
+collection_options = together(
+    option(
+        "--collection",
+        "JSON, YAML or TOML with fields of the collection; options override it.",
+        metavar="FILE",
+    ),
+    option("--id", "Name of the data set: a-z, 0-9, '_', '-'."),
+    option("--dataset-version", "Version of the data set.", metavar="TEXT"),
+    option("--title", "At most 250 characters."),
+    option("--description", "What the data set is."),
+    option("--license", "SPDX name, such as CC-BY-4.0; repeatable.", multiple=True),
+    option("--provider", "Who provides it; repeatable.", multiple=True),
+    option("--task", "What it is for: segmentation; repeatable.", multiple=True),
+    option("--keyword", "Repeatable.", multiple=True),
+)
+"""Add the options; the command receives them by name."""
 
 
 def collection_fields(collection: str | None, **given: Any) -> dict[str, Any]:
@@ -127,120 +125,65 @@ def _filtered(
     isolated: bool = False,
 ) -> taco.TacoDataset:
     """`dataset` restricted by what was given; all of it must hold."""
-    view = dataset
     if bbox is not None:
-        view = view.filter_bbox(*bbox, level=level)
+        dataset = dataset.filter_bbox(*bbox, level=level)
     if datetime_range is not None:
-        view = view.filter_datetime(datetime_range, level=level)
+        dataset = dataset.filter_datetime(datetime_range, level=level)
     if where is not None:
         # The condition is the caller's own SQL; the engine takes one SELECT and nothing else.
         text = f"SELECT * FROM data WHERE ({where}\n)"  # noqa: S608
-        view = view.sql(text, isolated=isolated)
-    return view
+        dataset = dataset.sql(text, isolated=isolated)
+    return dataset
 
 
-# -- create ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "create",
-    short_help="Pack a folder of rasters, or what a manifest lists.",
-    examples=(
-        ("comal taco create rasters/ scenes.tacozip", "every file below rasters/"),
-        (
-            "comal taco create rasters/ scenes.tacozip --license CC-BY-4.0 --provider ESA",
-            "with what others need to know",
-        ),
-        (
-            "comal taco create rasters/ scenes.tacozip --manifest samples.csv",
-            "only what a table lists, with its columns as fields",
-        ),
-        ("comal taco create rasters/ big.tacozip --split-size 4GB", "several archives"),
-    ),
-)
-@click.argument("directory")
-@click.argument("output")
-@click.option(
+@group.command()
+@argument("directory")
+@argument("output")
+@option(
     "--manifest",
-    metavar="FILE",
-    help="CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY, and "
+    "CSV, Parquet or GeoParquet with id (such as scene_1/red.tif), path below DIRECTORY, and "
     "fields; time_start becomes a STAC time. A row with an empty path is a folder: id scene_1.",
+    metavar="FILE",
 )
-@click.option("--pattern", multiple=True, help="Names to pack, such as '*.tif'; repeatable.")
+@option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
 @options.no_stac
-@click.option("--pad", is_flag=True, help="Fill up subfolders that lack a file others have.")
-@click.option("--split-size", metavar="SIZE", help="Several archives of about this size: 4GB.")
-@click.option(
-    "--group-by",
-    multiple=True,
-    callback=options.listed,
-    metavar="FIELD",
-    help="An archive per value.",
+@flag("--pad", "Fill up subfolders that lack a file others have.")
+@option("--split-size", "Several archives of about this size: 4GB.", metavar="SIZE")
+@option(
+    "--group-by", "An archive per value.", multiple=True, callback=options.listed, metavar="FIELD"
 )
 @collection_options
 @options.writing
 def create(
-    style: Style,
-    /,
-    directory: str,
-    output: str,
-    *,
-    manifest: str | None,
-    pattern: tuple[str, ...],
-    stac: bool,
-    pad: bool,
-    split_size: str | None,
-    group_by: list[str] | None,
-    overwrite: bool,
-    **collection: Any,
+    style: Style, /, directory: str, output: str, *, pattern: tuple[str, ...], **named: Any
 ) -> None:
     """Pack the files below DIRECTORY as one TACO data set.
 
     A file becomes a sample, a subfolder a sample that holds samples; subfolders of one depth
     must hold files of the same names. Names that begin with a dot are left out. OUTPUT is one ZIP
     archive when its name ends in .tacozip or .zip, else a folder.
+
+    $ comal taco create rasters/ scenes.tacozip  # every file below rasters/
+    $ comal taco create rasters/ scenes.tacozip --license CC-BY-4.0 --provider ESA
+      # with what others need to know
+    $ comal taco create rasters/ scenes.tacozip --manifest samples.csv
+      # only what a table lists, with its columns as fields
+    $ comal taco create rasters/ big.tacozip --split-size 4GB  # several archives
     """
-    fields = collection_fields(**collection)
+    packing = ("manifest", "stac", "pad", "split_size", "group_by", "overwrite")
+    given = {name: named.pop(name) for name in packing} | {"pattern": list(pattern) or "*"}
+    fields = collection_fields(**named)
     with working(f"packing {directory}", style) as progress:
-        written = taco.pack_folder(
-            directory,
-            output,
-            manifest=manifest,
-            pattern=list(pattern) or "*",
-            stac=stac,
-            pad=pad,
-            split_size=split_size,
-            group_by=group_by,
-            overwrite=overwrite,
-            progress=progress,
-            **fields,
-        )
+        written = taco.pack_folder(directory, output, progress=progress, **given, **fields)
     paths = [str(path) for path in written]
     done({"output": paths}, style, "\n".join(f"{path}: written" for path in paths))
     missing = [name for name in ("licenses", "providers", "tasks") if name not in fields]
     if missing and not style.quiet:
-        click.echo(
-            f"comal: warning: the collection does not say its {', '.join(missing)}; "
-            "--license, --provider and --task do",
-            err=True,
-        )
+        text = f"comal: warning: the collection does not say its {', '.join(missing)}"
+        click.echo(f"{text}; --license, --provider and --task do", err=True)
 
 
-# -- sql ------------------------------------------------------------------------------------------
-
-
-@group.command(
-    "sql",
-    short_help="Run one SELECT over the samples.",
-    examples=(
-        ("comal taco sql scenes.tacozip 'SELECT id, cloud_cover FROM data LIMIT 5'", "some rows"),
-        (
-            "comal taco sql scenes.tacozip 'SELECT split, count(*) FROM data GROUP BY 1' --json",
-            "JSON lines",
-        ),
-        ("comal taco sql scenes.tacozip 'SELECT * FROM level1' --csv", "the children, as CSV"),
-    ),
-)
+@group.command()
 @options.query_options
 def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None) -> None:
     """Run one SELECT over the samples of X.
@@ -248,6 +191,11 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
     The table is called data; level0, level1, ... are the levels of a nested data set, and l0, l1,
     ... the same with the columns of their parents. Nothing but SELECT is possible, and no file
     and no address can be read by it.
+
+    $ comal taco sql scenes.tacozip 'SELECT id, cloud_cover FROM data LIMIT 5'  # some rows
+    $ comal taco sql scenes.tacozip 'SELECT split, count(*) FROM data GROUP BY 1' --json
+      # JSON lines
+    $ comal taco sql scenes.tacozip 'SELECT * FROM level1' --csv  # the children, as CSV
     """
     with taco.load(source) as dataset:
         isolated = options.is_isolated(source, untrusted=untrusted)
@@ -255,50 +203,26 @@ def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool 
     print_result(table, as_json=style.json, as_csv=as_csv)
 
 
-# -- export ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "export",
-    short_help="A filtered data set as an archive of its own.",
-    examples=(
-        (
-            "comal taco export scenes.tacozip clear.tacozip --where 'cloud_cover < 10'",
-            "the clear ones",
-        ),
-        (
-            "comal taco export https://example.org/scenes.tacozip iberia/ --bbox=-10,35,4,44",
-            "a region, from a server, into a folder",
-        ),
-        (
-            "comal taco export scenes.tacozip summer.tacozip --datetime 2025-06-01/2025-08-31",
-            "a season",
-        ),
-        (
-            "comal taco export parts/__TACOCAT__ whole.tacozip --rename",
-            "an index over archives that use an id twice",
-        ),
-    ),
-)
+@group.command()
 @options.source
-@click.argument("output")
+@argument("output")
 @options.where_options
 @options.rename
 @options.writing
 def export(
-    style: Style,
-    /,
-    source: str,
-    output: str,
-    *,
-    rename: bool,
-    overwrite: bool,
-    **conditions: Any,
+    style: Style, /, source: str, output: str, *, rename: bool, overwrite: bool, **conditions: Any
 ) -> None:
     """Write the samples of X that pass the filters as a data set of its own.
 
     OUTPUT is one ZIP archive when its name ends in .tacozip or .zip, else a folder. Extent and
     counts are computed anew, and the collection says what it is a part of.
+
+    $ comal taco export scenes.tacozip clear.tacozip --where 'cloud_cover < 10'  # the clear ones
+    $ comal taco export https://example.org/scenes.tacozip iberia/ --bbox=-10,35,4,44
+      # a region, from a server, into a folder
+    $ comal taco export scenes.tacozip summer.tacozip --datetime 2025-06-01/2025-08-31  # a season
+    $ comal taco export parts/__TACOCAT__ whole.tacozip --rename
+      # an index over archives that use an id twice
     """
     with taco.load(source) as dataset:
         part = _filtered(dataset, isolated=options.is_isolated(source), **conditions)
@@ -311,28 +235,14 @@ def export(
     done(summary, style, f"{output}: {counted(count, 'sample')}")
 
 
-# -- concat ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "concat",
-    short_help="Several data sets joined into one archive.",
-    examples=(
-        ("comal taco concat north.tacozip south.tacozip -o all.tacozip", "two into one"),
-        (
-            "comal taco concat a.tacozip b.tacozip -o all/ --columns fill_missing",
-            "keep columns that only one has",
-        ),
-    ),
-)
-@click.argument("archives", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="OUT", required=True, help="Archive or folder to write.")
-@click.option(
+@group.command()
+@argument("archives", nargs=-1, required=True)
+@option("-o --output", "Archive or folder to write.", metavar="OUT", required=True)
+@choice(
     "--columns",
-    type=click.Choice(["intersection", "fill_missing", "strict"]),
+    ["intersection", "fill_missing", "strict"],
+    "What to do with columns that not all have.",
     default="intersection",
-    show_default=True,
-    help="What to do with columns that not all have.",
 )
 @options.rename
 @options.writing
@@ -342,31 +252,22 @@ def concat(
     """Join several TACO data sets and write them as one, samples included.
 
     'comal taco tacocat' makes an index over them instead and copies nothing.
+
+    $ comal taco concat north.tacozip south.tacozip -o all.tacozip  # two into one
+    $ comal taco concat a.tacozip b.tacozip -o all/ --columns fill_missing
+      # keep columns that only one has
     """
-    datasets = [taco.load(href) for href in archives]
-    try:
+    with ExitStack() as opened, working(f"writing {output}", style) as progress:
+        datasets = [opened.enter_context(taco.load(href)) for href in archives]
         joined = taco.concat(datasets, column_mode=columns)
-        with working(f"writing {output}", style) as progress:
-            taco.export(joined, output, progress=progress, **named)
+        taco.export(joined, output, progress=progress, **named)
         count = len(joined.data)
-    finally:
-        for dataset in datasets:
-            dataset.close()
     done({"output": output, "samples": count}, style, f"{output}: {counted(count, 'sample')}")
 
 
-# -- tacocat --------------------------------------------------------------------------------------
-
-
-@group.command(
-    "tacocat",
-    short_help="One index over several archives.",
-    examples=(("comal taco tacocat parts/*.tacozip", "an index beside the archives"),),
-)
-@click.argument("archives", nargs=-1, required=True)
-@click.option(
-    "-o", "--output", metavar="FOLDER", help="Write the index here; beside the archives if absent."
-)
+@group.command()
+@argument("archives", nargs=-1, required=True)
+@option("-o --output", "Write the index here; beside the archives if absent.", metavar="FOLDER")
 @options.any_schema
 @options.writing
 def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any) -> None:
@@ -374,6 +275,8 @@ def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **na
 
     Both forms are written: the file __TACOCAT__ of the specification, and the folder .tacocat
     that newer readers want.
+
+    $ comal taco tacocat parts/*.tacozip  # an index beside the archives
     """
     with working("writing the index", style):
         written = taco.create_tacocat(list(archives), output, **named)
@@ -381,23 +284,17 @@ def tacocat(style: Style, /, archives: tuple[str, ...], output: str | None, **na
     done({"output": paths, "archives": len(archives)}, style, "\n".join(paths))
 
 
-# -- tacollection ---------------------------------------------------------------------------------
-
-
-@group.command(
-    "tacollection",
-    short_help="One TACOLLECTION.json over several archives.",
-    examples=(("comal taco tacollection parts/*.tacozip -o parts/", "the sum of the parts"),),
-)
-@click.argument("archives", nargs=-1, required=True)
-@click.option(
-    "-o", "--output", metavar="FOLDER", help="Write it here; beside the archives if absent."
-)
+@group.command()
+@argument("archives", nargs=-1, required=True)
+@option("-o --output", "Write it here; beside the archives if absent.", metavar="FOLDER")
 @options.any_schema
 @options.writing
 def tacollection(
     style: Style, /, archives: tuple[str, ...], output: str | None, **named: Any
 ) -> None:
-    """Write TACOLLECTION.json over several TACO archives: counts summed, extents united."""
+    """Write TACOLLECTION.json over several TACO archives: counts summed, extents united.
+
+    $ comal taco tacollection parts/*.tacozip -o parts/  # the sum of the parts
+    """
     written = taco.create_tacollection(list(archives), output, **named)
     done({"output": str(written), "archives": len(archives)}, style, str(written))

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
+from click import argument
 
 from comal import tapalcatl
 from comal.cli import options
 from comal.cli.app import Group
-from comal.cli.options import BBOX, TILE, TILE_FILE, ZOOM_RANGE, ZOOMS, Style, decorated
+from comal.cli.options import (
+    BBOX,
+    TILE,
+    TILE_FILE,
+    ZOOM_RANGE,
+    ZOOMS,
+    Style,
+    choice,
+    flag,
+    option,
+    together,
+    whole,
+)
 from comal.cli.output import (
     done,
     human_size,
@@ -31,104 +44,76 @@ from comal.errors import InvalidInputError, NotInContainerError, counted
 @click.group(
     "tapalcatl",
     cls=Group,
-    removed={
-        "check": "comal check X --open KEY=VALUE",
-        "info": "comal info X --open KEY=VALUE",
-    },
-    examples=(
-        ("comal tapalcatl plan 0-14", "how many archives and entries a layout makes"),
-        (
-            "comal tapalcatl extract https://example.org/tiles/meta.json alps --bbox 5,44,17,48",
-            "a part of a tileset on a server",
-        ),
-        ("comal tapalcatl tile alps 5/16/11 --headers", "what is said of one tile"),
-        ("comal tapalcatl site public tiles/", "write a page with a copy of a tileset"),
-    ),
+    removed={name: f"comal {name} X --open KEY=VALUE" for name in ("check", "info")},
 )
 def group() -> None:
-    """Tapalcatl: tiles in ZIP archives that are read by byte range."""
+    """Tapalcatl: tiles in ZIP archives that are read by byte range.
+
+    $ comal tapalcatl plan 0-14  # how many archives and entries a layout makes
+    $ comal tapalcatl extract https://example.org/tiles/meta.json alps --bbox 5,44,17,48
+      # a part of a tileset on a server
+    $ comal tapalcatl tile alps 5/16/11 --headers  # what is said of one tile
+    $ comal tapalcatl site public tiles/  # write a page with a copy of a tileset
+    """
 
 
-def _layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where archives begin and how wide they are."""
-    options = (
-        click.option(
-            "--metatile",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Root tiles of an archive per side, a power of two.",
-        ),
-        click.option(
-            "--materialized",
-            "materialized_zooms",
-            type=ZOOMS,
-            help="Zooms at which archives begin; chosen so that a directory has at most 64 KiB.",
-        ),
-        click.option("--hash", "hash_in_path", is_flag=True, help="Begin keys with {h}."),
-    )
-    return decorated(function, options)
+_layout_options = together(
+    whole("--metatile", "Root tiles of an archive per side, a power of two.", 1, metavar="N"),
+    option(
+        "--materialized",
+        "Zooms at which archives begin; chosen so that a directory has at most 64 KiB.",
+        type=ZOOMS,
+        to="materialized_zooms",
+    ),
+    flag("--hash", "Begin keys with {h}.", to="hash_in_path"),
+)
+"""Where archives begin and how wide they are."""
 
 
-def _entry_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How tiles become entries."""
-    options = (
-        click.option("--ext", help="Extension of tiles without one; by their bytes if absent."),
-        click.option("--scale", type=float, default=1, help="Scale of tiles: 2 for '@2x'."),
-        click.option(
-            "--compression",
-            type=click.Choice(["auto", "store", "deflate"]),
-            default="auto",
-            help="auto stores what is compressed already.",
-        ),
-        click.option(
-            "--level", type=click.IntRange(1, 12), default=6, help="Level of DEFLATE; 6 if absent."
-        ),
-        click.option(
-            "--times",
-            default="fixed",
-            metavar="TIME",
-            help="'fixed' (1980-01-01), 'source', or one time for all tiles.",
-        ),
-        click.option("--exact-times", is_flag=True, help="Exact seconds in an extra field, too."),
-    )
-    return decorated(function, options)
+_entry_options = together(
+    option("--ext", "Extension of tiles without one; by their bytes if absent."),
+    option("--scale", "Scale of tiles: 2 for '@2x'.", type=float, default=1),
+    choice(
+        "--compression",
+        ["auto", "store", "deflate"],
+        "auto stores what is compressed already.",
+        default="auto",
+    ),
+    whole("--level", "Level of DEFLATE; 6 if absent.", 1, 12, default=6),
+    option(
+        "--times",
+        "'fixed' (1980-01-01), 'source', or one time for all tiles.",
+        default="fixed",
+        metavar="TIME",
+    ),
+    flag("--exact-times", "Exact seconds in an extra field, too."),
+)
+"""How tiles become entries."""
 
 
-def _described_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a tileset says of itself."""
-    options = (
-        click.option("--name", help="Name of the tileset; the source's if absent."),
-        click.option("--description", help="Description; the source's if absent."),
-        click.option("--attribution", help="Attribution; the source's if absent."),
-        click.option("--bounds", type=BBOX, help="Bounds in degrees; never too narrow."),
-    )
-    return decorated(function, options)
+_described_options = together(
+    option("--name", "Name of the tileset; the source's if absent."),
+    option("--description", "Description; the source's if absent."),
+    option("--attribution", "Attribution; the source's if absent."),
+    option("--bounds", "Bounds in degrees; never too narrow.", type=BBOX),
+)
+"""What a tileset says of itself."""
 
 
 def _given(named: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments without those that were not given: a source may have its own."""
-    return {
-        name: value for name, value in named.items() if value is not None and value is not False
-    }
+    return {name: one for name, one in named.items() if one is not None and one is not False}
 
 
 def _report(made: tapalcatl.Built, style: Style) -> None:
-    """What was written."""
+    """What was written, in which layout; Tapalcatl 1 has none."""
     kept = f", {made.kept} of them kept" if made.kept else ""
-    text = (
-        f"{made.output}: {counted(made.tiles, 'tile')} "
-        f"in {counted(made.archives, 'archive')}{kept}, "
-        f"{human_size(made.size)}{_layout(made)}"
-    )
+    text = f"{made.output}: {counted(made.tiles, 'tile')} in {counted(made.archives, 'archive')}"
+    text += f"{kept}, {human_size(made.size)}"
+    if made.materialized_zooms:
+        zooms = ", ".join(map(str, made.materialized_zooms))
+        text += f"; archives at zooms {zooms} under {made.metatile} x {made.metatile} tiles"
     done(made.to_dict(), style, text)
-
-
-def _layout(made: tapalcatl.Built) -> str:
-    """Which layout was given, taken over or chosen; nothing for Tapalcatl 1."""
-    if not made.materialized_zooms:
-        return ""
-    zooms = ", ".join(map(str, made.materialized_zooms))
-    return f"; archives at zooms {zooms} under {made.metatile} x {made.metatile} tiles"
 
 
 def _tiles_of(
@@ -150,65 +135,36 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
     return tapalcatl.Generation1(**told)
 
 
-# -- create ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "create",
-    short_help="Tiles of MBTiles, PMTiles or a folder as a tileset.",
-    examples=(
-        ("comal tapalcatl create tiles.mbtiles tiles/", "a tileset of an MBTiles file"),
-        ("comal tapalcatl create tiles.mbtiles tiles.zip", "in a single archive"),
-        ("comal tapalcatl create https://example.org/a.pmtiles tiles/", "of a PMTiles file"),
-        ("comal tapalcatl create loose/ tiles/ --scheme tms --scale 2", "of a folder of tiles"),
-        (
-            "comal tapalcatl create a.mbtiles tiles/ --materialized 0,4,8 --metatile 1",
-            "with a layout of its own",
-        ),
-        (
-            "comal tapalcatl create a.mbtiles t1/ --generation 1 --metatile 8 --layer all",
-            "Tapalcatl 1",
-        ),
-        ("comal tapalcatl create dark.mbtiles tiles/ --variant dark", "tiles below a name"),
-        ("comal tapalcatl create t1/ t2/ --open metatile=8 --open layer=all", "out of Tapalcatl 1"),
-    ),
-)
-@click.argument("source", metavar="SRC")
-@click.argument("output", metavar="OUT")
-@click.option(
+@group.command()
+@argument("source", metavar="SRC")
+@argument("output", metavar="OUT")
+@choice(
     "--scheme",
-    type=click.Choice(["xyz", "tms", "zyx", "ags", "gwc"]),
-    help="How tiles are named in a folder; xyz if absent.",
+    ["xyz", "tms", "zyx", "ags", "gwc"],
+    "How tiles are named in a folder; xyz if absent.",
 )
-@click.option(
-    "--generation", type=click.Choice(["1", "2"]), default="2", help="Of Tapalcatl; 2 if absent."
+@choice("--generation", ["1", "2"], "Of Tapalcatl; 2 if absent.", default="2")
+@option("--layer", "Layer in keys of Tapalcatl 1.", default="")
+@option(
+    "--keys", "Keys of Tapalcatl 1: plain, prefix-hash, hash-prefix, or a pattern.", default="plain"
 )
-@click.option("--layer", default="", help="Layer in keys of Tapalcatl 1.")
-@click.option(
-    "--keys",
-    default="plain",
-    help="Keys of Tapalcatl 1: plain, prefix-hash, hash-prefix, or a pattern.",
-)
-@click.option("--prefix", default="", help="Prefix of keys of Tapalcatl 1.")
-@click.option(
+@option("--prefix", "Prefix of keys of Tapalcatl 1.", default="")
+@whole(
     "--tile-size",
-    type=click.IntRange(1),
+    "Pixels of the tiles, for Tapalcatl 1: 256 if absent.",
+    1,
     default=256,
     metavar="PIXELS",
-    help="Pixels of the tiles, for Tapalcatl 1: 256 if absent.",
 )
-@click.option(
+@option(
     "--tilejson",
+    "Write TileJSON for Tapalcatl 1; the address of tiles, with {z}, {x}, {y} and {fmt}.",
     metavar="URL",
-    help="Write TileJSON for Tapalcatl 1; the address of tiles, with {z}, {x}, {y} and {fmt}.",
 )
-@click.option(
-    "--processes",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Processes that write archives; threads of this one if absent.",
+@whole(
+    "--processes", "Processes that write archives; threads of this one if absent.", 1, metavar="N"
 )
-@click.option("--variant", metavar="NAME", help="Below this name; 'put' adds other variants.")
+@option("--variant", "Below this name; 'put' adds other variants.", metavar="NAME")
 @options.negative("--no-resume", "resume", "Start anew and keep nothing after an error.")
 @_layout_options
 @_entry_options
@@ -216,27 +172,29 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
 @options.opening
 @options.writing
 def create(
-    style: Style,
-    /,
-    source: str,
-    output: str,
-    *,
-    scheme: str | None,
-    generation: str,
-    processes: int | None,
-    opening: Mapping[str, Any],
-    **more: Any,
+    style: Style, /, source: str, output: str, *, opening: Mapping[str, Any], **more: Any
 ) -> None:
     """Write the tiles of SRC as the tileset OUT, which appears when it is complete.
 
     OUT is a folder, or a single archive when its name ends in .zip. SRC is an MBTiles or PMTiles
     file, a folder of tiles, or a tileset. A folder that was broken off is gone on with: finished
     archives are kept beside it. What --open tells is told of SRC.
+
+    $ comal tapalcatl create tiles.mbtiles tiles/  # a tileset of an MBTiles file
+    $ comal tapalcatl create tiles.mbtiles tiles.zip  # in a single archive
+    $ comal tapalcatl create https://example.org/a.pmtiles tiles/  # of a PMTiles file
+    $ comal tapalcatl create loose/ tiles/ --scheme tms --scale 2  # of a folder of tiles
+    $ comal tapalcatl create a.mbtiles tiles/ --materialized 0,4,8 --metatile 1
+      # with a layout of its own
+    $ comal tapalcatl create a.mbtiles t1/ --generation 1 --metatile 8 --layer all  # Tapalcatl 1
+    $ comal tapalcatl create dark.mbtiles tiles/ --variant dark  # tiles below a name
+    $ comal tapalcatl create t1/ t2/ --open metatile=8 --open layer=all  # out of Tapalcatl 1
     """
+    scheme, processes = more.pop("scheme"), more.pop("processes")
     layout = {name: more.pop(name) for name in ("metatile", "materialized_zooms", "hash_in_path")}
     first = {name: more.pop(name) for name in ("layer", "prefix", "tile_size")}
     first["layout"] = more.pop("keys")
-    if generation == "1":
+    if more.pop("generation") == "1":
         settings = tapalcatl.Generation1(metatile=layout["metatile"] or 4, **first)
         chosen: dict[str, Any] = {"version": 1, "generation1": settings}
     else:
@@ -255,41 +213,28 @@ def create(
     _report(made, style)
 
 
-# -- put ------------------------------------------------------------------------------------------
-
-
-@group.command(
-    "put",
-    short_help="Add or replace tiles, in place.",
-    examples=(
-        ("comal tapalcatl put tiles/ --tile 5/10/23=new.png", "one tile"),
-        ("comal tapalcatl put tiles/ changed.mbtiles", "all tiles of a file"),
-        ("comal tapalcatl put tiles/4/0/4.zip --tile 5/10/23=new.png", "into one archive"),
-        ("comal tapalcatl put t1/ new.mbtiles --open metatile=8 --open layer=all", "Tapalcatl 1"),
-    ),
-)
-@click.argument("target", metavar="X")
-@click.argument("source", metavar="SRC", required=False)
-@click.option("--tile", "tiles", multiple=True, type=TILE_FILE, help="A tile; repeatable.")
-@click.option("--variant", metavar="NAME", help="Below this name, beside tiles of other variants.")
+@group.command()
+@argument("target", metavar="X")
+@argument("source", metavar="SRC", required=False)
+@option("--tile", "A tile; repeatable.", multiple=True, type=TILE_FILE, to="tiles")
+@option("--variant", "Below this name, beside tiles of other variants.", metavar="NAME")
 @_entry_options
 @options.opening
 @options.pass_style
 def put(
-    style: Style,
-    /,
-    target: str,
-    source: str | None,
-    *,
-    tiles: tuple[tuple[tuple[int, int, int], str], ...],
-    opening: Mapping[str, Any],
-    **more: Any,
+    style: Style, /, target: str, source: str | None, *, opening: Mapping[str, Any], **more: Any
 ) -> None:
     """Add or replace tiles of the tileset or archive X, without rewriting what is there.
 
     Tiles come from SRC, which is all that 'create' takes, or from --tile. New bytes are appended:
     'compact' frees the old ones. Of Tapalcatl 1, X is the folder that keys are relative to.
+
+    $ comal tapalcatl put tiles/ --tile 5/10/23=new.png  # one tile
+    $ comal tapalcatl put tiles/ changed.mbtiles  # all tiles of a file
+    $ comal tapalcatl put tiles/4/0/4.zip --tile 5/10/23=new.png  # into one archive
+    $ comal tapalcatl put t1/ new.mbtiles --open metatile=8 --open layer=all  # Tapalcatl 1
     """
+    tiles = more.pop("tiles")
     if (source is None) == (not tiles):
         raise click.UsageError("Give either SRC or --tile.")
     with ExitStack() as scope, working(f"putting tiles into {target}", style) as progress:
@@ -298,10 +243,8 @@ def put(
             given = tapalcatl.open_tiles(source, scope=scope)
         first = _generation1_of(opening)
         changed = tapalcatl.put(target, given, generation1=first, progress=progress, **more)
-    text = (
-        f"{target}: {counted(changed.added, 'tile')} added, {changed.replaced} replaced "
-        f"in {counted(changed.archives, 'archive')}"
-    )
+    text = f"{target}: {counted(changed.added, 'tile')} added, {changed.replaced} replaced"
+    text += f" in {counted(changed.archives, 'archive')}"
     done({"output": target, **changed.to_dict()}, style, text)
 
 
@@ -314,74 +257,53 @@ def _read(path: str) -> bytes:
         ) from error
 
 
-# -- delete ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "delete",
-    short_help="Take tiles out, in place.",
-    examples=(
-        ("comal tapalcatl delete tiles/ 5/10/23 5/10/24", "two tiles"),
-        ("comal tapalcatl delete tiles/ 5/10/23 --ext png", "of one format only"),
-        ("comal tapalcatl delete t1/ 5/10/23 --open metatile=8 --open layer=all", "of Tapalcatl 1"),
-    ),
-)
-@click.argument("target", metavar="X")
-@click.argument("tiles", metavar="Z/X/Y...", type=TILE, nargs=-1, required=True)
-@click.option("--ext", help="Only entries of this extension.")
-@click.option("--scale", type=float, help="Only entries of this scale.")
-@click.option("--variant", metavar="NAME", help="Only entries below this name.")
+@group.command()
+@argument("target", metavar="X")
+@argument("tiles", metavar="Z/X/Y...", type=TILE, nargs=-1, required=True)
+@option("--ext", "Only entries of this extension.")
+@option("--scale", "Only entries of this scale.", type=float)
+@option("--variant", "Only entries below this name.", metavar="NAME")
 @options.opening
 @options.pass_style
 def delete(
-    style: Style,
-    /,
-    target: str,
-    tiles: tuple[tuple[int, int, int], ...],
-    *,
-    opening: Mapping[str, Any],
-    **named: Any,
+    style: Style, /, target: str, tiles: Any, *, opening: Mapping[str, Any], **named: Any
 ) -> None:
-    """Take tiles out of the tileset or archive X; their bytes stay until 'compact'."""
+    """Take tiles out of the tileset or archive X; their bytes stay until 'compact'.
+
+    $ comal tapalcatl delete tiles/ 5/10/23 5/10/24  # two tiles
+    $ comal tapalcatl delete tiles/ 5/10/23 --ext png  # of one format only
+    $ comal tapalcatl delete t1/ 5/10/23 --open metatile=8 --open layer=all  # of Tapalcatl 1
+    """
     first = _generation1_of(opening)
     with working(f"deleting tiles of {target}", style) as progress:
         changed = tapalcatl.delete(target, tiles, generation1=first, progress=progress, **named)
-    text = (
-        f"{target}: {counted(changed.deleted, 'entry', 'entries')} deleted, "
-        f"{counted(changed.absent, 'tile')} not there"
-    )
+    text = f"{target}: {counted(changed.deleted, 'entry', 'entries')} deleted"
+    text += f", {counted(changed.absent, 'tile')} not there"
     done({"output": target, **changed.to_dict()}, style, text)
 
 
-# -- compact --------------------------------------------------------------------------------------
-
-
-@group.command(
-    "compact",
-    short_help="Free the bytes that updates have left.",
-    examples=(
-        ("comal tapalcatl compact tiles/", "all archives that have dead bytes"),
-        ("comal tapalcatl compact tiles/ --dry-run", "only tell how many there are"),
-        ("comal tapalcatl compact tiles/4/0/4.zip", "one archive"),
-    ),
-)
-@click.argument("target", metavar="X")
-@click.option("--dry-run", is_flag=True, help="Write nothing; tell the dead bytes.")
-@click.option("--all", "force", is_flag=True, help="Write every archive anew.")
+@group.command()
+@argument("target", metavar="X")
+@flag("--dry-run", "Write nothing; tell the dead bytes.")
+@flag("--all", "Write every archive anew.", to="force")
 @options.opening
 @options.pass_style
 def compact(
     style: Style, /, target: str, *, dry_run: bool, force: bool, opening: Mapping[str, Any]
 ) -> None:
-    """Write archives of the tileset or archive X anew, in order and without dead bytes."""
+    """Write archives of the tileset or archive X anew, in order and without dead bytes.
+
+    $ comal tapalcatl compact tiles/  # all archives that have dead bytes
+    $ comal tapalcatl compact tiles/ --dry-run  # only tell how many there are
+    $ comal tapalcatl compact tiles/4/0/4.zip  # one archive
+    """
     first = _generation1_of(opening)
     if dry_run:
         with working(f"looking at {target}", style) as progress:
             found = tapalcatl.space(target, generation1=first, progress=progress)
-        text = (
-            f"{target}: {human_size(found.dead)} of {human_size(found.size)} are dead, "
-            f"{counted(found.entries, 'entry', 'entries')} in {counted(found.archives, 'archive')}"
-        )
+        entries = counted(found.entries, "entry", "entries")
+        text = f"{target}: {human_size(found.dead)} of {human_size(found.size)} are dead"
+        text += f", {entries} in {counted(found.archives, 'archive')}"
         done({"output": target, **found.to_dict()}, style, text)
         return
     with working(f"compacting {target}", style) as progress:
@@ -389,23 +311,16 @@ def compact(
     done({"output": target, "saved": freed}, style, f"{target}: {human_size(freed)} freed")
 
 
-# -- recover --------------------------------------------------------------------------------------
-
-
-@group.command(
-    "recover",
-    short_help="An archive whose update was killed.",
-    examples=(
-        ("comal tapalcatl recover tiles/", "after an update of a tileset was killed"),
-        ("comal tapalcatl recover tiles/4/0/4.zip", "an archive that an older version has torn"),
-    ),
-)
-@click.argument("targets", metavar="X...", nargs=-1, required=True)
+@group.command()
+@argument("targets", metavar="X...", nargs=-1, required=True)
 @options.pass_style
 def recover(style: Style, targets: tuple[str, ...]) -> None:
     """Finish a change of the tileset X that was decided, and undo one that was not.
 
     Archives are cut back to the last end that is valid; one that is whole stays as it is.
+
+    $ comal tapalcatl recover tiles/  # after an update of a tileset was killed
+    $ comal tapalcatl recover tiles/4/0/4.zip  # an archive that an older version has torn
     """
     found = {target: tapalcatl.recover(target) for target in targets}
     lines = [
@@ -416,35 +331,23 @@ def recover(style: Style, targets: tuple[str, ...]) -> None:
     done({"recovered": {key: one.to_dict() for key, one in found.items()}}, style, "\n".join(lines))
 
 
-# -- metadata -------------------------------------------------------------------------------------
-
-
-@group.command(
-    "metadata",
-    short_help="Print or change what a tileset says.",
-    examples=(
-        ("comal tapalcatl metadata tiles/", "all of it, as JSON"),
-        ("comal tapalcatl metadata tiles/ name", "one value"),
-        ("comal tapalcatl metadata tiles/ --set name=Roads --unset legend", "change it in place"),
-        ("comal tapalcatl metadata tiles/ --set 'center=[10.5,50,4]'", "values may be JSON"),
-    ),
-)
-@click.argument("target", metavar="X")
-@click.argument("key", required=False)
-@click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="New value; repeatable.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Remove a key; repeatable.")
+@group.command()
+@argument("target", metavar="X")
+@argument("key", required=False)
+@option("--set", "New value; repeatable.", multiple=True, metavar="KEY=VALUE", to="values")
+@option("--unset", "Remove a key; repeatable.", multiple=True, metavar="KEY")
 @options.negative("--no-archives", "archives", "Leave the comments of archives as they are.")
 @options.pass_style
 def metadata(
-    style: Style,
-    target: str,
-    key: str | None,
-    values: tuple[str, ...],
-    unset: tuple[str, ...],
-    *,
-    archives: bool,
+    style: Style, target: str, key: str | None, values: Any, unset: Any, *, archives: bool
 ) -> None:
-    """Print the metadata of the tileset or archive X, or change them without rewriting tiles."""
+    """Print the metadata of the tileset or archive X, or change them without rewriting tiles.
+
+    $ comal tapalcatl metadata tiles/  # all of it, as JSON
+    $ comal tapalcatl metadata tiles/ name  # one value
+    $ comal tapalcatl metadata tiles/ --set name=Roads --unset legend  # change it in place
+    $ comal tapalcatl metadata tiles/ --set 'center=[10.5,50,4]'  # values may be JSON
+    """
     changes: dict[str, Any] = dict(_changed(text) for text in values)
     changes.update(dict.fromkeys(unset))
     if changes:
@@ -458,10 +361,7 @@ def metadata(
 
     document = metadata_at(target)
     if key is None:
-        if style.json:
-            print_json(document)
-        else:
-            click.echo(json.dumps(document, indent=2, ensure_ascii=True))
+        click.echo(json.dumps(document, indent=None if style.json else 2))
         return
     if key not in document:
         raise click.BadParameter(f"{key!r} is not among {', '.join(document)}", param_hint="KEY")
@@ -481,28 +381,14 @@ def _changed(text: str) -> tuple[str, Any]:
     return name, value
 
 
-# -- merge ----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "merge",
-    short_help="Several tilesets as one.",
-    examples=(
-        ("comal tapalcatl merge north/ south/ -o both/", "two tilesets"),
-        ("comal tapalcatl merge base/ new.mbtiles -o both/", "the later source counts"),
-        ("comal tapalcatl merge a/ b/ -o both/ --conflict error", "refuse different tiles"),
-        ("comal tapalcatl merge a/ b/ -o both/ --materialized 0,4,8 --metatile 2", "a layout"),
-    ),
-)
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
-@click.option(
-    "-o", "--output", metavar="OUT", required=True, help="A folder, or one archive: x.zip."
-)
-@click.option(
+@group.command()
+@argument("sources", metavar="SRC...", nargs=-1, required=True)
+@option("-o --output", "A folder, or one archive: x.zip.", metavar="OUT", required=True)
+@choice(
     "--conflict",
-    type=click.Choice(["last", "first", "error"]),
+    ["last", "first", "error"],
+    "Which tile counts where several sources have one.",
     default="last",
-    help="Which tile counts where several sources have one.",
 )
 @_layout_options
 @options.writing
@@ -512,39 +398,37 @@ def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) 
     The layout is that of the first SRC whose archives can hold all tiles with directories of at
     most 64 KiB, unless it is given; where there is none, one is chosen. The report says which.
     Tiles of variants are left out.
+
+    $ comal tapalcatl merge north/ south/ -o both/  # two tilesets
+    $ comal tapalcatl merge base/ new.mbtiles -o both/  # the later source counts
+    $ comal tapalcatl merge a/ b/ -o both/ --conflict error  # refuse different tiles
+    $ comal tapalcatl merge a/ b/ -o both/ --materialized 0,4,8 --metatile 2  # a layout
     """
     with working(f"merging into {output}", style) as progress:
         made = tapalcatl.merge(sources, output, progress=progress, **_given(named))
     _report(made, style)
 
 
-# -- split ----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "split",
-    short_help="A tileset as several, by zooms or by tiles.",
-    examples=(
-        ("comal tapalcatl split tiles/ parts/ --zooms 0-7 --zooms 8-14", "by zooms"),
-        ("comal tapalcatl split tiles/ parts/ --at 4", "a tileset for each tile of zoom 4"),
-    ),
-)
-@click.argument("source", metavar="SRC")
-@click.argument("output", metavar="DIR")
-@click.option(
+@group.command()
+@argument("source", metavar="SRC")
+@argument("output", metavar="DIR")
+@option(
     "--zooms",
+    "A part for these zooms; repeatable.",
     multiple=True,
     type=ZOOM_RANGE,
     callback=options.listed,
-    help="A part for these zooms; repeatable.",
 )
-@click.option("--at", type=click.IntRange(0, 30), help="A part for each tile of this zoom.")
+@whole("--at", "A part for each tile of this zoom.", 0, 30)
 @_layout_options
 @options.writing
 def split(style: Style, /, source: str, output: str, **named: Any) -> None:
     """Write the tiles of SRC as several tilesets, each in a folder below DIR.
 
     Parts have the layout of SRC unless another one is given.
+
+    $ comal tapalcatl split tiles/ parts/ --zooms 0-7 --zooms 8-14  # by zooms
+    $ comal tapalcatl split tiles/ parts/ --at 4  # a tileset for each tile of zoom 4
     """
     if (named["at"] is None) == (named["zooms"] is None):
         raise click.UsageError("Give either --zooms or --at.")
@@ -555,110 +439,74 @@ def split(style: Style, /, source: str, output: str, **named: Any) -> None:
     done({"output": output, "parts": found}, style, "\n".join(lines))
 
 
-# -- remetatile -----------------------------------------------------------------------------------
-
-
-@group.command(
-    "remetatile",
-    short_help="A tileset with another layout.",
-    examples=(
-        ("comal tapalcatl remetatile tiles/ new/ --metatile 4", "wider archives"),
-        ("comal tapalcatl remetatile tiles/ new/ --materialized 0,6,12", "deeper ones"),
-        ("comal tapalcatl remetatile tiles/ tiles.zip", "one archive for all tiles"),
-    ),
-)
-@click.argument("source", metavar="SRC")
-@click.argument("output", metavar="OUT")
+@group.command()
+@argument("source", metavar="SRC")
+@argument("output", metavar="OUT")
 @_layout_options
 @options.writing
 def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
     """Write the tileset SRC with other archives; stored bytes are copied as they are.
 
     OUT is a folder, or a single archive when its name ends in .zip.
+
+    $ comal tapalcatl remetatile tiles/ new/ --metatile 4  # wider archives
+    $ comal tapalcatl remetatile tiles/ new/ --materialized 0,6,12  # deeper ones
+    $ comal tapalcatl remetatile tiles/ tiles.zip  # one archive for all tiles
     """
     with working(f"writing {output}", style) as progress:
         made = tapalcatl.remetatile(source, output, progress=progress, **_given(named))
     _report(made, style)
 
 
-# -- export ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "export",
-    short_help="Tiles as MBTiles, PMTiles or loose files.",
-    examples=(
-        ("comal tapalcatl export tiles/ tiles.mbtiles", "as MBTiles"),
-        ("comal tapalcatl export tiles/ tiles.pmtiles", "as PMTiles"),
-        ("comal tapalcatl export tiles/ loose/ --scheme tms", "as loose files"),
-        ("comal tapalcatl export tiles/ a.mbtiles --ext png --scale 2", "one of several formats"),
-        ("comal tapalcatl export t1/ a.mbtiles --open layer=all --ext mvt", "out of Tapalcatl 1"),
-    ),
-)
-@click.argument("source", metavar="SRC")
-@click.argument("output", metavar="DST")
-@click.option("--ext", help="Only tiles of this extension.")
-@click.option("--scale", type=float, help="Only tiles of this scale.")
-@click.option(
-    "--scheme",
-    type=click.Choice(["xyz", "tms", "zyx", "ags", "gwc"]),
-    default="xyz",
-    help="How loose files are named.",
+@group.command()
+@argument("source", metavar="SRC")
+@argument("output", metavar="DST")
+@option("--ext", "Only tiles of this extension.")
+@option("--scale", "Only tiles of this scale.", type=float)
+@choice(
+    "--scheme", ["xyz", "tms", "zyx", "ags", "gwc"], "How loose files are named.", default="xyz"
 )
 @options.opening
 @options.writing
 def export(
-    style: Style,
-    /,
-    source: str,
-    output: str,
-    *,
-    scheme: str,
-    opening: Mapping[str, Any],
-    **named: Any,
+    style: Style, /, source: str, output: str, *, opening: Mapping[str, Any], **named: Any
 ) -> None:
-    """Write the tiles of SRC to DST, byte for byte: .mbtiles, .pmtiles, or a folder of files."""
+    """Write the tiles of SRC to DST, byte for byte: .mbtiles, .pmtiles, or a folder of files.
+
+    $ comal tapalcatl export tiles/ tiles.mbtiles  # as MBTiles
+    $ comal tapalcatl export tiles/ tiles.pmtiles  # as PMTiles
+    $ comal tapalcatl export tiles/ loose/ --scheme tms  # as loose files
+    $ comal tapalcatl export tiles/ a.mbtiles --ext png --scale 2  # one of several formats
+    $ comal tapalcatl export t1/ a.mbtiles --open layer=all --ext mvt  # out of Tapalcatl 1
+    """
     with ExitStack() as scope, working(f"writing {output}", style) as progress:
         tiles = _tiles_of(source, opening, scope)
-        if output.lower().endswith(".mbtiles"):
-            write: Any = tapalcatl.to_mbtiles
-        elif output.lower().endswith(".pmtiles"):
-            write = tapalcatl.to_pmtiles
-        else:
-            write, named["scheme"] = tapalcatl.to_directory, scheme
+        writers = {".mbtiles": tapalcatl.to_mbtiles, ".pmtiles": tapalcatl.to_pmtiles}
+        write: Any = writers.get(Path(output).suffix.lower(), tapalcatl.to_directory)
+        if write is not tapalcatl.to_directory:
+            del named["scheme"]
         made = write(tiles, output, progress=progress, **named)
     done(made.to_dict(), style, f"{output}: {counted(made.tiles, 'tile')}")
 
 
-# -- plan -----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "plan",
-    short_help="Archives, entries and directories of a layout.",
-    examples=(
-        ("comal tapalcatl plan 0-14", "the layout that comal chooses for the world"),
-        ("comal tapalcatl plan 0-14 --bbox 5,45,15,50", "for a country"),
-        ("comal tapalcatl plan 0-14 --materialized 0,4,8,12 --metatile 1", "for another one"),
-        ("comal tapalcatl plan 0-14 --per-tile 4", "with four formats or scales of each tile"),
-    ),
-)
-@click.argument("zooms", metavar="A-B", type=ZOOM_RANGE)
-@click.option("--bbox", "bounds", type=BBOX, help="Only tiles of this box, in degrees.")
-@click.option("--metatile", type=click.IntRange(1), help="Root tiles of an archive per side.")
-@click.option(
-    "--materialized", "materialized_zooms", type=ZOOMS, help="Zooms at which archives begin."
-)
-@click.option(
-    "--per-tile", type=click.IntRange(1), default=1, show_default=True, help="Entries of a tile."
-)
-@click.option("--suffix", default=".mvt", show_default=True, help="End of names, as '@2x.png'.")
+@group.command()
+@argument("zooms", metavar="A-B", type=ZOOM_RANGE)
+@option("--bbox", "Only tiles of this box, in degrees.", type=BBOX, to="bounds")
+@whole("--metatile", "Root tiles of an archive per side.", 1)
+@option("--materialized", "Zooms at which archives begin.", type=ZOOMS, to="materialized_zooms")
+@whole("--per-tile", "Entries of a tile.", 1, default=1)
+@option("--suffix", "End of names, as '@2x.png'.", default=".mvt")
 @options.pass_style
 def plan(style: Style, /, zooms: tuple[int, int], *, suffix: str, **named: Any) -> None:
     """Count what a tileset of zooms A to B comes to when every tile is there.
 
     A directory of 64 KiB or less comes with the first request for an archive; a layout that is
     not given is chosen so that all do.
+
+    $ comal tapalcatl plan 0-14  # the layout that comal chooses for the world
+    $ comal tapalcatl plan 0-14 --bbox 5,45,15,50  # for a country
+    $ comal tapalcatl plan 0-14 --materialized 0,4,8,12 --metatile 1  # for another one
+    $ comal tapalcatl plan 0-14 --per-tile 4  # with four formats or scales of each tile
     """
     from comal.tapalcatl.wire import split_suffix  # noqa: PLC0415 - help needs none of it
 
@@ -667,80 +515,35 @@ def plan(style: Style, /, zooms: tuple[int, int], *, suffix: str, **named: Any) 
     if style.json:
         print_json(planned.to_dict())
         return
-    rows = [
-        (
-            f"{zoom.zoom}-{zoom.last_zoom}",
-            f"{zoom.archives:,}",
-            f"{zoom.entries:,}",
-            f"{zoom.most_entries:,}",
-            human_size(zoom.directory_bytes),
-        )
-        for zoom in planned.zooms
-    ]
+    rows = []
+    for zoom in planned.zooms:
+        counts = (f"{one:,}" for one in (zoom.archives, zoom.entries, zoom.most_entries))
+        rows.append((f"{zoom.zoom}-{zoom.last_zoom}", *counts, human_size(zoom.directory_bytes)))
     print_rows(("zooms", "archives", "entries", "in an archive", "its directory"), rows)
     if not style.quiet:
+        text = f"{counted(planned.archives, 'archive')}, "
+        text += counted(planned.entries, "entry", "entries")
         chosen = ",".join(map(str, planned.materialized_zooms))
-        click.echo(
-            f"{counted(planned.archives, 'archive')}, "
-            f"{counted(planned.entries, 'entry', 'entries')}: "
-            f"--materialized {chosen} --metatile {planned.metatile}",
-            err=True,
-        )
+        click.echo(f"{text}: --materialized {chosen} --metatile {planned.metatile}", err=True)
         if not planned.fits:
             click.echo("a directory is over 64 KiB: its archives cost a request more", err=True)
 
 
-# -- extract --------------------------------------------------------------------------------------
-
-
-@group.command(
-    "extract",
-    short_help="A part of a tileset as a tileset of its own.",
-    examples=(
-        (
-            "comal tapalcatl extract https://example.org/tiles/meta.json alps --bbox 5,44,17,48",
-            "a box, from a server",
-        ),
-        (
-            "comal tapalcatl extract tiles alps --geojson alps.geojson --max-zoom 12",
-            "an outline, down to a zoom",
-        ),
-        (
-            "comal tapalcatl extract tiles alps --bbox 5,44,17,48 --overview-zoom 5",
-            "with the whole world as a background",
-        ),
-        ("comal tapalcatl extract tiles --bbox 5,44,17,48 --dry-run", "what it would cost"),
-    ),
-)
+@group.command()
 @options.source
-@click.argument("output", required=False)
-@click.option("--bbox", type=BBOX, help="Tiles that touch this box, in degrees.")
-@click.option(
-    "--geojson", "geometry", metavar="FILE", help="Tiles that touch what is in this file."
-)
-@click.option("--min-zoom", type=click.IntRange(0), help="First zoom to take.")
-@click.option("--max-zoom", type=click.IntRange(0), help="Last zoom to take.")
-@click.option(
-    "--overview-zoom",
-    type=click.IntRange(0),
-    help="Take all tiles down to this zoom, wherever they are.",
-)
-@click.option("--metatile", type=click.IntRange(1), help="Layout of the extract; that of X.")
-@click.option(
-    "--materialized", "materialized_zooms", type=ZOOMS, help="Layout of the extract; that of X."
-)
-@click.option("--dry-run", is_flag=True, help="Tell tiles, bytes and requests; write nothing.")
+@argument("output", required=False)
+@option("--bbox", "Tiles that touch this box, in degrees.", type=BBOX)
+@option("--geojson", "Tiles that touch what is in this file.", metavar="FILE", to="geometry")
+@whole("--min-zoom", "First zoom to take.", 0)
+@whole("--max-zoom", "Last zoom to take.", 0)
+@whole("--overview-zoom", "Take all tiles down to this zoom, wherever they are.", 0)
+@whole("--metatile", "Layout of the extract; that of X.", 1)
+@option("--materialized", "Layout of the extract; that of X.", type=ZOOMS, to="materialized_zooms")
+@flag("--dry-run", "Tell tiles, bytes and requests; write nothing.")
 @options.opening
 @options.writing
 def extract(
-    style: Style,
-    /,
-    source: str,
-    output: str | None,
-    *,
-    dry_run: bool,
-    opening: Mapping[str, Any],
-    **part: Any,
+    style: Style, /, source: str, output: str | None, *, opening: Mapping[str, Any], **named: Any
 ) -> None:
     """Copy a part of the tileset X to OUTPUT, each tile byte by byte.
 
@@ -748,67 +551,48 @@ def extract(
 
     Only directories of archives that the part touches are read, and only the tiles of the part;
     neighbours come in one request.
+
+    $ comal tapalcatl extract https://example.org/tiles/meta.json alps --bbox 5,44,17,48
+      # a box, from a server
+    $ comal tapalcatl extract tiles alps --geojson alps.geojson --max-zoom 12
+      # an outline, down to a zoom
+    $ comal tapalcatl extract tiles alps --bbox 5,44,17,48 --overview-zoom 5
+      # with the whole world as a background
+    $ comal tapalcatl extract tiles --bbox 5,44,17,48 --dry-run  # what it would cost
     """
-    if output is None and not dry_run:
+    if output is None and not named["dry_run"]:
         raise InvalidInputError("no target to write to", where="OUTPUT", hint="or --dry-run")
     with working(f"extracting from {source}", style) as progress:
-        found = tapalcatl.extract(
-            source,
-            output,
-            dry_run=dry_run,
-            progress=progress,
-            **part,
-            **opening,
-        )
-    text = (
-        f"{counted(found.tiles, 'tile')} of {human_size(found.bytes)} "
-        f"in {counted(found.archives, 'archive')}: "
-        f"{counted(found.requests, 'request')} for {human_size(found.transferred)}, "
-        f"and {found.directories:,} for {human_size(found.directory_bytes)} with directories"
-    )
-    done(found.to_dict(), style, text if output is None or dry_run else f"{output}: {text}")
+        found = tapalcatl.extract(source, output, progress=progress, **named, **opening)
+    text = "" if output is None or named["dry_run"] else f"{output}: "
+    text += f"{counted(found.tiles, 'tile')} of {human_size(found.bytes)}"
+    text += f" in {counted(found.archives, 'archive')}: {counted(found.requests, 'request')}"
+    text += f" for {human_size(found.transferred)}, and {found.directories:,}"
+    text += f" for {human_size(found.directory_bytes)} with directories"
+    done(found.to_dict(), style, text)
 
 
-# -- tile -----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "tile",
-    short_help="One tile, or what is said of it.",
-    examples=(
-        ("comal tapalcatl tile tiles 5/16/11 -o tile.mvt", "into a file"),
-        ("comal tapalcatl tile https://example.org/t/meta.json 5/16/11.mvt --decode", "gunzipped"),
-        ("comal tapalcatl tile tiles 5/16/11@2x.png --headers", "what a server would say"),
-        (
-            "comal tapalcatl tile s3://bucket 14/8185/5449.mvt --open metatile=8 --open layer=all",
-            "from Tapalcatl 1",
-        ),
-    ),
-)
+@group.command()
 @options.source
-@click.argument("name", metavar="Z/X/Y[@Nx][.EXT]")
-@click.option("--size", type=int, metavar="PIXELS", help="Pixels of the tile; Tapalcatl 1 only.")
-@click.option("--headers", is_flag=True, help="Print headers and place instead of the bytes.")
-@click.option("--decode", is_flag=True, help="Take the content encoding off.")
+@argument("name", metavar="Z/X/Y[@Nx][.EXT]")
+@option("--size", "Pixels of the tile; Tapalcatl 1 only.", type=int, metavar="PIXELS")
+@flag("--headers", "Print headers and place instead of the bytes.")
+@flag("--decode", "Take the content encoding off.")
 @options.negative("--no-verify", "verify", "Do not compare the checksum.")
 @options.opening
 @options.output_file
 @options.writing
 def tile(
-    style: Style,
-    /,
-    source: str,
-    name: str,
-    size: int | None,
-    output: str | None,
-    *,
-    headers: bool,
-    decode: bool,
-    verify: bool,
-    overwrite: bool,
-    opening: Mapping[str, Any],
+    style: Style, /, source: str, name: str, *, output: str | None, verify: bool, **named: Any
 ) -> None:
-    """Write the bytes of one tile of X to standard output or to a file."""
+    """Write the bytes of one tile of X to standard output or to a file.
+
+    $ comal tapalcatl tile tiles 5/16/11 -o tile.mvt  # into a file
+    $ comal tapalcatl tile https://example.org/t/meta.json 5/16/11.mvt --decode  # gunzipped
+    $ comal tapalcatl tile tiles 5/16/11@2x.png --headers  # what a server would say
+    $ comal tapalcatl tile s3://bucket 14/8185/5449.mvt --open metatile=8 --open layer=all
+      # from Tapalcatl 1
+    """
     from comal.tapalcatl.wire import parse_name, split_suffix  # noqa: PLC0415 - as above
 
     found = parse_name(name)
@@ -816,17 +600,14 @@ def tile(
         raise _no_tile(name)
     (z, x, y), suffix = found
     scale, ext = split_suffix(suffix)
-    chosen: dict[str, Any] = {
-        "scale": scale if "@" in suffix else None,
-        "ext": ext or None,
-        "size": size,
-    }
-    with tapalcatl.open(source, **opening) as tileset:
+    chosen: dict[str, Any] = {"ext": ext or None, "size": named["size"]}
+    chosen["scale"] = scale if "@" in suffix else None
+    with tapalcatl.open(source, **named["opening"]) as tileset:
         tile = tileset.tile(z, x, y, verify=verify, **chosen)
         entry = tileset.entry(z, x, y, **chosen)
     if tile is None or entry is None:
         raise NotInContainerError("no such tile", where=f"{name} in {source}")
-    if headers:
+    if named["headers"]:
         said = {**dict(tile.headers), "ETag": tile.etag}
         if tile.last_modified is not None:
             said["Last-Modified"] = tile.last_modified
@@ -840,11 +621,11 @@ def tile(
         }
         print_fields(fields, style)
         return
-    data = tile.content() if decode else tile.data
+    data = tile.content() if named["decode"] else tile.data
     if output is None:
         write_bytes(data)
-        return
-    write_file(output, data, source, overwrite=overwrite)
+    else:
+        write_file(output, data, source, overwrite=named["overwrite"])
 
 
 def _no_tile(name: str) -> InvalidInputError:
@@ -862,33 +643,11 @@ def _no_tile(name: str) -> InvalidInputError:
     return InvalidInputError("not a tile", found=name, expected=expected)
 
 
-# -- site -----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "site",
-    short_help="A web page that reads tilesets without a server.",
-    examples=(
-        ("comal tapalcatl site public tiles/", "a page with a copy of one tileset"),
-        (
-            "comal tapalcatl site public tiles/ elevation.parquet --title Alps",
-            "with a RaQuet file beside it",
-        ),
-        (
-            "comal tapalcatl site public https://example.com/tiles/meta.json",
-            "a page that reads a bucket",
-        ),
-        ("comal tapalcatl site site tiles/ --link", "without copying: serve both folders"),
-    ),
-)
-@click.argument("output", metavar="OUT")
-@click.argument("sources", metavar="[SOURCE]...", nargs=-1)
-@click.option("--title", default="Tiles", show_default=True, help="Heading of the page.")
-@click.option(
-    "--link",
-    is_flag=True,
-    help="Name local sources by their place relative to OUT instead of copying them.",
-)
+@group.command()
+@argument("output", metavar="OUT")
+@argument("sources", metavar="[SOURCE]...", nargs=-1)
+@option("--title", "Heading of the page.", default="Tiles")
+@flag("--link", "Name local sources by their place relative to OUT instead of copying them.")
 @options.writing
 def site(style: Style, /, output: str, sources: tuple[str, ...], **named: Any) -> None:
     """Write OUT: a page that reads tilesets and RaQuet files in the browser, with no server.
@@ -896,6 +655,12 @@ def site(style: Style, /, output: str, sources: tuple[str, ...], **named: Any) -
     SOURCE is a tileset's folder or meta.json, one archive (.zip) or a RaQuet file (.parquet); a
     path, or an https:// address whose store allows other origins to read. Put the folder on any
     static host or bucket.
+
+    $ comal tapalcatl site public tiles/  # a page with a copy of one tileset
+    $ comal tapalcatl site public tiles/ elevation.parquet --title Alps
+      # with a RaQuet file beside it
+    $ comal tapalcatl site public https://example.com/tiles/meta.json  # a page that reads a bucket
+    $ comal tapalcatl site site tiles/ --link  # without copying: serve both folders
     """
     from comal.site import write  # noqa: PLC0415 - help needs none of it
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click import argument
 
 from comal import tortilla
 from comal.cli import options
 from comal.cli.app import Group
-from comal.cli.options import NAME_FILE, OLD_NEW, Style, decorated
+from comal.cli.options import NAME_FILE, OLD_NEW, Style, choice, flag, option, together, whole
 from comal.cli.output import done, human_size, print_result, working
 from comal.errors import InvalidInputError, counted, shown
 
@@ -26,149 +27,103 @@ from comal.errors import InvalidInputError, counted, shown
         "drop-columns": "comal tortilla edit FILE --drop COLUMN",
         "rename": "comal tortilla edit FILE --rename OLD=NEW",
     },
-    examples=(
-        ("comal tortilla create rasters/ scenes.tortilla", "pack a folder of GeoTIFFs"),
-        ("comal tortilla edit scenes.tortilla --add new.tif", "add to it"),
-        (
-            "comal tortilla compile scenes.tortilla train.tortilla --split train",
-            "write a part of it",
-        ),
-        ("comal tortilla join scenes.0001.part.tortilla -o scenes.tortilla", "one file of parts"),
-    ),
 )
 def group() -> None:
-    """Tortilla 0.5: make, change, cut and join files of samples."""
+    """Tortilla 0.5: make, change, cut and join files of samples.
+
+    $ comal tortilla create rasters/ scenes.tortilla  # pack a folder of GeoTIFFs
+    $ comal tortilla edit scenes.tortilla --add new.tif  # add to it
+    $ comal tortilla compile scenes.tortilla train.tortilla --split train  # write a part of it
+    $ comal tortilla join scenes.0001.part.tortilla -o scenes.tortilla  # one file of parts
+    """
 
 
-def _cut_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where a set is cut into parts."""
-    options = (
-        click.option("--size", "chunk_size", metavar="SIZE", help="Bytes of items in a part: 4GB."),
-        click.option("--rows", "chunk_rows", type=click.IntRange(1), help="Items in a part."),
-        click.option("--by", "chunk_by", metavar="COLUMN", help="A part for each value."),
-        click.option(
-            "--from-zero",
-            "first_part",
-            flag_value=0,
-            default=None,
-            type=int,
-            help="Number the parts from 0000, as published sets are, not from 0001.",
-        ),
-    )
-    return decorated(function, options)
-
-
-_peer_names = click.option(
-    "--peer-names",
-    is_flag=True,
-    help="Write rai:ele for rai:elevation, as published files have it.",
+_cut_options = together(
+    option("--size", "Bytes of items in a part: 4GB.", metavar="SIZE", to="chunk_size"),
+    whole("--rows", "Items in a part.", 1, to="chunk_rows"),
+    option("--by", "A part for each value.", metavar="COLUMN", to="chunk_by"),
+    flag("--from-zero", "Number the parts from 0000, as published sets are, not from 0001."),
 )
+"""Where a set is cut into parts."""
+
+
+_peer_names = flag("--peer-names", "Write rai:ele for rai:elevation, as published files have it.")
 
 
 def _cut_of(**options: Any) -> dict[str, Any]:
     """The keyword arguments that the options stand for."""
-    first = options.pop("first_part", None)
-    return {**options, "first_part": 1 if first is None else int(first)}
+    first = 0 if options.pop("from_zero") else 1
+    return {**options, "first_part": first}
 
 
 def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ()) -> None:
     """Tell what was written, its class of the specification, and what found rows in a box."""
     paths = [str(path) for path in made.paths]
+    more = f" and {counted(len(paths) - 1, 'more part')}" if len(paths) > 1 else ""
     kind = f", a {' and a '.join(made.classes)}" if made.classes else ""
-    samples = counted(made.rows, "sample")
-    first = f"{paths[0]}: {samples}{kind}"
-    if len(paths) > 1:
-        first = f"{paths[0]} and {counted(len(paths) - 1, 'more part')}: {samples}{kind}"
+    text = f"{paths[0]}{more}: {counted(made.rows, 'sample')}{kind}"
     summary = {"output": paths, "samples": made.rows, "classes": list(made.classes)}
     if placed_by:
         summary["placed_by"] = list(placed_by)
-    done(summary, style, first)
+    done(summary, style, text)
 
 
-# -- create ---------------------------------------------------------------------------------------
-
-
-@group.command(
-    "create",
-    short_help="Pack a folder of files, or what a manifest lists.",
-    examples=(
-        ("comal tortilla create rasters/ scenes.tortilla", "every file below rasters/"),
-        ("comal tortilla create rasters/ big.tortilla --size 4GB", "as a set of parts"),
-        (
-            "comal tortilla create rasters/ scenes.tortilla --manifest samples.csv",
-            "only what a table lists, with its columns",
-        ),
-        (
-            "comal tortilla create rasters/ a.tortilla --layer gdp=gdp.tif --admin 0=world.geojson",
-            "with columns of responsible AI",
-        ),
-    ),
-)
-@click.argument("directory")
-@click.argument("output")
-@click.option(
+@group.command()
+@argument("directory")
+@argument("output")
+@option(
     "--manifest",
-    metavar="FILE",
-    help="CSV or Parquet with id (such as a/b.tif), path and other columns; time_start becomes a "
+    "CSV or Parquet with id (such as a/b.tif), path and other columns; time_start becomes a "
     "STAC time. A row with an empty path is a nested Tortilla, such as a.",
+    metavar="FILE",
 )
-@click.option("--pattern", multiple=True, help="Names to pack, such as '*.tif'; repeatable.")
+@option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
 @options.no_stac
-@click.option(
+@option(
     "--layer",
+    "Mean over each sample as rai:NAME: elevation, cisi, gdp, hdi, gmi, pop; repeatable.",
     multiple=True,
     type=NAME_FILE,
-    help="Mean over each sample as rai:NAME: elevation, cisi, gdp, hdi, gmi, pop; repeatable.",
 )
-@click.option(
+@option(
     "--admin",
+    "Name of the area as rai:adminN, from GeoJSON, GeoPackage, GeoParquet; repeatable.",
     multiple=True,
     type=NAME_FILE,
-    help="Name of the area as rai:adminN, from GeoJSON, GeoPackage, GeoParquet; repeatable.",
 )
-@click.option(
+@whole(
     "--rai-level",
-    type=click.IntRange(0),
+    "Items that get these columns: 0 the outermost, 1 those nested in them, ...",
+    0,
     default=0,
-    help="Items that get these columns: 0 the outermost, 1 those nested in them, ...",
 )
-@click.option(
-    "--allow-ids",
-    is_flag=True,
-    help="Keep ids that are not portable: a?b, CON, two that differ in case.",
-)
+@flag("--allow-ids", "Keep ids that are not portable: a?b, CON, two that differ in case.")
 @_peer_names
 @_cut_options
 @options.writing
 def create(
-    style: Style,
-    /,
-    directory: str,
-    output: str,
-    *,
-    pattern: tuple[str, ...],
-    layer: tuple[tuple[str, str], ...],
-    admin: tuple[tuple[str, str], ...],
-    rai_level: int,
-    **more: Any,
+    style: Style, /, directory: str, output: str, *, pattern: tuple[str, ...], **more: Any
 ) -> None:
     """Pack the files below DIRECTORY as one Tortilla.
 
     A file becomes an item, a subfolder an item that holds items. Several parts are called
     NAME.0001.part.tortilla, NAME.0002.part.tortilla, ...
+
+    $ comal tortilla create rasters/ scenes.tortilla  # every file below rasters/
+    $ comal tortilla create rasters/ big.tortilla --size 4GB  # as a set of parts
+    $ comal tortilla create rasters/ scenes.tortilla --manifest samples.csv
+      # only what a table lists, with its columns
+    $ comal tortilla create rasters/ a.tortilla --layer gdp=gdp.tif --admin 0=world.geojson
+      # with columns of responsible AI
     """
-    rasters = dict(layer)
-    areas = {_level(name): path for name, path in admin}
-    rai = tortilla.Enrichment(rasters, areas, level=rai_level) if rasters or areas else None
+    rasters = dict(more.pop("layer"))
+    areas = {_level(name): path for name, path in more.pop("admin")}
+    level = more.pop("rai_level")
+    rai = tortilla.Enrichment(rasters, areas, level=level) if rasters or areas else None
+    given = _cut_of(**more) | {"rai": rai}
     with working(f"packing {directory}", style) as progress:
-        made = tortilla.pack_folder(
-            directory,
-            output,
-            pattern=list(pattern) or "*",
-            rai=rai,
-            progress=progress,
-            **_cut_of(**more),
-        )
+        names = list(pattern) or "*"
+        made = tortilla.pack_folder(directory, output, pattern=names, progress=progress, **given)
     _report(made, style)
 
 
@@ -180,133 +135,67 @@ def _level(text: str) -> int:
     return int(text)
 
 
-# -- edit -----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "edit",
-    short_help="Change rows and columns in place, all of it at once.",
-    examples=(
-        ("comal tortilla edit scenes.tortilla --add new.tif --add newer.tif", "two files more"),
-        ("comal tortilla edit scenes.tortilla --add new.tif --split test", "as test data"),
-        ("comal tortilla edit scenes.tortilla --delete cloudy.tif", "remove one sample"),
-        ("comal tortilla edit scenes.tortilla --columns clouds.csv", "the columns of a table"),
-        (
-            "comal tortilla edit scenes.tortilla --columns splits.csv --replace",
-            "in place of old ones",
-        ),
-        ("comal tortilla edit scenes.tortilla --drop cloud --drop haze", "remove two columns"),
-        ("comal tortilla edit scenes.tortilla --rename old.tif=new.tif", "give a sample a new id"),
-    ),
-)
-@click.argument("file")
-@click.option(
-    "--delete", multiple=True, metavar="ID", help="Remove this row; its bytes stay until 'compact'."
-)
-@click.option(
-    "--drop", multiple=True, metavar="COLUMN", help="Remove this column; required ones stay."
-)
-@click.option("--rename", multiple=True, type=OLD_NEW, help="Give a row a new id.")
-@click.option(
+@group.command()
+@argument("file")
+@option("--delete", "Remove this row; its bytes stay until 'compact'.", multiple=True, metavar="ID")
+@option("--drop", "Remove this column; required ones stay.", multiple=True, metavar="COLUMN")
+@option("--rename", "Give a row a new id.", multiple=True, type=OLD_NEW)
+@option(
     "--columns",
-    metavar="TABLE",
-    help="Set the columns of a CSV or Parquet file. With a column 'id', rows are found by it, and "
+    "Set the columns of a CSV or Parquet file. With a column 'id', rows are found by it, and "
     "others keep their values; without, the file has a row for each item, in their order.",
+    metavar="TABLE",
 )
-@click.option("--replace", is_flag=True, help="--columns may replace columns that are there.")
-@click.option(
-    "--add", multiple=True, metavar="FILE", help="Add a file; its name becomes the id of the row."
-)
-@click.option(
-    "--split",
-    type=click.Choice(["train", "validation", "test"]),
-    help="Split of the files that are added.",
-)
-@click.option("--stac", is_flag=True, help="Read CRS, shape and place of rasters that are added.")
+@flag("--replace", "--columns may replace columns that are there.")
+@option("--add", "Add a file; its name becomes the id of the row.", multiple=True, metavar="FILE")
+@choice("--split", ["train", "validation", "test"], "Split of the files that are added.")
+@flag("--stac", "Read CRS, shape and place of rasters that are added.")
 @options.pass_style
-def edit(
-    style: Style,
-    /,
-    file: str,
-    *,
-    rename: tuple[tuple[str, str], ...],
-    columns: str | None,
-    add: tuple[str, ...],
-    split: str | None,
-    stac: bool,
-    **named: Any,
-) -> None:
+def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **named: Any) -> None:
     """Change the Tortilla FILE in place; --delete, --drop, --rename and --add may be repeated.
 
     Rows and columns go first, then ids change, columns are set, and files are added, in this order.
     All of it becomes visible at once: a crash leaves the old file or the new one.
+
+    $ comal tortilla edit scenes.tortilla --add new.tif --add newer.tif  # two files more
+    $ comal tortilla edit scenes.tortilla --add new.tif --split test  # as test data
+    $ comal tortilla edit scenes.tortilla --delete cloudy.tif  # remove one sample
+    $ comal tortilla edit scenes.tortilla --columns clouds.csv  # the columns of a table
+    $ comal tortilla edit scenes.tortilla --columns splits.csv --replace  # in place of old ones
+    $ comal tortilla edit scenes.tortilla --drop cloud --drop haze  # remove two columns
+    $ comal tortilla edit scenes.tortilla --rename old.tif=new.tif  # give a sample a new id
     """
     ids = dict(rename)
     if len(ids) < len(rename):
         raise click.BadParameter("an id is named twice", param_hint="--rename")
-    table = None
-    if columns is not None:
+    if named["columns"] is not None:
         from comal.tortilla.writing.folders import read_manifest  # noqa: PLC0415 - pyarrow
 
-        table = read_manifest(columns)
-    samples = [tortilla.Sample(Path(one).name, path=one, data_split=split) for one in add]
+        named["columns"] = read_manifest(named["columns"])
+    split, files = named.pop("split"), named.pop("add")
+    samples = [tortilla.Sample(Path(one).name, path=one, data_split=split) for one in files]
+    named |= {"add": samples or None, "stac": named["stac"] or None}
     with working(f"changing {file}", style) as progress:
-        count = tortilla.edit(
-            file,
-            rename=ids,
-            columns=table,
-            add=samples or None,
-            stac=stac or None,
-            progress=progress,
-            **named,
-        )
+        count = tortilla.edit(file, rename=ids, progress=progress, **named)
     done({"output": file, "samples": count}, style, f"{file}: {counted(count, 'sample')}")
 
 
-# -- compile --------------------------------------------------------------------------------------
-
-
-@group.command(
-    "compile",
-    short_help="A part of a Tortilla as a file of its own.",
-    examples=(
-        ("comal tortilla compile scenes.tortilla train.tortilla --split train", "one split"),
-        (
-            "comal tortilla compile https://example.org/s.tortilla two.tortilla --id s1 --id s2",
-            "two samples from a server",
-        ),
-        (
-            "comal tortilla compile scenes.tortilla clear.tortilla --where 'cloud_cover < 10'",
-            "those for which a condition holds",
-        ),
-        (
-            "comal tortilla compile scenes.tortilla iberia.tortilla --bbox=-10,35,4,44",
-            "a region; --datetime 2025-06-01/2025-08-31 beside it leaves a season of that",
-        ),
-        (
-            "comal tortilla compile scenes.tortilla two.tortilla --nested s1 --id red.tif",
-            "samples of a nested Tortilla",
-        ),
-        ("comal tortilla compile scenes.tortilla few.tortilla --head 100", "the first hundred"),
-    ),
-)
+@group.command("compile")
 @options.source
-@click.argument("output")
-@click.option(
+@argument("output")
+@option(
     "--id",
-    "ids",
+    "A sample to take; repeatable, in this order.",
     multiple=True,
     callback=options.listed,
-    help="A sample to take; repeatable, in this order.",
+    to="ids",
 )
-@click.option(
-    "--nested", metavar="ID", help="Of what the Tortilla within X at ID (a or a/b) holds."
-)
-@click.option("--split", type=click.Choice(["train", "validation", "test"]), help="One split.")
+@option("--nested", "Of what the Tortilla within X at ID (a or a/b) holds.", metavar="ID")
+@choice("--split", ["train", "validation", "test"], "One split.")
 @options.row_options
-@click.option("--head", type=click.IntRange(1), metavar="N", help="At most the first N of them.")
-@click.option("--siblings", is_flag=True, help="X is one part of a set; take all of it.")
-@click.option("--allow-ids", is_flag=True, help="Keep ids that no file system could hold.")
+@whole("--head", "At most the first N of them.", 1, metavar="N")
+@flag("--siblings", "X is one part of a set; take all of it.")
+@flag("--allow-ids", "Keep ids that no file system could hold.")
 @_peer_names
 @_cut_options
 @options.writing
@@ -315,6 +204,17 @@ def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **mor
 
     Samples keep their order and their bytes; the first one that cannot be read ends it, and
     nothing is written.
+
+    $ comal tortilla compile scenes.tortilla train.tortilla --split train  # one split
+    $ comal tortilla compile https://example.org/s.tortilla two.tortilla --id s1 --id s2
+      # two samples from a server
+    $ comal tortilla compile scenes.tortilla clear.tortilla --where 'cloud_cover < 10'
+      # those for which a condition holds
+    $ comal tortilla compile scenes.tortilla iberia.tortilla --bbox=-10,35,4,44
+      # a region; --datetime 2025-06-01/2025-08-31 beside it leaves a season of that
+    $ comal tortilla compile scenes.tortilla two.tortilla --nested s1 --id red.tif
+      # samples of a nested Tortilla
+    $ comal tortilla compile scenes.tortilla few.tortilla --head 100  # the first hundred
     """
     filters = {name: more.pop(name) for name in _FILTERS}
     frame = _filtered(source, tortilla.open(source, siblings=siblings), **filters)
@@ -368,47 +268,34 @@ def _of_split(frame: tortilla.TortillaFrame, split: str) -> tortilla.TortillaFra
     return frame.filter(pc.equal(frame[DATA_SPLIT], split))
 
 
-# -- split ----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "split",
-    short_help="A Tortilla as a set of parts.",
-    examples=(
-        ("comal tortilla split scenes.tortilla parts/scenes.tortilla --size 4GB", "by size"),
-        ("comal tortilla split scenes.tortilla parts/scenes.tortilla --by region", "by a column"),
-    ),
-)
+@group.command()
 @options.source
-@click.argument("output")
+@argument("output")
 @_cut_options
 @options.writing
 def split(style: Style, /, source: str, output: str, **named: Any) -> None:
-    """Write X as a set of parts named after OUTPUT; one of --size, --rows and --by says where."""
+    """Write X as a set of parts named after OUTPUT; one of --size, --rows and --by says where.
+
+    $ comal tortilla split scenes.tortilla parts/scenes.tortilla --size 4GB  # by size
+    $ comal tortilla split scenes.tortilla parts/scenes.tortilla --by region  # by a column
+    """
     with working(f"splitting {source}", style) as progress:
         made = tortilla.split(source, output, progress=progress, **_cut_of(**named))
     _report(made, style)
 
 
-# -- join -----------------------------------------------------------------------------------------
-
-
-@group.command(
-    "join",
-    short_help="Parts of a set, or several Tortillas, as one file.",
-    examples=(
-        ("comal tortilla join scenes.0001.part.tortilla -o scenes.tortilla", "the whole set"),
-        ("comal tortilla join north.tortilla south.tortilla -o all.tortilla", "two into one"),
-    ),
-)
-@click.argument("files", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="OUT", required=True, help="The file to write.")
-@click.option("--allow-ids", is_flag=True, help="Keep ids that no file system could hold.")
+@group.command()
+@argument("files", nargs=-1, required=True)
+@option("-o --output", "The file to write.", metavar="OUT", required=True)
+@flag("--allow-ids", "Keep ids that no file system could hold.")
 @options.writing
 def join(style: Style, /, files: tuple[str, ...], output: str, **named: Any) -> None:
     """Join FILES in their order; of one part, the others of its set are found by their names.
 
     Sets must be whole, and no id may stand in two files.
+
+    $ comal tortilla join scenes.0001.part.tortilla -o scenes.tortilla  # the whole set
+    $ comal tortilla join north.tortilla south.tortilla -o all.tortilla  # two into one
     """
     sources = files[0] if len(files) == 1 else list(files)
     with working(f"writing {output}", style) as progress:
@@ -416,22 +303,16 @@ def join(style: Style, /, files: tuple[str, ...], output: str, **named: Any) -> 
     _report(made, style)
 
 
-# -- compact --------------------------------------------------------------------------------------
-
-
-@group.command(
-    "compact",
-    short_help="Free the bytes that no row leads to.",
-    examples=(
-        ("comal tortilla compact scenes.tortilla", "in its place"),
-        ("comal tortilla compact scenes.tortilla -o small.tortilla", "into another file"),
-    ),
-)
-@click.argument("file")
-@click.option("-o", "--output", metavar="FILE", help="Write here instead of in its place.")
+@group.command()
+@argument("file")
+@option("-o --output", "Write here instead of in its place.", metavar="FILE")
 @options.writing
 def compact(style: Style, file: str, output: str | None, *, overwrite: bool) -> None:
-    """Write the Tortilla FILE anew, without the bytes that no row leads to."""
+    """Write the Tortilla FILE anew, without the bytes that no row leads to.
+
+    $ comal tortilla compact scenes.tortilla  # in its place
+    $ comal tortilla compact scenes.tortilla -o small.tortilla  # into another file
+    """
     with working(f"compacting {file}", style) as progress:
         saved = tortilla.compact(file, output, overwrite=overwrite, progress=progress)
     target = output or file
@@ -439,29 +320,18 @@ def compact(style: Style, file: str, output: str | None, *, overwrite: bool) -> 
     done({"output": target, "saved": saved}, style, text)
 
 
-# -- sql ------------------------------------------------------------------------------------------
-
-
-@group.command(
-    "sql",
-    short_help="One SELECT over the items.",
-    examples=(
-        (
-            "comal tortilla sql scenes.tortilla 'SELECT \"tortilla:id\", cloud_cover FROM data'",
-            "some columns",
-        ),
-        (
-            "comal tortilla sql scenes.tortilla 'SELECT ST_X(\"stac:centroid\") AS lon FROM data'",
-            "the functions of geometries are there",
-        ),
-    ),
-)
+@group.command()
 @options.query_options
 def sql(style: Style, source: str, query: str, *, as_csv: bool, untrusted: bool | None) -> None:
     """Run one SELECT over the items of X.
 
     The table is called data. Nothing but SELECT is possible, and no file and no address can be
     read by it.
+
+    $ comal tortilla sql scenes.tortilla 'SELECT "tortilla:id", cloud_cover FROM data'
+      # some columns
+    $ comal tortilla sql scenes.tortilla 'SELECT ST_X("stac:centroid") AS lon FROM data'
+      # the functions of geometries are there
     """
     frame = tortilla.open(source)
     table = frame.sql(query, isolated=options.is_isolated(source, untrusted=untrusted))

@@ -22,9 +22,9 @@ from typing import Any
 
 from comal.errors import ConflictError, MissingExtraError
 from comal.server import accesslog
-from comal.server.application import Application, app
+from comal.server.application import Application
 from comal.server.metrics import WorkerCounts
-from comal.server.settings import RequestLimits
+from comal.server.settings import Settings
 
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
 """Drivers of GDAL that follow references to other files and hosts: no worker has them."""
@@ -39,7 +39,8 @@ class ProcessSettings:
     """What a server process does."""
 
     sources: Mapping[str, Any] = field(repr=False)
-    """Names and hrefs, or objects with an ``href`` and options."""
+    """What `comal.server.app` takes, by name."""
+    settings: Settings = field(default_factory=Settings)
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
@@ -48,13 +49,6 @@ class ProcessSettings:
     max_memory: int | None = None
     """MiB above which a worker is replaced, once it has finished what it does; at twice that, work
     that wants more is refused. None is never. Linux only."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords of `comal.server.app`; ``limits`` as a mapping."""
-
-    @property
-    def limits(self) -> RequestLimits:
-        """The limits of requests among the options."""
-        return RequestLimits(**self.options.get("limits", {}))
 
 
 def worker_application(settings: ProcessSettings, board: str) -> Application:
@@ -62,7 +56,7 @@ def worker_application(settings: ProcessSettings, board: str) -> Application:
     log_to_stderr()
     if settings.max_memory is not None:
         limit_memory(2 * settings.max_memory + _SPARE)
-    application = app(settings.sources, **{**settings.options, "limits": settings.limits})
+    application = Application(settings.sources, settings.settings)
     application.pages.board = WorkerCounts(Path(board))
     # Modules and tables that stay need not be looked at by every collection.
     gc.collect()
@@ -113,7 +107,7 @@ def run(settings: ProcessSettings) -> None:
         # What workers are told goes through a pipe: addresses may hold secrets, which everybody
         # could read in an environment.
         make = partial(worker_application, settings, board)
-        limits = settings.limits
+        limits = settings.settings.limits
         config = uvicornserver.configured(
             make,
             host=settings.host,
