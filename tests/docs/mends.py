@@ -923,15 +923,15 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: tacocats(f, validate_schema=False),
     ),
     "a larger split_size, or group_by a field of fewer values": (
-        lambda f: lowered("taco.writing.parts.MOST", 1, lambda: apart(f, split_size=1)),
+        lambda f: lowered("taco.writing.creating.MOST", 1, lambda: apart(f, split_size=1)),
         lambda f: [
-            lowered("taco.writing.parts.MOST", 1, lambda: apart(f, split_size="1GB")),
-            lowered("taco.writing.parts.MOST", 1, lambda: apart(f, group_by="one")),
+            lowered("taco.writing.creating.MOST", 1, lambda: apart(f, split_size="1GB")),
+            lowered("taco.writing.creating.MOST", 1, lambda: apart(f, group_by="one")),
         ],
     ),
     "make a table of them: Tortilla.from_table": (
-        lambda f: lowered("taco.writing.streamwrite.GROUPS", 1, lambda: streamed(f)),
-        lambda f: lowered("taco.writing.streamwrite.GROUPS", 1, lambda: apart(f, group_by="q")),
+        lambda f: lowered("taco.writing.creating.GROUPS", 1, lambda: streamed(f)),
+        lambda f: lowered("taco.writing.creating.GROUPS", 1, lambda: apart(f, group_by="q")),
     ),
     "'comal check' lists what is wrong": (
         lambda f: tapalcatl.open(wrong_span(f)).tile(0, 0, 0),

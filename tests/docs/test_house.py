@@ -85,7 +85,7 @@ ALLOWED = {
     "pyarrow.parquet": (
         "comal.table",
         "comal.samples.intake",
-        "comal.taco.writing.stored",
+        "comal.taco.writing.containers",
         "comal.raquet.writing.layout",
     ),
     # One module for values that come in, one for frames that go out.

@@ -30,8 +30,8 @@ from comal.taco.model.columns import described
 from comal.taco.model.extent import extent_of_tables
 from comal.taco.model.levels import Level, Levels, check_levels
 from comal.taco.model.pit import check_pit
+from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, computed_schemas, settings
 from comal.tortilla import spec
 from comal.tortilla.reading import loading
 from comal.tortilla.reading.frame import TortillaFrame

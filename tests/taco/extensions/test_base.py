@@ -19,9 +19,8 @@ from comal.taco.extensions.base import (
     TacoExtension,
     TortillaExtension,
     arrow_schema,
-    as_arrow,
-    column,
     columns_for,
+    declared,
     samples_of,
     table_of,
 )
@@ -163,7 +162,7 @@ def test_tortilla_extensions_have_a_row_per_sample() -> None:
 
 class Dataset(TacoExtension):
     def get_schema(self) -> pa.Schema:
-        return pa.schema([column("x:count", pa.int32(), "how many")])
+        return declared(("x:count", pa.int32(), "how many"))
 
     def _compute(self, taco: Any) -> Any:
         return {"x:count": [len(taco)]}
@@ -270,9 +269,9 @@ def test_a_sample_extension_over_a_table_without_vectorised_door() -> None:
     assert columns_for(lazy, TABLE)["x"].to_pylist() == [None, None]
 
 
-def test_as_arrow_orders_columns() -> None:
-    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    assert as_arrow({"b": ["x"], "a": [1]}, schema).column_names == ["a", "b"]
+def test_columns_take_the_declared_order() -> None:
+    schema = {"a": pa.int64(), "b": pa.string()}
+    assert Returning(schema, {"b": ["x"], "a": [1]})(SAMPLE).column_names == ["a", "b"]
 
 
 def test_names_and_light_import() -> None:

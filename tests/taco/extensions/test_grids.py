@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.geo import wkb
 from comal.taco.extensions import MajorTOM, SpatialGrouping
-from comal.taco.extensions.grids import parse_size
+from comal.taco.extensions.places import parse_size
 
 
 def table(lon: Any, lat: Any, name: str = "stac:centroid", **more: Any) -> pa.Table:

@@ -12,10 +12,8 @@ import pytest
 import shapely
 
 from comal.errors import InvalidInputError, ObjectNotFoundError
-from comal.geo import wkb
-from comal.taco.extensions import RAI, GeoEnrich, GeotiffStats
+from comal.taco.extensions import ISTAC, RAI, STAC, GeoEnrich, GeotiffStats
 from comal.taco.extensions.base import RowSample, columns_for
-from comal.taco.extensions.places import istac_table, stac_table
 from tests.raster.rasters import write
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -81,10 +79,9 @@ def test_many_rasters(tmp_path: Path) -> None:
 
 def chips(count: int = 3) -> pa.Table:
     """Samples of 200 m along a row of the layer below."""
-    affine = np.tile([300000.0, 10, 0, 8700000, 0, -10], (count, 1))
-    affine[:, 0] += 200 * np.arange(count)
-    shape = np.tile([1, 20, 20], (count, 1))
-    return stac_table(crs="EPSG:32718", tensor_shape=shape, geotransform=affine)
+    places = [(300000 + 200 * n, 10, 0, 8700000, 0, -10) for n in range(count)]
+    stac = [STAC("EPSG:32718", (1, 20, 20), place, 0)(None) for place in places]
+    return pa.concat_tables(stac)
 
 
 def layer(folder: Path, name: str = "dem.tif", **options: Any) -> Path:
@@ -143,8 +140,8 @@ def test_rai(tmp_path: Path) -> None:
 
 def test_footprints_of_every_kind(tmp_path: Path) -> None:
     extension = GeoEnrich(layers={"x": layer(tmp_path)})
-    geometry = wkb.from_shapely([shapely.box(300000, 8699800, 300200, 8700000)])
-    outline = istac_table(crs="EPSG:32718", geometry=geometry)
+    box = shapely.box(300000, 8699800, 300200, 8700000)
+    outline = ISTAC("EPSG:32718", box, 0)(None)
     assert columns_for(extension, outline)["geoenrich:x"].to_pylist() == [5.5]
     place = outline.select(["istac:centroid"])
     assert columns_for(extension, place)["geoenrich:x"].to_pylist()[0] in {0, 1, 10, 11}

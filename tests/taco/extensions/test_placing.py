@@ -15,7 +15,6 @@ from comal.errors import InvalidInputError, ObjectNotFoundError
 from comal.geo import wkb
 from comal.taco.extensions import ISTAC, STAC
 from comal.taco.extensions.base import RowSample, columns_for
-from comal.taco.extensions.places import istac_table, stac_table
 from tests.raster.rasters import write
 
 SAMPLE = RowSample("a", None, "FILE")
@@ -108,43 +107,6 @@ def test_schema_only_needs_nothing() -> None:
         assert columns_for(extension, table).num_rows == 2
 
 
-def test_many_rows_are_those_of_single_ones() -> None:
-    random = np.random.default_rng(0)
-    affine = np.tile([300000.0, 10, 1, 8700000, 1, -10], (50, 1))
-    affine[:, [0, 3]] += random.uniform(0, 1e5, (50, 2))
-    crs = pa.array(["EPSG:32718", "EPSG:32618"] * 25)
-    start = np.arange(50) * 10**12 + START
-    many = stac_table(
-        crs=crs,
-        tensor_shape=np.tile([3, 16, 20], (50, 1)),
-        geotransform=affine,
-        time_start=start,
-        time_end=pa.array([None, END + 10**15] * 25),
-    )
-    for row in (0, 1, 49):
-        end = None if row % 2 == 0 else END + 10**15
-        one = STAC(crs[row].as_py(), (3, 16, 20), affine[row], int(start[row]), end)
-        assert one(SAMPLE).to_pylist() == many.slice(row, 1).to_pylist()
-    assert columns_for(one, many.select([])).num_rows == 50 or many.num_columns
-
-
-def test_rows_without_a_place_are_null() -> None:
-    found = stac_table(
-        crs=["EPSG:4326", None],
-        tensor_shape=[[2, 2], None],
-        geotransform=[[0, 1, 0, 0, 0, -1], None],
-    )
-    assert found["stac:centroid"].to_pylist() == [wkb.point([1], [-1])[0].as_py(), None]
-    with pytest.raises(InvalidInputError, match="row 1"):
-        stac_table(
-            crs=["EPSG:4326"] * 2,
-            tensor_shape=[[2, 2]] * 2,
-            geotransform=[[0, 1, 0, 0, 0, -1], [0, 1, 0, 200, 0, -1]],
-        )
-    with pytest.raises(InvalidInputError, match="length"):
-        stac_table(crs=["EPSG:4326"], tensor_shape=[[2, 2]] * 2, geotransform=[[0, 1, 0, 0, 0, 1]])
-
-
 def test_the_same_place_for_a_table() -> None:
     table = pa.table({"id": ["a", "b", "c"]})
     found = columns_for(STAC(**GRID, time_start=START), table)
@@ -211,12 +173,3 @@ def test_antimeridian_and_greenwich(text: str, check: bool, lon: float, lat: flo
 def test_istac_refuses(geometry: Any, crs: str, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         ISTAC(crs, geometry, START)
-
-
-def test_istac_columns() -> None:
-    geometry = wkb.from_shapely([BOX, None, shapely.from_wkt(CROSSING)])
-    crs = ["EPSG:32718", "EPSG:4326", "EPSG:4326"]
-    found = istac_table(crs=crs, geometry=geometry, time_start=[START, None, END])
-    assert found["istac:centroid"].is_null().to_pylist() == [False, True, False]
-    one = ISTAC("EPSG:32718", BOX, START)(SAMPLE)
-    assert found.slice(0, 1).to_pylist() == one.to_pylist()

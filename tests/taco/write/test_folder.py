@@ -17,8 +17,8 @@ import pytest
 from comal.samples.payloads import nothing
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
+from comal.taco.writing.containers import settings, table_writer, write_level
 from comal.taco.writing.creating import create
-from comal.taco.writing.stored import settings, table_writer, write_level
 from tests.support import files_below
 from tests.taco.write.small import dataset, nested
 

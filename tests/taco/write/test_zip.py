@@ -23,8 +23,7 @@ import pytest
 
 from comal.errors import ConflictError, InvalidInputError
 from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.writing.creating import create
-from comal.taco.writing.streamwrite import GROUPS
+from comal.taco.writing.creating import GROUPS, create
 from tests.support import files_below
 from tests.taco.write.small import Archive, dataset, flat, nested
 

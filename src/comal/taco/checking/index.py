@@ -29,6 +29,7 @@ from comal.taco.checking.archive import EntrySpans, check_bounds, mismatch, true
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.subject import Subject, open_folder, open_zip
 from comal.taco.checking.tree import Rows, differing, flat, same_type
+from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.loading import Collected
 from comal.taco.writing import tacocat as merge
 
@@ -242,10 +243,10 @@ def check_collected(listed: Collected, findings: Findings) -> list[str]:
     return [member.name for member in members]
 
 
-def _open_dataset(listed: Collected, name: str, findings: Findings) -> merge.Member | None:
+def _open_dataset(listed: Collected, name: str, findings: Findings) -> Container | None:
     place = f"{spec.SOURCES} {shown(name)}"
     try:
-        return merge.member_of(listed.part(name))
+        return open_container(listed.part(name))
     except ObjectNotFoundError:
         findings.add("taco-source-missing", place, "there is no such dataset")
     except OF_CONTENT as error:
@@ -255,7 +256,7 @@ def _open_dataset(listed: Collected, name: str, findings: Findings) -> merge.Mem
     return None
 
 
-def _compare(stated: dict[str, Any], members: list[merge.Member], findings: Findings) -> None:
+def _compare(stated: dict[str, Any], members: list[Container], findings: Findings) -> None:
     """All partitions have the same tree and fields; counts, extents and sources are theirs."""
     try:
         merge.check_members(members, validate=True)

@@ -49,8 +49,8 @@ from comal.taco.copying.foreign import check_foreign
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Level, Levels
 from comal.taco.model.pit import check_pit
+from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, computed_schemas, settings
 from comal.ziparchive import Directory, extracted, local_plan, wire
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]

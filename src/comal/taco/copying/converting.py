@@ -44,8 +44,8 @@ from comal.taco.model.pit import check_pit
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.spans import entry_names
 from comal.taco.spec import LOGGER, TacoWarning
+from comal.taco.writing.containers import Writing, computed_schemas, field_schema, settings
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, computed_schemas, field_schema, settings
 from comal.ziparchive import Directory
 from comal.ziparchive import check as zipcheck
 from comal.ziparchive import wire as zipwire

@@ -25,8 +25,8 @@ from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Levels
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.spec import LOGGER
+from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
-from comal.taco.writing.stored import Writing, computed_schemas, settings
 
 _OF_AN_INDEX = frozenset({"_tacocat", spec.SOURCES})
 """Keys that tell which archives an index is over; a container of its own is over none."""

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from comal.taco.extensions.declared import SpectralBand as SpectralBand
     from comal.taco.extensions.declared import Split as Split
     from comal.taco.extensions.declared import SplitStrategy as SplitStrategy
-    from comal.taco.extensions.geotiff_stats import GeotiffStats as GeotiffStats
-    from comal.taco.extensions.grids import MajorTOM as MajorTOM
-    from comal.taco.extensions.grids import SpatialGrouping as SpatialGrouping
     from comal.taco.extensions.places import ISTAC as ISTAC
     from comal.taco.extensions.places import STAC as STAC
-    from comal.taco.extensions.rai import RAI as RAI
-    from comal.taco.extensions.rai import GeoEnrich as GeoEnrich
+    from comal.taco.extensions.places import MajorTOM as MajorTOM
+    from comal.taco.extensions.places import SpatialGrouping as SpatialGrouping
+    from comal.taco.extensions.rasters import RAI as RAI
+    from comal.taco.extensions.rasters import GeoEnrich as GeoEnrich
+    from comal.taco.extensions.rasters import GeotiffStats as GeotiffStats
 
 __all__, __getattr__, __dir__ = exports(__name__)

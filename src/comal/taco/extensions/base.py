@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from comal.errors import InvalidInputError, shown, translated
+from comal.errors import ComalError, InvalidInputError, shown, translated
 
 
 def _is_polars(kind: type) -> bool:
@@ -26,13 +26,14 @@ def _polars_type(kind: Any) -> pa.DataType:
     """The Arrow type for a polars type, in the plain forms that comal writes."""
     import polars as pl  # noqa: PLC0415 - who has a type of polars has polars
 
-    try:
+    faults: dict[type[BaseException], type[ComalError]] = dict.fromkeys(
+        (TypeError, ValueError, pl.exceptions.PolarsError), InvalidInputError
+    )
+    what, found = "polars type that has no Arrow type", repr(kind)[:60]
+    with translated(faults, what, found=found):
         if kind != pl.Object:
             return _plain(pl.Series([], dtype=kind).to_arrow().type)
-        reason: Exception | None = None
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        reason = error
-    raise InvalidInputError("polars type that has no Arrow type", found=repr(kind)[:60]) from reason
+    raise InvalidInputError(what, found=found)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -56,28 +57,11 @@ def _arrow_table(frame: Any) -> pa.Table:
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def as_arrow(
-    result: Any, schema: pa.Schema, *, rows: int | None = None, name: str = "extension"
-) -> pa.Table:
+def as_arrow(result: Any, schema: pa.Schema, *, rows: int, name: str) -> pa.Table:
     """What an extension computed, in exactly the columns, order and types of `schema`.
 
-    Parameters
-    ----------
-    result
-        Arrow table or batch, dict of columns, or a frame that speaks the Arrow C stream protocol
-        (polars, pandas).
-    schema
-        The declared columns.
-    rows
-        The number of rows that there must be; any when None.
-    name
-        The extension, for messages.
-
-    Raises
-    ------
-    InvalidInputError
-        Columns are missing or too many, the number of rows is wrong, or a value does not fit its
-        declared type. Numbers are cast when nothing is lost; text is never parsed.
+    It may be an Arrow table or batch, a dict of columns, or a frame that speaks the Arrow C stream
+    protocol. Numbers are cast when nothing is lost; text is never parsed.
     """
     table = _to_table(result, schema, name)
     wrong = sorted(set(table.column_names) ^ set(schema.names))
@@ -88,7 +72,7 @@ def as_arrow(
             found=", ".join(map(shown, table.column_names)),
             expected=", ".join(map(shown, schema.names)),
         )
-    if rows is not None and table.num_rows != rows:
+    if table.num_rows != rows:
         raise InvalidInputError(
             f"{name} returned the wrong number of rows", found=table.num_rows, expected=rows
         )
@@ -209,14 +193,12 @@ class RowSample:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def column(name: str, kind: pa.DataType, description: str | None = None) -> pa.Field:
-    """A column of a schema; its description ends in ``taco:field_schema``."""
-    return pa.field(name, kind, metadata={_DESCRIPTION: description} if description else None)
-
-
 def declared(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
-    """A schema from the name, type and description of each column."""
-    return pa.schema([column(*one) for one in columns])
+    """A schema from the name, type and description of each column.
+
+    Descriptions end in ``taco:field_schema``.
+    """
+    return pa.schema([pa.field(*one, metadata={_DESCRIPTION: text}) for *one, text in columns])
 
 
 def list_of(kind: pa.DataType) -> pa.DataType:
@@ -248,9 +230,7 @@ class _Extension(ABC):
     def __call__(self, given: Any) -> pa.Table:
         """The checked rows for what is given; typed nulls when `schema_only`."""
         rows = self._rows(given)
-        if self.schema_only:
-            return nulls(arrow_schema(self), rows)
-        return self._checked(self._compute(given), rows)
+        return self._nulls(rows) if self.schema_only else self._checked(self._compute(given), rows)
 
     def _rows(self, given: Any) -> int:
         del given
@@ -258,6 +238,10 @@ class _Extension(ABC):
 
     def _checked(self, result: Any, rows: int) -> pa.Table:
         return as_arrow(result, arrow_schema(self), rows=rows, name=type(self).__name__)
+
+    def _nulls(self, rows: int) -> pa.Table:
+        schema = arrow_schema(self)
+        return pa.table([pa.nulls(rows, kind) for kind in schema.types], schema=schema)
 
 
 def _parameters(kind: type) -> Any:
@@ -358,14 +342,14 @@ def columns_for(extension: SampleExtension | TortillaExtension, table: pa.Table)
     without it is called row by row, a tortilla extension gets the table as its tortilla.
     """
     if extension.schema_only:
-        return nulls(arrow_schema(extension), table.num_rows)
+        return extension._nulls(table.num_rows)  # noqa: SLF001 - same module
     vectorised = getattr(extension, "compute_table", None)
     if vectorised is not None:
         return extension._checked(vectorised(table), table.num_rows)  # noqa: SLF001 - same module
     if isinstance(extension, TortillaExtension):
         return extension(_TableTortilla(table))
     rows = [extension(sample) for sample in samples_of(table)]
-    return pa.concat_tables(rows) if rows else nulls(arrow_schema(extension), 0)
+    return pa.concat_tables(rows) if rows else extension._nulls(0)  # noqa: SLF001 - same module
 
 
 def samples_of(table: pa.Table) -> Iterator[RowSample]:
@@ -400,19 +384,8 @@ class _TableTortilla:
         return int(self.table.num_rows)
 
 
-def nulls(schema: pa.Schema, rows: int) -> pa.Table:
-    """A table of typed nulls."""
-    return pa.table([pa.nulls(rows, kind) for kind in schema.types], schema=schema)
-
-
 def arrow_schema(extension: _Extension) -> pa.Schema:
-    """What ``get_schema`` returned, as an Arrow schema with descriptions.
-
-    Raises
-    ------
-    InvalidInputError
-        It is neither a schema nor a dict, or a type is neither Arrow nor polars.
-    """
+    """What ``get_schema`` returned, as an Arrow schema with descriptions."""
     name = type(extension).__name__
     declared = extension.get_schema()
     if not isinstance(declared, pa.Schema):

@@ -22,14 +22,8 @@ T = TypeVar("T")
 _KINDS = {str: pa.string(), int: pa.int32(), float: pa.float64()}
 
 
-def record_of(kind: type[T], value: Any) -> T:
-    """A record of dataclass `kind` from one, a mapping, or an object with ``model_dump``.
-
-    Raises
-    ------
-    InvalidInputError
-        Unknown or missing keys; the message names them.
-    """
+def _record_of(kind: type[T], value: Any) -> T:
+    """A record of dataclass `kind` from one, a mapping, or an object with ``model_dump``."""
     if isinstance(value, kind):
         return value
     dump = getattr(value, "model_dump", None)
@@ -55,11 +49,10 @@ def record_of(kind: type[T], value: Any) -> T:
     return kind(**value)
 
 
-def records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
-    """A list of records; see `record_of`."""
+def _records_of(kind: type[T], values: Iterable[Any]) -> list[T]:
     if isinstance(values, Mapping | str | bytes):
         raise InvalidInputError(f"not a list of {kind.__name__}", found=type(values).__name__)
-    return [record_of(kind, value) for value in values]
+    return [_record_of(kind, value) for value in values]
 
 
 def _struct_of(kind: type) -> pa.DataType:
@@ -70,9 +63,8 @@ def _struct_of(kind: type) -> pa.DataType:
     )
 
 
-def dumped(values: Iterable[Any]) -> list[dict[str, Any]]:
-    """The records as dicts."""
-    return [dataclasses.asdict(value) for value in values]
+def _dumped(values: Iterable[Any] | None) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(value) for value in values or ()]
 
 
 # -- labels ----------------------------------------------------------------------------------------
@@ -111,7 +103,7 @@ class Labels(StatedFields):
 
     def __post_init__(self) -> None:
         require(self, "label_classes")
-        classes = records_of(LabelClass, self.label_classes or [])
+        classes = _records_of(LabelClass, self.label_classes or [])
         categories = [str(one.category) for one in classes]
         twice = sorted({one for one in categories if categories.count(one) > 1})
         if twice:
@@ -122,7 +114,7 @@ class Labels(StatedFields):
         ]
 
     def _values(self) -> Sequence[Any]:
-        classes = dumped(self.label_classes or [])
+        classes = _dumped(self.label_classes)
         return classes, self.label_description, len(classes)
 
 
@@ -161,10 +153,10 @@ class Publications(StatedFields):
 
     def __post_init__(self) -> None:
         require(self, "publications")
-        self.publications = records_of(Publication, self.publications or [])
+        self.publications = _records_of(Publication, self.publications or [])
 
     def _values(self) -> Sequence[Any]:
-        return (dumped(self.publications or []),)
+        return (_dumped(self.publications),)
 
 
 # -- split -----------------------------------------------------------------------------------------
@@ -268,7 +260,8 @@ class Scaling(StatedColumns):
                 raise InvalidInputError(
                     f"invalid {name}", found=getattr(self, name), expected="finite, factor not 0"
                 )
-        if len({len(_numbers(part)) for part in self._both() if _is_list(part)}) > 1:
+        both = (self.scale_factor, self.scale_offset)
+        if len({len(_numbers(part)) for part in both if _is_list(part)}) > 1:
             raise InvalidInputError("scale_factor and scale_offset differ in length")
         if self.padding is not None and (
             len(self.padding) != 4 or any(int(part) != part for part in self.padding)
@@ -292,21 +285,14 @@ class Scaling(StatedColumns):
 
     def _values(self) -> Sequence[Any]:
         """Factor and offset, of as many bands as either has, and the padding."""
-        factor, offset = self._both()
+        factor, offset = self.scale_factor, self.scale_offset
         if self._has_lists():
             bands = max(len(_numbers(part)) for part in (factor, offset))
             factor, offset = _spread(factor, bands), _spread(offset, bands)
-        return (
-            factor,
-            offset,
-            None if self.padding is None else [int(part) for part in self.padding],
-        )
-
-    def _both(self) -> tuple[Number | None, Number | None]:
-        return self.scale_factor, self.scale_offset
+        return factor, offset, None if self.padding is None else list(map(int, self.padding))
 
     def _has_lists(self) -> bool:
-        return any(map(_is_list, self._both()))
+        return _is_list(self.scale_factor) or _is_list(self.scale_offset)
 
 
 def _is_list(value: Number | None) -> bool:
@@ -379,12 +365,12 @@ class OpticalData(StatedFields):
     def __post_init__(self) -> None:
         require(self, "sensor")
         if self.bands is not None:
-            self.bands = records_of(SpectralBand, self.bands)
+            self.bands = _records_of(SpectralBand, self.bands)
         elif self.sensor is not None:
             self.sensor, self.bands = sensor_bands(self.sensor)
 
     def _values(self) -> Sequence[Any]:
-        bands = dumped(self.bands or [])
+        bands = _dumped(self.bands)
         return self.sensor, bands, len(bands)
 
 

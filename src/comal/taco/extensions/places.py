@@ -1,8 +1,10 @@
-"""STAC and ISTAC: place and time of samples, regular rasters and others."""
+"""Where samples are: STAC and ISTAC say it, MajorTOM and SpatialGrouping make cells and groups."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,166 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comal.errors import InvalidInputError, InvalidMetadataError, shown
+from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError, shown
 from comal.geo import footprints, times, wkb
 from comal.geo.shapes import geometry_centroids
 from comal.geo.times import Instant
-from comal.taco.extensions.base import SameForAll, declared, list_of, require
+from comal.grid.morton import z_order
+from comal.taco.extensions.base import ComputedColumns, SameForAll, declared, list_of, require
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
-COLUMNS = ("stac:centroid", "istac:centroid")
-
-
-def centre_columns(table: pa.Table, who: str) -> tuple[Floats, Floats]:
-    """Longitude and latitude of each row, from the first of `COLUMNS` that has them.
-
-    Raises
-    ------
-    InvalidInputError
-        The table has none of the columns, or no row has a centroid.
-    """
-    lon, lat = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
-    present = [name for name in COLUMNS if name in table.column_names]
-    for name in present:
-        x, y = wkb.points_xy(table.column(name), name)
-        lon, lat = np.where(np.isnan(lon), x, lon), np.where(np.isnan(lat), y, lat)
-    if not present or (table.num_rows and np.isnan(lon).all()):
-        raise InvalidInputError(
-            f"{who} needs centroids",
-            found="no centroid in any row" if present else _listed(table),
-            expected=" or ".join(COLUMNS),
-            hint="extend the samples with STAC or ISTAC first",
-        )
-    return lon, lat
-
-
-def _listed(table: pa.Table) -> str:
-    return ", ".join(shown(name) for name in table.column_names[:20])
-
-
-TIMESTAMP = pa.timestamp("us")
-
-
-def text_column(values: Any, count: int) -> pa.Array:
-    """A column of texts from one text for all rows, an Arrow column or a sequence."""
-    if isinstance(values, str):
-        return pa.repeat(values, count)
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    return (
-        values.cast(pa.string()) if isinstance(values, pa.Array) else pa.array(values, pa.string())
-    )
-
-
-def list_column(values: Any, kind: pa.DataType, what: str) -> pa.Array:
-    """A list column from an Arrow column, an array (n, k) or a sequence of sequences."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
-        flat = pa.array(np.ascontiguousarray(values).ravel()).cast(kind.value_type)
-        return pa.ListArray.from_arrays(pa.array(offsets), flat, type=kind)
-    try:
-        if isinstance(values, pa.Array):
-            return values.cast(kind)
-        rows = [None if row is None else [_plain(part) for part in row] for row in values]
-        return pa.array(rows).cast(kind)  # a cast checks, a type given at once truncates 1.5
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            f"invalid {what}", found=str(error)[:80], expected=str(kind)
-        ) from error
-
-
-def _all_none(values: Any) -> bool:
-    return values is None or (isinstance(values, list) and values == [None])
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def time_columns(
-    start: Any, end: Any, middle: Any, count: int, who: str
-) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Start, end and middle as ``timestamp[us]``; the middle is floor((start + end) / 2).
-
-    Raises
-    ------
-    InvalidInputError
-        A value is no time, or a start lies after its end.
-    """
-    start, end, middle = (
-        pa.nulls(count, TIMESTAMP) if _all_none(part) else times.timestamps(part, f"{who} {name}")
-        for name, part in (("time_start", start), ("time_end", end), ("time_middle", middle))
-    )
-    if end.null_count == count:  # the usual case: nothing to compare
-        return start, end, middle
-    late = pc.fill_null(pc.greater(start, end), False)
-    if pc.any(late).as_py():
-        row = pc.index(late, True).as_py()
-        raise InvalidInputError(
-            "time_start is after time_end",
-            where=place_of(who, row, count),
-            found=f"{start[row]} > {end[row]}",
-        )
-    known = pc.and_(pc.is_valid(start), pc.is_valid(end)).to_numpy(zero_copy_only=False)
-    if middle.null_count and known.any():
-        first, last = (part.cast(pa.int64()).fill_null(0).to_numpy() for part in (start, end))
-        between = pa.array(times.middles(first, last), mask=~known).cast(TIMESTAMP)
-        middle = pc.coalesce(middle, between)
-    return start, end, middle
-
-
-def centroid_column(given: Any, lon: Floats, lat: Floats, needed: Any, who: str) -> pa.Array:
-    """The centroids that are given, and computed ones where none is.
-
-    Parameters
-    ----------
-    given
-        Arrow binary column of WKB points or None.
-    lon, lat
-        Computed centroids in degrees.
-    needed
-        Boolean array: rows that have a place, so that a missing centroid is an error.
-    who
-        The extension or sample, for messages.
-
-    Raises
-    ------
-    InvalidInputError
-        A centroid is not on the earth: not finite, longitude outside -180..180, latitude outside
-        -90..90.
-    """
-    if given is not None:
-        x, y = wkb.points_xy(given, f"{who} centroid")
-        present = pc.is_valid(given).to_numpy(zero_copy_only=False)
-        lon, lat = np.where(present, x, lon), np.where(present, y, lat)
-        needed = needed | present
-    with np.errstate(invalid="ignore"):
-        good = (np.abs(lon) <= 180) & (np.abs(lat) <= 90)
-    bad = np.flatnonzero(needed & ~good)
-    if len(bad):
-        row = int(bad[0])
-        raise InvalidInputError(
-            "centroid is not on the earth",
-            where=place_of(who, row, len(lon)),
-            found=f"longitude {lon[row]}, latitude {lat[row]}",
-            expected="longitude -180..180, latitude -90..90",
-            hint="check the CRS and the coordinates, or give the centroid",
-        )
-    return wkb.point(np.where(needed, lon, np.nan), lat)
-
-
-def place_of(who: str, row: int, count: int) -> str:
-    """The row, unless there is only one."""
-    return who if count == 1 else f"{who}, row {row}"
-
-
-Bools = npt.NDArray[np.bool_]
-
+_TIMESTAMP = pa.timestamp("us")
 _TIMES = {
-    f"time_{name}": (TIMESTAMP, f"{name.capitalize()} of the acquisition, UTC")
+    f"time_{name}": (_TIMESTAMP, f"{name.capitalize()} of the acquisition, UTC")
     for name in ("start", "end", "middle")
 }
 _CRS = (pa.string(), "Coordinate reference system: authority code or WKT")
@@ -193,8 +48,62 @@ ISTAC_SCHEMA = declared(
 )
 
 
+class _Placed(SameForAll):
+    """Place and time of one sample, in a table that is made on creation."""
+
+    time_start: Instant | None
+    time_end: Instant | None
+    time_middle: Instant | None
+    centroid: bytes | None
+    sample_id: str | None
+    _row: pa.Table
+
+    def _who(self) -> str:
+        name = type(self).__name__
+        return f"{name} of sample {self.sample_id}" if self.sample_id else name
+
+    def _times(self) -> list[pa.Array]:
+        """Start, end and middle as ``timestamp[us]``; the middle is floor((start + end) / 2)."""
+        names = ("time_start", "time_end", "time_middle")
+        start, end, middle = (
+            times.timestamps([value], f"{self._who()} {name}").cast(_TIMESTAMP)
+            for name, value in ((name, getattr(self, name)) for name in names)
+        )
+        if start.null_count or end.null_count:
+            return [start, end, middle]
+        first, last = start[0].value, end[0].value
+        if first > last:
+            raise InvalidInputError(
+                "time_start is after time_end",
+                where=self._who(),
+                found=f"{start[0]} > {end[0]}",
+            )
+        if middle.null_count:
+            middle = pa.array([(first + last) // 2], pa.int64()).cast(_TIMESTAMP)
+        return [start, end, middle]
+
+    def _centroid(self, lon: Floats, lat: Floats) -> pa.Array:
+        """The centroid that is given, else the computed one; it must be on the earth."""
+        if self.centroid is not None:
+            given = pa.array([self.centroid], pa.binary())
+            lon, lat = wkb.points_xy(given, f"{self._who()} centroid")
+        if not (abs(lon[0]) <= 180 and abs(lat[0]) <= 90):
+            raise InvalidInputError(
+                "centroid is not on the earth",
+                where=self._who(),
+                found=f"longitude {lon[0]}, latitude {lat[0]}",
+                expected="longitude -180..180, latitude -90..90",
+                hint="check the CRS and the coordinates, or give the centroid",
+            )
+        return wkb.point(lon, lat)
+
+    def _compute(self, sample: Any) -> pa.Table:
+        del sample
+        return self._row
+
+
 @dataclass
-class STAC(SameForAll):
+class STAC(_Placed):
     """Place and time of a sample that is a regular raster.
 
     Parameters
@@ -239,16 +148,16 @@ class STAC(SameForAll):
         require(self, "crs", "tensor_shape", "geotransform", "time_start")
         if self.schema_only:
             return
-        self._row = stac_table(
-            crs=self.crs,
-            tensor_shape=[self.tensor_shape],
-            geotransform=[self.geotransform],
-            time_start=[self.time_start],
-            time_end=[self.time_end],
-            time_middle=[self.time_middle],
-            centroid=None if self.centroid is None else pa.array([self.centroid], pa.binary()),
-            who=f"STAC of sample {self.sample_id}" if self.sample_id else "STAC",
-        )
+        who = self._who()
+        shape = _list_column(self.tensor_shape, pa.int64(), "tensor_shape")
+        affine = _list_column(self.geotransform, pa.float64(), "geotransform")
+        sides = footprints.size_of(shape, f"{who} tensor_shape")
+        numbers = footprints.affine_of(affine, f"{who} geotransform")
+        _check_raster(sides[0], numbers[0], f"shape {shape[0]}, geotransform {affine[0]}", who)
+        centre = self._centroid(*footprints.centroids(self.crs, numbers, sides))
+        start, end, middle = self._times()
+        columns = [pa.array([self.crs], pa.string()), shape, affine, start, centre, end, middle]
+        self._row = pa.table(columns, schema=STAC_SCHEMA)
 
     @classmethod
     def from_raster(
@@ -288,78 +197,28 @@ class STAC(SameForAll):
             sample_id=sample_id,
         )
 
-    def _compute(self, sample: Any) -> pa.Table:
-        del sample
-        return self._row
 
-
-def stac_table(
-    *,
-    crs: Any,
-    tensor_shape: Any,
-    geotransform: Any,
-    time_start: Any = None,
-    time_end: Any = None,
-    time_middle: Any = None,
-    centroid: Any = None,
-    who: str = "STAC",
-) -> pa.Table:
-    """The ``stac:*`` columns of many samples at once.
-
-    Parameters
-    ----------
-    crs
-        One text for all, or n texts; null where a sample has no place.
-    tensor_shape, geotransform
-        Arrow list columns, arrays (n, k) or sequences of sequences.
-    time_start, time_end, time_middle
-        n instants (integers, datetime64, Arrow timestamps or Python values) or None for null.
-    centroid
-        Arrow column of WKB points; computed where null or None.
-    who
-        Named in messages.
-
-    Raises
-    ------
-    InvalidInputError
-        As for `STAC`; the message names the row.
-    """
-    shape = list_column(tensor_shape, list_of(pa.int64()), "tensor_shape")
-    affine = list_column(geotransform, list_of(pa.float64()), "geotransform")
-    names = text_column(crs, len(shape))
-    if not len(names) == len(shape) == len(affine):
+def _list_column(values: Any, kind: pa.DataType, what: str) -> pa.Array:
+    wanted = list_of(kind)
+    try:
+        row = [part.item() if isinstance(part, np.generic) else part for part in values]
+        return pa.array([row]).cast(wanted)  # a cast checks, a type given at once truncates 1.5
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
-            "columns differ in length", where=who, found=[len(names), len(shape), len(affine)]
-        )
-    sides = footprints.size_of(shape, f"{who} tensor_shape")
-    numbers = footprints.affine_of(affine, f"{who} geotransform")
-    present = [footprints.present(part) for part in (names, shape, affine)]
-    _check_rasters(shape, affine, sides, numbers, present[2], who)
-    lon, lat = footprints.centroids(crs if isinstance(crs, str) else names, numbers, sides)
-    start, end, middle = time_columns(time_start, time_end, time_middle, len(shape), who)
-    centres = centroid_column(centroid, lon, lat, np.logical_and.reduce(present), who)
-    return pa.table([names, shape, affine, start, centres, end, middle], schema=STAC_SCHEMA)
+            f"invalid {what}", found=str(error)[:80], expected=str(wanted)
+        ) from error
 
 
-def _check_rasters(
-    shape: pa.Array, affine: pa.Array, sides: Floats, numbers: Floats, whole: Bools, who: str
-) -> None:
-    area = numbers[:, 1] * numbers[:, 5] - numbers[:, 2] * numbers[:, 4]
-    with np.errstate(invalid="ignore"):
-        flat = whole & ~(np.isfinite(numbers).all(axis=1) & (area != 0))
-        empty = sides <= 0
-    for wrong, what in ((flat, "geotransform of no area"), (empty.any(axis=1), "empty raster")):
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise InvalidInputError(
-                what,
-                where=place_of(who, row, len(shape)),
-                found=f"shape {shape[row].as_py()}, geotransform {affine[row].as_py()}",
-            )
+def _check_raster(sides: Floats, numbers: Floats, found: str, who: str) -> None:
+    area = numbers[1] * numbers[5] - numbers[2] * numbers[4]
+    if not np.isfinite(numbers).all() or area == 0:
+        raise InvalidInputError("geotransform of no area", where=who, found=found)
+    if not (sides > 0).all():
+        raise InvalidInputError("empty raster", where=who, found=found)
 
 
 @dataclass
-class ISTAC(SameForAll):
+class ISTAC(_Placed):
     """Place and time of a sample that is no regular raster.
 
     Parameters
@@ -403,50 +262,260 @@ class ISTAC(SameForAll):
         require(self, "crs", "geometry", "time_start")
         if self.schema_only:
             return
-        self._row = istac_table(
-            crs=[self.crs],
-            geometry=pa.array([getattr(self.geometry, "wkb", self.geometry)], pa.binary()),
-            time_start=[self.time_start],
-            time_end=[self.time_end],
-            time_middle=[self.time_middle],
-            centroid=None if self.centroid is None else pa.array([self.centroid], pa.binary()),
-            check_antimeridian=self.check_antimeridian,
-            who=f"ISTAC of sample {self.sample_id}" if self.sample_id else "ISTAC",
-        )
-
-    def _compute(self, sample: Any) -> pa.Table:
-        del sample
-        return self._row
+        crs = pa.array([self.crs], pa.string())
+        geometry = pa.array([getattr(self.geometry, "wkb", self.geometry)], pa.binary())
+        try:
+            place = geometry_centroids(geometry, crs, check_antimeridian=self.check_antimeridian)
+        except InvalidMetadataError as error:  # from a file it is bad content, here a bad argument
+            raise InvalidInputError(
+                "invalid geometry", where=self._who(), found=error.found
+            ) from error
+        columns = [crs, geometry, *self._times(), self._centroid(*place)]
+        self._row = pa.table(columns, schema=ISTAC_SCHEMA)
 
 
-def istac_table(
-    *,
-    crs: Any,
-    geometry: Any,
-    time_start: Any = None,
-    time_end: Any = None,
-    time_middle: Any = None,
-    centroid: Any = None,
-    check_antimeridian: bool = True,
-    who: str = "ISTAC",
-) -> pa.Table:
-    """The ``istac:*`` columns of many samples at once.
+# -- cells and groups ------------------------------------------------------------------------------
 
-    `geometry` is an Arrow binary column of WKB; the other parameters are those of `stac_table`.
+_CENTROIDS = ("stac:centroid", "istac:centroid")
+
+
+def _centres(table: pa.Table, who: str) -> tuple[Floats, Floats]:
+    """Longitude and latitude of each row, from the first of `_CENTROIDS` that has them.
 
     Raises
     ------
     InvalidInputError
-        As for `ISTAC`; the message names the row.
+        The table has none of the columns, or no row has a centroid.
     """
-    if isinstance(geometry, pa.ChunkedArray):
-        geometry = geometry.combine_chunks()
-    names = text_column(crs, len(geometry))
+    lon, lat = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
+    present = [name for name in _CENTROIDS if name in table.column_names]
+    for name in present:
+        x, y = wkb.points_xy(table.column(name), name)
+        lon, lat = np.where(np.isnan(lon), x, lon), np.where(np.isnan(lat), y, lat)
+    if not present or (table.num_rows and np.isnan(lon).all()):
+        names = ", ".join(map(shown, table.column_names[:20]))
+        raise InvalidInputError(
+            f"{who} needs centroids",
+            found="no centroid in any row" if present else names,
+            expected=" or ".join(_CENTROIDS),
+            hint="extend the samples with STAC or ISTAC first",
+        )
+    return lon, lat
+
+
+RADIUS_KM = 6378.137
+"""Equatorial radius of the earth."""
+
+
+@dataclass
+class MajorTOM(ComputedColumns):
+    """The MajorTOM cell of each sample, such as ``0100km_0003U_0005R``.
+
+    Anchors stand on parallels `dist_km` apart, counted from the equator, and on each parallel
+    `dist_km` apart from Greenwich. A sample belongs to the anchor south-west of its centroid; on
+    an anchor it belongs to the one before.
+
+    Parameters
+    ----------
+    dist_km
+        Distance between anchors in kilometres.
+    latitude_range, longitude_range
+        Anchors outside are left out: a row clips to the nearest that is left, and a column west
+        of the first wraps to the last.
+    sep
+        Between the three parts of a code.
+
+    Raises
+    ------
+    InvalidInputError
+        On creation: a distance that is not positive, an empty range. On use: no centroids.
+    """
+
+    dist_km: float = 100
+    latitude_range: tuple[float, float] = (-85, 85)
+    longitude_range: tuple[float, float] = (-180, 180)
+    sep: str = "_"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.dist_km) and self.dist_km > 0):
+            raise InvalidInputError("invalid dist_km", found=self.dist_km, expected="above 0")
+        for low, high in (self.latitude_range, self.longitude_range):
+            if not low < high:
+                raise InvalidInputError("empty range", found=(low, high), expected="low < high")
+
+    def get_schema(self) -> pa.Schema:
+        """The column ``majortom:code``."""
+        text = f"Cell of the MajorTOM grid of {self.dist_km:g} km"
+        return declared(("majortom:code", pa.string(), text))
+
+    def compute_table(self, table: pa.Table) -> pa.Table:
+        """Codes of the centroids ``stac:centroid`` or ``istac:centroid``; null without one."""
+        lon, lat = _centres(table, "MajorTOM")
+        known = np.isfinite(lon) & np.isfinite(lat)
+        rows, columns = self.cells(np.where(known, lon, 0), np.where(known, lat, 0))
+        head = pa.scalar(f"{int(self.dist_km):04d}km")
+        codes = pc.binary_join_element_wise(
+            head, _labels(rows, "U", "D"), _labels(columns, "R", "L"), self.sep
+        )
+        codes = pc.if_else(pa.array(known), codes, pa.scalar(None, pa.string()))
+        return pa.table({"majortom:code": codes})
+
+    def cells(self, lon: npt.ArrayLike, lat: npt.ArrayLike) -> tuple[Integers, Integers]:
+        """Row and column numbers of places in degrees; negative to the south and the west."""
+        lons, lats = np.asarray(lon, np.float64), np.asarray(lat, np.float64)
+        step = 180 / math.ceil(math.pi * RADIUS_KM / self.dist_km)
+        lowest, highest = _range(*self.latitude_range, step, 90)
+        rows = np.clip(np.ceil(lats / step) - 1, lowest, highest)
+        around = 2 * math.pi * RADIUS_KM * np.cos(np.radians(rows * step))
+        count = np.maximum(1, np.ceil(around / self.dist_km))
+        width = 360 / count
+        first, last = _range(*self.longitude_range, width, 180)
+        columns = np.ceil(lons / width) - 1
+        columns = np.where((columns < first) | (columns > last), last, columns)
+        columns = np.where(first > last, 0, columns)
+        return rows.astype(np.int64), columns.astype(np.int64)
+
+
+def _range(low: float, high: float, step: Any, end: float) -> tuple[Any, Any]:
+    """First and last anchor within low..high, of the anchors in -end <= anchor < end."""
+    first = np.ceil(max(low, -end) / step)
+    last = np.minimum(np.floor(high / step), np.ceil(end / step) - 1)
+    return first, last
+
+
+def _labels(numbers: Integers, upper: str, lower: str) -> pa.Array:
+    """``0003U`` for 3 and ``0002D`` for -2."""
+    digits = pc.utf8_lpad(pa.array(np.abs(numbers)).cast(pa.string()), 4, "0")
+    sides = pc.if_else(pa.array(numbers >= 0), upper, lower)
+    return pc.binary_join_element_wise(digits, sides, "")
+
+
+SIZES = ("internal:size", "size")
+"""Columns that are taken for the size of a sample in bytes."""
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)I?B?\s*", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+@dataclass
+class SpatialGrouping(ComputedColumns):
+    """A group of neighbours for each sample: ``sg0000``, ``sg0001``, ...
+
+    Samples are put in the order of a Z-order curve through their centroids and cut into groups at
+    `target_count` samples or `target_size` bytes, whichever comes first. A sample larger than
+    `target_size` is a group of its own.
+
+    Parameters
+    ----------
+    target_count
+        Samples in a group, at most.
+    target_size
+        Bytes in a group, at most: a number, or text such as ``"512MB"`` (of 1024 * 1024).
+
+    Raises
+    ------
+    InvalidInputError
+        On creation: neither limit, or one that is not positive. On use: no centroids; sizes are
+        not known.
+    """
+
+    _columns: ClassVar[pa.Schema] = declared(
+        ("spatialgroup:code", pa.string(), "Group of neighbouring samples along a Z-order curve")
+    )
+
+    target_count: int | None = None
+    target_size: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.target_count is None and self.target_size is None:
+            raise InvalidInputError(
+                "SpatialGrouping needs a limit", expected="target_count, target_size or both"
+            )
+        if self.target_count is not None and self.target_count < 1:
+            raise InvalidInputError(
+                "invalid target_count", found=self.target_count, expected="at least 1"
+            )
+        self._bytes = None if self.target_size is None else parse_size(self.target_size)
+
+    def compute_table(self, table: pa.Table) -> pa.Table:
+        """Groups of the rows; null where there is no centroid."""
+        return self._grouped(table, None)
+
+    def _compute(self, tortilla: Any) -> pa.Table:
+        sizes = getattr(tortilla, "sizes", None)
+        known = sizes() if callable(sizes) and self._bytes is not None else None
+        return self._grouped(tortilla.to_arrow(), known)
+
+    def _grouped(self, table: pa.Table, sizes: Any) -> pa.Table:
+        lon, lat = _centres(table, "SpatialGrouping")
+        rows = np.flatnonzero(np.isfinite(lon) & np.isfinite(lat))
+        rows = rows[np.argsort(z_order(lon[rows], lat[rows]), kind="stable")]
+        ends = np.arange(1, len(rows) + 1)
+        if self._bytes is not None:
+            known = _sizes(table) if sizes is None else np.asarray(sizes, np.int64)
+            ends = np.cumsum(known[rows])
+        numbers = np.zeros(table.num_rows, np.int64)
+        numbers[rows] = self._cut(len(rows), ends)
+        digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 4, "0")
+        codes = pc.binary_join_element_wise("sg", digits, "")
+        placed = np.zeros(table.num_rows, bool)
+        placed[rows] = True
+        codes = pc.if_else(pa.array(placed), codes, pa.scalar(None, pa.string()))
+        return pa.table({"spatialgroup:code": codes})
+
+    def _cut(self, count: int, ends: Integers) -> Integers:
+        """Number of the group of each of `count` samples, whose sizes sum up to `ends`."""
+        groups = np.zeros(count, np.int64)
+        longest = self.target_count or count
+        start = number = 0
+        while start < count:
+            stop = start + longest
+            if self._bytes is not None:
+                before = int(ends[start - 1]) if start else 0
+                fitting = int(np.searchsorted(ends, before + self._bytes, side="right"))
+                stop = min(stop, max(fitting, start + 1))
+            groups[start:stop] = number
+            start, number = stop, number + 1
+        return groups
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes of ``"512MB"``, ``"4.5 GB"`` or a number; units are powers of 1024.
+
+    Raises
+    ------
+    InvalidInputError
+        No size, or none above 0.
+    """
+    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    count = int(float(found[1]) * _UNITS[found[2].upper()]) if found else size
+    if isinstance(count, str | bool) or count < 1:
+        raise InvalidInputError(
+            "invalid size", found=shown(size), expected="bytes, or text such as '512MB'"
+        )
+    return int(count)
+
+
+def _sizes(table: pa.Table) -> Integers:
+    for name in SIZES:
+        if name in table.column_names:
+            sizes: Integers = table.column(name).fill_null(0).to_numpy().astype(np.int64)
+            return sizes
+    if "path" in table.column_names:
+        return np.fromiter(map(_size_of, table.column("path").to_pylist()), np.int64)
+    raise InvalidInputError(
+        "SpatialGrouping by size needs the sizes of the samples",
+        expected=f"a column {' or '.join(SIZES)} or 'path'",
+        hint="or use target_count",
+    )
+
+
+def _size_of(path: str | bytes | None) -> int:
+    if path is None:
+        return 0
+    if isinstance(path, bytes):
+        return len(path)
     try:
-        lon, lat = geometry_centroids(geometry, names, check_antimeridian=check_antimeridian)
-    except InvalidMetadataError as error:  # from a file it is bad content, here a bad argument
-        raise InvalidInputError("invalid geometry", where=who, found=error.found) from error
-    needed = pc.and_(pc.is_valid(geometry), pc.is_valid(names)).to_numpy(zero_copy_only=False)
-    start, end, middle = time_columns(time_start, time_end, time_middle, len(geometry), who)
-    centres = centroid_column(centroid, lon, lat, needed, who)
-    return pa.table([names, geometry, start, end, middle, centres], schema=ISTAC_SCHEMA)
+        return os.stat(path).st_size  # noqa: PTH116 - a million paths
+    except OSError as error:
+        raise ObjectNotFoundError("sample cannot be found", where=shown(path, 200)) from error

@@ -3,6 +3,9 @@
 Order of the entries of a ZIP: TACO_HEADER, data depth-first in sample order, `__meta__` files from
 the deepest level up, the level tables, COLLECTION.json. All metadata thus lies at the end, and one
 range fetches it. A folder is written in the same order.
+
+Offsets are put beside the rows that they were measured for, never matched up by order of names:
+a level table and the `__meta__` files below it are cut from one and the same table.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -19,22 +24,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from comal import strictjson
-from comal.errors import ComalError, InvalidInputError
+from comal.errors import ComalError, InvalidInputError, translated
 from comal.limits import MIB
 from comal.parallel import results
-from comal.progress import Progress
+from comal.progress import Progress, silent
 from comal.samples.copying import STREAM_BYTES, blocks
 from comal.samples.payloads import Files, Ints, Payloads
 from comal.storage import targets
 from comal.storage.manyfiles import changed_size, opened
 from comal.storage.targetlock import write_errors
 from comal.storage.targets import TargetFile
+from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec, wire
+from comal.taco.model.columns import descriptions, without_null_type
 from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import (
     Leaves,
+    Level,
     Levels,
     check_names,
     check_twins,
@@ -42,28 +51,216 @@ from comal.taco.model.levels import (
     leaves,
     relative_paths,
 )
-from comal.taco.writing import kinds
-from comal.taco.writing.stored import (
-    Spans,
-    Writing,
-    field_schema,
-    internal_columns,
-    meta_files,
-    stored_schema,
-    stored_table,
-    table_writer,
-    write_level,
-)
-from comal.taco.writing.verify import check_archive, check_folder
+from comal.taco.model.pit import pit_schema
+from comal.taco.writing.verify import FOLDER, ZIP, check_archive, check_folder
 from comal.ziparchive import ZipWriter
 
 if TYPE_CHECKING:
     from comal.taco.model.collection import Taco
 
+_META_GROUP = 128
+"""Folders per unit of work; a __meta__ file takes about 0.1 ms."""
+_COMPRESS_META_ROWS = 256
+"""Below this many rows a codec makes a __meta__ file larger and slower to write."""
+_WORKERS = 2
+_IN_FLIGHT = 8
+_ENCODINGS = (
+    (spec.ID, "DELTA_BYTE_ARRAY"),
+    (spec.RELATIVE_PATH, "DELTA_BYTE_ARRAY"),
+    (spec.CURRENT_ID, "DELTA_BINARY_PACKED"),
+    (spec.PARENT_ID, "DELTA_BINARY_PACKED"),
+    (spec.OFFSET, "DELTA_BINARY_PACKED"),
+    (spec.SIZE, "DELTA_BINARY_PACKED"),
+)
+"""Neighbours differ little in these columns: a tenth of the bytes of a dictionary, and of the time.
+All readers of Parquet format 2 know these encodings."""
+_FOLDER_TABLES: Mapping[str, Any] = {
+    "chunk_bytes": (16_384, 131_072),
+    "dictionary": None,
+    "row_group_size": 131_072,
+}
+"""The tables of a folder lie alone in storage that keeps equal chunks once (TACO 2.0, 6.4), whose
+chunks are of about 64 KB: so pages are, and no dictionary of many values changes with every row.
+The first page of each column of a row group is another one when rows come or go before it: the
+larger the groups, the fewer such pages; but whoever wants one row reads a whole group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a dataset is written."""
+
+    parquet: ParquetSettings
+    overwrite: bool = False
+    progress: Progress = silent
+    executor: Executor | None = None
+
+
+def settings(parquet: Mapping[str, Any], kind: str) -> ParquetSettings:
+    """Settings of the tables of a container, ``zip`` or ``folder``; those of the caller win."""
+    own = _FOLDER_TABLES if kind == "folder" else {}
+    return replace(ParquetSettings.from_kwargs(**{**own, **parquet}), encodings=_ENCODINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Offset and size of each row's payload in the container, filled in as they are written."""
+
+    offset: Ints
+    size: Ints
+
+    @classmethod
+    def of(cls, rows: int) -> Spans:
+        """Spans of `rows` rows that are not known yet (-1)."""
+        return cls(np.full(rows, -1, np.int64), np.full(rows, -1, np.int64))
+
+
+def internal_columns(
+    first: int, parent: Ints, spans: Spans | None, paths: Any
+) -> list[tuple[str, Any]]:
+    """The ``internal:`` columns of rows `first` and following, in their order in the file."""
+    columns: list[tuple[str, Any]] = [
+        (spec.CURRENT_ID, pa.array(np.arange(first, first + len(parent), dtype=np.int64))),
+        (spec.PARENT_ID, pa.array(parent)),
+    ]
+    if spans is not None:
+        columns += [(spec.OFFSET, pa.array(spans.offset)), (spec.SIZE, pa.array(spans.size))]
+    if paths is not None:
+        columns.append((spec.RELATIVE_PATH, paths))
+    return columns
+
+
+def stored_table(table: Any, internal: Sequence[tuple[str, Any]]) -> Any:
+    """A metadata table with its ``internal:`` columns, bare of everything but names and types."""
+    table = without_null_type(table)
+    for name, values in internal:
+        table = table.append_column(name, values)
+    schema = table.schema
+    if not schema.metadata and not any(found.metadata for found in schema):
+        return table
+    return table.cast(pa.schema([pa.field(found.name, found.type) for found in schema]))
+
+
+def stored_schema(table_schema: Any, *, with_spans: bool) -> Any:
+    """Schema of the level file that a metadata table of this schema becomes."""
+    none = np.zeros(0, np.int64)
+    spans = Spans.of(0) if with_spans else None
+    empty = internal_columns(0, none, spans, pa.array([], pa.string()))
+    return stored_table(table_schema.empty_table(), empty).schema
+
+
+def field_schema(schemas: Sequence[Any], *, with_spans: bool) -> dict[str, list[list[str]]]:
+    """``taco:field_schema``: every stored column of every level, with its description."""
+    texts: dict[str, str] = {}
+    for schema in reversed(schemas):
+        texts.update(descriptions(schema))
+    stored = [stored_schema(schema, with_spans=with_spans) for schema in schemas]
+    return spec.field_schema(stored, texts)
+
+
+def computed_schemas(levels: Levels, *, spans: bool) -> dict[str, Any]:
+    """``taco:pit_schema`` and ``taco:field_schema`` of levels that form a regular tree."""
+    schemas = [level.table.schema for level in levels]
+    return {
+        spec.PIT_SCHEMA: pit_schema(levels).to_dict(),
+        spec.FIELD_SCHEMA: field_schema(schemas, with_spans=spans),
+    }
+
+
+def write_level(
+    level: Level, spans: Spans | None, paths: Any, file: BinaryIO, parquet: ParquetSettings
+) -> None:
+    """Write the consolidated metadata of one level (TACO 2.0, 6.2)."""
+    internal = internal_columns(0, level.parent, spans, paths)
+    write_table(stored_table(level.table, internal), file, parquet)
+
+
+@contextmanager
+def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Iterator[Writer]:
+    """A `Writer` that is closed whatever happens; a failure before that is the one that counts."""
+    writer = Writer(file, schema, parquet)
+    try:
+        yield writer
+    except BaseException:  # also on Ctrl-C: the writer must not stay open
+        with suppress(ComalError):
+            writer.close()
+        raise
+    writer.close()
+
+
+# -- __meta__ --------------------------------------------------------------------------------
+
+
+def meta_files(
+    levels: Levels, depth: int, spans: Spans | None, executor: Executor | None = None
+) -> Iterator[tuple[Ints, Any]]:
+    """The local metadata of all FOLDER rows of `levels[depth]`, in the order of their paths.
+
+    Yields
+    ------
+    (numpy.ndarray, pyarrow.BinaryArray)
+        Rows of the level and the Parquet file of each (TACO 2.0, 6.2).
+    """
+    below = levels[depth + 1]
+    folders = np.flatnonzero(levels[depth].folders)
+    table = stored_table(below.table, internal_columns(0, below.parent, spans, None))
+    table = table.combine_chunks()
+    batches = table.to_batches()
+    batch = batches[0] if len(batches) == 1 else table
+    starts = np.searchsorted(below.parent, folders, side="left")
+    stops = np.searchsorted(below.parent, folders, side="right")
+    groups = [slice(n, n + _META_GROUP) for n in range(0, len(folders), _META_GROUP)]
+    jobs = (_job(batch, starts[group], stops[group]) for group in groups)
+    files: Iterator[Any] = map(_encode, jobs)
+    if len(groups) > 1:
+        files = results(executor or _WORKERS, _encode, jobs, _IN_FLIGHT)
+    for group, some in zip(groups, files, strict=True):
+        yield folders[group], some
+
+
+_Job = tuple[Any, list[int], list[int]]
+
+
+def _job(batch: Any, starts: Ints, stops: Ints) -> _Job:
+    """The rows of some neighbouring folders, and where each folder's rows lie in them."""
+    first, last = int(starts[0]), int(stops[-1])
+    return batch.slice(first, last - first), (starts - first).tolist(), (stops - first).tolist()
+
+
+def _encode(job: _Job) -> Any:
+    batch, starts, stops = job
+    return pa.array(
+        [_encode_one(batch.slice(a, b - a)) for a, b in zip(starts, stops, strict=True)],
+        pa.binary(),
+    )
+
+
+def _encode_one(rows: Any) -> bytes:
+    """One small Parquet file: no dictionaries, statistics or second schema for a few rows."""
+    many = rows.num_rows >= _COMPRESS_META_ROWS
+    sink = pa.BufferOutputStream()
+    with (
+        translated({pa.ArrowException: InvalidInputError}, "local metadata cannot be written"),
+        pq.ParquetWriter(
+            sink,
+            rows.schema,
+            compression="zstd" if many else "none",
+            use_dictionary=many,
+            write_statistics=many,
+            store_schema=many,
+            write_page_checksum=True,
+        ) as writer,
+    ):
+        writer.write(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+# -- the containers ------------------------------------------------------------------------------
+
+
 FILE_ROWS = 8_192
 """Local files between two messages about progress of a ZIP."""
 _BLOCK_ROWS = 2_048
-_WORKERS = 2
 
 
 class Sink(ABC):
@@ -97,12 +294,7 @@ class Sink(ABC):
     ) -> None:
         """Add COLLECTION.json, and compare the container with what was meant.
 
-        Parameters
-        ----------
-        document
-            The collection.
-        paths, spans
-            Per level the path below DATA/ and the span of each row.
+        `paths` and `spans` have per level the path below DATA/ and the span of each row.
         """
 
     def _tell(self, count: int, total: int | None) -> None:
@@ -123,7 +315,7 @@ class ZipSink(Sink):
         self._slots: list[tuple[int, int]] = []
 
     def add_payloads(self, names: Any, payloads: Payloads, total: int | None) -> Spans:
-        """Copy all payloads to paths below DATA/; the span of each, in their order."""
+        """Copy all payloads to entries below DATA/."""
         names = pc.binary_join_element_wise(spec.DATA, names, "")
         if _all_files(payloads):
             return self._add_files(names, payloads, total)
@@ -156,7 +348,7 @@ class ZipSink(Sink):
             return self._zip.add_stream(name, source, size, where=payloads.place(row)).offset
 
     def add_meta(self, names: Any, contents: Any) -> Spans:
-        """Add the local metadata of FOLDER samples; the span of each."""
+        """Add the local metadata of FOLDER samples."""
         names = pc.binary_join_element_wise(spec.DATA, names, spec.META, "")
         return Spans(self._zip.add_many(names, contents), pc.binary_length(contents).to_numpy())
 
@@ -302,10 +494,10 @@ def _writing(where: object) -> AbstractContextManager[None]:
 def new_container(target: Path, kind: str, how: Writing) -> Iterator[Sink]:
     """A container, ``zip`` or ``folder``, that gets its name when the block ends well."""
     if kind == "zip":
-        with targets.new_file(target, how.overwrite, kinds.ZIP) as file:
+        with targets.new_file(target, how.overwrite, ZIP) as file:
             yield ZipSink(file, how.progress)
     else:
-        with targets.new_folder(target, how.overwrite, kinds.FOLDER) as folder:
+        with targets.new_folder(target, how.overwrite, FOLDER) as folder:
             yield FolderSink(folder, how.progress)
 
 
@@ -347,15 +539,7 @@ def _of_level(files: Leaves, written: Spans | None, depth: int, rows: int) -> Sp
 
 
 class BatchWriter:
-    """Writes samples that come in batches; only their ids and spans are kept.
-
-    Parameters
-    ----------
-    sink
-        What fails before `finish` leaves it to its block.
-    schema
-        Arrow schema of the metadata tables.
-    """
+    """Writes samples that come in batches; only their ids and spans are kept."""
 
     def __init__(self, sink: Sink, schema: Any, how: Writing) -> None:
         self._sink = sink
@@ -398,13 +582,7 @@ class BatchWriter:
         self._count += table.num_rows
 
     def finish(self, taco: Taco) -> Any:
-        """Write what stands at the end, and compare the container with what was meant.
-
-        Returns
-        -------
-        pyarrow.ChunkedArray
-            All ids.
-        """
+        """Write what stands at the end, and compare the container with what was meant; all ids."""
         self._table.close()
         if not self._count:
             raise no_sample()

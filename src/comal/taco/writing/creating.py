@@ -1,30 +1,44 @@
-"""Writing a dataset: `create` (TACO 2.0, 7.1.3)."""
+"""Writing a dataset: `create` (TACO 2.0, 7.1.3), as one container or as a set of archives."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from comal.errors import InvalidInputError, shown
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from comal.errors import ConflictError, InvalidInputError, shown
+from comal.limits import parse_size
 from comal.progress import Progress, silent
-from comal.samples.payloads import refuse_read
+from comal.samples.payloads import Ints, Payloads, refuse_read
 from comal.storage import targets
 from comal.storage.kinds import check_ending
+from comal.storage.targets import TargetSet
 from comal.taco import spec
 from comal.taco.model.collection import Taco
 from comal.taco.model.extent import extent_of
-from comal.taco.model.levels import Levels
+from comal.taco.model.levels import Level, Levels, check_twins, flat, select
 from comal.taco.model.pit import check_pit
 from comal.taco.spec import LOGGER
-from comal.taco.writing import parts
-from comal.taco.writing.containers import BatchWriter, ZipSink, new_container, write_columns
-from comal.taco.writing.parts import PartSet
-from comal.taco.writing.stored import Writing, computed_schemas, settings
-from comal.taco.writing.streamwrite import write_stream_parts
+from comal.taco.writing.containers import (
+    BatchWriter,
+    Writing,
+    ZipSink,
+    computed_schemas,
+    new_container,
+    no_sample,
+    settings,
+    write_columns,
+)
 from comal.taco.writing.tacocat import write_tacocat
+from comal.taco.writing.verify import INDEX, INDEX_FOLDER, ZIP
 
 ZIP_SUFFIXES = (".tacozip", ".zip")
 
@@ -57,9 +71,8 @@ def create(
         ``zip``, ``folder`` or ``auto``: ZIP when the name ends in ``.zip`` or ``.tacozip``.
     overwrite
         Replace an existing dataset at the end, as a whole; of a folder only the files that its
-        tables name, and only if there are no others. With several archives those of the old set
-        that the new one does not have are removed; archives of groups where the old index lists
-        them.
+        tables name, and only if there are no others. With `split_size` older archives that have
+        the name of a part which the new set does not have are removed.
     split_size
         Write several archives ``{stem}_part0001.tacozip`` of about this size each: bytes, or text
         such as ``"4GB"``. Level 0 samples are never cut.
@@ -89,7 +102,7 @@ def create(
     ------
     ConflictError
         The target exists (and `overwrite` is False), or is one of the sources; or a file that is
-        no part of the dataset has the name of a part.
+        no archive of TACO has the name of a part.
     InvalidInputError
         A sample, a structure or an argument that cannot be written.
     ObjectNotFoundError, AccessDeniedError, StorageError
@@ -106,11 +119,24 @@ def create(
     kind = container_of(target, output_format)
     how = Writing(settings(parquet, kind), overwrite, progress or silent, executor)
     if split_size is None and group_by is None:
-        write_one(taco, target, kind, how)
+        _write_one(taco, target, kind, how)
+        LOGGER.info("wrote %s", target)
         return [target]
     if kind != "zip":
         raise InvalidInputError("only ZIP archives can be split or grouped", found=kind)
-    return _create_parts(taco, target, split_size, group_by, how, consolidate=consolidate)
+    with targets.new_set(target, overwrite) as made:
+        whole = _ArchiveSet(taco, target, split_size, how, made)
+        if consolidate:
+            made.check(spec.TACOCAT_FOLDER, INDEX_FOLDER, folder=True)
+            made.check(spec.TACOCAT, INDEX)
+        archives = whole.write(group_by)
+        if consolidate:
+            write_tacocat(made, [made.folder / path.name for path in archives], how.parquet)
+        paths = whole.publish()
+    for path in paths:
+        LOGGER.info("wrote %s", path)
+    names = {path.name for path in archives}
+    return [*archives, *(target.with_name(p.name) for p in paths if p.name not in names)]
 
 
 def container_of(target: Path, output_format: str) -> str:
@@ -129,28 +155,23 @@ def container_of(target: Path, output_format: str) -> str:
     return wanted
 
 
-def levels_of(taco: Taco) -> Levels:
-    """The columns of a dataset."""
+def _levels_of(taco: Taco) -> Levels:
     levels = taco.tortilla.levels()
     check_pit(levels)
     return levels
 
 
-def write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
-    """Write one container."""
+def _write_one(taco: Taco, target: Path, kind: str, how: Writing) -> None:
     batches = taco.tortilla.stream
     if batches is None:
-        levels = levels_of(taco)
-        write_levels(levels, document_of(taco, levels, spans=kind == "zip"), target, kind, how)
-    else:
-        with (
-            new_container(target, kind, how) as sink,
-            BatchWriter(sink, batches.schema, how) as writer,
-        ):
-            for table, payloads in batches:
-                writer.add(table, payloads)
-            writer.finish(taco)
-    LOGGER.info("wrote %s", target)
+        levels = _levels_of(taco)
+        document = taco.export_metadata() | computed_schemas(levels, spans=kind == "zip")
+        write_levels(levels, document, target, kind, how)
+        return
+    with new_container(target, kind, how) as sink, BatchWriter(sink, batches.schema, how) as writer:
+        for table, payloads in batches:
+            writer.add(table, payloads)
+        writer.finish(taco)
 
 
 def write_levels(
@@ -166,62 +187,273 @@ def write_levels(
         write_columns(sink, levels, document, how)
 
 
-def document_of(
-    taco: Taco, levels: Levels, *, spans: bool, extent: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """COLLECTION.json of a dataset (TACO 2.0, 5.6), for a container with or without spans."""
-    fields = taco.export_metadata()
-    if extent is not None:
-        fields["extent"] = extent
-    return fields | computed_schemas(levels, spans=spans)
+# -- a set of archives -----------------------------------------------------------------------------
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
+_PART = re.compile(r"_part\d{4,}")
+_ENTRY_BYTES = 200
+"""About what an entry costs besides its payload: two headers, two names, a row."""
+_KEY_MAX = 120
+MOST = 9_999
+"""Archives of one dataset."""
+GROUPS = 100
+"""At most so many groups, for each of which an archive is open while batches come."""
 
 
-def _create_parts(
-    taco: Taco,
-    target: Path,
-    split_size: int | str | None,
-    group_by: str | Sequence[str] | None,
-    how: Writing,
-    *,
-    consolidate: bool,
-) -> list[Path]:
-    """Several archives, and what joins them."""
-    stream = taco.tortilla.stream
-    levels = None if stream is not None else levels_of(taco)
-    with targets.new_set(target, how.overwrite) as made:
-        whole = PartSet(taco.id, made)
-        if consolidate:
-            whole.expect_index()
-            whole.replace_listed(target)
-        if levels is None:
-            write_stream_parts(taco, target, split_size, group_by, how, whole)
+class _ArchiveSet:
+    """Archives of one dataset, by size, by the values of fields or both, which appear together.
+
+    With them go parts of the older set that no new part replaces: whoever reads all parts by a
+    pattern would mix them with the new ones.
+    """
+
+    def __init__(
+        self, taco: Taco, target: Path, split_size: int | str | None, how: Writing, made: TargetSet
+    ) -> None:
+        self.taco = taco
+        self.limit = None if split_size is None else parse_size(split_size, "split_size is no size")
+        self.how = how
+        self.made = made
+        self.batches = taco.tortilla.stream
+        self._target = target
+        self._old: list[Path] = []
+        self._sources: set[str] = set()
+
+    def write(self, group_by: str | Sequence[str] | None) -> list[Path]:
+        """Write all archives; the names that they will have, in order."""
+        series: dict[str, _Series] = {}
+        keys: _GroupKeys | None = None
+        with ExitStack() as scope:
+            for levels in self._inputs():
+                table = levels[0].table
+                self._read([level.payloads for level in levels])
+                if group_by is not None and keys is None:
+                    keys = _GroupKeys(table.schema, group_by)
+                groups = [("", np.arange(table.num_rows))] if keys is None else keys.of(table)
+                for key, _ in groups:  # all names are looked at before the first archive is begun
+                    if key not in series:
+                        self._refuse_more(len(series))
+                        series[key] = _Series(self, key, scope)
+                for key, rows in groups:
+                    whole = len(rows) == table.num_rows
+                    series[key].add(levels if whole else select(levels, rows))
+            if not series:
+                raise no_sample()
+            for one in series.values():
+                one.finish()
+        ids = [chunk for one in series.values() for chunk in one.ids]
+        check_twins(pa.chunked_array(ids, pa.string()))
+        return [path for one in series.values() for path in one.paths]
+
+    def _inputs(self) -> Iterator[Levels]:
+        """The whole dataset at once, or the batches of level 0."""
+        if self.batches is None:
+            yield _levels_of(self.taco)
+            return
+        for table, payloads in self.batches:
+            yield (Level(table, np.arange(table.num_rows), payloads),)
+
+    def _refuse_more(self, groups: int) -> None:
+        if self.batches is not None and groups == GROUPS:
+            raise InvalidInputError(
+                "too many groups for samples that come in batches: an archive is open for each",
+                expected=f"at most {GROUPS}",
+                hint="make a table of them: Tortilla.from_table",
+            )
+
+    def part(self, key: str, number: int | None) -> Path:
+        """The archive of a group, of a part by its number, or of a part of a group.
+
+        Raises
+        ------
+        InvalidInputError
+            There would be more archives than names of four digits tell apart.
+        """
+        if (number or 0) > MOST:
+            raise InvalidInputError(
+                "too many archives",
+                found=str(number),
+                expected=f"at most {MOST}",
+                hint="a larger split_size, or group_by a field of fewer values",
+            )
+        target = self._target
+        named = f"{target.stem}_{key}" if key else target.stem
+        end = "" if number is None else f"_part{number:04d}"
+        return target.with_name(f"{named}{end}{target.suffix or '.tacozip'}")
+
+    def expect(self, paths: Collection[Path]) -> None:
+        """Refuse names that may not be replaced, before anything is written under them."""
+        for path in paths:
+            self.made.check(path.name, ZIP)
+
+    def replace(self, key: str) -> None:
+        """Look at the older parts of a group, which are replaced or removed."""
+        first = self.part(key, 1)
+        stem = first.stem.removesuffix("_part0001")
+        alike = re.compile(re.escape(stem) + _PART.pattern + re.escape(first.suffix))
+        folder = first.absolute().parent
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        old = [first.with_name(name) for name in names if alike.fullmatch(name)]
+        self.expect(old)
+        self._old += old
+        self._refuse_sources()
+
+    def _read(self, payloads: Sequence[Payloads]) -> None:
+        """Look at samples before they are read: none may lie in a part that goes."""
+        for path in (path for one in payloads for path in one.local_paths()):
+            if _PART.search(path, path.rfind("/") + 1):
+                self._sources.add(os.path.realpath(path))
+        self._refuse_sources()
+
+    def _refuse_sources(self) -> None:
+        for path in self._old:
+            if os.path.realpath(path) in self._sources:
+                raise ConflictError("the target is the source", where=shown(path, 200))
+
+    def publish(self) -> list[Path]:
+        """Give everything its name, and let go what is left of the old set."""
+        for path in self._old:
+            self.made.remove(path.name, ZIP)
+        return self.made.publish()
+
+
+class _Series:
+    """The archives of one group: each is begun when the one before is full."""
+
+    def __init__(self, whole: _ArchiveSet, key: str, scope: ExitStack) -> None:
+        self.ids: list[Any] = []
+        """Ids of samples that came in batches; those in columns have been compared before."""
+        self.paths: list[Path] = []
+        self._set = whole
+        self._key = key
+        self._used = 0
+        self._writer: BatchWriter | None = None
+        # Of its own, so that an archive is closed before the others are complete.
+        self._archive = ExitStack()
+        scope.push(self._archive)
+        if whole.limit is None:
+            whole.expect([whole.part(key, None)])
         else:
-            pieces = parts.plan(levels, target, split_size=split_size, group_by=group_by)
-            paths = [piece.path for piece in pieces]
-            whole.expect(paths)
-            if split_size is not None:
-                for first in parts.first_parts(paths):
-                    whole.replace(first, planned=paths)
-            for level in levels:
-                whole.read(level.payloads)
-            _write_pieces(taco, levels, pieces, how, whole)
-        if consolidate:
-            write_tacocat(made, whole.staged(), how.parquet)
-        paths = whole.publish()
-    for path in paths:
-        LOGGER.info("wrote %s", path)
-    names = {path.name for path in whole.made}
-    return [*whole.made, *(target.with_name(p.name) for p in paths if p.name not in names)]
+            whole.replace(key)
+
+    def add(self, levels: Levels) -> None:
+        """Write samples to the archive that is open, and to further ones where it gets full."""
+        rows, limit = levels[0].rows, self._set.limit
+        if limit is None:
+            self._write(levels)
+            return
+        ends = np.cumsum(root_bytes(levels))
+        start = 0
+        while start < rows:
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + limit - self._used, side="right"))
+            if not self._used:
+                stop = max(stop, start + 1)  # one sample that is larger stands alone
+            if stop <= start:
+                self.finish()
+                continue
+            chosen = np.arange(start, stop)
+            self._used += int(ends[stop - 1]) - before
+            self._write(levels if len(chosen) == rows else select(levels, chosen))
+            start = stop
+
+    def _write(self, levels: Levels) -> None:
+        whole = self._set
+        if whole.batches is not None:
+            if self._writer is None:
+                writer = BatchWriter(self._begin(levels), whole.batches.schema, whole.how)
+                self._writer = self._archive.enter_context(writer)
+            self._writer.add(levels[0].table, levels[0].payloads)
+            return
+        sink = self._begin(levels)
+        taco = whole.taco
+        document = taco.export_metadata()
+        document["extent"] = taco.extent if taco.extent_is_given else extent_of(levels)
+        write_columns(sink, levels, document | computed_schemas(levels, spans=True), whole.how)
+        self.finish()
+
+    def _begin(self, levels: Levels) -> ZipSink:
+        whole = self._set
+        number = None if whole.limit is None else len(self.paths) + 1
+        path = whole.part(self._key, number)
+        refuse_read([path], [level.payloads for level in levels])
+        self.paths.append(path)
+        file = self._archive.enter_context(whole.made.file(path.name, ZIP))
+        return ZipSink(file, whole.how.progress)
+
+    def finish(self) -> None:
+        """Complete the archive that is open."""
+        if self._writer is not None:
+            self.ids += self._writer.finish(self._set.taco).chunks
+        self._archive.close()
+        self._writer = None
+        self._used = 0
 
 
-def _write_pieces(
-    taco: Taco, levels: Levels, pieces: Sequence[parts.Part], how: Writing, whole: PartSet
-) -> None:
-    for piece in pieces:
-        part = parts.levels_of_part(levels, piece)
-        extent = taco.extent if taco.extent_is_given else extent_of(part)
-        document = document_of(taco, part, spans=True, extent=extent)
-        refuse_read([piece.path], [level.payloads for level in part])
-        with whole.archive(piece.path) as file:
-            write_columns(ZipSink(file, how.progress), part, document, how)
-        whole.made.append(piece.path)
+def root_bytes(levels: Levels) -> Ints:
+    """Bytes that each level 0 sample brings, with all that is below it."""
+    below: Ints | None = None
+    for depth in reversed(range(len(levels))):
+        level = levels[depth]
+        own = np.where(level.folders, 0, level.payloads.sizes()) + _ENTRY_BYTES
+        if below is not None:
+            np.add.at(own, levels[depth + 1].parent, below)
+        below = own
+    assert below is not None
+    return below
+
+
+class _GroupKeys:
+    """Which group a row belongs to, and what the group's archive is called.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no field of such a name.
+    """
+
+    def __init__(self, schema: Any, group_by: str | Sequence[str]) -> None:
+        self._fields = [group_by] if isinstance(group_by, str) else list(group_by)
+        self._values: dict[str, str] = {}
+        for name in self._fields:
+            if name not in schema.names or name == spec.ID:
+                raise InvalidInputError(
+                    f"no field {shown(name)} to group by", found=", ".join(schema.names)
+                )
+
+    def of(self, table: Any) -> list[tuple[str, Ints]]:
+        """Names and rows of the groups of a table, in the order in which they first appear.
+
+        Raises
+        ------
+        InvalidInputError
+            Two groups, of this table or of those before, would have one file name.
+        """
+        columns = [_texts(flat(table.column(name)), name) for name in self._fields]
+        encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, "_"))
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary)))
+        rows = np.split(order, starts[1:])
+        keys = [self._key(value) for value in encoded.dictionary.to_pylist()]
+        return list(zip(keys, rows, strict=True))
+
+    def _key(self, value: str) -> str:
+        key = _UNSAFE.sub("-", value).strip(".-")[:_KEY_MAX] or "empty"
+        known = self._values.setdefault(key.lower(), value)
+        if known != value:
+            raise InvalidInputError(
+                "two groups would have one file name",
+                found=f"{shown(known)} and {shown(value)}, both {shown(key)}",
+                expected="values that differ in letters, digits, '_', '.' or '-'",
+            )
+        return key
+
+
+def _texts(column: Any, name: str) -> Any:
+    try:
+        return pc.fill_null(column.cast(pa.string()), "null")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"field {shown(name)} cannot name files", found=str(column.type)
+        ) from error
