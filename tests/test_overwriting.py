@@ -267,12 +267,6 @@ WRITERS: dict[str, Writer] = {
         "tiles",
         folder=True,
     ),
-    "tapalcatl.split": Writer(
-        lambda s, o, w: tapalcatl.split(TILES, o.parent, zooms=[(3, 3), (4, 4)], overwrite=w),
-        "z3-3",
-        folder=True,
-        makes=("z3-3", "z4-4"),
-    ),
     "tapalcatl.to_directory": Writer(
         lambda s, o, w: tapalcatl.to_directory(s / "tiles", o, overwrite=w),
         "o",
@@ -360,12 +354,6 @@ COMMANDS: dict[str, Writer] = {
         "tapalcatl remetatile {s}/tiles {o} --metatile 1", "o", "tiles", folder=True
     ),
     "tapalcatl site": command("tapalcatl site {o} {s}/tiles {s}/dem.parquet", "o", folder=True),
-    "tapalcatl split": command(
-        "tapalcatl split {s}/tiles {parent} --zooms 3-3 --zooms 4-4",
-        "z3-3",
-        folder=True,
-        makes=("z3-3", "z4-4"),
-    ),
     "tapalcatl tile": command("tapalcatl tile {s}/tiles 3/0/0.png -o {o}", "o.png"),
     "tortilla compact": command("tortilla compact {s}/a.tortilla -o {o}", "o.tortilla"),
     "tortilla compile": command("tortilla compile {s}/a.tortilla {o}", "o.tortilla", "a.tortilla"),

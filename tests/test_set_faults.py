@@ -36,8 +36,6 @@ SETS: dict[str, tuple[Make | None, str]] = {
     "raquet_parts": (None, "parts"),
     "replace_raquet_parts": (operations.raquet_parts, "parts"),
     "replace_taco_folder": (operations.taco_folder, "b"),
-    "split": (None, "z0-1"),
-    "replace_split": (operations.split, "z0-1"),
     "put": (operations.build, "out"),
 }
 """What is there before, and a name to check."""

@@ -503,10 +503,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: cli("convert", f.dem, f.new("o.tacozip")),
         lambda f: cli("raquet", "export", f.dem, f.new("o.png")),
     ),
-    "or --dry-run": (
-        lambda f: cli("tapalcatl", "extract", f.tiles, "--max-zoom", 1),
-        lambda f: cli("tapalcatl", "extract", f.tiles, "--max-zoom", 1, "--dry-run"),
-    ),
     "--band NAME": (
         lambda f: cli("get", bands_file(f, "uint8", "uint8"), "0/0/0"),
         lambda f: cli("get", f.new("bands.parquet"), "0/0/0", "--band", "a"),

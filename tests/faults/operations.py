@@ -180,13 +180,3 @@ def replace_raquet_parts(folder: str) -> None:
 
 def taco_folder(folder: str) -> None:
     taco.create(dataset(flat(3)), Path(folder) / "b", output_format="folder")
-
-
-def split(folder: str, **options: Any) -> None:
-    tapalcatl.split(
-        Path(folder).parent / "tiles", folder, zooms=[(0, 1), (2, 3)], metatile=1, **options
-    )
-
-
-def replace_split(folder: str) -> None:
-    split(folder, overwrite=True, compression="deflate")

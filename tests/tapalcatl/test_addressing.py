@@ -18,7 +18,6 @@ from comal.tapalcatl.addressing import (
     tile_hash,
     tile_range,
 )
-from comal.tapalcatl.generation1 import TILEJSON_NAMES, metatile_hash, tilejson_key
 from comal.tapalcatl.spec import WORLD
 
 
@@ -201,13 +200,6 @@ def test_keys_of_metatiles(
     layout: str, prefix: str, layer: str, archive: tuple[int, int, int], key: str
 ) -> None:
     assert Generation1(layout=layout, prefix=prefix, layer=layer).key(archive) == key
-
-
-def test_keys_of_tilejsons() -> None:
-    assert [tilejson_key(name)[:5] for name in TILEJSON_NAMES] == ["1c115", "c9196", "31621"]
-    assert tilejson_key("mapbox", "p") == "p/1c115//tilejson/mapbox.json"
-    assert tilejson_key("mapbox", hashed=False) == "tilejson/mapbox.json"
-    assert metatile_hash((0, 0, 0)) == "df4c9"
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,6 @@ def _zooms(text: str) -> list[int]:
     return sorted(set(map(int, parts)))
 
 
-def _zoom_range(text: str) -> tuple[int, int]:
-    first, dash, last = text.partition("-")
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise ValueError
-    return int(first), int(last) if dash else int(first)
-
-
 def _tile(text: str) -> tuple[int, int, int]:
     z, x, y = map(int, text.split("/"))
     return z, x, y
@@ -122,7 +115,6 @@ def _tile(text: str) -> tuple[int, int, int]:
 
 BBOX = Parsed("W,S,E,N", _bbox)
 ZOOMS = Parsed("Z,Z,...", _zooms)
-ZOOM_RANGE = Parsed("A-B", _zoom_range)
 TILE = Parsed("Z/X/Y", _tile)
 OLD_NEW = Parsed("OLD=NEW", _pair)
 KEY_VALUE = Parsed("KEY=VALUE", _pair)

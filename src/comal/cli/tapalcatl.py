@@ -19,7 +19,6 @@ from comal.cli.options import (
     BBOX,
     TILE,
     TILE_FILE,
-    ZOOM_RANGE,
     ZOOMS,
     Style,
     choice,
@@ -32,8 +31,6 @@ from comal.cli.output import (
     done,
     human_size,
     print_fields,
-    print_json,
-    print_rows,
     working,
     write_bytes,
     write_file,
@@ -44,12 +41,16 @@ from comal.errors import InvalidInputError, NotInContainerError, counted
 @click.group(
     "tapalcatl",
     cls=Group,
-    removed={name: f"comal {name} X --open KEY=VALUE" for name in ("check", "info")},
+    removed={
+        "check": "comal check X --open KEY=VALUE",
+        "info": "comal info X --open KEY=VALUE",
+        "plan": "comal tapalcatl create SRC OUT",
+        "split": "comal tapalcatl extract X OUT --min-zoom A --max-zoom B",
+    },
 )
 def group() -> None:
     """Tapalcatl: tiles in ZIP archives that are read by byte range.
 
-    $ comal tapalcatl plan 0-14  # how many archives and entries a layout makes
     $ comal tapalcatl extract https://example.org/tiles/meta.json alps --bbox 5,44,17,48
       # a part of a tileset on a server
     $ comal tapalcatl tile alps 5/16/11 --headers  # what is said of one tile
@@ -140,7 +141,7 @@ def _generation1_of(opening: Mapping[str, Any]) -> tapalcatl.Generation1 | None:
 @argument("output", metavar="OUT")
 @choice(
     "--scheme",
-    ["xyz", "tms", "zyx", "ags", "gwc"],
+    ["xyz", "tms", "zyx"],
     "How tiles are named in a folder; xyz if absent.",
 )
 @choice("--generation", ["1", "2"], "Of Tapalcatl; 2 if absent.", default="2")
@@ -317,15 +318,11 @@ def compact(
 def recover(style: Style, targets: tuple[str, ...]) -> None:
     """Finish a change of the tileset X that was decided, and undo one that was not.
 
-    Archives are cut back to the last end that is valid; one that is whole stays as it is.
-
     $ comal tapalcatl recover tiles/  # after an update of a tileset was killed
-    $ comal tapalcatl recover tiles/4/0/4.zip  # an archive that an older version has torn
     """
     found = {target: tapalcatl.recover(target) for target in targets}
     lines = [
-        f"{target}: {counted(one.finished, 'file')} put into place, "
-        f"{one.undone} removed, {counted(one.cut, 'byte')} cut off"
+        f"{target}: {counted(one.finished, 'file')} put into place, {one.undone} removed"
         for target, one in found.items()
     ]
     done({"recovered": {key: one.to_dict() for key, one in found.items()}}, style, "\n".join(lines))
@@ -386,7 +383,7 @@ def _changed(text: str) -> tuple[str, Any]:
 @option("-o --output", "A folder, or one archive: x.zip.", metavar="OUT", required=True)
 @choice(
     "--conflict",
-    ["last", "first", "error"],
+    ["last", "first"],
     "Which tile counts where several sources have one.",
     default="last",
 )
@@ -401,42 +398,11 @@ def merge(style: Style, /, sources: tuple[str, ...], output: str, **named: Any) 
 
     $ comal tapalcatl merge north/ south/ -o both/  # two tilesets
     $ comal tapalcatl merge base/ new.mbtiles -o both/  # the later source counts
-    $ comal tapalcatl merge a/ b/ -o both/ --conflict error  # refuse different tiles
     $ comal tapalcatl merge a/ b/ -o both/ --materialized 0,4,8 --metatile 2  # a layout
     """
     with working(f"merging into {output}", style) as progress:
         made = tapalcatl.merge(sources, output, progress=progress, **_given(named))
     _report(made, style)
-
-
-@group.command()
-@argument("source", metavar="SRC")
-@argument("output", metavar="DIR")
-@option(
-    "--zooms",
-    "A part for these zooms; repeatable.",
-    multiple=True,
-    type=ZOOM_RANGE,
-    callback=options.listed,
-)
-@whole("--at", "A part for each tile of this zoom.", 0, 30)
-@_layout_options
-@options.writing
-def split(style: Style, /, source: str, output: str, **named: Any) -> None:
-    """Write the tiles of SRC as several tilesets, each in a folder below DIR.
-
-    Parts have the layout of SRC unless another one is given.
-
-    $ comal tapalcatl split tiles/ parts/ --zooms 0-7 --zooms 8-14  # by zooms
-    $ comal tapalcatl split tiles/ parts/ --at 4  # a tileset for each tile of zoom 4
-    """
-    if (named["at"] is None) == (named["zooms"] is None):
-        raise click.UsageError("Give either --zooms or --at.")
-    with working(f"splitting {source}", style) as progress:
-        parts = tapalcatl.split(source, output, progress=progress, **_given(named))
-    lines = [f"{part.output}: {counted(part.tiles, 'tile')}" for part in parts.values()]
-    found = {name: part.to_dict() for name, part in parts.items()}
-    done({"output": output, "parts": found}, style, "\n".join(lines))
 
 
 @group.command()
@@ -463,9 +429,7 @@ def remetatile(style: Style, /, source: str, output: str, **named: Any) -> None:
 @argument("output", metavar="DST")
 @option("--ext", "Only tiles of this extension.")
 @option("--scale", "Only tiles of this scale.", type=float)
-@choice(
-    "--scheme", ["xyz", "tms", "zyx", "ags", "gwc"], "How loose files are named.", default="xyz"
-)
+@choice("--scheme", ["xyz", "tms", "zyx"], "How loose files are named.", default="xyz")
 @options.opening
 @options.writing
 def export(
@@ -490,48 +454,8 @@ def export(
 
 
 @group.command()
-@argument("zooms", metavar="A-B", type=ZOOM_RANGE)
-@option("--bbox", "Only tiles of this box, in degrees.", type=BBOX, to="bounds")
-@whole("--metatile", "Root tiles of an archive per side.", 1)
-@option("--materialized", "Zooms at which archives begin.", type=ZOOMS, to="materialized_zooms")
-@whole("--per-tile", "Entries of a tile.", 1, default=1)
-@option("--suffix", "End of names, as '@2x.png'.", default=".mvt")
-@options.pass_style
-def plan(style: Style, /, zooms: tuple[int, int], *, suffix: str, **named: Any) -> None:
-    """Count what a tileset of zooms A to B comes to when every tile is there.
-
-    A directory of 64 KiB or less comes with the first request for an archive; a layout that is
-    not given is chosen so that all do.
-
-    $ comal tapalcatl plan 0-14  # the layout that comal chooses for the world
-    $ comal tapalcatl plan 0-14 --bbox 5,45,15,50  # for a country
-    $ comal tapalcatl plan 0-14 --materialized 0,4,8,12 --metatile 1  # for another one
-    $ comal tapalcatl plan 0-14 --per-tile 4  # with four formats or scales of each tile
-    """
-    from comal.tapalcatl.wire import split_suffix  # noqa: PLC0415 - help needs none of it
-
-    split_suffix(suffix)
-    planned = tapalcatl.plan(*zooms, suffix=suffix, **named)
-    if style.json:
-        print_json(planned.to_dict())
-        return
-    rows = []
-    for zoom in planned.zooms:
-        counts = (f"{one:,}" for one in (zoom.archives, zoom.entries, zoom.most_entries))
-        rows.append((f"{zoom.zoom}-{zoom.last_zoom}", *counts, human_size(zoom.directory_bytes)))
-    print_rows(("zooms", "archives", "entries", "in an archive", "its directory"), rows)
-    if not style.quiet:
-        text = f"{counted(planned.archives, 'archive')}, "
-        text += counted(planned.entries, "entry", "entries")
-        chosen = ",".join(map(str, planned.materialized_zooms))
-        click.echo(f"{text}: --materialized {chosen} --metatile {planned.metatile}", err=True)
-        if not planned.fits:
-            click.echo("a directory is over 64 KiB: its archives cost a request more", err=True)
-
-
-@group.command()
 @options.source
-@argument("output", required=False)
+@argument("output")
 @option("--bbox", "Tiles that touch this box, in degrees.", type=BBOX)
 @option("--geojson", "Tiles that touch what is in this file.", metavar="FILE", to="geometry")
 @whole("--min-zoom", "First zoom to take.", 0)
@@ -539,11 +463,10 @@ def plan(style: Style, /, zooms: tuple[int, int], *, suffix: str, **named: Any) 
 @whole("--overview-zoom", "Take all tiles down to this zoom, wherever they are.", 0)
 @whole("--metatile", "Layout of the extract; that of X.", 1)
 @option("--materialized", "Layout of the extract; that of X.", type=ZOOMS, to="materialized_zooms")
-@flag("--dry-run", "Tell tiles, bytes and requests; write nothing.")
 @options.opening
 @options.writing
 def extract(
-    style: Style, /, source: str, output: str | None, *, opening: Mapping[str, Any], **named: Any
+    style: Style, /, source: str, output: str, *, opening: Mapping[str, Any], **named: Any
 ) -> None:
     """Copy a part of the tileset X to OUTPUT, each tile byte by byte.
 
@@ -558,18 +481,10 @@ def extract(
       # an outline, down to a zoom
     $ comal tapalcatl extract tiles alps --bbox 5,44,17,48 --overview-zoom 5
       # with the whole world as a background
-    $ comal tapalcatl extract tiles --bbox 5,44,17,48 --dry-run  # what it would cost
     """
-    if output is None and not named["dry_run"]:
-        raise InvalidInputError("no target to write to", where="OUTPUT", hint="or --dry-run")
     with working(f"extracting from {source}", style) as progress:
-        found = tapalcatl.extract(source, output, progress=progress, **named, **opening)
-    text = "" if output is None or named["dry_run"] else f"{output}: "
-    text += f"{counted(found.tiles, 'tile')} of {human_size(found.bytes)}"
-    text += f" in {counted(found.archives, 'archive')}: {counted(found.requests, 'request')}"
-    text += f" for {human_size(found.transferred)}, and {found.directories:,}"
-    text += f" for {human_size(found.directory_bytes)} with directories"
-    done(found.to_dict(), style, text)
+        made = tapalcatl.extract(source, output, progress=progress, **named, **opening)
+    _report(made, style)
 
 
 @group.command()

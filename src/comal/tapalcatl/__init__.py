@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from comal.tapalcatl.containers.export import to_pmtiles as to_pmtiles
     from comal.tapalcatl.containers.iterable import NewTile as NewTile
     from comal.tapalcatl.generation1 import Generation1 as Generation1
-    from comal.tapalcatl.planning import LayoutPlan as LayoutPlan
     from comal.tapalcatl.planning import choose_layout as choose_layout
-    from comal.tapalcatl.planning import plan as plan
     from comal.tapalcatl.reading.opening import archive as archive
     from comal.tapalcatl.reading.opening import open as open  # noqa: A004 - tapalcatl.open
     from comal.tapalcatl.reading.tile import StoredTile as StoredTile
@@ -40,15 +38,13 @@ if TYPE_CHECKING:
     from comal.tapalcatl.writing.compacting import compact as compact
     from comal.tapalcatl.writing.compacting import recover as recover
     from comal.tapalcatl.writing.compacting import space as space
-    from comal.tapalcatl.writing.extracting import Extracted as Extracted
-    from comal.tapalcatl.writing.extracting import extract as extract
     from comal.tapalcatl.writing.labelling import Labelled as Labelled
     from comal.tapalcatl.writing.labelling import edit_metadata as edit_metadata
     from comal.tapalcatl.writing.options import BuildOptions as BuildOptions
     from comal.tapalcatl.writing.options import EntryOptions as EntryOptions
+    from comal.tapalcatl.writing.reshaping import extract as extract
     from comal.tapalcatl.writing.reshaping import merge as merge
     from comal.tapalcatl.writing.reshaping import remetatile as remetatile
-    from comal.tapalcatl.writing.reshaping import split as split
     from comal.tapalcatl.writing.updating import Changed as Changed
     from comal.tapalcatl.writing.updating import delete as delete
     from comal.tapalcatl.writing.updating import put as put

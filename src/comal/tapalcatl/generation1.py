@@ -41,8 +41,6 @@ LAYOUTS: Final[Mapping[str, str]] = {
 }
 """Layouts of keys by name; any other pattern may be given, ``{fmt}`` standing for ``zip``."""
 
-TILEJSON_NAMES: Final = ("mapbox", "geojson", "topojson")
-
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _FIELDS = frozenset({"prefix", "hash", "layer", "z", "x", "y", "fmt"})
 
@@ -164,17 +162,6 @@ def metatile_hash(metatile: Tile, layer: str = "") -> str:
     return md5_5(f"/{layer}/{name}" if layer else name)
 
 
-def tilejson_key(name: str, prefix: str = "", *, hashed: bool = True) -> str:
-    """The key of a TileJSON beside the archives, as the Tilezen server asks for it.
-
-    With a hash, as on S3, the double slash is real: the path that is hashed begins with one.
-    """
-    if not hashed:
-        return f"tilejson/{name}.json"
-    path = f"/tilejson/{name}.json"
-    return f"{prefix}/{md5_5(path)}/{path}" if prefix else f"{md5_5(path)}/{path}"
-
-
 def _log2(value: int, what: str) -> int:
     if value < 1 or value & (value - 1):
         raise InvalidInputError(what, found=value, expected="a power of two")
@@ -214,7 +201,7 @@ def tilejson_files(said: TileSetMetadata, found: TileSetMetadata, address: str) 
     """
     whole = replace(said, min_zoom=found.min_zoom, max_zoom=found.max_zoom, bounds=found.bounds)
     return {
-        tilejson_key(NAMES.get(ext, ext or "tiles"), hashed=False): ascii_line(
+        f"tilejson/{NAMES.get(ext, ext or 'tiles')}.json": ascii_line(
             tilejson(whole, [address.replace("{fmt}", ext)])
         )
         for ext in found.formats

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
-from importlib import import_module
-from io import BytesIO
-from typing import Any, Final
+from typing import Final
 
 from comal.errors import ComalError, InvalidMetadataError, LimitExceededError
 from comal.limits import Limits
@@ -58,7 +55,7 @@ def fault_of(
         message = vector_fault(plain)
         return None if message is None else ("tile-vector", message)
     if kind.startswith("image/"):
-        return _other_image_fault(plain, kind, where, limits)
+        return _other_image_fault(plain, kind)
     if kind == "application/json" or kind.endswith("+json"):
         return _json_fault(plain)
     return fault
@@ -103,17 +100,11 @@ def _image_fault(data: bytes, kind: str, where: str, limits: Limits) -> Fault | 
     return None
 
 
-def _other_image_fault(data: bytes, kind: str, where: str, limits: Limits) -> Fault | None:
+def _other_image_fault(data: bytes, kind: str) -> Fault:
     for sign, found in _SIGNS.items():
         if data.startswith(sign):
             return "tile-type", f"is {found}, the headers say {kind}"
-    if not is_decodable(kind):
-        return "tile-not-decoded", f"is {kind}, which is not decoded here"
-    try:
-        message = decoding_fault(data, kind, where, limits)
-    except LimitExceededError as error:
-        return "limit-exceeded", error.what
-    return None if message is None else ("tile-image", message)
+    return "tile-not-decoded", f"is {kind}, which is not decoded here"
 
 
 def _json_fault(data: bytes) -> Fault | None:
@@ -121,52 +112,6 @@ def _json_fault(data: bytes) -> Fault | None:
         json.loads(data)
     except (ValueError, RecursionError) as error:
         return "tile-json", f"is no JSON: {str(error)[:60]}"
-    return None
-
-
-_FORMATS: Final = {"image/avif": "AVIF", "image/gif": "GIF"}
-_BANDS: Final = 4
-"""Bytes of a pixel at most: Pillow decodes both formats to eight bits."""
-
-
-def is_decodable(kind: str) -> bool:
-    """Whether images of a content type can be decoded with what is installed."""
-    name = _FORMATS.get(kind)
-    if name is None:
-        return False
-    try:
-        image = import_module("PIL.Image")
-    except ImportError:
-        return False
-    image.init()
-    return name in image.OPEN
-
-
-def decoding_fault(data: bytes, kind: str, where: str, limits: Limits) -> str | None:
-    """What keeps an image from being decoded, or None; only of those that `is_decodable`.
-
-    Raises
-    ------
-    LimitExceededError
-        More pixels than `Limits.tile_bytes` has room for; nothing is decoded then.
-    """
-    image: Any = import_module("PIL.Image")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of many pixels: they are counted here
-            with image.open(BytesIO(data), formats=[_FORMATS[kind]]) as picture:
-                columns, rows = picture.size
-                frames = int(getattr(picture, "n_frames", 1))
-                limits.check("tile_bytes", columns * rows * frames * _BANDS, where)
-                for frame in range(frames):
-                    picture.seek(frame)
-                    picture.load()
-    except LimitExceededError:
-        raise
-    except image.UnidentifiedImageError:
-        return f"is no {_FORMATS[kind]}"
-    except Exception as error:  # noqa: BLE001 - Pillow has no error of its own, plugins raise any
-        return f"cannot be decoded: {str(error) or type(error).__name__}"
     return None
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-import sys
 import zipfile
 import zlib
-from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -34,14 +32,6 @@ JPEG = encode_picture(np.zeros((3, 16, 16), np.uint8), "jpeg")
 WEBP = encode_picture(np.zeros((3, 4, 4), np.uint8), "webp")
 
 
-def picture(kind: str, side: int) -> bytes:
-    file = BytesIO()
-    pixels = np.random.default_rng(1).integers(0, 255, (side, side, 3), np.uint8)
-    import_module("PIL.Image").fromarray(pixels).save(file, kind)
-    return file.getvalue()
-
-
-AVIF = picture("AVIF", 16)
 LAYER = b"\x0a\x05water\x78\x02"
 MVT = b"\x1a" + bytes([len(LAYER)]) + LAYER
 
@@ -309,14 +299,9 @@ COMMENT = json.dumps(
         ("json", b'{"a": 1}', set()),
         ("br", b"whatever", set()),
         ("bin", b"whatever", set()),
-        ("avif", AVIF, set()),
-        ("avif", AVIF[:-20], {"tile-image"}),
-        ("avif", b"\0\0\0\x1cftypavif", {"tile-image"}),
+        ("avif", b"\0\0\0\x1cftypavif", {"tile-not-decoded"}),
         ("avif", PNG, {"tile-type"}),
-        ("avif", picture("AVIF", 1024), {"limit-exceeded"}),
-        ("gif", picture("GIF", 4), set()),
-        ("gif", picture("GIF", 64)[:200], {"tile-image"}),
-        ("gif", AVIF, {"tile-image"}),
+        ("gif", b"GIF89a", {"tile-not-decoded"}),
         ("jxl", b"\xff\x0a", {"tile-not-decoded"}),
         ("png", PNG[:40], {"tile-image"}),
         ("png", b"no picture", {"tile-image"}),
@@ -353,12 +338,6 @@ def test_a_picture_that_is_too_large(tmp_path: Path) -> None:
         "limit-exceeded",
         "tile-image",
     }
-
-
-def test_pictures_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    found = codes(tmp_path, archive([Entry(b"0/0/0.avif", AVIF)], COMMENT))
-    assert found == {"tile-not-decoded"}
 
 
 @pytest.mark.parametrize(

@@ -138,24 +138,6 @@ def test_folders(tmp_path: Path, scheme: str) -> None:
     assert source.metadata.bounds == (1, 2, 3, 4)
 
 
-def test_caches_of_other_programs(tmp_path: Path) -> None:
-    row = tmp_path / "ags" / "_alllayers" / "L16" / "R0000a1b2"
-    row.mkdir(parents=True)
-    (row / "C00000c0d.jpg").write_bytes(b"far")
-    (row / "Cc0d.jpg").write_bytes(b"not padded")
-    (row / "C00010000.jpg").write_bytes(b"outside")
-    assert everything(Folder(tmp_path / "ags", "ags")) == {(16, 0xC0D, 0xA1B2): b"far"}
-    # Squares of 16 tiles at zoom 7, whose numbers have as many digits as 16 has.
-    gwc = tmp_path / "gwc" / "EPSG_3857_07" / "05_02"
-    gwc.mkdir(parents=True)
-    (gwc / "0083_0040.png").write_bytes(b"one")
-    (gwc / "83_40.png").write_bytes(b"not padded")
-    other = tmp_path / "gwc" / "EPSG_3857_07" / "00_00"
-    other.mkdir()
-    (other / "0083_0040.png").write_bytes(b"in a wrong folder")
-    assert everything(Folder(tmp_path / "gwc", "gwc")) == {(7, 83, 127 - 40): b"one"}
-
-
 def test_times_of_files(tmp_path: Path) -> None:
     path = folder(tmp_path / "tiles", {(0, 0, 0): b"x"})
     os.utime(path / "0" / "0" / "0.png", (1_541_013_027, 1_541_013_027))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import resource
 import shutil
@@ -21,7 +20,6 @@ from comal.errors import (
     ConflictError,
     InvalidInputError,
     InvalidMetadataError,
-    NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
 )
@@ -100,7 +98,6 @@ def test_delete_leaves_the_bytes(archive: Path) -> None:
     everything = [tuple(map(int, name[:-4].split("/"))) for name in was]
     tapalcatl.delete(archive, everything)  # type: ignore[arg-type]
     assert content(archive) == {}
-    assert tapalcatl.recover(archive).cut == 0
 
 
 def test_delete_of_one_format(tree: Path) -> None:
@@ -230,59 +227,10 @@ def test_many_tiles_into_one_archive(tmp_path: Path) -> None:
 def test_one_writer_at_a_time(tree: Path, archive: Path) -> None:
     with locked(archive), pytest.raises(ConflictError):
         tapalcatl.put(archive, [(3, 2, 2, NEW)])
-    with locked(archive), pytest.raises(ConflictError):
+    with pytest.raises(InvalidInputError, match="no tileset"):
         tapalcatl.recover(archive)
     tapalcatl.put(tree, [(3, 2, 2, NEW)])
     assert not [path.name for path in tree.rglob(".*")]
-
-
-def test_recovery_from_a_cut_at_every_byte(archive: Path, tmp_path: Path) -> None:
-    tapalcatl.compact(archive)
-    before, was = archive.read_bytes(), content(archive)
-    tapalcatl.put(archive, [(3, 2, 2, NEW), (3, 3, 3, b"{}" * 9)])
-    after, now = archive.read_bytes(), content(archive)
-    assert after.startswith(before)
-    torn = tmp_path / "torn.zip"
-    for size in range(len(before), len(after) + 1):
-        torn.write_bytes(after[:size])
-        cut = tapalcatl.recover(torn).cut
-        if size == len(after):
-            assert cut == 0
-            assert content(torn) == now
-        else:
-            assert cut == size - len(before)
-            assert torn.read_bytes() == before
-    assert was != now
-
-
-def test_recovery_of_second_updates_and_of_nothing(archive: Path, tmp_path: Path) -> None:
-    tapalcatl.put(archive, [(3, 2, 2, NEW)])
-    once = archive.read_bytes()
-    tapalcatl.put(archive, [(3, 3, 3, NEW)])
-    torn = tmp_path / "torn.zip"
-    # More than a reader's tail of rubbish behind the last valid end.
-    torn.write_bytes(archive.read_bytes()[:-300] + bytes(200_000))
-    assert tapalcatl.recover(torn).cut == archive.stat().st_size - len(once) + 199_700
-    assert torn.read_bytes() == once
-    torn.write_bytes(once[:40])
-    with pytest.raises(NotThisFormatError, match="no valid end"):
-        tapalcatl.recover(torn)
-
-
-def test_archives_inside_of_tiles_are_not_mistaken(archive: Path, tmp_path: Path) -> None:
-    inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w") as nested:
-        nested.writestr("a", "b")
-    empty = b"PK\x05\x06" + bytes(18)
-    before = archive.read_bytes()
-    for data in (inner.getvalue(), empty, b"PK\x05\x06"):
-        tapalcatl.put(archive, [(3, 2, 2, data)], ext="png", compression="store")
-        whole = archive.read_bytes()
-        torn = tmp_path / "torn.zip"
-        torn.write_bytes(whole[:-1])
-        tapalcatl.recover(torn)
-        assert torn.read_bytes() == before
-        before = whole
 
 
 @pytest.mark.parametrize("room", [-100, 0, 1, 60, 400, 100_000])

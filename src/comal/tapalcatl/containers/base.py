@@ -6,7 +6,7 @@ square is at most 16 tiles wide, so whoever copies a pyramid of any size holds o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -141,20 +141,20 @@ class TileSource:
         """The tiles of a square, by Morton code; none of a name twice."""
         raise NotImplementedError
 
-    def expected(self, square: Square) -> Tiles:
-        """The tiles of a square that `keys` has shown to hold some.
+    def gather(self, squares: Sequence[Square]) -> Iterator[Tiles]:
+        """The tiles of squares that `keys` has shown to hold some, in their order.
 
-        Raises
-        ------
-        ObjectChangedError
-            It holds none any more.
+        Each is read ahead of its use, and at most three of them are held. `ObjectChangedError` is
+        raised for one that holds none any more.
         """
+        if len(squares) < 2:
+            return map(self._expected, squares)
+        return results(1, self._expected, squares, 2)
+
+    def _expected(self, square: Square) -> Tiles:
         tiles = self.read(square)
         if not len(tiles):
-            raise ObjectChangedError(
-                "tiles are gone that were there a moment ago",
-                where=f"{self.label}, {square.z}/{square.x}/{square.y}",
-            )
+            raise gone(self, square)
         return tiles
 
     def verify(self) -> None:
@@ -162,6 +162,14 @@ class TileSource:
 
     def close(self) -> None:
         """Let go of files and connections that were opened here."""
+
+
+def gone(source: TileSource, square: Square) -> ObjectChangedError:
+    """The error for a square that holds no tiles any more."""
+    return ObjectChangedError(
+        "tiles are gone that were there a moment ago",
+        where=f"{source.label}, {square.z}/{square.x}/{square.y}",
+    )
 
 
 def no_tiles(source: TileSource) -> InvalidInputError:
@@ -291,14 +299,3 @@ class TileIndex:
         bounds = [first, first + square.side**2]
         low, high = np.searchsorted(self._codes[start:stop], bounds) + start
         return self._rows[low:high]
-
-
-_AHEAD: Final = 2
-
-
-def read_ahead(read: Callable[[Square], Tiles], squares: Sequence[Square]) -> Iterator[Tiles]:
-    """What `read` gives for each square, in their order; at most three of them are held."""
-    if len(squares) < 2:
-        yield from map(read, squares)
-        return
-    yield from results(1, read, squares, _AHEAD)

@@ -17,7 +17,7 @@ from comal.progress import Progress, silent
 from comal.storage import open_source, parse_href
 from comal.storage.kinds import check_ending
 from comal.tapalcatl.containers.base import TileSource
-from comal.tapalcatl.containers.folder import Folder, folder_sink, scheme_of
+from comal.tapalcatl.containers.folder import Folder, check_scheme, folder_sink
 from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.containers.mbtiles import MBTiles, mbtiles_sink
 from comal.tapalcatl.containers.pmtiles import PMTiles, pmtiles_sink
@@ -72,7 +72,7 @@ def open_tiles(
     href
         A path or URL.
     scheme
-        Of a folder: ``xyz``, ``tms``, ``zyx``, ``ags`` or ``gwc``.
+        Of a folder: ``xyz``, ``tms`` or ``zyx``.
     scope
         Closes what was opened.
     """
@@ -253,8 +253,7 @@ def to_directory(
     path
         A local folder, which appears when it is complete.
     scheme
-        ``xyz``, ``tms`` with rows from the south, ``zyx``, or as ArcGIS (``ags``) and GeoWebCache
-        (``gwc``) name them.
+        ``xyz``, ``tms`` with rows from the south, or ``zyx``.
     ext, scale
         Which tiles, where the source has several kinds; all of them unless given.
     overwrite
@@ -269,7 +268,7 @@ def to_directory(
     ConflictError
         `path` exists.
     """
-    scheme_of(scheme)
+    check_scheme(scheme)
     check_ending(path)
     sink = partial(folder_sink, scheme=scheme)
     choice = Choice(ext, scale, every=True)

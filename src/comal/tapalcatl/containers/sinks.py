@@ -14,7 +14,7 @@ import numpy as np
 from comal.errors import InvalidInputError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress
-from comal.tapalcatl.containers.base import SIDE, Square, Tiles, read_ahead
+from comal.tapalcatl.containers.base import SIDE, Square, Tiles
 from comal.tapalcatl.containers.content import extension, gzipped, kinds_of
 from comal.tapalcatl.containers.survey import Pyramid
 from comal.tapalcatl.wire import Int64s, Keys, split_suffix, suffix_of, tiles_in
@@ -53,7 +53,7 @@ def plain_tiles(
     keys = zip(*(column.tolist() for column in tiles_in(squares)), strict=True)
     wanted = [Square(z, x, y, min(SIDE, 1 << z)) for z, x, y in keys]
     done = 0
-    for tiles in read_ahead(found.source.expected, wanted):
+    for tiles in found.source.gather(wanted):
         done += len(tiles)
         chosen = _decoded(choice.of(tiles, found.source.hint), found.source.label, limits)
         if order is not None:

@@ -1,23 +1,31 @@
-"""Tilesets as sources of tiles: one, a part of one, or several as one."""
+"""Tilesets as sources of tiles: a whole one or a part of it, and several sources as one."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from comal.errors import ComalError, InvalidInputError, InvalidMetadataError
-from comal.limits import MIB
-from comal.parallel import ByteCache
-from comal.plan import ByteRange, Fetch, Piece, Wanted
-from comal.storage import Source
-from comal.tapalcatl.addressing import tile_bounds
+from comal.errors import (
+    ComalError,
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectNotFoundError,
+    shown,
+    translated,
+)
+from comal.geo.boxes import validate_bbox
+from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cells
+from comal.grid.quadbin import cells, tiles
+from comal.lazy import shapely
+from comal.parallel import results
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     Square,
@@ -25,35 +33,27 @@ from comal.tapalcatl.containers.base import (
     TileSource,
     binary,
     concatenated,
-    empty_tiles,
+    gone,
 )
 from comal.tapalcatl.containers.content import extension, kinds_of
 from comal.tapalcatl.containers.survey import common, union
-from comal.tapalcatl.layout import MetatileLayout
+from comal.tapalcatl.layout import InArchive, MetatileLayout
 from comal.tapalcatl.reading.archives import OpenArchive
 from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.spec import MAX_ZOOM, Bounds, Tile, TileSetMetadata
+from comal.tapalcatl.spec import WORLD, Bounds, Tile, TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys, suffix_of
 from comal.ziparchive import STORE, wire
+from comal.ziparchive import local as zip_local
 from comal.ziparchive.headermaking import checksums
-from comal.ziparchive.local import read_payloads, runs
 
-CONFLICTS: Final = ("last", "first", "error")
+CONFLICTS: Final = ("last", "first")
 
 
 class MergedSource(TileSource):
-    """The tiles of several sources; of several for one name one counts.
-
-    Parameters
-    ----------
-    sources
-        At least one.
-    conflict
-        One of `CONFLICTS`.
-    """
+    """The tiles of several sources; of several for one name that of the last or first source."""
 
     def __init__(self, sources: Sequence[TileSource], conflict: str = "last") -> None:
         if conflict not in CONFLICTS:
@@ -83,7 +83,7 @@ class MergedSource(TileSource):
         return json.dumps([self._conflict, *all_of]) if all(all_of) else ""
 
     def zooms(self) -> tuple[int, int] | None:
-        """The first and last zoom that occur; None without any tile."""
+        """As `TileSource.zooms`, by those of the sources."""
         ends = [found for source in self._sources if (found := source.zooms()) is not None]
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
@@ -97,87 +97,12 @@ class MergedSource(TileSource):
         parts = [_named(source.read(square), source) for source in self._sources]
         if self._conflict == "first":
             parts.reverse()
-        joined = concatenated(parts)
-        tiles = joined.ordered()
-        if self._conflict == "error" and len(tiles) != len(joined):
-            self._refuse(joined, tiles)
-        return tiles
+        return concatenated(parts).ordered()
 
     def verify(self) -> None:
         """Each of them; whoever opened them closes them."""
         for source in self._sources:
             source.verify()
-
-    def _refuse(self, joined: Tiles, kept: Tiles) -> None:
-        assert kept.suffix is not None
-        assert joined.suffix is not None
-        known = {key: row for row, key in enumerate(_names(kept))}
-        for row, key in enumerate(_names(joined)):
-            if joined.payloads[row] != kept.payloads[known[key]]:
-                raise InvalidInputError(
-                    "several sources have a tile, with different bytes",
-                    where=self.label,
-                    found=f"{key[0]}/{key[1]}/{key[2]}{joined.suffixes[key[3]]}",
-                    hint="say which counts: the first or the last",
-                )
-
-
-class FilteredSource(TileSource):
-    """A part of a source: some zooms, and the descendants of one tile."""
-
-    def __init__(
-        self,
-        source: TileSource,
-        min_zoom: int = 0,
-        max_zoom: int = MAX_ZOOM,
-        root: Tile | None = None,
-    ) -> None:
-        self._source = source
-        self._low, self._high, self._root = min_zoom, max_zoom, root
-        own = source.metadata
-        bounds = own.bounds
-        if root is not None:
-            bounds = common(tile_bounds(*root), bounds)
-        self.metadata = replace(own, bounds=bounds)
-        self.label, self.hint = source.label, source.hint
-        self.encoding, self.modified = source.encoding, source.modified
-
-    @property
-    def href(self) -> list[Any]:
-        """Where it is."""
-        return [self._source]
-
-    @property
-    def identity(self) -> str:
-        """That of the source, and which part this is."""
-        own = self._source.identity
-        return json.dumps([own, self._low, self._high, self._root]) if own else ""
-
-    def keys(self) -> Iterator[Keys]:
-        """The tiles in blocks."""
-        for z, x, y in self._source.keys():  # noqa: SIM118 - no mapping
-            rows = self._inside(z, x, y)
-            yield z[rows], x[rows], y[rows]
-
-    def read(self, square: Square) -> Tiles:
-        """The tiles of a square."""
-        if not self._low <= square.z <= self._high:
-            return empty_tiles()
-        tiles = self._source.read(square)
-        rows = self._inside(tiles.z, tiles.x, tiles.y)
-        return tiles if len(rows) == len(tiles) else tiles.take(rows)
-
-    def verify(self) -> None:
-        """That of the source; whoever opened it closes it."""
-        self._source.verify()
-
-    def _inside(self, z: Int64s, x: Int64s, y: Int64s) -> Int64s:
-        inside = (z >= self._low) & (z <= self._high)
-        if self._root is not None:
-            zoom, column, row = self._root
-            shift = np.maximum(z - zoom, 0)
-            inside &= (z >= zoom) & (x >> shift == column) & (y >> shift == row)
-        return np.flatnonzero(inside)
 
 
 def _named(tiles: Tiles, source: TileSource) -> Tiles:
@@ -193,106 +118,131 @@ def _named(tiles: Tiles, source: TileSource) -> Tiles:
     return replace(tiles, suffix=np.array(codes, np.int32), suffixes=tuple(table))
 
 
-def _names(tiles: Tiles) -> Iterator[tuple[int, int, int, int]]:
-    assert tiles.suffix is not None
-    columns = (tiles.z, tiles.x, tiles.y, tiles.suffix)
-    return zip(*(column.tolist() for column in columns), strict=True)
-
-
 def _merged(all_of: Sequence[TileSetMetadata]) -> TileSetMetadata:
     """What the first one says, with the formats and the box of all."""
-    first = all_of[0]
-    formats = {ext: headers for one in reversed(all_of) for ext, headers in one.formats.items()}
     boxes = [one.bounds for one in all_of]
-    bounds: Bounds | None = None
     known = [box for box in boxes if box is not None]
-    if len(known) == len(boxes):
-        bounds = reduce(union, known)
     return replace(
-        first,
-        formats=formats,
-        bounds=bounds,
+        all_of[0],
+        formats={ext: headers for one in reversed(all_of) for ext, headers in one.formats.items()},
+        bounds=reduce(union, known) if len(known) == len(boxes) else None,
         min_scale=min(one.min_scale for one in all_of),
         max_scale=max(one.max_scale for one in all_of),
     )
 
 
-BUDGET: Final = 64 * MIB
-_LOCKS: Final = 64
-"""Reads share so many locks, as few of them are on their way at once."""
+# -- a part of a tileset --------------------------------------------------------------------------
+
+_DEEPEST: Final = 26
+"""Zoom to which parts of the world can be told apart."""
+_ENUMERATED: Final = 1 << 16
+"""Up to so many archives are looked for by arithmetic; beyond that the storage is asked."""
+_AT_ONCE: Final = 16
+"""Directories that are fetched at the same time."""
+_NO_GEOJSON: Final[dict[type[BaseException], type[ComalError]]] = {
+    TypeError: InvalidInputError,
+    ValueError: InvalidInputError,
+    RecursionError: InvalidInputError,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """The reads that bring some records of an archive, ascending and apart from one another."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOptions:
+    """Which tiles are meant; see `extract`."""
 
-    starts: Int64s
-    stops: Int64s
-
-    @classmethod
-    def of(cls, table: Any) -> Reads:
-        """Those of records, a NumPy array as `ArchiveIndex.table`."""
-        starts = table["offset"].astype(np.int64)
-        stops = starts + table["span"].astype(np.int64)
-        found = list(runs(starts, stops, np.argsort(starts, kind="stable")))
-        ends = np.array([(run.start, run.stop) for run in found], np.int64).reshape(-1, 2)
-        return cls(ends[:, 0], ends[:, 1])
-
-    def which(self, offsets: Any) -> Int64s:
-        """The read that brings each of some of these records, by where they begin."""
-        found: Int64s = np.searchsorted(self.starts, offsets.astype(np.int64), side="right") - 1
-        return found
+    bbox: Sequence[float] | None = None
+    geometry: Any = None
+    min_zoom: int | None = None
+    max_zoom: int | None = None
+    overview_zoom: int | None = None
 
 
-class KeptRuns:
-    """What was read of archives, the least recently used thrown out beyond a budget of bytes."""
+class Area:
+    """Which tiles are meant, by what a caller tells of them."""
 
-    def __init__(self, budget: int = BUDGET) -> None:
-        self._kept: ByteCache[tuple[Tile, int], Piece] = ByteCache(budget, keep_newest=True)
-        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+    def __init__(self, asked: PartOptions = PartOptions()) -> None:
+        if asked.bbox is not None and asked.geometry is not None:
+            raise InvalidInputError("both a box and a geometry", hint="give one of them")
+        self.min_zoom = asked.min_zoom or 0
+        self.max_zoom = _DEEPEST if asked.max_zoom is None else asked.max_zoom
+        if not 0 <= self.min_zoom <= self.max_zoom <= _DEEPEST:
+            raise InvalidInputError(
+                "no range of zooms",
+                found=f"{self.min_zoom} to {self.max_zoom}",
+                expected=f"0 to {_DEEPEST}, ascending",
+            )
+        self._box = None if asked.bbox is None else validate_bbox(asked.bbox)
+        self._shape = None if asked.geometry is None else _shape_of(asked.geometry)
+        self._overview = -1 if asked.overview_zoom is None else asked.overview_zoom
+        self._ranges: dict[int, Int64s] = {}
 
-    def read(self, source: Source, archive: Tile, start: int, stop: int) -> Piece:
-        """The bytes of one read; who asks for what is on its way waits for it."""
-        key = (archive, start)
-        with self._locks[hash(key) % _LOCKS]:
-            piece = self._kept.get(key)
-            if piece is None:
-                (piece,) = source.fetch([ByteRange(start, stop - start)])
-                self._kept.put(key, piece, len(piece.data))
-        return piece
+    def holds(self, keys: Keys) -> Any:
+        """Which tiles are in the area."""
+        z, x, y = keys
+        wanted = (z >= self.min_zoom) & (z <= self.max_zoom)
+        inside = z <= self._overview
+        for zoom in np.unique(z[wanted & ~inside]).tolist():
+            rows = np.flatnonzero(wanted & (z == zoom))
+            if zoom not in self._ranges:
+                self._ranges[zoom] = self._cells(zoom)
+            inside[rows] = in_ranges(cells(z[rows], x[rows], y[rows]), self._ranges[zoom])
+        return wanted & inside
 
-    def fetch(self, source: Source, archive: Tile, start: int, stop: int) -> Fetch:
-        """What gives ranges out of one read; those beside it come from the archive."""
+    def ranges(self, zoom: int, root: int) -> Int64s:
+        """Cells of zoom `root` that may have tiles of a zoom below them, as ranges of ids."""
+        return bbox_ranges(WORLD, root, most=None) if zoom <= self._overview else self._cells(root)
 
-        def fetched(wanted: Sequence[Wanted]) -> Sequence[Piece]:
-            ranges = [one for one in wanted if isinstance(one, ByteRange)]
-            if any(one.offset < start or one.end > stop for one in ranges):
-                return source.fetch(wanted)
-            whole = self.read(source, archive, start, stop)
-            return [Piece(whole.slice(r.offset, r.size), r.offset, whole.total) for r in ranges]
+    @property
+    def bounds(self) -> Bounds | None:
+        """The box around the area; None of the world and across the antimeridian."""
+        if self._overview >= 0:
+            return None
+        box: Any = self._box if self._shape is None else tuple(map(float, self._shape.bounds))
+        return None if box is None or box[0] > box[2] else box
 
-        return fetched
+    def _cells(self, zoom: int) -> Int64s:
+        if self._shape is not None:
+            return geometry_ranges(self._shape, zoom)
+        return bbox_ranges(WORLD if self._box is None else self._box, zoom, most=None)
 
-    def __reduce__(self) -> tuple[type[KeptRuns], tuple[int]]:
-        return KeptRuns, (self._kept.budget,)
+
+def _shape_of(geometry: Any) -> Any:
+    """A shapely geometry from GeoJSON as a mapping, as text or in a file, or from shapely."""
+    shape = geometry
+    if not isinstance(geometry, shapely.Geometry):
+        faults = {**_NO_GEOJSON, shapely.errors.GEOSException: InvalidInputError}
+        with translated(faults, "not GeoJSON", where="geometry"):
+            shape = shapely.from_geojson(_geojson_text(geometry))
+    if shape is None or shape.is_empty:
+        raise InvalidInputError("a geometry without any place", where="geometry")
+    return shape
+
+
+def _geojson_text(geometry: Any) -> str:
+    """GeoJSON as GEOS takes it: without features that have no geometry (RFC 7946, 3.2)."""
+    document = geometry
+    if isinstance(geometry, str | os.PathLike) and not str(geometry).lstrip().startswith("{"):
+        if not Path(geometry).is_file():
+            raise ObjectNotFoundError("no such file", where=shown(geometry))
+        document = json.loads(Path(geometry).read_bytes())
+    elif not isinstance(geometry, Mapping):
+        document = json.loads(geometry)
+    features = document.get("features") if isinstance(document, Mapping) else None
+    if isinstance(features, list):
+        placed = [one for one in features if not isinstance(one, Mapping) or one.get("geometry")]
+        document = {**document, "features": placed}
+    return json.dumps(document)
 
 
 class TileSetSource(TileSource):
-    """The tiles of an open tileset of either generation.
+    """The tiles of an open tileset of either generation, or those of an area.
 
-    Parameters
-    ----------
-    tileset
-        From `comal.tapalcatl.open`; not closed here.
-
-    Notes
-    -----
-    Of Tapalcatl 1, whose archives hold the same place in several sizes, the tiles of the size
-    that the tileset was opened for are taken.
+    Of Tapalcatl 1, whose archives hold the same place in several sizes, the tiles of the size that
+    the tileset was opened for are taken. Whoever opened the tileset closes it.
     """
 
-    def __init__(self, tileset: TileSet) -> None:
-        self._tileset = tileset
+    def __init__(self, tileset: TileSet, area: Area | None = None) -> None:
+        self._tileset, self._area = tileset, area
         self.label = tileset.href
         tileset.learn_formats()
 
@@ -303,43 +253,85 @@ class TileSetSource(TileSource):
 
     @property
     def metadata(self) -> TileSetMetadata:  # type: ignore[override]  # formats are learned
-        """That of the tileset."""
-        return self._tileset.metadata
+        """That of the tileset, with the bounds of the area."""
+        own, area = self._tileset.metadata, self._area
+        if area is None:
+            return own
+        bounds = own.bounds if area.bounds is None else common(area.bounds, own.bounds)
+        return replace(own, bounds=bounds, min_zoom=max(own.min_zoom or 0, area.min_zoom))
 
     @property
     def identity(self) -> str:
         """Address and version of the document, where there is one."""
         with suppress(ComalError):
             stat = self._tileset.source.stat()
-            if not stat.is_dir:
+            if not stat.is_dir and self._area is None:
                 return json.dumps(["tileset", stat.href, stat.size, stat.etag, stat.modified])
         return ""
 
     def keys(self) -> Iterator[Keys]:
         """All tiles, archive by archive; those of several formats several times."""
         for archive, opened in self._archives():
-            for keys, _ in opened.index.keys.values():
-                yield self._tileset.locator.tiles(archive, np.asarray(keys, np.int64))[1]
+            found = self._tileset.locator.tiles(archive, all_keys(opened)[0])[1]
+            if self._area is not None:
+                rows = np.flatnonzero(self._area.holds(found))
+                found = found[0][rows], found[1][rows], found[2][rows]
+            yield found
 
     def read(self, square: Square) -> Tiles:
         """The tiles of a square in all formats and scales."""
-        parts = [self._read(archive, square) for archive in self._around(square)]
-        return concatenated(parts).ordered()
+        return self._read([self._rows(square)])
 
-    def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
-        for archive in self._tileset.archive_tiles():
+    def gather(self, squares: Sequence[Square]) -> Iterator[Tiles]:
+        """As `TileSource.gather`; from elsewhere some 8 MiB of tiles by few requests."""
+        if self._tileset.archives.local:
+            return super().gather(squares)
+        return results(1, self._read, self._batches(squares), 2)
+
+    def _batches(self, squares: Sequence[Square]) -> Iterator[list[dict[Tile, Int64s]]]:
+        """Records of squares that are read together."""
+        batch: list[dict[Tile, Int64s]] = []
+        size = 0
+        for square in squares:
+            found = self._rows(square)
+            if not found:
+                raise gone(self, square)
+            batch.append(found)
+            for archive, rows in found.items():
+                opened = self._tileset.archives.get(archive)
+                size += 0 if opened is None else int(opened.index.table["csize"][rows].sum())
+            if size >= zip_local.SIZE:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _read(self, batch: Sequence[Mapping[Tile, Int64s]]) -> Tiles:
+        """Tiles by their records, each archive read once."""
+        wanted: dict[Tile, list[Int64s]] = {}
+        for found in batch:
+            for archive, rows in found.items():
+                wanted.setdefault(archive, []).append(rows)
+        parts = []
+        for archive, numbers in wanted.items():
             opened = self._tileset.archives.get(archive)
             if opened is not None:
-                yield archive, opened
+                parts.append(self._tiles(archive, opened, np.concatenate(numbers)))
+        return concatenated(parts).ordered()
 
-    def _around(self, square: Square) -> list[Tile]:
-        """The archives that a square lies in."""
-        return self._tileset.locator.around(*square)
+    def _rows(self, square: Square) -> dict[Tile, Int64s]:
+        """Records of the tiles of a square by archive."""
+        found = {}
+        for archive in self._tileset.locator.around(*square):
+            if self._wanted is not None and archive not in self._wanted:
+                continue
+            opened = self._tileset.archives.get(archive)
+            rows = None if opened is None else self._rows_in(archive, opened, square)
+            if rows is not None and len(rows):
+                found[archive] = rows
+        return found
 
-    def _read(self, archive: Tile, square: Square) -> Tiles:
-        opened = self._tileset.archives.get(archive)
-        if opened is None:
-            return empty_tiles()
+    def _rows_in(self, archive: Tile, opened: OpenArchive, square: Square) -> Int64s:
         z, x, y, side = square
         if isinstance(self._tileset.locator, MetatileLayout):
             z -= archive[0]
@@ -351,12 +343,45 @@ class TileSetSource(TileSource):
             _within(np.asarray(keys, np.int64), z, x, y, side) + first
             for keys, first in opened.index.keys.values()
         ]
-        rows = self._meant(archive, opened, np.concatenate([np.zeros(0, np.int64), *numbers]))
-        return self._tiles(archive, opened, rows) if len(rows) else empty_tiles()
+        rows = np.concatenate([np.zeros(0, np.int64), *numbers])
+        if self._area is None or not len(rows):
+            return rows
+        kept, keys = self._tileset.locator.tiles(archive, all_keys(opened)[0][rows])
+        found: Int64s = rows[kept][self._area.holds(keys)]
+        return found
 
-    def _meant(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Int64s:  # noqa: ARG002
-        """Those of some records of an archive that are tiles of this source."""
-        return rows
+    def _archives(self) -> Iterator[tuple[Tile, OpenArchive]]:
+        """The archives that are meant; from elsewhere some side by side, as a budget holds them."""
+        get = self._tileset.archives.get
+        archives = self._tileset.archive_tiles() if self._wanted is None else iter(self._wanted)
+        if self._tileset.archives.local or self._wanted is None:
+            found = ((archive, get(archive)) for archive in archives)
+        else:
+            opened = results(_AT_ONCE, get, self._wanted, _AT_ONCE)
+            found = zip(archives, opened, strict=True)  # type: ignore[assignment]
+        yield from ((archive, one) for archive, one in found if one is not None)
+
+    @cached_property
+    def _wanted(self) -> dict[Tile, None] | None:
+        """Archives that may hold tiles of the area; None where all count or there are too many."""
+        area, locator = self._area, self._tileset.locator
+        if area is None or isinstance(locator, InArchive):
+            return None
+        low = max(area.min_zoom, self._tileset.min_zoom)
+        high = min(area.max_zoom, self._tileset.max_zoom)
+        found: set[Tile] = set()
+        for zoom in range(low, high + 1):
+            root = locator.root_zoom(zoom)
+            if root is None:
+                continue
+            ranges = area.ranges(zoom, root)
+            step = 1 << (52 - 2 * root)
+            if int(((ranges[:, 1] - ranges[:, 0]) // step + 1).sum()) > _ENUMERATED:
+                return None
+            _, x, y = tiles(range_cells(ranges))
+            pairs = zip((x & -locator.side).tolist(), (y & -locator.side).tolist(), strict=True)
+            found |= {(root, column, row) for column, row in pairs}
+        return dict.fromkeys(sorted(found))
 
     def _tiles(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Tiles:
         index = opened.index
@@ -383,18 +408,13 @@ class TileSetSource(TileSource):
         )
 
     def _payloads(
-        self,
-        opened: OpenArchive,
-        table: Any,
-        keys: list[int],
-        codes: list[int],
-        fetch: Fetch | None = None,
+        self, opened: OpenArchive, table: Any, keys: list[int], codes: list[int]
     ) -> list[bytes]:
-        limits = self._tileset.limits
+        limits, source = self._tileset.limits, opened.source
         odd = (table["method"] != STORE) & (table["method"] != wire.DEFLATE)
         odd |= table["csize"] > limits.tile_bytes
         for row in np.flatnonzero(odd).tolist():
-            refuse(Record(*table[row].tolist()), limits, opened.source.href)
+            refuse(Record(*table[row].tolist()), limits, source.href)
         starts = table["offset"].astype(np.int64)
         stops = starts + table["span"].astype(np.int64)
 
@@ -403,8 +423,7 @@ class TileSetSource(TileSource):
             check_local_name(opened, int(starts[row]), data, keys[row], suffix, at)
 
         sizes = table["csize"].astype(np.int64)
-        source = opened.source
-        return read_payloads(fetch or source.fetch, (starts, stops), sizes, check, source.href)
+        return zip_local.read_payloads(source.fetch, (starts, stops), sizes, check, source.href)
 
 
 def _check(payloads: list[bytes], table: Any, where: str) -> None:

@@ -20,7 +20,7 @@ from comal.errors import ComalError
 from comal.plan import run
 from comal.storage import open_source
 from comal.storage.targetlock import write_errors
-from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated, read_ahead
+from comal.tapalcatl.containers.base import Square, Tiles, TileSource, concatenated
 from comal.tapalcatl.layout import ArchiveLayout
 from comal.tapalcatl.spec import Headers, Tile
 from comal.tapalcatl.wire import Int64s, order_of, tiles_in
@@ -92,12 +92,14 @@ class ArchiveWriter:
     def _group(self, task: GroupTask, folders: set[str]) -> Written:
         parts: list[Tiles] = []
         held = 0
-        for square in task.squares:
-            parts.append(self.source.expected(square))
-            held += sum(map(len, parts[-1].payloads))
+        for tiles in self.source.gather(task.squares):
+            parts.append(tiles)
+            held += sum(map(len, tiles.payloads))
             if held > HELD:
-                del parts
-                return self._streamed(task)
+                break
+        if held > HELD:
+            del parts, tiles
+            return self._streamed(task)
         tiles = concatenated(parts)
         owners = order_of(*self.arrangement.archives((tiles.z, tiles.x, tiles.y)))
         if (owners != owners[0]).any():
@@ -166,7 +168,7 @@ class ArchiveWriter:
     def _gathered(self, owner: int, squares: Sequence[Square]) -> Iterator[Tiles]:
         parts: list[Tiles] = []
         held = 0
-        for tiles in read_ahead(self.source.expected, squares):
+        for tiles in self.source.gather(squares):
             owners = order_of(*self.arrangement.archives((tiles.z, tiles.x, tiles.y)))
             mine = tiles
             if (owners != owner).any():

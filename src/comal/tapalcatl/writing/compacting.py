@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
-from functools import partial
 from operator import add
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from comal.errors import ComalError, InvalidMetadataError, NotThisFormatError, shown
+from comal.errors import InvalidInputError, InvalidMetadataError, shown
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.storage import Source, open_source
 from comal.storage.replacing import changing_file, settle
-from comal.storage.targetlock import locked, write_errors
 from comal.storage.targets import local_path
 from comal.tapalcatl.generation1 import Generation1
 from comal.tapalcatl.reading.tile import other_tile
-from comal.tapalcatl.spec import META
 from comal.tapalcatl.wire import TileNames, order_of, parse_names
 from comal.tapalcatl.writing.targets import (
     Target,
     compacting,
     journal_of,
-    pieces_of,
     refuse_unfinished,
     target_at,
 )
@@ -38,10 +33,6 @@ from comal.ziparchive import Details, Directory, ZipWriter, directory_plan, loca
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.headermaking import block_bounds
 from comal.ziparchive.local import read_payloads
-
-_MARK: Final = zip_wire.END_SIGNATURE.to_bytes(4, "little")
-_LOCAL: Final = zip_wire.LOCAL_SIGNATURE.to_bytes(4, "little")
-_CHUNK: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +43,6 @@ class Recovered:
     """Files of a change that were put into their places."""
     undone: int = 0
     """Hidden files of a change that was not decided, which are gone now."""
-    cut: int = 0
-    """Bytes behind the last valid ends of archives, which are gone now."""
 
     def to_dict(self) -> dict[str, int]:
         """The summary as plain data."""
@@ -61,108 +50,30 @@ class Recovered:
 
 
 def recover(path: str | os.PathLike[str]) -> Recovered:
-    """Finish or undo what a writer that was killed has left of a change.
+    """Finish or undo what a writer that was killed has left of a change of a tileset.
 
-    A change of a tileset is finished if it was decided, which it is once all is made ready. An
-    archive that a version of comal before this one was appending to is cut back to its last valid
-    end.
+    A change is finished if it was decided, which it is once all is made ready. An archive by itself
+    is replaced as a whole, and leaves nothing to be recovered.
 
     Parameters
     ----------
     path
-        A local archive, or a tileset by its folder or document.
+        A tileset by its local folder or document.
 
     Raises
     ------
-    NotThisFormatError
-        An archive without any valid end record.
+    InvalidInputError
+        It is neither.
     ConflictError
-        Somebody else is writing the archive or the tileset, or has changed an archive since.
+        Somebody else is writing the tileset, or has changed an archive since.
     """
     place = local_path(path).resolve()
     journal = journal_of(place)
     if journal is None:
-        with locked(place):
-            refuse_unfinished(place)
-            return Recovered(cut=_cut(place))
-    finished, undone = settle(journal)
-    cut = 0
-    document = place if place.suffix == ".json" else place / META
-    if document.is_file():
-        with compacting(document) as target:
-            for archive in target.existing():
-                with locked(archive):
-                    cut += _cut(archive)
-    return Recovered(finished, undone, cut)
-
-
-def _cut(path: Path) -> int:
-    """Cut off what is behind the last valid end of an archive; how many bytes that were."""
-    with write_errors("cannot open", path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        size = os.fstat(descriptor).st_size
-        stop = valid_end(descriptor, size, shown(str(path), 200))
-        if stop < size:
-            with write_errors("cannot write", path):
-                os.ftruncate(descriptor, stop)
-                os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return size - stop
-
-
-def valid_end(descriptor: int, size: int, where: str) -> int:
-    """Where the last archive that holds ends in an open file of `size` bytes.
-
-    Raises
-    ------
-    NotThisFormatError
-        Nowhere.
-    """
-    for stop in _ends(descriptor, size):
-        if _holds(descriptor, stop):
-            return stop
-    raise NotThisFormatError(
-        "no valid end of an archive", where=where, expected="a ZIP archive that was appended to"
-    )
-
-
-def _ends(descriptor: int, size: int) -> Iterator[int]:
-    """Where end records with their comments may end, the last first."""
-    stop = size
-    while stop > 0:
-        start = max(0, stop - _CHUNK)
-        # A record may begin before the boundary of two chunks.
-        data = os.pread(descriptor, stop - start + len(_MARK) - 1, start)
-        at = data.rfind(_MARK)
-        while at >= 0:
-            record = os.pread(descriptor, zip_wire.END_SIZE, start + at)
-            if len(record) == zip_wire.END_SIZE:
-                end = start + at + zip_wire.END_SIZE + int.from_bytes(record[20:22], "little")
-                if end <= size:
-                    yield end
-            at = data.rfind(_MARK, 0, at + 3)
-        stop = start
-
-
-def _holds(descriptor: int, stop: int) -> bool:
-    """Whether the first `stop` bytes are an archive whose parts are all where they should be."""
-    fetch = partial(pieces_of, descriptor, stop)
-    try:
-        directory = run(directory_plan(same_names=False), fetch)
-    except ComalError:
-        return False
-    return not directory.problems and _heads(descriptor, directory)
-
-
-def _heads(descriptor: int, directory: Directory) -> bool:
-    """Whether a local header stands in front of each entry."""
-    if len(directory) == 0:
-        # Nothing else tells an empty archive from the end of one that lies in an entry.
-        return directory.start == directory.end_offset
-    starts = directory.header_offset.tolist()
-    return all(os.pread(descriptor, len(_LOCAL), start) == _LOCAL for start in starts)
+        raise InvalidInputError(
+            "no tileset", where=shown(str(place), 200), expected="its folder or document"
+        )
+    return Recovered(*settle(journal))
 
 
 Location = str | os.PathLike[str]

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
 from typing import Any
 
 from comal.errors import InvalidInputError
-from comal.storage import local_path, several
-from comal.storage.kinds import check_ending
-from comal.storage.targetlock import write_errors
-from comal.storage.targets import new_set
-from comal.tapalcatl import planning
+from comal.progress import Progress
+from comal.public import takes
+from comal.storage import Source, several
 from comal.tapalcatl.addressing import Layout
-from comal.tapalcatl.containers.base import TileSource, no_tiles
+from comal.tapalcatl.containers.base import TileSource
 from comal.tapalcatl.containers.export import opened
-from comal.tapalcatl.containers.tilesets import FilteredSource, MergedSource
-from comal.tapalcatl.kinds import tree_kind
-from comal.tapalcatl.spec import MAX_ZOOM, Tile
+from comal.tapalcatl.containers.tilesets import Area, MergedSource, PartOptions, TileSetSource
+from comal.tapalcatl.layout import TreeLayout
+from comal.tapalcatl.planning import DIRECTORY_LIMIT, directory_bytes
+from comal.tapalcatl.reading.opening import open as open_tileset
+from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.writing.building import Built, build
 from comal.tapalcatl.writing.options import SOURCE
 from comal.tapalcatl.writing.targets import is_archive
 
-_PARTS = "tilesets"
-"""What the set of all parts is called while they are made."""
 Location = str | os.PathLike[str]
+_LAYOUT = frozenset({"metatile", "materialized_zooms", "version"})
 
 
 def merge(
@@ -43,7 +41,7 @@ def merge(
         A local folder, or a name that ends in ``.zip`` for a single archive.
     conflict
         Which tile counts where several sources have one: that of the ``first`` or the ``last``
-        of them; ``error`` refuses that, unless the bytes are the same.
+        of them.
     **options
         As for `build`; times are those of the sources unless given. Without `metatile` and
         `materialized_zooms` the layout is that of the first source whose archives would hold all
@@ -53,79 +51,14 @@ def merge(
     Raises
     ------
     InvalidInputError
-        No source; with ``error`` a tile of several sources.
+        No source.
     """
     with ExitStack() as scope:
         parts = [opened(source, scope) for source in several(sources, "sources of tiles")]
-        chosen = {"times": SOURCE, **options} if is_archive(out) else _options(parts, options)
+        chosen = {"times": SOURCE, **options}
+        if not is_archive(out) and not _LAYOUT & options.keys():
+            chosen |= _layout_of(parts)
         return build(MergedSource(parts, conflict), out, **chosen)
-
-
-def split(
-    source: Any,
-    out: Location,
-    *,
-    zooms: Sequence[tuple[int, int]] | None = None,
-    at: int | None = None,
-    **options: Any,
-) -> dict[str, Built]:
-    """Cut a source into several tilesets, each in a folder below `out`; all appear together.
-
-    Parameters
-    ----------
-    source
-        Anything that `build` takes.
-    out
-        A local folder, made if need be.
-    zooms
-        A tileset ``z{first}-{last}`` for each pair of zooms, both included.
-    at
-        A tileset ``{z}-{x}-{y}`` for each tile of this zoom that has descendants, which holds it
-        and them, and ``above`` for all zooms before.
-    **options
-        As for `build`. Without any the layout is that of the source, as for `merge`.
-
-    Returns
-    -------
-    dict
-        The tilesets that were written, by name; parts without tiles are left out.
-
-    Raises
-    ------
-    InvalidInputError
-        Neither `zooms` nor `at`, or both.
-    """
-    if (zooms is None) == (at is None):
-        raise InvalidInputError("nothing says how to split", expected="either zooms or at")
-    if at is not None and not 0 <= at <= MAX_ZOOM:
-        raise InvalidInputError("no zoom to split at", found=at, expected=f"0 to {MAX_ZOOM}")
-    folder = local_path(out, "the target")
-    check_ending(folder)
-    with ExitStack() as scope:
-        whole = opened(source, scope)
-        if whole.zooms() is None:
-            raise no_tiles(whole)
-        is_new = not folder.exists()
-        with write_errors("cannot create", folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        if is_new:
-            scope.callback(_remove_empty, folder)
-        overwrite = bool(options.pop("overwrite", False))
-        made = scope.enter_context(new_set(folder / _PARTS, overwrite, source))
-        written = {}
-        for name, part in _parts(whole, zooms, at).items():
-            if part.zooms() is not None:
-                chosen = {**_options([whole], options), "resume": False}
-                kind = tree_kind(options.get("version", 2), options.get("generation1"))
-                built = build(part, made.add(name, kind, folder=True), **chosen)
-                written[name] = replace(built, output=os.fspath(folder / name))
-        made.publish()
-        return written
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def remetatile(source: Any, out: Location, **options: Any) -> Built:
@@ -144,29 +77,87 @@ def remetatile(source: Any, out: Location, **options: Any) -> Built:
         return build(opened(source, scope), out, **{"times": SOURCE, **options})
 
 
-def _parts(
-    whole: TileSource, zooms: Sequence[tuple[int, int]] | None, at: int | None
-) -> Mapping[str, FilteredSource]:
-    if zooms is not None:
-        return {f"z{low}-{high}": FilteredSource(whole, low, high) for low, high in zooms}
-    assert at is not None
-    roots: set[Tile] = set()
-    for z, x, y in whole.keys():  # noqa: SIM118 - no mapping
-        deep = z >= at
-        shift = z[deep] - at
-        columns, rows = (x[deep] >> shift).tolist(), (y[deep] >> shift).tolist()
-        roots.update((at, column, row) for column, row in zip(columns, rows, strict=True))
-    parts = {"above": FilteredSource(whole, 0, at - 1)} if at else {}
-    for root in sorted(roots):
-        parts["-".join(map(str, root))] = FilteredSource(whole, at, root=root)
-    return parts
+@takes(PartOptions)
+def extract(
+    source: str | os.PathLike[str] | Source | TileSet,
+    out: str | os.PathLike[str],
+    *,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    executor: Executor | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Built:
+    """Copy a part of a tileset; tiles keep their bytes, headers and times.
+
+    Only the directories of archives that the part touches are read, and of these only the tiles of
+    the part, neighbours in one request.
+
+    Parameters
+    ----------
+    source
+        As `comal.tapalcatl.open` takes it, or a tileset that is open.
+    out
+        The folder to write, or a single archive, whose name ends in ``.zip``.
+    bbox
+        West, south, east, north in degrees; west > east crosses the antimeridian. Tiles that it
+        overlaps are taken.
+    geometry
+        GeoJSON as a mapping, as text or in a file, or a shapely geometry: instead of a box.
+    min_zoom, max_zoom
+        Zooms to take, both included.
+    overview_zoom
+        Tiles down to this zoom are taken wherever they are, so that a map has a background
+        outside of the area.
+    metatile, materialized_zooms
+        The layout of the extract; that of the source unless given, or of one root for a single
+        archive.
+    executor, overwrite, progress
+        As for `comal.tapalcatl.build`.
+    **options
+        How the source is opened, such as the settings of Tapalcatl 1.
+
+    Raises
+    ------
+    InvalidInputError
+        Both a box and a geometry, zooms that are none, or a part without any tile.
+    ConflictError
+        `out` exists.
+    """
+    known = PartOptions.__dataclass_fields__
+    area = Area(PartOptions(**{name: options.pop(name) for name in known if name in options}))
+    tileset = source if isinstance(source, TileSet) else open_tileset(source, **options)
+    try:
+        part = TileSetSource(tileset, area)
+        if part.zooms() is None:
+            raise InvalidInputError(
+                "no tile lies in the part",
+                where=tileset.href,
+                found=f"zooms {area.min_zoom} to {area.max_zoom}",
+                expected=f"a part of zooms {tileset.min_zoom} to {tileset.max_zoom} "
+                f"and of {', '.join(f'{edge:g}' for edge in tileset.bounds)}",
+            )
+        layout = tileset.metadata
+        own = isinstance(tileset.locator, TreeLayout) and not is_archive(out)
+        return build(
+            part,
+            out,
+            metatile=metatile or (layout.metatile if own else None),
+            materialized_zooms=materialized_zooms or (layout.materialized_zooms if own else None),
+            times=SOURCE,
+            executor=executor,
+            overwrite=overwrite,
+            progress=progress,
+            resume=False,
+        )
+    finally:
+        if tileset is not source:
+            tileset.close()
 
 
-def _options(parts: Sequence[TileSource], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, and the layout and times of the sources for the rest."""
-    chosen = {"times": SOURCE, **options}
-    if {"metatile", "materialized_zooms", "version"} & options.keys():
-        return chosen
+def _layout_of(parts: Sequence[TileSource]) -> dict[str, Any]:
+    """The layout of the first source whose archives can hold the tiles of all."""
     ends = [found for part in parts if (found := part.zooms()) is not None]
     for part in parts if ends else ():
         own = part.metadata
@@ -174,19 +165,13 @@ def _options(parts: Sequence[TileSource], options: Mapping[str, Any]) -> dict[st
             continue
         layout = Layout(own.materialized_zooms, own.metatile)
         if _holds(layout, min(low for low, _ in ends), max(high for _, high in ends)):
-            chosen["metatile"] = own.metatile
-            chosen["materialized_zooms"] = own.materialized_zooms
-            break
-    return chosen
+            return {"metatile": own.metatile, "materialized_zooms": own.materialized_zooms}
+    return {}
 
 
 def _holds(layout: Layout, min_zoom: int, max_zoom: int) -> bool:
     """Whether archives of a layout hold all zooms, and their directories come with one request."""
     if layout.materialized_zooms[0] > min_zoom:
         return False
-    longest = (
-        planning.directory_bytes(layout, zoom, max_zoom)
-        for zoom in layout.materialized_zooms
-        if zoom <= max_zoom
-    )
-    return max(longest) <= planning.DIRECTORY_LIMIT
+    roots = (zoom for zoom in layout.materialized_zooms if zoom <= max_zoom)
+    return max(directory_bytes(layout, zoom, max_zoom) for zoom in roots) <= DIRECTORY_LIMIT

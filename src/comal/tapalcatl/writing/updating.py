@@ -267,7 +267,7 @@ def _put_all(place: Target, source: TileSource, rules: EntryRules, progress: Pro
 def _blocks(source: TileSource, plan: Dealt, place: Target) -> Iterator[Tiles]:
     for group in range(plan.groups):
         squares = plan.squares_of(group, place.arrangement)
-        yield concatenated([source.read(square) for square in squares])
+        yield concatenated(list(source.gather(squares)))
 
 
 def _by_archive(tiles: Tiles, place: Target) -> Iterator[tuple[Tile, Tiles]]:
