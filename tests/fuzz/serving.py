@@ -17,9 +17,8 @@ from comal import server
 from comal.errors import ComalError
 from comal.server import http as conditions
 from comal.server import http as negotiation
-from comal.server.cql2 import matching, parse
+from comal.server.cql2 import as_sql, matching, parse
 from comal.server.expressions import parse_expression
-from comal.server.pythonlines import as_sql
 from comal.server.responses import Refusal
 from tests.fuzz.base import Target, folder
 from tests.server.asking import reply_of
@@ -128,9 +127,9 @@ _TABLE = pa.table(
 def _filter(data: bytes) -> None:
     """DuckDB takes the condition that a filter becomes, and finds the same rows."""
     node = parse(data.decode("utf-8", "replace"))
-    condition = as_sql(node, ["at"])
     try:
         ours = matching(node, _TABLE)
+        condition = as_sql(node, _TABLE.schema)
     except ComalError:
         return
     connection = duckdb.connect()

@@ -1,13 +1,14 @@
-"""Filters in the text form of CQL2 (OGC 21-065): parsed into a tree, never into SQL.
+"""Filters in the text form of CQL2 (OGC 21-065): parsed into a tree, whose rows Arrow finds.
 
-The subset: comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, over columns and literals.
+The subset: comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, over columns and literals. No
+filter is ever run as SQL; `as_sql` writes it for people.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -23,7 +24,7 @@ from comal.geo import times
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The values of a column."""
+    """The values of a column; alone, of booleans."""
 
     name: str
 
@@ -34,83 +35,25 @@ class Instant:
 
     first: int
     last: int
-    text: str
 
 
-Value = float | int | str | bool | Instant
-Operand = Column | Value
+Operand = Column | float | int | str | bool | Instant
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """``left op right`` with one of = <> < > <= >=."""
+class Call:
+    """An operation as CQL2 has it in JSON.
+
+    ``and``, ``or`` and ``not`` of other nodes; a comparison of two operands; ``in`` and
+    ``between``, ``like`` and ``isNull`` of a column and its literals. In a pattern % is any text, _
+    one character, and a backslash takes away both.
+    """
 
     op: str
-    left: Operand
-    right: Operand
+    args: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Among:
-    """``column IN (...)``."""
-
-    column: Column
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """``column BETWEEN low AND high``, both ends included."""
-
-    column: Column
-    low: Value
-    high: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """``column LIKE 'pattern'``: % is any text, _ one character, a backslash takes away both."""
-
-    column: Column
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """``column IS NULL``."""
-
-    column: Column
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """The opposite; of what is unknown, unknown."""
-
-    inner: Node
-
-
-@dataclass(frozen=True, slots=True)
-class And:
-    """Parts joined by AND."""
-
-    parts: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    """Parts joined by OR."""
-
-    parts: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """A column of booleans, or TRUE and FALSE."""
-
-    operand: Column | bool
-
-
-Node = Comparison | Among | Between | Like | IsNull | Not | And | Or | Truth
+Node = Call | Column | bool
 
 
 _MOST_TOKENS = 2_000
@@ -127,7 +70,6 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
-_COMPARISONS = frozenset({"=", "<>", "<", ">", "<=", ">="})
 _WORDS = frozenset(
     {
         *("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE"),
@@ -147,13 +89,7 @@ class Token:
 
 
 def parse(text: str) -> Node:
-    """The tree of a filter.
-
-    Raises
-    ------
-    QueryError
-        It cannot be understood; the message says where.
-    """
+    """The tree of a filter; a QueryError says where it cannot be understood."""
     if len(text) > _LONGEST:
         raise QueryError("the filter is too long", expected=f"at most {_LONGEST} characters")
     return _Parser(list(_tokens(text))).whole()
@@ -215,15 +151,15 @@ class _Parser:
     def _fault(self) -> QueryError:
         return _unexpected(self._next.value, self._next.place)
 
-    def _take(self, kind: str, value: str | None = None) -> Token | None:
+    def _take(self, kind: str, *values: str) -> Token | None:
         token = self._next
-        if token.kind != kind or (value is not None and token.value != value):
+        if token.kind != kind or (values and token.value not in values):
             return None
         self._at += 1
         return token
 
-    def _need(self, kind: str, value: str | None = None) -> Token:
-        token = self._take(kind, value)
+    def _need(self, kind: str, *values: str) -> Token:
+        token = self._take(kind, *values)
         if token is None:
             raise self._fault()
         return token
@@ -231,25 +167,23 @@ class _Parser:
     # -- from the loosest to the tightest ----------------------------------------------------------
 
     def _any(self) -> Node:
-        parts = self._joined("OR", self._all)
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        return self._joined("or", self._all)
 
     def _all(self) -> Node:
-        parts = self._joined("AND", self._not)
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+        return self._joined("and", self._not)
 
-    def _joined(self, word: str, inner: Callable[[], Node]) -> list[Node]:
+    def _joined(self, op: str, inner: Callable[[], Node]) -> Node:
         parts = [inner()]
-        while self._take("word", word):
+        while self._take("word", op.upper()):
             parts.append(inner())
-        return parts
+        return parts[0] if len(parts) == 1 else Call(op, tuple(parts))
 
     def _not(self) -> Node:
         count = 0
         while self._take("word", "NOT"):
             count += 1
         node = self._grouped() if self._take("op", "(") else self._predicate()
-        return Not(node) if count % 2 else node
+        return Call("not", (node,)) if count % 2 else node
 
     def _grouped(self) -> Node:
         self._depth += 1
@@ -262,62 +196,55 @@ class _Parser:
 
     def _predicate(self) -> Node:
         left = self._operand()
-        if self._next.kind == "op" and self._next.value in _COMPARISONS:
-            op = self._need("op").value
-            return Comparison(op, left, self._operand())
+        token = self._take("op", *_COMPARE)
+        if token is not None:
+            return Call(token.value, (left, self._operand()))
         if isinstance(left, Column):
             return self._about(left)
         if isinstance(left, bool):
-            return Truth(left)
+            return left
         raise self._fault()
 
     def _about(self, column: Column) -> Node:
         if self._take("word", "IS"):
-            negated = self._take("word", "NOT") is not None
+            negated = self._take("word", "NOT")
             self._need("word", "NULL")
-            return _negated(IsNull(column), negated)
-        negated = self._take("word", "NOT") is not None
-        if self._take("word", "IN"):
-            return _negated(Among(column, self._list()), negated)
-        if self._take("word", "LIKE"):
-            return _negated(Like(column, self._need("text").value), negated)
-        if self._take("word", "BETWEEN"):
-            low = self._value()
-            self._need("word", "AND")
-            return _negated(Between(column, low, self._value()), negated)
-        if negated:
-            raise self._fault()
-        return Truth(column)
+            node: Node = Call("isNull", (column,))
+        else:
+            negated = self._take("word", "NOT")
+            if self._take("word", "IN"):
+                node = Call("in", (column, *self._list()))
+            elif self._take("word", "LIKE"):
+                node = Call("like", (column, self._need("text").value))
+            elif self._take("word", "BETWEEN"):
+                low = self._value()
+                self._need("word", "AND")
+                node = Call("between", (column, low, self._value()))
+            elif negated:
+                raise self._fault()
+            else:
+                node = column
+        return Call("not", (node,)) if negated else node
 
-    def _list(self) -> tuple[Value, ...]:
+    def _list(self) -> Iterator[Operand]:
         self._need("op", "(")
-        values = [self._value()]
+        yield self._value()
         while self._take("op", ","):
-            values.append(self._value())
+            yield self._value()
         self._need("op", ")")
-        return tuple(values)
 
     def _operand(self) -> Operand:
         name = self._take("name")
         return Column(name.value) if name else self._value()
 
-    def _value(self) -> Value:
-        token = self._next
-        if token.kind == "number":
-            self._at += 1
-            return _number(token)
-        if token.kind == "text":
-            self._at += 1
+    def _value(self) -> Operand:
+        if token := self._take("number"):
+            return _number(token.value)
+        if token := self._take("text"):
             return token.value
-        if token.kind == "word" and token.value in {"TRUE", "FALSE"}:
-            self._at += 1
+        if token := self._take("word", "TRUE", "FALSE"):
             return token.value == "TRUE"
-        if token.kind == "word" and token.value in {"TIMESTAMP", "DATE"}:
-            return self._instant()
-        raise self._fault()
-
-    def _instant(self) -> Instant:
-        self._need("word")
+        self._need("word", "TIMESTAMP", "DATE")
         self._need("op", "(")
         token = self._need("text")
         self._need("op", ")")
@@ -325,28 +252,17 @@ class _Parser:
 
 
 def instant(text: str) -> Instant:
-    """The instant, or the day, that a text names.
-
-    Raises
-    ------
-    QueryError
-        It names none.
-    """
+    """The instant, or the day, that a text names; a QueryError where it names none."""
     try:
         first, last = times.parse_range((text, text))
     except InvalidInputError as error:
         raise QueryError("not a point in time", found=shown(text)) from error
     if first is None or last is None:
         raise QueryError("not a point in time", found=shown(text))
-    return Instant(first, last, text)
+    return Instant(first, last)
 
 
-def _negated(node: Node, negated: bool) -> Node:  # noqa: FBT001 - as it was read
-    return Not(node) if negated else node
-
-
-def _number(token: Token) -> float | int:
-    text = token.value
+def _number(text: str) -> float | int:
     if text.lstrip("+-").isdigit() and len(text) <= 19:
         return int(text)
     value = float(text)
@@ -355,7 +271,7 @@ def _number(token: Token) -> float | int:
     return value
 
 
-Bools = npt.NDArray[np.bool_]
+# -- over the columns of a table -------------------------------------------------------------------
 
 _COMPARE = {
     "=": pc.equal,
@@ -368,93 +284,85 @@ _COMPARE = {
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def matching(node: Node, table: Any) -> Bools:
-    """Which rows of `table` match.
+def bound(node: Node, schema: Any) -> Node:
+    """The same filter over columns of these types.
+
+    Columns stand on the left, and times are compared with single instants.
 
     Raises
     ------
     QueryError
         A column that is not there, or a comparison that makes no sense.
     """
-    try:
-        mask = _mask(node, table)
-    except pa.ArrowException as error:
-        raise QueryError("the filter cannot be applied to these columns") from error
-    return np.asarray(pc.fill_null(mask, False), np.bool_)
-
-
-def _mask(node: Node, table: Any) -> Any:
     match node:
-        case And(parts):
-            return reduce(pc.and_kleene, (_mask(part, table) for part in parts))
-        case Or(parts):
-            return reduce(pc.or_kleene, (_mask(part, table) for part in parts))
-        case Not(inner):
-            return pc.invert(_mask(inner, table))
-        case Truth(operand):
-            return _truth(operand, table)
-        case IsNull(column):
-            values = _column(column, table)
-            return pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
-        case _:
-            return _predicate(node, table)
-
-
-def _predicate(node: Node, table: Any) -> Any:
-    match node:
-        case Comparison(op, left, right):
-            return _comparison(op, left, right, table)
-        case Between(column, low, high):
-            values = _column(column, table)
-            return pc.and_kleene(_against(">=", values, low), _against("<=", values, high))
-        case Among(column, wanted):
-            values = _column(column, table)
-            return reduce(pc.or_kleene, (_against("=", values, value) for value in wanted))
-        case Like(column, pattern):
-            values = _column(column, table)
-            if not _is_text(values.type):
+        case Call("and" | "or" | "not", parts):
+            return Call(node.op, tuple(bound(part, schema) for part in parts))
+        case Call("isNull", (column,)):
+            _type_of(column, schema)
+        case Call("like", (column, _)):
+            if not _is_text(_type_of(column, schema)):
                 raise QueryError("LIKE is for texts", found=f"column {shown(column.name)}")
-            return pc.match_like(values, pattern)
-    raise AssertionError(node)
+        case Call("between" | "in", (column, *values)):
+            return _several(node.op, column, values, schema)
+        case Call(op, (left, right)):
+            return _comparison(op, left, right, schema)
+        case Column(name):
+            if not pa.types.is_boolean(_type_of(node, schema)):
+                text = "a column alone must be of booleans"
+                raise QueryError(text, found=f"column {shown(name)}")
+    return node
 
 
-def _truth(operand: Column | bool, table: Any) -> Any:  # noqa: FBT001 - TRUE and FALSE
-    if isinstance(operand, bool):
-        return pa.array(np.full(table.num_rows, operand))
-    values = _column(operand, table)
-    if not pa.types.is_boolean(values.type):
-        raise QueryError(
-            "a column alone must be of booleans", found=f"column {shown(operand.name)}"
-        )
-    return values
-
-
-def _column(column: Column, table: Any) -> Any:
-    names = table.column_names
-    if names.count(column.name) != 1:
-        listed = ", ".join(shown(name) for name in names[:40])
+def _type_of(column: Column, schema: Any) -> Any:
+    if schema.names.count(column.name) != 1:
+        listed = ", ".join(shown(name) for name in schema.names[:40])
         raise QueryError(f"there is no column {shown(column.name)}", expected=listed)
-    return table.column(column.name)
+    return schema.field(column.name).type
 
 
-def _comparison(op: str, left: Operand, right: Operand, table: Any) -> Any:
-    if isinstance(left, Column) and isinstance(right, Column):
-        both = [_column(side, table) for side in (left, right)]
-        if all(_is_time(values.type) for values in both):
-            both = [_moments(values) for values in both]  # with a zone or without
-        return _COMPARE[op](*both)
-    if isinstance(left, Column) and not isinstance(right, Column):
-        return _against(op, _column(left, table), right)
-    if isinstance(right, Column) and not isinstance(left, Column):
-        return _against(_TURNED[op], _column(right, table), left)
-    raise QueryError("a comparison needs a column")
+def _comparison(op: str, left: Operand, right: Operand, schema: Any) -> Node:
+    if not isinstance(left, Column):
+        if not isinstance(right, Column):
+            raise QueryError("a comparison needs a column")
+        return _comparison(_TURNED[op], right, left, schema)
+    kind = _type_of(left, schema)
+    if isinstance(right, Column):
+        other = _type_of(right, schema)
+        if _is_time(kind) != _is_time(other):
+            raise QueryError("a time is compared with another kind of value", found=str(other))
+        return Call(op, (left, right))
+    value = _fitting(right, kind)
+    if not isinstance(value, Instant):
+        return Call(op, (left, value))
+    if op in {"=", "<>"} and value.first != value.last:
+        within = Call("between", (left, *_ends(value, value)))
+        return within if op == "=" else Call("not", (within,))
+    first, last = _ends(value, value)
+    return Call(op, (left, last if op in {">", "<="} else first))
 
 
-def _against(op: str, values: Any, value: Value) -> Any:
-    """A column compared with a literal, which must be of its kind."""
-    kind = values.type
+def _several(op: str, column: Column, values: list[Operand], schema: Any) -> Node:
+    kind = _type_of(column, schema)
+    fitting = [_fitting(value, kind) for value in values]
+    if not _is_time(kind):
+        return Call(op, (column, *fitting))
+    if op == "between":
+        return Call(op, (column, *_ends(*fitting)))
+    return Call("or", tuple(_comparison("=", column, value, schema) for value in fitting))
+
+
+def _ends(low: Any, high: Any) -> tuple[Instant, Instant]:
+    return Instant(low.first, low.first), Instant(high.last, high.last)
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """A literal beside a column of this type; beside times texts stand for times."""
     if _is_time(kind):
-        return _in_time(op, values, value)
+        if isinstance(value, str):
+            value = instant(value)
+        if not isinstance(value, Instant):
+            raise QueryError("a time is compared with another kind of value", found=shown(value))
+        return value
     if isinstance(value, bool):
         fits = pa.types.is_boolean(kind)
     elif isinstance(value, int | float):
@@ -463,30 +371,7 @@ def _against(op: str, values: Any, value: Value) -> Any:
         fits = isinstance(value, str) and _is_text(kind)
     if not fits:
         raise QueryError("a column is compared with another kind of value", found=str(kind))
-    scalar = pa.scalar(float(value)) if isinstance(value, float) else pa.scalar(value)
-    result = _COMPARE[op](values, scalar)
-    if pa.types.is_floating(kind):
-        # NaN stands for a missing value in many tables: no comparison holds for it.
-        result = pc.and_kleene(result, pc.invert(pc.is_nan(values)))
-    return result
-
-
-def _in_time(op: str, values: Any, value: Value) -> Any:
-    if isinstance(value, str):
-        value = instant(value)
-    if not isinstance(value, Instant):
-        raise QueryError("a time is compared with another kind of value", found=shown(value))
-    moments = _moments(values)
-    first, last = pa.scalar(value.first), pa.scalar(value.last)
-    if op in {"=", "<>"}:
-        within = pc.and_kleene(pc.greater_equal(moments, first), pc.less_equal(moments, last))
-        return within if op == "=" else pc.invert(within)
-    return _COMPARE[op](moments, last if op in {">", "<="} else first)
-
-
-def _moments(values: Any) -> Any:
-    """Times as microseconds since 1970."""
-    return pc.cast(values, pa.timestamp("us"), safe=False).cast(pa.int64())
+    return value
 
 
 def _is_time(kind: Any) -> bool:
@@ -494,10 +379,134 @@ def _is_time(kind: Any) -> bool:
 
 
 def _is_number(kind: Any) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
 
 
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+# -- the rows that match ---------------------------------------------------------------------------
+
+
+def matching(node: Node, table: Any) -> npt.NDArray[np.bool_]:
+    """Which rows of `table` match; a QueryError where the filter makes no sense for it."""
+    try:
+        mask = _mask(bound(node, table.schema), table)
+    except pa.ArrowException as error:
+        raise QueryError("the filter cannot be applied to these columns") from error
+    return np.asarray(pc.fill_null(mask, False), np.bool_)
+
+
+def _mask(node: Node, table: Any) -> Any:
+    match node:
+        case bool():
+            return pa.array(np.full(table.num_rows, node))
+        case Column(name):
+            return table.column(name)
+        case Call("and", parts):
+            return reduce(pc.and_kleene, (_mask(part, table) for part in parts))
+        case Call("or", parts):
+            return reduce(pc.or_kleene, (_mask(part, table) for part in parts))
+        case Call("not", (inner,)):
+            return pc.invert(_mask(inner, table))
+        case Call(op, (column, *others)):
+            values = _values(column, table)
+            found = _holds(op, values, [_values(other, table) for other in others])
+            # NaN stands for a missing value in many tables: no comparison holds for it.
+            is_compared = op != "isNull" and pa.types.is_floating(values.type)
+            return pc.and_kleene(found, pc.invert(pc.is_nan(values))) if is_compared else found
+
+
+def _holds(op: str, values: Any, others: list[Any]) -> Any:
+    match op:
+        case "isNull":
+            return pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
+        case "like":
+            return pc.match_like(values, others[0].as_py())
+        case "in":
+            return reduce(pc.or_kleene, (pc.equal(values, other) for other in others))
+        case "between":
+            low, high = others
+            return pc.and_kleene(pc.greater_equal(values, low), pc.less_equal(values, high))
+    return _COMPARE[op](values, others[0])
+
+
+def _values(operand: Operand, table: Any) -> Any:
+    """A column or a literal for Arrow; times as microseconds since 1970."""
+    if isinstance(operand, Column):
+        values = table.column(operand.name)
+        if not _is_time(values.type):
+            return values
+        return pc.cast(values, pa.timestamp("us"), safe=False).cast(pa.int64())
+    return pa.scalar(operand.first if isinstance(operand, Instant) else operand)
+
+
+# -- for people ------------------------------------------------------------------------------------
+
+
+def as_sql(
+    node: Node,
+    schema: Any,
+    columns: Mapping[str, str] | None = None,
+    seconds: Collection[str] = (),
+) -> str:
+    """The condition for a WHERE of DuckDB.
+
+    Parameters
+    ----------
+    columns
+        What columns are in SQL that are called otherwise there.
+    seconds
+        Columns of times that are numbers of seconds since 1970 there.
+    """
+    return _Sql(columns or {}, seconds).condition(bound(node, schema))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sql:
+    columns: Mapping[str, str]
+    seconds: Collection[str]
+
+    def condition(self, node: Node) -> str:
+        match node:
+            case Call("and" | "or" as op, parts):
+                return "(" + f" {op.upper()} ".join(map(self.condition, parts)) + ")"
+            case Call("not", (inner,)):
+                return f"NOT {self.condition(inner)}"
+            case Call(op, (column, *others)):
+                left = self.operand(column, others[0] if others else None)
+                return _written(op, left, [self.operand(other, column) for other in others])
+        assert not isinstance(node, Call), "every operation has operands"
+        return self.operand(node)
+
+    def operand(self, value: Operand, beside: Operand | None = None) -> str:
+        """The text of a side of a comparison with `beside`."""
+        if isinstance(value, Column):
+            name = self.columns.get(value.name) or '"' + value.name.replace('"', '""') + '"'
+            is_counted = value.name in self.seconds and isinstance(beside, Column)
+            return f"make_timestamp({name} * 1000000)" if is_counted else name
+        if isinstance(value, Instant):
+            if isinstance(beside, Column) and beside.name in self.seconds:
+                whole, rest = divmod(value.first, 1_000_000)
+                return f"{value.first / 1_000_000!r}::DOUBLE" if rest else str(whole)
+            return f"TIMESTAMP '{times.isoformat(value.first)}'"
+        if isinstance(value, bool):
+            return str(value).upper()
+        if isinstance(value, str):
+            return "'" + value.replace("'", "''") + "'"
+        return repr(value)
+
+
+def _written(op: str, left: str, others: list[str]) -> str:
+    match op:
+        case "isNull":
+            return f"{left} IS NULL"
+        case "in":
+            return f"{left} IN ({', '.join(others)})"
+        case "between":
+            return f"{left} BETWEEN {others[0]} AND {others[1]}"
+        case "like":
+            return f"{left} LIKE {others[0]} ESCAPE '\\'"
+    return f"{left} {op} {others[0]}"

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from comal.errors import InvalidInputError, shown
 from comal.geo import times
 from comal.geo.places import CENTROIDS, GEOMETRY, ways_of
-from comal.server import cql2
-from comal.server.cql2 import matching, parse
+from comal.server.cql2 import Node, matching, parse
 from comal.server.holdings import (
     ID,
     OTHER_MEDIA,
@@ -55,7 +54,7 @@ class Selection:
 
     bbox: tuple[float, ...] | None
     datetime: str | None
-    filter: cql2.Node | None
+    filter: Node | None
     sort: tuple[tuple[str, str], ...]
     limit: int
     offset: int

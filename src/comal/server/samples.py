@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar
@@ -22,10 +23,12 @@ from comal.errors import (
 from comal.geo import times
 from comal.limits import MIB, Limits
 from comal.server import ogc
+from comal.server.cql2 import as_sql
 from comal.server.holdings import (
     FOLDER,
     ID,
     OTHER_MEDIA,
+    RENAMED,
     TYPE,
     Holdings,
     LeafBytes,
@@ -45,7 +48,6 @@ from comal.server.items import (
     shown_time,
     shown_values,
 )
-from comal.server.pythonlines import lines
 from comal.server.requests import Request, Route
 from comal.server.responses import (
     GEOJSON,
@@ -63,6 +65,7 @@ from comal.server.responses import (
 from comal.server.runtime import Runtime
 from comal.server.sources import ANY, ServedSource, only, short_text
 from comal.taco.reading.dataset import TacoDataset
+from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.reading.frame import TortillaFrame
 
 _BLOCK = MIB
@@ -197,7 +200,28 @@ class SamplesSource(ServedSource):
         ]
 
     def _lines(self, selection: Selection | None) -> str:
-        return lines(self.format, self.title, self.table.schema, selection)
+        """How to load what a selection chooses, in Python."""
+        is_taco, schema = self.format == "taco", self.table.schema
+        room, opened, rows = ("taco", "load", "data") if is_taco else ("tortilla", "open", "rows")
+        lines = [
+            f"from comal import {room}",
+            "",
+            f"{rows} = {room}.{opened}({json.dumps(self.title)})",
+        ]
+        if selection is not None:
+            if selection.filter is not None and is_taco:
+                query = f"SELECT * FROM data WHERE {as_sql(selection.filter, schema)}"  # noqa: S608 - shown, never run here
+                lines.append(f"data = data.sql({query!r})")
+            elif selection.filter is not None:
+                condition = as_sql(selection.filter, schema, RENAMED, _seconds(schema))
+                lines.append(f"rows = rows.where({condition!r})")
+            if selection.datetime is not None:
+                period = json.dumps(selection.datetime)
+                lines.append(f"{rows} = {rows}.filter_datetime({period})")
+            if selection.bbox is not None:
+                edges = ", ".join(map(repr, selection.bbox))
+                lines.append(f"{rows} = {rows}.filter_bbox({edges})")
+        return "\n".join([*lines, "rows = data.data"] if is_taco else lines)
 
     async def _collection(self, request: Request, rest: Sequence[str]) -> Response:
         only(rest, 0)
@@ -514,6 +538,12 @@ _QUERYABLE: dict[str, dict[str, str]] = {
     "boolean": {"type": "boolean"},
     "time": {"type": "string", "format": "date-time"},
 }
+
+
+def _seconds(schema: Any) -> set[str]:
+    """Times that are whole seconds in the file, as the specification of Tortilla has them."""
+    names = {tortilla_spec.TIME_START, tortilla_spec.TIME_END} & {*schema.names}
+    return {name for name in names if schema.field(name).type == pa.timestamp("s")}
 
 
 def _schema_columns(schema: Any) -> list[dict[str, str]]:
