@@ -27,7 +27,7 @@ from comal import raquet, server, site, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, InvalidInputError, without_secrets
 from comal.plan import Head
-from comal.server import accesslog
+from comal.server.metrics import AccessRecord, JsonFormatter
 from comal.storage import (
     BlockCache,
     CachedSource,
@@ -368,8 +368,8 @@ def test_errors_of_others(
         fail()
     except OSError:
         record = logging.LogRecord("x", 40, "x", 1, "failed", None, sys.exc_info())
-    check(accesslog.JsonFormatter().format(record))
-    check(accesslog.Record("GET", "/", failure=secret("https://h/a")).line())
+    check(JsonFormatter().format(record))
+    check(AccessRecord("GET", "/", failure=secret("https://h/a")).line())
 
 
 @pytest.mark.parametrize("address", [f"https://{USER}h/a.parquet", f"https://h/a.parquet{QUERY}"])

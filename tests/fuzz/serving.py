@@ -18,7 +18,7 @@ from comal.errors import ComalError
 from comal.server import http as conditions
 from comal.server import http as negotiation
 from comal.server.cql2 import as_sql, matching, parse
-from comal.server.expressions import parse_expression
+from comal.server.render import parse_expression
 from comal.server.responses import Refusal
 from tests.fuzz.base import Target, folder
 from tests.server.asking import reply_of

@@ -27,7 +27,7 @@ from comal.grid import quadbin
 from comal.limits import Limits
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.windows import Grid
-from comal.server import rasterstats
+from comal.server import rasters as rasterstats
 from comal.server import runtime as gate
 from tests.server.asking import ask, scope_of
 from tests.server.making import COLLECTION, tiff

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -14,39 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comal.errors import InvalidInputError, QueryError
 from comal.server.cql2 import matching, parse
-from comal.server.expressions import parse_expression
-from comal.server.http import best_type, encodings, is_not_modified, wanted_range
-from comal.server.render import rescaled, terrain
-from comal.server.requests import Query, parse_address, segments_of
-from comal.server.responses import Refusal
+from comal.server.http import best_type, encodings
+from comal.server.render import parse_expression, rescaled, terrain
 from comal.server.sources import tile_meets, tile_ranges
 from comal.server.storedtiles import archive_headers
 
 FEW = settings(max_examples=60, deadline=None)
-
-
-@contextmanager
-def refused_cleanly(*statuses: int) -> Iterator[None]:
-    """What is in here goes well, or is refused with one of these statuses."""
-    status = None
-    try:
-        yield
-    except Refusal as refusal:
-        status = refusal.status
-    assert status is None or status in statuses
-
-
-@FEW
-@given(st.text(max_size=80))
-def test_any_text_is_an_expression_or_refused(text: str) -> None:
-    try:
-        expression = parse_expression(text)
-    except InvalidInputError:
-        return
-    bands = {number: np.ones((2, 2)) for number in expression.bands}
-    assert expression.values(bands).shape == (len(expression.texts), 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -78,45 +50,6 @@ def test_expressions_mean_what_numpy_means(text: str) -> None:
         else:
             expected = eval(text, {"__builtins__": {}}, {**names, **functions})
     assert np.array_equal(parse_expression(text).values(bands)[0], expected, equal_nan=True)
-
-
-@FEW
-@given(st.text(alphabet=string.printable + "äé\u2603", max_size=120))
-def test_any_text_is_a_filter_or_refused(text: str) -> None:
-    with suppress(QueryError):
-        assert parse(text) is not None
-
-
-@FEW
-@given(st.binary(max_size=60))
-def test_any_bytes_are_read_as_headers(value: bytes) -> None:
-    encodings(value)
-    best_type(value, ["image/png"])
-    headers = {b"if-none-match": value, b"if-modified-since": value, b"if-range": value}
-    assert is_not_modified(headers, b'"00112233"', 0, 0x112233) in {True, False}
-    try:
-        found = wanted_range({b"range": b"bytes=" + value}, b'"x"', None, 100)
-    except ValueError:
-        return
-    assert found is None or 0 <= found[0] < found[1] <= 100
-
-
-@FEW
-@given(st.binary(max_size=60))
-def test_any_bytes_are_a_path_and_a_query_or_refused(value: bytes) -> None:
-    with refused_cleanly(400):
-        assert all("\0" not in one for one in segments_of(b"/" + value))
-    with refused_cleanly(400):
-        Query.parse(value)
-
-
-@FEW
-@given(st.lists(st.text(max_size=12), min_size=3, max_size=3))
-def test_any_texts_are_an_address_or_refused(texts: list[str]) -> None:
-    with refused_cleanly(400, 404):
-        address = parse_address(*texts)
-        assert 0 <= address.x < 1 << address.z
-        assert 0 <= address.y < 1 << address.z
 
 
 @pytest.mark.parametrize(

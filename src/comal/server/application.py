@@ -8,17 +8,25 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
+from isal import isal_zlib
+
 from comal.errors import ComalError, InvalidInputError, ObjectChangedError
 from comal.public import options_of, takes
-from comal.server import accesslog
-from comal.server.compression import compressed
-from comal.server.http import Headers, folded
-from comal.server.metrics import SECONDS, Metrics, WorkerCounts
+from comal.server.http import Headers, encodings, folded
+from comal.server.metrics import SECONDS, AccessRecord, Metrics, WorkerCounts, log_access, log_bug
 from comal.server.mounts import Mount, places
 from comal.server.pages import Pages
 from comal.server.readyresponses import PlainRequests
 from comal.server.requests import Request, check_head, segments_of, split_root
-from comal.server.responses import Pairs, Refusal, Response, not_found, problem_response, refusal_of
+from comal.server.responses import (
+    VARY_ENCODING,
+    Pairs,
+    Refusal,
+    Response,
+    not_found,
+    problem_response,
+    refusal_of,
+)
 from comal.server.runtime import Client, ConcurrencyLimit, Runtime
 from comal.server.settings import RequestLimits, Settings, normalised_prefix, origins
 from comal.server.sources import ServedSource
@@ -133,7 +141,7 @@ class Application:
         """Answer a request with all checks."""
         started = time.perf_counter()
         headers = folded(scope["headers"])
-        record = accesslog.Record(scope["method"], scope["path"])
+        record = AccessRecord(scope["method"], scope["path"])
         client = Client(partial(_gone, receive))
         try:
             answer = await self._answered(scope, headers, record, client)
@@ -157,10 +165,10 @@ class Application:
         record.seconds = time.perf_counter() - started
         name = record.source if record.source in self.mounts else ""
         self.metrics.count(name, record.route, answer.status, record.bytes, record.seconds)
-        accesslog.write(record, self.settings.log)
+        log_access(record, self.settings.log)
 
     async def _sent(
-        self, answer: Response, headers: Headers, record: accesslog.Record, send: Send
+        self, answer: Response, headers: Headers, record: AccessRecord, send: Send
     ) -> int:
         """Send an answer; a long body waits for its turn, so that their number is bounded."""
         if answer.blocks is not None and record.method != "HEAD":
@@ -172,7 +180,7 @@ class Application:
         return await self._out(answer, headers, record, send)
 
     async def _out(
-        self, answer: Response, headers: Headers, record: accesslog.Record, send: Send
+        self, answer: Response, headers: Headers, record: AccessRecord, send: Send
     ) -> int:
         record.status = answer.status
         answer.headers += self._cors_of(headers)
@@ -180,7 +188,7 @@ class Application:
         return await _deliver(answer, send, stalled, head=record.method == "HEAD")
 
     async def _answered(
-        self, scope: Scope, headers: Headers, record: accesslog.Record, client: Client
+        self, scope: Scope, headers: Headers, record: AccessRecord, client: Client
     ) -> Response:
         limits = self.settings.limits
         check_head(scope, limits.url_bytes, limits.header_bytes)
@@ -217,7 +225,7 @@ class Application:
         head = scope["method"] == "HEAD"
         return Request(segments_of(path), query, headers, base, public, head)
 
-    async def _below_root(self, request: Request, record: accesslog.Record) -> Response:
+    async def _below_root(self, request: Request, record: AccessRecord) -> Response:
         segments = request.segments
         if segments[0] == "collections" and len(segments) > 2 and segments[1] in self.mounts:
             return await self._of_source(request, segments[1], segments[2:], record)
@@ -227,7 +235,7 @@ class Application:
         return await self.pages.answer(request)
 
     async def _of_source(
-        self, request: Request, name: str, rest: Sequence[str], record: accesslog.Record
+        self, request: Request, name: str, rest: Sequence[str], record: AccessRecord
     ) -> Response:
         record.source = name
         mount = self.mounts[name]
@@ -245,12 +253,12 @@ class Application:
             renewed: ServedSource = await mount.changed()
             return await renewed.answer(request, tuple(rest))
 
-    def _refused(self, error: Exception, record: accesslog.Record) -> Response:
+    def _refused(self, error: Exception, record: AccessRecord) -> Response:
         refusal = refusal_of(error)
         if refusal.status >= 500:
             record.failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, ComalError | Refusal | TimeoutError):
-                accesslog.bug(error, record)
+                log_bug(error, record)
         if refusal.status == 204:
             return Response(204, [*refusal.headers])
         return problem_response(refusal, record.id)
@@ -371,3 +379,74 @@ def app(
     }
     settings = options_of(Settings, {**named, **options})
     return Application(sources, settings)
+
+
+# -- compression -----------------------------------------------------------------------------------
+
+
+_LEAST = 1_024
+_LEVEL = 2
+_GZIP = 31
+_TYPES = (
+    b"application/json",
+    b"application/geo+json",
+    b"application/schema+json",
+    b"application/vnd.oai.openapi+json",
+    b"application/manifest+json",
+    b"text/html",
+    b"text/css",
+    b"text/javascript",
+    b"text/plain",
+    b"image/svg+xml",
+)
+"""Texts of the server's own. Tiles and samples have their own codings and are not touched."""
+
+
+async def compressed(answer: Response, headers: Headers, runtime: Runtime) -> Response:
+    """The answer, compressed where it is a long text and the client takes gzip.
+
+    Its tag becomes a weak one, as it stands for the same text in other bytes.
+    """
+    if not _is_long_text(answer):
+        return answer
+    answer.headers.append(VARY_ENCODING)
+    # A part is of the text as it is, so it keeps the tag of that.
+    if answer.status == 206 or not encodings(headers.get(b"accept-encoding")).gzip:
+        return answer
+    tag = dict(answer.headers).get(b"etag")
+    if answer.status == 304:
+        # RFC 9110, 15.4.5: with the tag that the whole would have.
+        return Response(304, _weakened(answer.headers))
+    if tag is None:
+        body = await runtime.run(_gzip, answer.body)
+    else:
+        key = ("gzip", dict(answer.headers)[b"content-type"], tag)
+        text = answer.body
+        body = await runtime.once(key, lambda: runtime.run(_gzip, text))
+    dropped = {b"content-length", b"accept-ranges"}
+    pairs = [pair for pair in _weakened(answer.headers) if pair[0] not in dropped]
+    pairs += [(b"content-length", b"%d" % len(body)), (b"content-encoding", b"gzip")]
+    return Response(200, pairs, body)
+
+
+def _is_long_text(answer: Response) -> bool:
+    """Whether what an answer gives, or is a part of, is sent compressed to who takes that."""
+    given = dict(answer.headers)
+    kind, size = given.get(b"content-type", b""), len(answer.body)
+    if answer.about is not None:
+        kind, size = answer.about.type, answer.about.size
+    if answer.status not in {200, 206, 304} or answer.blocks is not None or size < _LEAST:
+        return False
+    return kind.partition(b";")[0] in _TYPES and b"content-encoding" not in given
+
+
+def _weakened(pairs: Pairs) -> Pairs:
+    return [
+        (name, b"W/" + value if name == b"etag" and not value.startswith(b"W/") else value)
+        for name, value in pairs
+    ]
+
+
+def _gzip(text: bytes) -> bytes:
+    stream = isal_zlib.compressobj(_LEVEL, wbits=_GZIP)
+    return bytes(stream.compress(text) + stream.flush())

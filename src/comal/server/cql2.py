@@ -263,7 +263,7 @@ def instant(text: str) -> Instant:
 
 
 def _number(text: str) -> float | int:
-    if text.lstrip("+-").isdigit() and len(text) <= 19:
+    if text.lstrip("+-").isdigit() and len(text) <= 20 and abs(int(text)) < 2**63:
         return int(text)
     value = float(text)
     if not math.isfinite(value):
@@ -288,11 +288,6 @@ def bound(node: Node, schema: Any) -> Node:
     """The same filter over columns of these types.
 
     Columns stand on the left, and times are compared with single instants.
-
-    Raises
-    ------
-    QueryError
-        A column that is not there, or a comparison that makes no sense.
     """
     match node:
         case Call("and" | "or" | "not", parts):
@@ -454,12 +449,7 @@ def as_sql(
 ) -> str:
     """The condition for a WHERE of DuckDB.
 
-    Parameters
-    ----------
-    columns
-        What columns are in SQL that are called otherwise there.
-    seconds
-        Columns of times that are numbers of seconds since 1970 there.
+    `columns` has what is called otherwise there, `seconds` the times that are numbers of seconds.
     """
     return _Sql(columns or {}, seconds).condition(bound(node, schema))
 

@@ -93,13 +93,6 @@ class Holdings:
 
     Tables have ``id`` and ``type`` (``FILE`` or ``FOLDER``) in front; columns whose names begin
     with ``internal:`` are for navigation and are not shown.
-
-    Parameters
-    ----------
-    reader
-        The open archive.
-    kind
-        The name of its format.
     """
 
     def __init__(self, reader: TacoDataset | TortillaFrame, kind: str) -> None:
@@ -167,13 +160,7 @@ class Holdings:
         return row.owner.read(row.index)
 
     def find(self, path: str) -> Row:
-        """The row at a path of ids joined by slashes. An id may hold slashes itself.
-
-        Raises
-        ------
-        NotInContainerError
-            There is none.
-        """
+        """The row at a path of ids joined by slashes. An id may hold slashes itself."""
         frame, table, rest, before = self.top, self.table, path, ""
         while True:
             index = _row_of(table, rest)
@@ -288,15 +275,6 @@ Box = Sequence[float]
 class Finder:
     """Finds rows of one table.
 
-    Parameters
-    ----------
-    table
-        Columns as they are in the file.
-    dialect
-        How the format writes them.
-
-    Notes
-    -----
     Boxes of footprints are kept, as all that a filter costs is to transform them. Only rows whose
     box reaches over a side of the box that is asked for are looked at more closely.
     """
@@ -317,13 +295,7 @@ class Finder:
 
     @cached_property
     def places(self) -> Places:
-        """Where the rows are.
-
-        Raises
-        ------
-        ComalError
-            Their columns say nothing of it.
-        """
+        """Where the rows are."""
         return Places(self._table, ways_in(self._table.schema, AUTO, self._dialect))
 
     @property
@@ -335,13 +307,7 @@ class Finder:
             return None  # `comal check` tells
 
     def in_box(self, bbox: Box) -> Mask:
-        """Which rows have a point in common with a box, as `filter_bbox` of the format tells it.
-
-        Raises
-        ------
-        ComalError
-            No box, or rows that say nothing of where they are.
-        """
+        """Which rows have a point in common with a box, as `filter_bbox` of the format tells it."""
         box, places = boxes.validate_bbox(bbox), self.places
         try:
             return places.meet(box)
@@ -349,13 +315,7 @@ class Finder:
             raise broken_place(error) from error
 
     def in_period(self, period: str) -> Mask:
-        """Which rows lie in a range of time, as `filter_datetime` of the format tells it.
-
-        Raises
-        ------
-        ComalError
-            No range, or rows that say nothing of their time.
-        """
+        """Which rows lie in a range of time, as `filter_datetime` of the format tells it."""
         rule = period_filter(period, AUTO, self._table.schema, self._dialect)
         return rule.matches(self._table.column(rule.column))
 

@@ -111,11 +111,6 @@ def wanted_range(
 
     One range is served. What is no range, several of them, and a range whose If-Range does not
     match are ignored, as RFC 9110 allows.
-
-    Raises
-    ------
-    ValueError
-        The range lies outside of `total` bytes: 416.
     """
     value = headers.get(b"range")
     if value is None or not _still_same(headers, etag, modified):
@@ -210,15 +205,7 @@ def _weight(parameters: Sequence[str]) -> float:
 
 
 def best_type(value: bytes | None, offers: Sequence[str]) -> str | None:
-    """The offered media type that an Accept prefers; the first of equals, None when none fits.
-
-    Parameters
-    ----------
-    value
-        The header, None when the client says nothing and so takes anything.
-    offers
-        Media types without parameters, in the server's order.
-    """
+    """The offered media type that an Accept prefers; the first of equals, None when none fits."""
     if value is None or value.strip() == b"*/*":
         return offers[0] if offers else None
     ranges = _weighted(value.decode("latin-1"))

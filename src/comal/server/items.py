@@ -61,13 +61,7 @@ class Selection:
 
     @classmethod
     def of(cls, query: Query, most: int) -> Selection:
-        """The selection that parameters name.
-
-        Raises
-        ------
-        Refusal, InvalidInputError, QueryError
-            One of them cannot be understood.
-        """
+        """The selection that parameters name."""
         text = query.text("filter")
         if query.text("filter-lang") not in {None, *_LANGUAGES}:
             raise bad_request("filter-lang is cql2-text")
@@ -109,13 +103,7 @@ class Selection:
 
 
 def bbox_of(query: Query, name: str = "bbox") -> tuple[float, ...] | None:
-    """Four numbers, of six (with heights) the horizontal ones.
-
-    Raises
-    ------
-    InvalidInputError
-        Something else.
-    """
+    """Four numbers, of six (with heights) the horizontal ones."""
     text = query.text(name)
     if text is None:
         return None
@@ -165,15 +153,7 @@ _MOST_VALUES = 100
 
 
 def column_stats(table: Any, rows: npt.NDArray[np.int64], name: str, bins: int) -> dict[str, Any]:
-    """The document of a column over some rows of a table.
-
-    Raises
-    ------
-    Refusal
-        404 when there is no such column.
-    InvalidInputError
-        Its values are of no kind that can be counted.
-    """
+    """The document of a column over some rows of a table."""
     if name not in visible(table):
         raise not_found("there is no such column")
     field = table.schema.field(name)
@@ -258,19 +238,7 @@ _ENDS = ("istac:time_end", "stac:time_end")
 
 
 def features(holdings: Holdings, source: str, table: Any, before: str = "") -> list[dict[str, Any]]:
-    """Items of all rows of a table.
-
-    Parameters
-    ----------
-    holdings
-        The archive.
-    source
-        Name of the source, which its links begin with.
-    table
-        Some rows.
-    before
-        Path of the rows' parent with a final slash, empty at the top.
-    """
+    """Items of all rows of a table."""
     names = [
         field.name
         for field in table.schema

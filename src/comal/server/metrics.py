@@ -1,4 +1,4 @@
-"""Counts of requests, as Prometheus reads them, of one worker and of all.
+"""Counts of requests, as Prometheus reads them, of one worker and of all; and the access log.
 
 Requests are counted in plain dictionaries, which costs a tile a fraction of a microsecond; the
 names and shapes of Prometheus come about when somebody asks. Prometheus asks one address and
@@ -10,6 +10,7 @@ counted stays when it ends.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from comal.errors import MissingExtraError
+from comal.errors import MissingExtraError, without_secrets
 
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper edges of the classes of duration, in seconds."""
@@ -97,18 +98,7 @@ class Metrics:
         return found
 
     def text(self, others: Iterable[Counts] = ()) -> bytes:
-        """The counts in the text format of Prometheus.
-
-        Parameters
-        ----------
-        others
-            What other workers of the same server have counted, which is added.
-
-        Raises
-        ------
-        MissingExtraError
-            prometheus-client is not installed.
-        """
+        """The counts in the text format of Prometheus."""
         try:
             from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
         except ImportError as error:
@@ -178,13 +168,7 @@ _PAIRED = ("requests", "reloads")
 
 
 class WorkerCounts:
-    """A folder with the counts of every worker.
-
-    Parameters
-    ----------
-    folder
-        Of the server alone; it is there already.
-    """
+    """A folder with the counts of every worker."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -219,3 +203,75 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+# -- access log ------------------------------------------------------------------------------------
+
+
+LOGGER = logging.getLogger("comal.server.requests")
+
+_LONGEST = 300
+
+
+@dataclass(slots=True)
+class AccessRecord:
+    """What is known of one request; nothing of a client's could forge a line."""
+
+    method: str
+    path: str
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+    source: str = ""
+    route: str = "none"
+    status: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    failure: str | None = None
+    """What happened, for the operator alone."""
+
+    def line(self) -> str:
+        """One line of JSON, ASCII only."""
+        document = {
+            "id": self.id,
+            "method": self.method[:16],
+            "path": self.path[:_LONGEST],
+            "source": self.source or None,
+            "route": self.route,
+            "status": self.status,
+            "bytes": self.bytes,
+            "ms": round(self.seconds * 1000, 3),
+        }
+        if self.failure is not None:
+            document["failure"] = without_secrets(self.failure)[:1000]
+        return json.dumps(document)
+
+
+def log_access(record: AccessRecord, which: str) -> None:
+    """Log a request: ``all``, ``errors`` from status 500 on, or ``none``."""
+    if which == "all" or (which == "errors" and record.status >= 500):
+        level = logging.ERROR if record.status >= 500 else logging.INFO
+        LOGGER.log(level, "%s", record.line())
+
+
+def log_bug(error: Exception, record: AccessRecord) -> None:
+    """Log what should not have happened, with its traceback."""
+    LOGGER.error("request %s failed", record.id, exc_info=error)
+
+
+class JsonFormatter(logging.Formatter):
+    """Log lines as JSON: time, level, and the record of a request or a message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        document: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+        }
+        message = record.getMessage()
+        if record.name == LOGGER.name and message.startswith("{"):
+            document |= json.loads(message)
+        else:
+            document["logger"] = record.name
+            document["message"] = without_secrets(message)
+        if record.exc_info:
+            document["traceback"] = without_secrets(self.formatException(record.exc_info))
+        return json.dumps(document)

@@ -64,13 +64,7 @@ class SourceConfig:
 
 
 def places(sources: Any) -> dict[str, SourceConfig]:
-    """Named places from what `comal.server.app` takes.
-
-    Raises
-    ------
-    InvalidInputError
-        A name that cannot stand in an address, or nothing at all.
-    """
+    """Named places from what `comal.server.app` takes."""
     if isinstance(sources, str | bytes) or not isinstance(sources, Mapping | Iterable):
         sources = [sources]
     if isinstance(sources, Mapping):
@@ -140,13 +134,7 @@ def suggested_name(href: str) -> str:
 
 
 def fingerprint(href: str, config: StorageConfig | None = None) -> str:
-    """What changes when the archive at `href` does; one request.
-
-    Raises
-    ------
-    ComalError
-        It cannot be looked at.
-    """
+    """What changes when the archive at `href` does; one request."""
     # A source remembers what it saw, so each look takes a new one.
     with open_source(href, config=config) as source:
         try:
@@ -166,15 +154,7 @@ def fingerprint(href: str, config: StorageConfig | None = None) -> str:
 
 
 class Mount:
-    """One named source of an application.
-
-    Parameters
-    ----------
-    name
-        Its name in addresses.
-    place
-        Where it is.
-    """
+    """One named source of an application."""
 
     def __init__(self, name: str, place: SourceConfig, runtime: Runtime, metrics: Metrics) -> None:
         self.name = name
@@ -198,13 +178,7 @@ class Mount:
         return without_secrets(href).rstrip("/").rpartition("/")[2] or self.name
 
     async def get(self) -> ServedSource:
-        """The source, opened if need be.
-
-        Raises
-        ------
-        ComalError, Refusal
-            It cannot be opened. The same error is told again until `retry_seconds` have passed.
-        """
+        """The source, opened if need be."""
         if self.served is not None:
             if time.monotonic() >= self.next_look:
                 self.look()
@@ -303,15 +277,7 @@ _MODULES = {
 def open_place(
     name: str, title: str, place: SourceConfig, runtime: Runtime, version: str
 ) -> ServedSource:
-    """The source at a place, opened by the reader of its format.
-
-    Raises
-    ------
-    ComalError
-        It cannot be opened.
-    InvalidInputError
-        What was given is no reader of comal.
-    """
+    """The source at a place, opened by the reader of its format."""
     if place.href is None:
         return _of_reader(name, place.reader, runtime)
     named = name, title, place.href
@@ -326,13 +292,7 @@ def open_place(
 
 
 def format_of(href: str, config: StorageConfig | None = None) -> str:
-    """The name of the format at a path or a URL.
-
-    Raises
-    ------
-    ComalError
-        Nothing is there, or nothing that can be served.
-    """
+    """The name of the format at a path or a URL."""
     from comal.formats.sniff import recognise  # noqa: PLC0415 - loads Arrow
 
     with open_source(href, config=config) as source:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from comal.server import ogc, openapi
+from comal.server import ogc
 from comal.server.http import hash_etag
 from comal.server.metrics import CONTENT_TYPE, Metrics, WorkerCounts
 from comal.server.mounts import Mount
@@ -39,17 +39,7 @@ _KEPT = (b"cache-control", b"public, max-age=86400")
 
 
 class Pages:
-    """Answers what is no source.
-
-    Parameters
-    ----------
-    mounts
-        The sources.
-    runtime
-        Settings and threads.
-    metrics
-        What is counted.
-    """
+    """Answers what is no source."""
 
     def __init__(self, mounts: Mapping[str, Mount], runtime: Runtime, metrics: Metrics) -> None:
         self.draining = False
@@ -172,7 +162,7 @@ class Pages:
     async def _api(self, request: Request) -> Response:
         await self.describe_all()
         served = [one for mount in self._mounts.values() if (one := mount.served) is not None]
-        document = openapi.document(request, self.routes, served)
+        document = ogc.openapi(request, self.routes, served)
         return json_response(document, kind=ogc.OPENAPI.encode(), headers=(LOOKED_AT,))
 
     async def _collections(self, request: Request) -> Response:

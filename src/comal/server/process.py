@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from comal.errors import ConflictError, MissingExtraError
-from comal.server import accesslog
 from comal.server.application import Application
-from comal.server.metrics import WorkerCounts
+from comal.server.metrics import JsonFormatter, WorkerCounts
 from comal.server.settings import Settings
 
 _SKIPPED = "VRT,GTI,WMS,WMTS,WCS,HTTP,STACIT,STACTA,DAAS,EEDAI,PLMosaic,NGW,OGCAPI,DERIVED"
@@ -78,7 +77,7 @@ def log_to_stderr() -> None:
     logger = logging.getLogger("comal.server")
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(accesslog.JsonFormatter())
+        handler.setFormatter(JsonFormatter())
         logger.setLevel(logging.INFO)
         logging.captureWarnings(True)
         for one in (logger, logging.getLogger("py.warnings")):
@@ -87,15 +86,7 @@ def log_to_stderr() -> None:
 
 
 def run(settings: ProcessSettings) -> None:
-    """Serve until the process is told to stop; requests that are under way are finished.
-
-    Raises
-    ------
-    ConflictError
-        The address is taken.
-    MissingExtraError
-        uvicorn is not installed.
-    """
+    """Serve until the process is told to stop; requests that are under way are finished."""
     check_installed()
     check_address(settings.host, settings.port)
     unhide_modules()
@@ -157,25 +148,13 @@ def allow_files() -> None:
 
 
 def check_installed() -> None:
-    """Refuse to serve without the server, before anything is told or opened.
-
-    Raises
-    ------
-    MissingExtraError
-        uvicorn is not installed.
-    """
+    """Refuse to serve without the server, before anything is told or opened."""
     if find_spec("uvicorn") is None:
         raise MissingExtraError.of("uvicorn", "server", "comal serve")
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse an address that somebody else listens on, before workers start.
-
-    Raises
-    ------
-    ConflictError
-        It is taken, or no address of this machine.
-    """
+    """Refuse an address that somebody else listens on, before workers start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

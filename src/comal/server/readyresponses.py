@@ -105,16 +105,11 @@ class ReadyResponse:
 
 
 class ReadyResponses:
-    """Responses by the first line of a request; the oldest thrown out first.
-
-    Parameters
-    ----------
-    budget
-        Bytes of all of them together, a quarter of these for all that is not a body; 0 keeps none.
-    """
+    """Responses by the first line of a request; the oldest thrown out first."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
+        """Bytes of all together, a quarter of these for all that is not a body; 0 keeps none."""
         self.entries: dict[bytes, ReadyResponse] = {}
         self._most = budget // 4 // _OVERHEAD
         self._room = budget - budget // 4
@@ -197,19 +192,7 @@ class _Rest:
 
 
 class PlainRequests:
-    """Answers plain requests of every connection of a worker.
-
-    Parameters
-    ----------
-    mounts
-        The sources.
-    settings
-        Those of the server. Nothing is plain where answers differ by origin, or all are logged.
-    common
-        Headers that every answer has.
-    metrics
-        Where answers are counted.
-    """
+    """Answers plain requests of every connection of a worker."""
 
     def __init__(
         self, mounts: Mapping[str, Mount], settings: Settings, common: Pairs, metrics: Metrics

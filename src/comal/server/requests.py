@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from comal.server.http import Headers
 from comal.server.responses import Refusal, Response, bad_request, not_found
 
+ANY = "*/*"
+"""The media type of what an archive gives."""
 _MOST_PARAMETERS = 100
 _MOST_SEGMENTS = 64
 
@@ -90,13 +92,7 @@ class Query(Mapping[str, str]):
 
     @classmethod
     def parse(cls, text: bytes) -> Query:
-        """The parameters of a query string.
-
-        Raises
-        ------
-        Refusal
-            400 for what is no UTF-8, holds NUL, or is absurdly long.
-        """
+        """The parameters of a query string."""
         try:
             pairs = parse_qsl(
                 text.decode("ascii"),
@@ -119,13 +115,7 @@ class Query(Mapping[str, str]):
         return self._last.get(name) or None
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number between two bounds.
-
-        Raises
-        ------
-        Refusal
-            400 for anything else.
-        """
+        """A whole number between two bounds."""
         value = self.text(name)
         if value is None:
             return default
@@ -171,13 +161,7 @@ def split_root(scope: Mapping[str, Any], prefix: str) -> tuple[str, bytes] | Non
 
 
 def segments_of(path: bytes) -> tuple[str, ...]:
-    """The decoded segments of a raw path that begins with a slash.
-
-    Raises
-    ------
-    Refusal
-        400 for what is no UTF-8, holds NUL or another control character, or is absurdly deep.
-    """
+    """The decoded segments of a raw path that begins with a slash."""
     parts = path[1:].split(b"/")
     if len(parts) > _MOST_SEGMENTS:
         raise bad_request("the path is too deep")
@@ -195,11 +179,6 @@ def check_head(scope: Mapping[str, Any], url_bytes: int, header_bytes: int) -> N
 
     None is right (RFC 9112, 3.2): servers look at that themselves, and events of other systems have
     none.
-
-    Raises
-    ------
-    Refusal
-        414, 431 or 400.
     """
     address = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
     if address > url_bytes:
@@ -230,14 +209,7 @@ class Address:
 
 
 def parse_address(z: str, x: str, last: str) -> Address:
-    """The address from ``z``, ``x`` and ``y[@2x][.ext]``.
-
-    Raises
-    ------
-    Refusal
-        400 for what is no number (or has leading zeros, a sign, a point); 404 for a tile that is
-        in no matrix, and for a scale that does not exist.
-    """
+    """The address from ``z``, ``x`` and ``y[@2x][.ext]``."""
     name, _, ext = last.partition(".")
     y, at, scale = name.partition("@")
     factor = _scale(scale) if at else 1
@@ -251,13 +223,7 @@ def parse_address(z: str, x: str, last: str) -> Address:
 
 @lru_cache(maxsize=8192)
 def number(text: str) -> int:
-    """A whole number written without sign and leading zeros.
-
-    Raises
-    ------
-    Refusal
-        400 for anything else.
-    """
+    """A whole number written without sign and leading zeros."""
     right = text.isascii() and text.isdigit() and (text[0] != "0" or text == "0")
     if not right:
         raise bad_request("a tile is named by three whole numbers: z/x/y")

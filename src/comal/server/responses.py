@@ -158,18 +158,9 @@ DAMAGED: tuple[type[ComalError], ...] = (
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, raised where the request is understood
-    """A request that is answered with a problem.
+    """A request that is answered with a problem; `code` is stable, `detail` is for people.
 
-    Parameters
-    ----------
-    status
-        HTTP status.
-    code
-        Stable name of the kind of problem.
-    detail
-        One sentence for people; nothing in it comes from inside the server.
-    headers
-        Further headers of the answer.
+    Nothing in it comes from inside the server.
     """
 
     def __init__(
@@ -199,13 +190,7 @@ def bad_request(detail: str) -> Refusal:
 
 
 def chosen_type(headers: Headers, offers: Sequence[str], between: str = ", ") -> str:
-    """The media type that a request prefers of these.
-
-    Raises
-    ------
-    Refusal
-        406 when it takes none of them.
-    """
+    """The media type that a request prefers of these."""
     found = best_type(headers.get(b"accept"), offers)
     if found is None:
         raise Refusal(406, "not-acceptable", f"there is {between.join(offers)}", (VARY_ACCEPT,))

@@ -27,13 +27,7 @@ T = TypeVar("T")
 
 
 def check_wanted() -> None:
-    """Leave work in a thread that nobody waits for any more; long work asks now and then.
-
-    Raises
-    ------
-    TimeoutError
-        Whoever asked for it has gone away, or waited for too long.
-    """
+    """Leave work in a thread that nobody waits for any more; long work asks now and then."""
     given_up = _given_up.get()
     if given_up is not None and given_up.is_set():
         raise TimeoutError("nobody waits for this any more")
@@ -114,17 +108,7 @@ _WATCHED = 0.5
 
 
 class ConcurrencyLimit:
-    """Lets `limit` requests in; `queue` more wait in order, the rest is refused.
-
-    Parameters
-    ----------
-    limit
-        Requests that are inside at a time.
-    queue
-        Requests that may wait.
-    patience
-        Seconds that one may wait.
-    """
+    """Lets `limit` requests in; `queue` more wait in order, the rest is refused."""
 
     def __init__(self, limit: int, queue: int, patience: float = 60.0) -> None:
         self.queue = queue
@@ -134,13 +118,7 @@ class ConcurrencyLimit:
         self._turns = asyncio.Semaphore(limit)
 
     async def __aenter__(self) -> None:
-        """Come in, after those who came before.
-
-        Raises
-        ------
-        Refusal
-            503 when the queue is full, or does not move.
-        """
+        """Come in, after those who came before."""
         if self._turns.locked():
             await self._wait()
         else:
@@ -212,13 +190,7 @@ class SingleFlight:
 
 
 class Client:
-    """Whoever waits for an answer. When it goes away, its work is cancelled.
-
-    Parameters
-    ----------
-    gone
-        Returns when it has gone.
-    """
+    """Whoever waits for an answer. When it goes away, its work is cancelled."""
 
     __slots__ = ("_gone", "_task", "_timer", "left")
 

@@ -48,7 +48,7 @@ from comal.server.items import (
     shown_time,
     shown_values,
 )
-from comal.server.requests import Request, Route
+from comal.server.requests import ANY, Request, Route
 from comal.server.responses import (
     GEOJSON,
     JSON,
@@ -63,7 +63,7 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.sources import ANY, ServedSource, only, short_text
+from comal.server.sources import ServedSource, only, short_text
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.reading.frame import TortillaFrame

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from comal.grid import mercator
 from comal.server import ogc
 from comal.server.http import Headers
-from comal.server.requests import Address, Handler, Request, Route, handlers, parse_address
+from comal.server.requests import ANY, Address, Handler, Request, Route, handlers, parse_address
 from comal.server.responses import LOOKED_AT, Response, json_response, not_found
 from comal.server.runtime import Runtime
 
@@ -20,19 +20,7 @@ _PLAIN, _SIZED, _OGC = 3, 4, 5
 
 
 class ServedSource(ABC):
-    """An opened archive under a name.
-
-    Parameters
-    ----------
-    name
-        What its addresses begin with.
-    title
-        What people call it.
-    runtime
-        Threads, cache and settings of the server.
-    version
-        Changes when the archive does; a part of every key and tag made of it.
-    """
+    """An opened archive under a name."""
 
     kind: ClassVar[str]
     """``raster``, ``tiles`` or ``samples``."""
@@ -50,6 +38,7 @@ class ServedSource(ABC):
         self.title = title
         self.runtime = runtime
         self.version = version
+        """Changes when the archive does; a part of every key and tag made of it."""
 
     @property
     def cache_control(self) -> tuple[tuple[bytes, bytes], ...]:
@@ -147,7 +136,6 @@ _EVERY = (
     Route("/{source}", "A source"),
     Route("/collections/{source}", "A source as a collection"),
 )
-ANY: Final = "*/*"
 LOOK: Final = (
     "bidx", "expression", "rescale", "colormap_name", "nodata", "return_mask", "algorithm",
     "nodata_height", "time",
@@ -175,13 +163,7 @@ def short_text(value: Any) -> str | None:
 
 
 def only(rest: Sequence[str], count: int) -> Sequence[str]:
-    """The segments, when there are exactly so many.
-
-    Raises
-    ------
-    Refusal
-        404 for another number.
-    """
+    """The segments, when there are exactly so many."""
     if len(rest) != count:
         raise not_found()
     return rest

@@ -48,26 +48,7 @@ _NO_TIME = 315_532_800
 def tile_response(
     tile: StoredTile, headers: Headers, cache_control: str | None, *, verified: bool = False
 ) -> Response:
-    """The answer to a GET for a tile.
-
-    Parameters
-    ----------
-    tile
-        As stored.
-    headers
-        Those of the request.
-    cache_control
-        Where the archive has none.
-    verified
-        Whether the checksum of exactly these bytes has been compared before.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The bytes are not those that the directory describes.
-    Refusal
-        406 when the client takes no coding that there is.
-    """
+    """The answer to a GET for a tile; of `verified` bytes the checksum was compared before."""
     plan = archive_headers(tile.headers, cache_control)
     if tile.method == _STORED and not plan.coding and b"range" not in headers:
         return _plain(tile, plan, headers)
@@ -207,15 +188,7 @@ class ArchiveHeaders:
 
 @lru_cache(maxsize=4096)
 def archive_headers(headers: TileHeaders, cache_control: str | None) -> ArchiveHeaders:
-    """The plan for a tile with these headers.
-
-    Parameters
-    ----------
-    headers
-        Those of the format and of the entry; of a repeated name the later wins.
-    cache_control
-        Used when the archive does not say.
-    """
+    """The plan for a tile with these headers; of a repeated name the later wins."""
     found: dict[str, str] = {}
     for name, value in headers[:_MOST]:
         lower = name.lower()

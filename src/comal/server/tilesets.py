@@ -10,7 +10,7 @@ from comal import tapalcatl
 from comal.errors import ComalError, NotThisFormatError
 from comal.limits import KIB
 from comal.server.http import Headers
-from comal.server.requests import Address, Request, Route, number, parse_address
+from comal.server.requests import ANY, Address, Request, Route, number, parse_address
 from comal.server.responses import (
     LOOKED_AT,
     VARY_ACCEPT,
@@ -21,7 +21,7 @@ from comal.server.responses import (
     not_found,
 )
 from comal.server.runtime import Runtime
-from comal.server.sources import ANY, TILES, ServedSource, middle_tile, short_text, tile_meets
+from comal.server.sources import TILES, ServedSource, middle_tile, short_text, tile_meets
 from comal.server.storedtiles import archive_headers, tile_response
 from comal.storage import parse_href
 from comal.tapalcatl import spec

@@ -25,7 +25,7 @@ _STOP_SECONDS = 30
 _LOG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"json": {"()": "comal.server.accesslog.JsonFormatter"}},
+    "formatters": {"json": {"()": "comal.server.metrics.JsonFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
 }
@@ -65,15 +65,7 @@ def configured(
 class Supervisor(Multiprocess):
     """Starts workers, and others in place of those that end or take too much memory.
 
-    Parameters
-    ----------
-    config
-        From `configured`.
-    sockets
-        Where workers listen.
-    max_memory
-        MiB above which a worker is replaced; None for never. Its successor serves before it is
-        told to stop.
+    A successor serves before the worker above `max_memory` MiB is told to stop.
     """
 
     def __init__(
