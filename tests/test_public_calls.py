@@ -412,7 +412,6 @@ def test_every_public_function_is_tried() -> None:
         "formats.recognise",
         "raster.open_raster",
         "raster.sample_footprint",
-        "server.lambda_handler",
         "site.site_files",
         "site.viewer_files",
         "taco.verbose",

@@ -1,10 +1,8 @@
-"""Requests to the server: whole ones, events of AWS Lambda, filters and single headers."""
+"""Requests to the server: whole ones, filters and single headers."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -94,23 +92,6 @@ def _plain(data: bytes) -> None:
     reply = _loop().run_until_complete(reply_of(_application(), scope))
     assert reply.status == 200
     assert reply.body == quick[2]
-
-
-@cache
-def _handler() -> Any:
-    return server.lambda_handler(_application())
-
-
-def _event(data: bytes) -> None:
-    """An event is made by AWS, but what stands in it was sent by a client."""
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(event, dict):
-        return
-    answer = _handler()(event, None)
-    _check(answer["statusCode"], base64.b64decode(answer["body"], validate=True))
 
 
 _TABLE = pa.table(
@@ -204,31 +185,6 @@ def _plains() -> Iterator[bytes]:
     )
 
 
-def _events() -> Iterator[bytes]:
-    context = {"http": {"method": "GET"}, "stage": "prod"}
-    query = "bbox=-10,-10,10,10&limit=2"
-    yield json.dumps(
-        {
-            "version": "2.0",
-            "rawPath": "/prod/collections/scenes/items",
-            "rawQueryString": query,
-            "headers": {"host": "a", "accept": "*/*"},
-            "requestContext": context,
-        }
-    ).encode()
-    yield json.dumps(
-        {
-            "path": "/tiles/1/0/1.png",
-            "httpMethod": "GET",
-            "headers": {"range": "bytes=0-1"},
-            "multiValueHeaders": {"range": ["bytes=0-1"]},
-            "queryStringParameters": {"f": "json"},
-            "multiValueQueryStringParameters": {"f": ["json", "x"]},
-            "requestContext": {"path": "/prod/tiles/1/0/1.png", "elb": {"a": "b"}},
-        }
-    ).encode()
-
-
 _FILTERS = (
     b"cloud < 10 AND split = 'train' OR NOT (clear = TRUE)",
     b"n IN (1, 2, -4) AND split LIKE 't%' AND \"n\" BETWEEN -5 AND 1e2",
@@ -239,7 +195,6 @@ _FILTERS = (
 TARGETS = {
     "request": Target(_request, _requests),
     "plain-request": Target(_plain, _plains),
-    "event": Target(_event, _events),
     "filter": Target(_filter, lambda: _FILTERS),
     "headers": Target(
         _headers,

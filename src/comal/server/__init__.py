@@ -1,7 +1,6 @@
 """One HTTP server for every archive: tiles, samples, statistics, and the viewer.
 
-`app` gives an ASGI application, which any ASGI server runs and any framework mounts;
-`lambda_handler` answers events of AWS Lambda with one.
+`app` gives an ASGI application, which any ASGI server runs and any framework mounts.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from comal.public import exports
 if TYPE_CHECKING:
     from comal.server.application import Application as Application
     from comal.server.application import app as app
-    from comal.server.awslambda import lambda_handler as lambda_handler
     from comal.server.settings import RequestLimits as RequestLimits
     from comal.server.settings import Settings as Settings
 
