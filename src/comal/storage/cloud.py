@@ -1,29 +1,39 @@
 """Object stores: S3, Google Cloud Storage, Azure, and objects in memory.
 
-obstore finds credentials, lists and signs; the bytes are read by signed addresses over the same
-HTTP engine as any URL, with its checks, ``Retry-After``, deadlines and connections that survive a
-fork. What has no address (`comal.storage.signing` says what) is read by obstore itself, which hides
-``Retry-After`` and cannot be used in a forked child of a process that has used it: there such a
-child gets an error.
+obstore finds credentials, lists and signs; where signing is a computation, the bytes are read by
+signed addresses over the same HTTP engine as any URL, with its checks, ``Retry-After``, deadlines
+and connections that survive a fork. Those are the keys of S3, whichever way they come, the private
+key of a Google service account, and the key of an Azure account. Public objects, and Azure's with a
+shared access signature, have an address without that.
+
+All else is read by obstore itself: with tokens, keys of customers, sessions or connections of the
+store's own. It hides ``Retry-After`` and cannot be used in a forked child of a process that has
+used it: there such a child gets an error.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, urlsplit
 
 import obstore
+from obstore.exceptions import BaseError
 
 from comal.errors import (
     AccessDeniedError,
     ComalError,
+    InvalidInputError,
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
 )
+from comal.parallel import PerProcess
 from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
@@ -32,14 +42,21 @@ from comal.storage.location import Location
 from comal.storage.remote import Ask, RemoteSource, Reply, Transport
 from comal.storage.retry import Tries, retrying
 from comal.storage.sealing import no_secrets
-from comal.storage.signing import Address, signer_of
 from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
+    OWN_CLIENT,
+    allows_http,
     forked,
     memory_store,
     networked_store,
+    no_network_here,
+    opened_store,
     read,
+    settings,
     store_errors,
+    store_options,
+    switched_on,
+    without,
 )
 
 if TYPE_CHECKING:
@@ -47,17 +64,38 @@ if TYPE_CHECKING:
 
 __all__ = ["CloudTransport", "cloud_source", "memory_store"]
 
+T = TypeVar("T")
+_Addresses = Callable[[str], str]
+
 _MOST_KEPT = 16_384
-_MOST_TOKENS = 16
 # What stores answer to a signature that has expired, or was made with keys that have.
 _REFUSED = frozenset({400, 401, 403})
-# And what to a token that has, or that was taken back.
-_EXPIRED = frozenset({401})
 _HINTS = {
     400: "check the credentials",
     401: "check the credentials",
     403: "check the credentials; stores answer so, too, for absent objects that may not be listed",
 }
+LIFETIME = 3600.0
+"""Seconds for which an address is signed."""
+# What is left then is enough for the longest request.
+_USED_FOR = LIFETIME / 2
+# What did not answer is not waited for again at once.
+_STUCK_FOR = 60.0
+
+# What a request by a signed address would lack: keys of customers, sessions, the way and the trust
+# of the store's own client.
+_OWN_REQUESTS = ("sse_customer_key_base64", "encryption_key", "s3_express", *OWN_CLIENT)
+# Without this header, Azure answers anonymous requests as it did in 2009.
+_HEADERS = {"az": {"x-ms-version": "2023-11-03"}}
+# A client that reaches nothing: what it signs was signed without the network.
+_OFFLINE = {"proxy_url": "http://127.0.0.1:0"}
+# Signed with these, an address is only taken for what stands before its query.
+_NOBODY = {
+    "s3": {"access_key_id": "nobody", "secret_access_key": "nobody"},
+    "az": {"account_key": "bm9ib2R5", "credential_type": "access_key"},
+}
+_GOOGLE_ACCOUNTS = ("service_account", "service_account_path", "service_account_key")
+_GOOGLE = "https://storage.googleapis.com"
 
 
 def cloud_source(location: Location, config: StorageConfig) -> RemoteSource:
@@ -70,7 +108,7 @@ class CloudTransport(Transport):
 
     def __init__(self, config: StorageConfig) -> None:
         self.config = config
-        self._http: dict[tuple[tuple[str, str], ...], HttpTransport] = {}
+        self._http: HttpTransport | None = None
         self._addresses: dict[str, Address] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -118,17 +156,10 @@ class CloudTransport(Transport):
                 return reply
         # Keys may have changed, and addresses expire: signed anew, once.
         signer = signer_of(ask.location, self.config)
-        address = signer.address(ask.location, held)
+        address = signer.address(ask.location)
         if address is None:
             return self._by_store(ask)
-        if address.token:
-            reply = self._unless_refused(ask, address, _EXPIRED)
-            if reply is None:
-                # It was asked for when another object was read, or its clock stood still while
-                # this machine slept.
-                address = signer.address(ask.location, address) or address
-                reply = self._by_http(ask, address)
-        elif signer.by_clock and not forked():
+        if signer.by_clock and not forked():
             # Azure takes no signature of a clock that is ahead of its own; obstore's way of
             # asking leaves it a quarter of an hour.
             reply = self._unless_refused(ask, address)
@@ -148,32 +179,23 @@ class CloudTransport(Transport):
             self._addresses.clear()
         self._addresses[address.href] = address
 
-    def _transport(self, address: Address) -> HttpTransport:
+    def _transport(self, scheme: str) -> HttpTransport:
         """HTTP with the headers of a store; the caller's own for HTTP are not its business."""
-        transport = self._http.get(address.headers)
-        if transport is None:
-            if len(self._http) >= _MOST_TOKENS:
-                self._http.clear()
-            transport = HttpTransport(replace(self.config, http_headers=dict(address.headers)))
-            self._http[address.headers] = transport
-        return transport
+        if self._http is None:
+            self._http = HttpTransport(replace(self.config, http_headers=_HEADERS.get(scheme, {})))
+        return self._http
 
-    def _unless_refused(
-        self,
-        ask: Ask,
-        address: Address,
-        refused: frozenset[int] = _REFUSED,
-    ) -> Reply | None:
+    def _unless_refused(self, ask: Ask, address: Address) -> Reply | None:
         try:
             return self._by_http(ask, address)
         except (StorageError, AccessDeniedError) as error:
-            if error.fields.get("status") not in refused:
+            if error.fields.get("status") not in _REFUSED:
                 raise
         self._addresses.pop(address.href, None)
         return None
 
     def _by_http(self, ask: Ask, address: Address) -> Reply:
-        http = self._transport(address)
+        http = self._transport(ask.location.scheme)
         if ask.location.scheme == "az" and isinstance(ask.want, Tail) and ask.want.size:
             # Azure does not count from the end, and would send the whole object.
             info = ask.known or http.get(Ask(address, Head(0), None)).info
@@ -222,3 +244,202 @@ def _hint(error: ComalError, scheme: str) -> str | None:
 def _list(store: ObjectStore, location: Location) -> Any:
     with store_errors(Ask(location, Head(0), None), last=True):
         return obstore.list_with_delimiter(store, location.path or None)
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address(Location):
+    """Where an object is asked for over HTTP, under the name that the caller has for it.
+
+    Its query is a secret: messages, pins and pickles only know the caller's name.
+    """
+
+    named: Location = field(kw_only=True)
+    until: float = field(kw_only=True, default=0.0)
+    """For how long to use it, by `time.monotonic`."""
+
+    @property
+    def href(self) -> str:
+        """The name of the object: ``s3://bucket/key``."""
+        return self.named.href
+
+    @property
+    def label(self) -> str:
+        """The name of the object as messages show it."""
+        return self.named.label
+
+    @property
+    def url(self) -> str:
+        """The address itself."""
+        return f"{self.scheme}://{self.root}{self.path}?{self.query}".removesuffix("?")
+
+    @property
+    def variant(self) -> str:
+        """Nothing: the query says who asks, and not for what."""
+        return ""
+
+    def __repr__(self) -> str:
+        return f"Address({self.label!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Location, (self.named.scheme, self.named.root, self.named.path)
+
+
+class _StuckError(Exception):
+    """What was asked for waits for ever in a forked child."""
+
+
+_signers: PerProcess[tuple[str, ...], Signer] = PerProcess(inherited=True)
+
+
+def signer_of(location: Location, config: StorageConfig) -> Signer:
+    """The signer of a place, one for each configuration; a forked child goes on with it."""
+    options = store_options(location.scheme, config)
+    named = location.scheme, location.root, repr(sorted(options.items())), config.key
+    return _signers.get(named, lambda: Signer(location, config))
+
+
+class Signer:
+    """Makes the addresses of the objects in one bucket."""
+
+    def __init__(self, location: Location, config: StorageConfig) -> None:
+        self._config = config
+        self._options = store_options(location.scheme, config)
+        self._http = allows_http(location.scheme, self._options)
+        self._stuck_until = 0.0
+        self._any_name = location.scheme != "az"
+        self._addresses: _Addresses | None = None
+        with suppress(_StuckError):
+            self._addresses = self._in_time(lambda: self._find(location))
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether its addresses are signed by an account key of Azure, which compares clocks."""
+        return not self._any_name
+
+    def address(self, location: Location) -> Address | None:
+        """The address of an object, if it has one.
+
+        Raises
+        ------
+        InvalidInputError
+            For a key that no object can have.
+        StorageError
+            When there are no credentials, or none without the network in a forked process.
+        """
+        addresses = self._addresses
+        if addresses is None:
+            return None
+        try:
+            return self._in_time(lambda: self._address(location, addresses))
+        except _StuckError:
+            raise no_network_here(location) from None
+
+    def _address(self, location: Location, addresses: _Addresses) -> Address | None:
+        until = time.monotonic() + _USED_FOR
+        tries = Tries(self._config, location)
+
+        def sign() -> str:
+            with store_errors(Ask(location, Head(0), None), last=True):
+                return addresses(location.path)
+
+        parts = urlsplit(retrying(tries, lambda _: sign()))
+        if parts.scheme == "http" and not self._http:
+            raise InvalidInputError(
+                "the endpoint of the store has no TLS",
+                where=location.label,
+                found=f"http://{parts.netloc}",
+                hint="if that is meant, say so by the option allow_http",
+            )
+        if "%" in parts.path and not self._any_name:
+            # Azure compares the signature with that of the plain name, obstore signs its encoding.
+            return None
+        where = parts.scheme, parts.netloc, parts.path, parts.query
+        return Address(*where, named=location, until=until)
+
+    def _in_time(self, call: Callable[[], T]) -> T:
+        """Call what may wait for the network, which never answers in a forked child."""
+        if not forked():
+            return call()
+        if time.monotonic() < self._stuck_until:
+            raise _StuckError
+        done: list[T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                done.append(call())
+            except BaseException as error:  # noqa: BLE001 - raised again by who waits
+                failed.append(error)
+
+        thread = threading.Thread(target=run, name="comal-signing", daemon=True)
+        thread.start()
+        thread.join(self._config.connect_timeout)
+        if failed:
+            raise failed[0]
+        if not done:
+            self._stuck_until = time.monotonic() + _STUCK_FOR
+            raise _StuckError
+        return done[0]
+
+    def _find(self, location: Location) -> _Addresses | None:
+        known = settings(location.scheme, self._options)
+        if any(switched_on(known.get(name)) for name in _OWN_REQUESTS):
+            return None
+        public = switched_on(known.get("skip_signature"))
+        if location.scheme == "gs" and public:
+            return _google(location, known)
+        if public:
+            return self._public(location)
+        if location.scheme == "s3":
+            return self._signed(location)
+        if self._config.credential_provider is not None or known.get("bearer_token"):
+            # A signature would be by another identity than the token.
+            return None
+        if location.scheme == "az" and known.get("token"):
+            return None
+        return self._local(location, known)
+
+    def _signed(self, location: Location, **client: Any) -> _Addresses:
+        store = cast("Any", opened_store(location, self._options, self._config, **client))
+        lifetime = timedelta(seconds=LIFETIME)
+        if location.scheme == "gs":
+            # obstore puts keys into Google's addresses as they are, '#' and '?' among them.
+            return lambda key: obstore.sign(store, "GET", quote(key), lifetime)
+        return lambda key: obstore.sign(store, "GET", key, lifetime)
+
+    def _public(self, location: Location, query: str = "") -> _Addresses:
+        options: dict[str, Any] = {**_NOBODY[location.scheme], "skip_signature": False}
+        options |= without(location.scheme, self._options, options)
+        config = replace(self._config, credential_provider=None)
+        store = cast("Any", opened_store(location, options, config))
+        lifetime = timedelta(seconds=LIFETIME)
+        self._any_name = True
+        return lambda key: obstore.sign(store, "GET", key, lifetime).partition("?")[0] + query
+
+    def _local(self, location: Location, known: dict[str, Any]) -> _Addresses | None:
+        addresses = self._signed(location, **_OFFLINE)
+        try:
+            addresses("probe")
+        except (BaseError, OSError, ValueError) as error:
+            if "SASforSASNotSupported" in str(error):
+                token = str(known.get("sas_key") or known.get("sas_token")).lstrip("?")
+                return self._public(location, f"?{token}")
+            return None
+        return addresses
+
+
+def _google(location: Location, known: dict[str, Any]) -> _Addresses | None:
+    if any(name in known for name in _GOOGLE_ACCOUNTS):
+        # The account may name another server.
+        return None
+    base = str(known.get("base_url") or _GOOGLE).rstrip("/")
+
+    def address(key: str) -> str:
+        if any(part in ("", ".", "..") for part in key.split("/")):
+            raise ValueError("a part of the key is empty or dots")
+        return f"{base}/{location.root}/{quote(key)}"
+
+    return address

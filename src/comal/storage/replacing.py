@@ -27,14 +27,16 @@ from typing import Any, Final, Literal, NamedTuple
 from comal.errors import ComalError, ConflictError, NotThisFormatError, StorageError
 from comal.limits import KIB, MIB
 from comal.storage.location import shown_path
-from comal.storage.publish import flush_file_system, sync_file, sync_folder
 from comal.storage.targetlock import (
     NEXT,
     acquire,
+    flush_file_system,
     locked,
     next_name,
     next_versions,
     remove_left,
+    sync_file,
+    sync_folder,
     write_errors,
 )
 
@@ -355,7 +357,7 @@ class _Journal:
 def _held(path: Path) -> Iterator[_Journal]:
     """The journal, locked and made where there is none; it stays only if it is still needed."""
     with write_errors("cannot write", path.parent):
-        descriptor = acquire(path, path.parent)
+        descriptor, _ = acquire(path, path.parent)
     with io.FileIO(descriptor, "r+b") as file:
         journal = _Journal(path, file)
         try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import re
 from collections.abc import Container, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +36,6 @@ from comal.errors import (
 from comal.parallel import PerProcess
 from comal.plan import ByteRange, Head, Tail, Wanted
 from comal.storage.config import StorageConfig
-from comal.storage.credentials import asked_at_once
 from comal.storage.httpwire import answer_span, check_version, ignores_range, is_question
 from comal.storage.location import Location
 from comal.storage.remote import Ask, Reply
@@ -244,7 +246,7 @@ def _open(
     options.pop("allow_http", None)
     named: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
     if config.credential_provider is not None:
-        named["credential_provider"] = asked_at_once(config.credential_provider)
+        named["credential_provider"] = _asked_at_once(config.credential_provider)
     if account:
         options.setdefault("account_name", account.partition(".")[0])
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[location.scheme]
@@ -254,6 +256,31 @@ def _open(
         raise InvalidInputError(
             "the store cannot be configured", where=location.label, found=_first_line(error)
         ) from error
+
+
+class _AskedAtOnce:
+    """A credential provider that is a coroutine function, as one that is not.
+
+    Its coroutine runs in a thread of its own, whatever loop may run in the one that asks.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def __call__(self) -> Any:
+        """What the provider gives."""
+        with ThreadPoolExecutor(1, thread_name_prefix="comal-credentials") as pool:
+            return pool.submit(asyncio.run, self._provider()).result()
+
+    def __getattr__(self, name: str) -> Any:
+        # obstore looks for more than the call: some providers bring options of the store.
+        return getattr(self._provider, name)
+
+
+def _asked_at_once(provider: Any) -> Any:
+    """A provider that answers when it is called, made of one that may need to be awaited."""
+    called = provider if inspect.isroutine(provider) else getattr(provider, "__call__", None)  # noqa: B004 - looked at, not called
+    return _AskedAtOnce(provider) if inspect.iscoroutinefunction(called) else provider
 
 
 @contextmanager
@@ -277,6 +304,9 @@ def _translation(error: Exception, ask: Ask, *, last: bool) -> Exception:
     location = ask.location
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError("no such object", where=location.label)
+    _, by_provider, why = _first_line(error).partition("credential provider: ")
+    if by_provider:
+        return StorageError("the credential provider failed", where=location.label, found=why)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError):
         return AccessDeniedError("access denied", where=location.label)
     if isinstance(error, PreconditionError) and ask.known is not None:

@@ -1,12 +1,18 @@
-"""One writer per target: an advisory lock that the system takes back when its holder dies.
+"""One writer per target: its lock, its hidden names, and the atomic steps by which it appears.
 
 All that a writer has beside its target has a name made from the target's, such as
 ``.out.zip.comal-part``. Whoever gets the lock next thus knows that a file of this name was left by
-a writer that was killed, tells of it, and removes it.
+a writer that was killed, tells of it, and removes it. The lock is advisory; the system takes it
+back when its holder dies.
+
+Linux can rename without replacing and can exchange two names; where the C library or the file
+system cannot, the nearest portable step is taken. Several names are given one after the other: a
+journal beside them says which, and from then on the change is made, by whoever comes next.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -14,11 +20,14 @@ import json
 import os
 import re
 import secrets
+import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from comal.errors import (
     AccessDeniedError,
@@ -29,22 +38,25 @@ from comal.errors import (
     shown,
 )
 from comal.storage.location import shown_path
-from comal.storage.publish import REPLACED, discard, undo, write_durably
 
-_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_STEP = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY, errno.EPERM)
+_AT_FDCWD = -100
+_NOREPLACE = 1
+_EXCHANGE = 2
 # A file name may have 255 bytes; dots, digits and suffix need 28 of them.
 _NAME_BYTES = 200
 
-PART, OLD, WORK, SPOOL, BUILD, OWN, LOCK = "part", "old", "work", "spool", "build", "own", "lock"
-STALE = (PART, OLD, WORK, SPOOL, BUILD, OWN)
+PART, OLD, WORK, SPOOL, BUILD, LOCK = "part", "old", "work", "spool", "build", "lock"
+STALE = (PART, OLD, WORK, SPOOL, BUILD)
 """What a killed writer may leave: the new target, the old one on its way out, files that are only
-needed meanwhile, a build that can be gone on with, and last the note of `note_own`. An empty lock
-file says nothing."""
+needed meanwhile, and a build that can be gone on with. An empty lock file says nothing."""
 CHANGE = ".meta.json.change"
 """The journal of a change of several files, in the folder of these (`comal.storage.replacing`)."""
+JOURNAL = "comal-journal.json"
+"""In a folder of new files: which of them take whose place, while they get their names."""
 NEXT = r"\.[0-9a-f]{16}\.next"
 _MADE = re.compile(rf"\.(.+)(?:\.comal-(?:{'|'.join((*STALE, LOCK))})|{NEXT})", re.DOTALL)
-
 
 Owns = Callable[[str], bool]
 """Whether a file is the archive's own, by its path below the folder with ``/`` between names."""
@@ -54,10 +66,6 @@ _COUNTED = 1000
 
 class LeftoverWarning(UserWarning):
     """A writer that was killed had left something, which is removed now."""
-
-
-class KeptWarning(UserWarning):
-    """In a folder that is replaced there was somebody's file, which is kept under another name."""
 
 
 def hidden(target: Path, what: str) -> Path:
@@ -121,7 +129,7 @@ def locked(target: Path, keep: Collection[str] = ()) -> Iterator[bool]:
     path = hidden(target, LOCK)
     with write_errors("cannot write", target):
         left = os.path.lexists(path)
-        descriptor, held = _acquire(path, target)
+        descriptor, held = acquire(path, target)
     try:
         if held:
             _clear(target, keep)
@@ -151,19 +159,14 @@ def write_errors(what: str, where: object) -> Iterator[None]:
         ) from error
 
 
-def acquire(path: Path, target: Path) -> int:
-    """A descriptor of the lock file at `path`, made where there is none, that nobody else holds.
+def acquire(path: Path, target: Path) -> tuple[int, bool]:
+    """A descriptor of the lock file at `path`, and whether its file system has locks at all.
 
     Raises
     ------
     ConflictError
         Somebody else holds it.
     """
-    return _acquire(path, target)[0]
-
-
-def _acquire(path: Path, target: Path) -> tuple[int, bool]:
-    """The descriptor, and whether its file system has locks at all."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
@@ -187,7 +190,7 @@ def _try_lock(descriptor: int, target: Path) -> bool:
         ) from error
     except OSError as error:
         # Some network file systems have no locks. The publishing step is safe without them.
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in _NO_LOCKS:
             raise
         return False
     return True
@@ -230,15 +233,12 @@ def _clear(target: Path, keep: Collection[str]) -> None:
     for path in leftovers(target):
         if path not in kept:
             remove_left(path, target)
-        else:  # a build that was killed when it was in place: what is there is the old folder
-            _remove_noted(path, target)
 
 
 def remove_left(path: Path, target: Path) -> None:
     """Remove what a killed writer of a target has left, and tell of it."""
     with write_errors("cannot remove what a killed writer has left", path):
-        undone = undo(path)
-        _remove_noted(path, target)
+        undone = take_back(path)
         discard(path)
     did = "took back what it had begun" if undone else "removed what it had left"
     warnings.warn(
@@ -247,47 +247,7 @@ def remove_left(path: Path, target: Path) -> None:
     )
 
 
-# -- a folder on its way out -----------------------------------------------------------------------
-
-
-def note_own(target: Path, folders: Mapping[Path, Owns]) -> dict[Path, Owns]:
-    """Note which files below folders that get replaced are their archives' own.
-
-    Whoever cleans up after a kill knows by it which folder is an old one, by its inode, and what
-    of it may go. The note is to be removed with the old folders.
-
-    Returns
-    -------
-    dict
-        What the folders own as it is now, by name: to be asked when they stand elsewhere.
-    """
-    own = {
-        folder: {name for name in _files(folder) if owns(name)} for folder, owns in folders.items()
-    }
-    noted = {folder.lstat().st_ino: [folder.name, sorted(own[folder])] for folder in folders}
-    note = hidden(target, OWN)
-    note.unlink(missing_ok=True)  # of a killed writer, where the file system has no locks
-    write_durably(note, json.dumps(noted).encode())
-    return {folder: names.__contains__ for folder, names in own.items()}
-
-
-def _remove_noted(path: Path, target: Path) -> None:
-    """Remove old folders, which are at `path` or in it; what is not noted is kept and named."""
-    try:
-        noted = json.loads(hidden(target, OWN).read_bytes())
-    except (OSError, ValueError):
-        return  # without a whole note nothing was replaced
-    for folder in (path, *_folders(path), *_folders(path / REPLACED)):
-        if not os.path.lexists(folder):
-            continue
-        name, names = noted.get(str(folder.lstat().st_ino), (None, ()))
-        if name is not None:
-            remove_own(folder, set(names).__contains__)
-        if name is not None and os.path.lexists(folder):
-            kept = set_aside(folder, target.with_name(name))
-            left = named(kept, lambda _: False)
-            text = f"{shown_path(kept)}: kept what is not of the archive that was replaced: {left}"
-            warnings.warn(KeptWarning(text), stacklevel=7)
+# -- an old folder ---------------------------------------------------------------------------------
 
 
 def set_aside(folder: Path, target: Path) -> Path:
@@ -295,12 +255,6 @@ def set_aside(folder: Path, target: Path) -> Path:
     names = (target.with_name(f"{target.name}.old{number or ''}") for number in range(1000))
     kept = next(name for name in names if not os.path.lexists(name))
     return folder.rename(kept)
-
-
-def _folders(path: Path) -> list[Path]:
-    with suppress(OSError), os.scandir(path) as entries:
-        return [path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return []
 
 
 def named(folder: Path, owns: Owns) -> str:
@@ -314,6 +268,11 @@ def named(folder: Path, owns: Owns) -> str:
 def strangers(folder: Path, owns: Owns) -> Iterator[str]:
     """Files and links below a folder that are not the archive's own."""
     return (name for name in _files(folder) if not owns(name))
+
+
+def own_files(folder: Path, owns: Owns) -> Owns:
+    """What a folder owns as it is now, by name: to be asked when it stands elsewhere."""
+    return {name for name in _files(folder) if owns(name)}.__contains__
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -341,3 +300,204 @@ def remove_own(folder: Path, owns: Owns) -> None:
                     os.unlink(f"{place}/{name}")  # noqa: PTH108 - strings, maybe a million
         with suppress(OSError):
             os.rmdir(place)  # noqa: PTH106 - as above
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def rename_new(old: Path, new: Path) -> None:
+    """Rename a file or folder; `FileExistsError` when the new name is taken."""
+    if _renameat2(old, new, _NOREPLACE):
+        return
+    if old.is_dir():
+        # A folder can only take the place of an empty one, in which nothing is lost.
+        _rename_folder(old, new)
+    else:
+        os.link(old, new, follow_symlinks=False)
+        old.unlink()
+
+
+def exchange(new: Path, old: Path, aside: Path) -> None:
+    """Let two files or two folders exchange their names, maybe by one that is free for a moment."""
+    if _renameat2(new, old, _EXCHANGE):
+        return
+    old.rename(aside)
+    try:
+        _rename_folder(new, old)
+        try:
+            aside.rename(new)
+        except OSError:
+            old.rename(new)
+            raise
+    except OSError:
+        aside.rename(old)
+        raise
+
+
+def publish_set(part: Path, names: Sequence[str], gone: Sequence[str]) -> None:
+    """Give all files and folders in `part` their names beside it, and take the names of others.
+
+    What was there before is in `part` afterwards. Any failure takes back what was done; after a
+    kill `take_back` does that.
+
+    Parameters
+    ----------
+    part
+        The folder in which they are, complete and on the disk.
+    names
+        Theirs, in the order in which they appear.
+    gone
+        Names beside `part` of what goes in the end.
+    """
+    home = part.parent
+    journal = {"new": {name: _inode(part / name) for name in names}, "gone": list(gone)}
+    write_durably(part / JOURNAL, json.dumps(journal).encode())
+    try:
+        for name in names:
+            if os.path.lexists(home / name):
+                exchange(part / name, home / name, part / f"{name}.old")
+            else:
+                rename_new(part / name, home / name)
+        for name in gone:
+            (home / name).rename(part / name)
+        sync_folder(home)
+        (part / JOURNAL).unlink()
+        sync_folder(part)
+    except BaseException:  # also on Ctrl-C: nothing half done may stay
+        take_back(part)
+        raise
+
+
+def take_back(part: Path) -> bool:
+    """Take back what `publish_set` was ended in; whether there was anything."""
+    new, gone = _journal(part)
+    home = part.parent
+    for name in gone:
+        if os.path.lexists(part / name) and not os.path.lexists(home / name):
+            (part / name).rename(home / name)
+    for name, inode in reversed(new.items()):
+        here, there, aside = part / name, home / name, part / f"{name}.old"
+        if _inode(there) == inode and not os.path.lexists(here):
+            there.rename(here)
+        # Where an exchange takes three steps, it may have ended after one or two of them.
+        if os.path.lexists(aside) and not os.path.lexists(there):
+            aside.rename(there)
+        if _inode(there) == inode:
+            exchange(here, there, aside)
+    if new:
+        sync_folder(home)
+        (part / JOURNAL).unlink(missing_ok=True)
+    return bool(new)
+
+
+def set_names(part: Path) -> list[str]:
+    """The names that an unfinished `publish_set` is about; none where there is none."""
+    new, gone = _journal(part)
+    return [*new, *gone]
+
+
+def _journal(part: Path) -> tuple[dict[str, int], list[str]]:
+    """New names with their inodes, and those that go; nothing where there is no whole journal."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        journal = json.loads((part / JOURNAL).read_bytes())
+        new, gone = dict(journal["new"]), list(journal["gone"])
+        if not any(os.sep in name for name in (*new, *gone)):
+            return new, gone
+    return {}, []
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
+
+
+def discard(path: Path) -> None:
+    """Remove a hidden file or folder of a writer."""
+    if path.is_dir() and not path.is_symlink():
+        for _ in range(2):  # what hinders once may be gone then
+            shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a new file, which is on the disk with its name afterwards."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems know no fsync of folders.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def flush_file_system(folder: Path) -> None:
+    """Make all that was written below a folder durable, by one call for its file system."""
+    syncfs = getattr(_library(), "syncfs", None)
+    if syncfs is None:  # pragma: no cover - C libraries without it
+        os.sync()
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if syncfs(descriptor) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+    finally:
+        os.close(descriptor)
+
+
+def _rename_folder(old: Path, new: Path) -> None:
+    try:
+        old.rename(new)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new)) from error
+        raise
+
+
+def _renameat2(old: Path, new: Path, flags: int) -> bool:
+    """Whether the system could do it; its other errors are raised."""
+    function = getattr(_library(), "renameat2", None)
+    if function is None:
+        return False
+    names = os.fsencode(old), os.fsencode(new)
+    if function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(flags)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_STEP:
+        return False
+    raise OSError(code, os.strerror(code), str(old), None, str(new))
+
+
+@cache
+def _library() -> Any:
+    with suppress(OSError):
+        return ctypes.CDLL(None, use_errno=True)
+    return None  # pragma: no cover - a system without a C library of its own

@@ -31,41 +31,37 @@ from comal.limits import MIB
 from comal.storage import location
 from comal.storage.kinds import NOTHING, Kind, check_target, existing
 from comal.storage.location import parse_href, shown_path
-from comal.storage.publish import (
-    JOURNAL,
-    discard,
-    exchange,
-    flush_file_system,
-    publish_set,
-    rename_new,
-    replaced,
-    set_names,
-    sync_file,
-    sync_folder,
-)
 from comal.storage.replacing import settle, state_of
 from comal.storage.targetlock import (
     CHANGE,
+    JOURNAL,
     LOCK,
     OLD,
-    OWN,
     PART,
     SPOOL,
     WORK,
     LeftoverWarning,
     Owns,
+    discard,
+    exchange,
+    flush_file_system,
     hidden,
     is_free,
     is_hidden,
     leftovers,
     locked,
     next_versions,
-    note_own,
+    own_files,
     owner_of,
+    publish_set,
     remove_left,
     remove_own,
+    rename_new,
     set_aside,
+    set_names,
     strangers,
+    sync_file,
+    sync_folder,
     write_errors,
 )
 
@@ -301,35 +297,24 @@ def publish_folder(part: Path, target: Path, owns: Owns, *, overwrite: bool) -> 
     if not (overwrite and os.path.lexists(target)):
         _publish_new(part, target)
         return
-    with _noted(target, {target: owns}) as noted:
-        old = exchange(part, target, hidden(target, OLD))
-        try:
-            sync_folder(target.parent)
-        finally:
-            _remove_old(old, target, noted[target])
-
-
-@contextmanager
-def _noted(target: Path, folders: dict[Path, Owns]) -> Iterator[dict[Path, Owns]]:
-    """Let who cleans up after a kill know what of the old folders may go."""
-    note = hidden(target, OWN)
+    owns = own_files(target, owns)
+    exchange(part, target, hidden(target, OLD))
     try:
-        yield note_own(target, folders) if folders else {}
+        sync_folder(target.parent)
     finally:
-        if not any(os.path.lexists(hidden(folder, OLD)) for folder in folders):
-            _discard_quietly(note)
+        _remove_old(part, target, owns)
 
 
 def _remove_old(old: Path, target: Path, owns: Owns) -> None:
+    """Remove an old folder's own files; what came into it meanwhile is kept and named."""
     for _ in range(2):  # what hinders once may be gone then
         remove_own(old, owns)
         if not os.path.lexists(old):
             return
-    kept = hidden(target, OLD)
     if next(strangers(old, owns), None) is not None:
         kept = set_aside(old, target)
-    elif kept != old:
-        old.rename(kept)
+    else:
+        kept = old.rename(hidden(target, OLD))
     raise StorageError(
         "the new folder is in place, but not all files of the old one could be removed",
         where=shown_path(target),
@@ -408,22 +393,19 @@ class TargetSet:
         for name, member in self._members.items():
             self.check(name, member.kind, folder=member.folder)
         with write_errors("cannot write", self.target):
-            folders = {
-                home / name: member.owns
+            old = {
+                name: own_files(home / name, member.owns)
                 for name, member in self._members.items()
                 if member.folder and os.path.lexists(home / name)
             }
-            with _noted(self.target, folders) as noted:
-                try:
-                    self._publish(names, gone)
-                except BaseException as error:
-                    if (self.folder / JOURNAL).exists():
-                        raise self._half(error) from error
-                    raise
-                for place, owns in noted.items():
-                    old = replaced(self.folder, place.name)
-                    if old is not None:
-                        _remove_old(old, place, owns)
+            try:
+                self._publish(names, gone)
+            except BaseException as error:
+                if (self.folder / JOURNAL).exists():
+                    raise self._half(error) from error
+                raise
+            for name, owns in old.items():
+                _remove_old(self.folder / name, home / name, owns)
         return [home / name for name in names]
 
     def _publish(self, names: list[str], gone: list[str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from comal.errors import ConflictError, InvalidInputError, NotThisFormatError
 from comal.limits import parse_size
-from comal.storage import publish
+from comal.storage import targetlock
 from comal.taco.model.collection import Sample, Tortilla
 from comal.taco.model.levels import Level
 from comal.taco.spec import TacoWarning
@@ -218,7 +218,7 @@ def test_a_failure_leaves_the_old_set(
         return call
 
     errors = (KeyboardInterrupt(), OSError(errno.EIO, "broken disk"))
-    steps = ((creating, "write_tacocat", 1), (publish, "exchange", 4), (Path, "rename", 4))
+    steps = ((creating, "write_tacocat", 1), (targetlock, "exchange", 4), (Path, "rename", 4))
     for module, name, most in steps:
         for at, error in itertools.product(range(1, most + 1), errors):
             calls = 0

@@ -11,7 +11,7 @@ import pytest
 
 from comal import tortilla
 from comal.errors import ConflictError, InvalidInputError, StorageError
-from comal.storage import publish, targets
+from comal.storage import targetlock, targets
 from comal.tortilla import Sample, create
 from comal.tortilla.writing import files as partfiles
 from tests.tortilla.write.oracle import listing, read
@@ -139,7 +139,7 @@ def test_existing_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("failing", range(4))
 @pytest.mark.parametrize(
     ("module", "step", "old"),
-    [(targets, "_finish", 0), (publish, "rename_new", 0), (publish, "exchange", 2)],
+    [(targets, "_finish", 0), (targetlock, "rename_new", 0), (targetlock, "exchange", 2)],
 )
 def test_a_part_that_cannot_be_published(
     tmp_path: Path,

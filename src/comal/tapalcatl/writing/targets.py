@@ -19,9 +19,16 @@ from comal.plan import ByteRange, Piece, Tail, Wanted, run
 from comal.storage import href_text, open_source
 from comal.storage.kinds import Kind, check_target
 from comal.storage.location import parse_href, shown_path
-from comal.storage.publish import discard, flush_file_system
 from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
-from comal.storage.targetlock import BUILD, CHANGE, hidden, locked, write_errors
+from comal.storage.targetlock import (
+    BUILD,
+    CHANGE,
+    discard,
+    flush_file_system,
+    hidden,
+    locked,
+    write_errors,
+)
 from comal.storage.targets import local_path, new_file, publish_folder, target_of
 from comal.tapalcatl.addressing import Layout, Template
 from comal.tapalcatl.containers.survey import Dealt
@@ -105,9 +112,12 @@ def workplace(
             with write_errors("cannot write", target):
                 if durable:
                     flush_file_system(folder)
+                # From here on the old tree may stand in there, which no build goes on with.
+                (folder / _BUILD).unlink(missing_ok=True)
                 publish_folder(folder / _TREE, target, owns, overwrite=overwrite)
         except BaseException as error:  # also on Ctrl-C
-            if fingerprint and _is_kept(error) and _holds_files(folder / _TREE):
+            kept = (folder / _BUILD).is_file() and _holds_files(folder / _TREE)
+            if kept and _is_kept(error):
                 _tell(error, folder, target)
             else:
                 _remove(folder)
