@@ -432,7 +432,7 @@ def test_tokens(http_server: HttpServer, configured: StorageConfig, scheme: str)
     for name in ("a b", "c"):
         http_server.put(f"box/{name}", DATA)
     until = datetime.now(UTC) + timedelta(hours=1)
-    provider = functools.partial(dict, token="t", expires_at=until)
+    provider: Any = functools.partial(dict, token="t", expires_at=until)
     config = provided(http_server, configured, provider)
     source = storage.open_source(f"{scheme}://box/a b", config=config)
     assert only(source, Head(5)) == DATA[:5]
