@@ -15,7 +15,7 @@ from PIL import Image
 from comal import raquet, taco
 from tests.interop.environments import drive
 from tests.server.making import COLLECTION, raquet_file, taco_file, tiff, tileset
-from tests.server.test_running import free_port, serving
+from tests.server.serving import free_port, serving
 
 pytestmark = pytest.mark.interop
 

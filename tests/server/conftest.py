@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from comal import server
+from comal import server, tortilla
 from tests.server.making import raquet_file, taco_file, tileset
+from tests.server.serving import serving
+
+BIG = 30_000_000
+"""More than the buffers of two sockets hold."""
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +63,19 @@ def app(archives: dict[str, Path]) -> Any:
     sources: dict[str, Any] = {name: str(path) for name, path in archives.items()}
     sources["tiles"] = {"href": str(archives["tiles"])}
     return server.app(sources, log="none")
+
+
+@pytest.fixture(scope="session")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("big") / "big.tortilla"
+    payload = np.random.default_rng(1).bytes(BIG)
+    tortilla.create([tortilla.Sample(id="big", path=payload, file_format="BYTES")], path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def port(archives: dict[str, Path], big: Path) -> Iterator[int]:
+    """A server of tiles and of a large sample."""
+    sources = {"tiles": {"href": str(archives["tiles"])}, "big": str(big)}
+    with serving(sources, idle_seconds=1.5) as (number, _):
+        yield number

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import socket
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +18,8 @@ import pytest
 from comal import server
 from comal.server.readyresponses import ReadyResponse, ReadyResponses, is_whole_head
 from tests.server.asking import ask
-from tests.server.making import GZIPPED, PNG, VECTOR, crc, entry, tileset
-from tests.server.test_running import get, serving
+from tests.server.making import GZIPPED, HTTP_TIME, PNG, VECTOR, crc, entry, tileset
+from tests.server.serving import get
 from tests.support import open_below
 
 _HOST = b"Host: example.org\r\n"
@@ -52,38 +53,43 @@ def split(answer: bytes) -> tuple[str, dict[str, str], bytes]:
 # -- what is plain ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "accepted"),
-    [("png", None), ("png", "gzip"), ("mvt", "gzip, br"), ("txt", "gzip"), ("html", None)],
-)
-def test_the_same_answer_as_the_long_way(app: Any, path: str, accepted: str | None) -> None:
-    headers = {} if accepted is None else {"Accept-Encoding": accepted}
-    reply = ask(app, f"/tiles/0/0/0.{path}", headers={"X-Long": "x" * 9_000, **headers})
+def long_way(app: Any, path: str, headers: dict[str, str]) -> tuple[str, dict[str, str], bytes]:
+    reply = ask(app, path, headers={"X-Long": "x" * 9_000, **headers})
+    return str(reply.status), reply.headers, reply.body
+
+
+def short_way(app: Any, path: str, headers: dict[str, str]) -> tuple[str, dict[str, str], bytes]:
     lines = [f"{name}: {value}".encode() for name, value in headers.items()]
-    for _ in range(3):  # made, then kept
-        answer = answered(app, request(f"/tiles/0/0/0.{path}", *lines))
-        assert answer is not None
-        first, found, body = split(answer)
-        assert first == "HTTP/1.1 200 OK"
-        assert found.pop("date").endswith(" GMT")
-        assert (found, body) == (reply.headers, reply.body)
+    answer = answered(app, request(path, *lines), path.split("/")[1])
+    assert answer is not None, (path, headers)
+    first, found, body = split(answer)
+    assert found.pop("date").endswith(" GMT")
+    return first.split()[1], found, body
 
 
-@pytest.mark.parametrize("tag", ["{}", "W/{}", '"other", {}', "*", '"other"', "no tag"])
-@pytest.mark.parametrize("path", ["tiles/0/0/0.png", "tiles/0/0/0.mvt", "dem/0/0/0.png"])
-def test_who_has_the_tile_is_told_so(app: Any, path: str, tag: str) -> None:
-    source, accept = path.partition("/")[0], {"Accept-Encoding": "gzip"}
-    etag = ask(app, f"/{path}", headers=accept).headers["etag"]
-    for value in (tag.format(etag), tag.format(etag.replace('"', ""))):
-        headers = {**accept, "If-None-Match": value}
-        reply = ask(app, f"/{path}", headers={"X-Long": "x" * 9_000, **headers})
-        lines = [f"{name}: {text}".encode() for name, text in headers.items()]
-        answer = answered(app, request(f"/{path}", *lines), source)
-        assert answer is not None
-        first, found, body = split(answer)
-        assert first.split()[1] == str(reply.status)
-        del found["date"]
-        assert (found, body) == (reply.headers, reply.body)
+def test_the_same_answer_as_the_long_way(app: Any) -> None:
+    for ext, accepted in (
+        ("png", None),
+        ("png", "gzip"),
+        ("mvt", "gzip, br"),
+        ("txt", "gzip"),
+        ("html", None),
+    ):
+        headers = {} if accepted is None else {"Accept-Encoding": accepted}
+        expected = long_way(app, f"/tiles/0/0/0.{ext}", headers)
+        assert expected[0] == "200"
+        for _ in range(3):  # made, then kept
+            assert short_way(app, f"/tiles/0/0/0.{ext}", headers) == expected
+
+
+@pytest.mark.parametrize("path", ["/tiles/0/0/0.png", "/tiles/0/0/0.mvt", "/dem/0/0/0.png"])
+def test_who_has_the_tile_is_told_so(app: Any, path: str) -> None:
+    accept = {"Accept-Encoding": "gzip"}
+    etag = ask(app, path, headers=accept).headers["etag"]
+    bare = etag.strip('"')
+    for tag in (etag, bare, f"W/{etag}", f"W/{bare}", f'"other", {etag}', "*", '"other"', "no tag"):
+        headers = {**accept, "If-None-Match": tag}
+        assert short_way(app, path, headers) == long_way(app, path, headers), tag
 
 
 def test_drawn_tiles_are_answered_at_once_when_they_are_kept(app: Any) -> None:
@@ -97,54 +103,33 @@ def test_drawn_tiles_are_answered_at_once_when_they_are_kept(app: Any) -> None:
         assert answered(app, request(other), "dem") is None
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"GET",
-        b"GET /tiles/0/0/0.png HTTP/1.1",
-        b"GET /tiles/0/0/0.png HTTP/1.1\r\n",
-        b"GET /tiles/0/0/0.png HTTP/1.1\r\n\r\n",  # no host
-        b"GET /tiles/0/0/0.png\r\n" + _HOST + b"\r\n",
-        request("/tiles/0/0/0.png")[:-1],
-        request("/tiles/0/0/0.png") + b"G",
-        request("/tiles/0/0/0.png") * 2,
-        request("/tiles/0/0/0.png", _HOST.strip()),  # two hosts
-        request("/tiles/0/0/0.png", version="1.0"),
-        request("/tiles/0/0/0.png", method="HEAD"),
-        request("/tiles/0/0/0.png", method="POST"),
-        request("/tiles/0/0/0.png", b"Content-Length: 3"),
-        request("/tiles/0/0/0.png", b"Transfer-Encoding: chunked"),
-        request("/tiles/0/0/0.png", b"Expect: 100-continue"),
-        request("/tiles/0/0/0.png", b"Connection: close"),
-        request("/tiles/0/0/0.png", b"Connection: Upgrade", b"Upgrade: websocket"),
-        request("/tiles/0/0/0.png", b"iF-mODIFIED-sINCE: x"),
-        request("/tiles/0/0/0.png", b"Range: bytes=0-1"),
-        request("/tiles/0/0/0.png", b"If-Range: x"),
-        request("/tiles/0/0/0.png", b"X : y"),
-        request("/tiles/0/0/0.png", b" folded: y"),
-        request("/tiles/0/0/0.png", b"X: a\nRange: bytes=0-1"),
-        request("/tiles/0/0/0.png", b"X: \xff"),
-        request("/tiles/0/0/0.png", b"X: a\x00b"),
-        request("/tiles/0/0/0.png", b"no colon"),
-        request("/tiles/0/0/0.png", b"X: " + b"y" * 9_000),
-        request("/tiles/0/0/0.png?a=b"),
-        request("/tiles/0/0/%30.png"),
-        request("/tiles/0/0/0"),
-        request("/tiles/0/0/9.png"),
-        request("/tiles/0/0/0.gif"),
-        request("/tiles/00/0/0.png"),
-        request("/tiles/2/0/0.png"),  # damaged
-        request("/tiles/2/3/3.png"),  # absent
-        request("/nobody/0/0/0.png"),
-        request("/healthz"),
-        request("//tiles/0/0/0.png"),
-        request("http://example.org/tiles/0/0/0.png"),
-    ],
+HEADERS = (
+    *(b"Content-Length: 3", b"Transfer-Encoding: chunked", b"Expect: 100-continue"),
+    *(b"Connection: close", b"Connection: Upgrade\r\nUpgrade: websocket", b"Upgrade: h2c"),
+    *(b"iF-mODIFIED-sINCE: x", b"Range: bytes=0-1", b"If-Range: x", b"X : y", b" folded: y"),
+    *(b"X: a\nRange: bytes=0-1", b"X: \xff", b"X: a\x00b", b"no colon", b"X: " + b"y" * 9_000),
+    _HOST.strip(),  # two hosts
 )
-def test_what_is_not_plain_is_left_alone(app: Any, data: bytes) -> None:
-    assert answered(app, request("/tiles/0/0/0.png")) is not None
-    assert answered(app, data) is None
+ADDRESSES = (
+    *("/tiles/0/0/0.png?a=b", "/tiles/0/0/%30.png", "/tiles/0/0/0", "/tiles/0/0/9.png"),
+    *("/tiles/0/0/0.gif", "/tiles/00/0/0.png", "/nobody/0/0/0.png", "/healthz"),
+    *("//tiles/0/0/0.png", "http://example.org/tiles/0/0/0.png"),
+    *("/tiles/2/0/0.png", "/tiles/2/3/3.png"),  # damaged, absent
+)
+PLAIN = request("/tiles/0/0/0.png")
+NOT_PLAIN = (
+    *(b"", b"GET", b"GET /tiles/0/0/0.png HTTP/1.1", b"GET /tiles/0/0/0.png HTTP/1.1\r\n"),
+    *(PLAIN.replace(_HOST, b""), PLAIN.replace(b" HTTP/1.1", b""), PLAIN.replace(b"1.1", b"1.0")),
+    *(PLAIN[:-1], PLAIN + b"G", PLAIN * 2, b"HEAD" + PLAIN[3:], b"POST" + PLAIN[3:]),
+    *(request("/tiles/0/0/0.png", header) for header in HEADERS),
+    *(request(address) for address in ADDRESSES),
+)
+
+
+def test_what_is_not_plain_is_left_alone(app: Any) -> None:
+    for data in NOT_PLAIN:
+        assert answered(app, PLAIN) is not None
+        assert answered(app, data) is None, data
 
 
 def test_without_gzip_the_long_way(app: Any) -> None:
@@ -182,15 +167,6 @@ def test_whole_heads() -> None:
 # -- over a socket ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    folder = tmp_path_factory.mktemp("plain")
-    sources = {"tiles": {"href": str(tileset(folder / "set"))}}
-    with serving(sources, idle_seconds=1.5) as (number, _):
-        assert get(number, "/tiles/0/0/0.png")[0] == 200
-        yield number
-
-
 class Client:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -220,11 +196,15 @@ class Client:
 
 TILE = request("/tiles/1/0/1.png")
 BODY = PNG + b"1/0/1"
+SINCE = b"If-Modified-Since: " + HTTP_TIME.encode()
 TURNS: list[tuple[bytes, int, bytes]] = [
     (TILE, 200, BODY),
+    (request("/tiles/1/0/1.png", SINCE), 304, b""),
     (request("/tiles/1/0/1.png", b"If-None-Match: " + crc(BODY).encode()), 304, b""),
     (TILE, 200, BODY),
     (request("/tiles/1/0/1.png", b"Range: bytes=2-4"), 206, BODY[2:5]),
+    (request("/tiles/0/0/0.mvt", b"Accept-Encoding: gzip"), 200, GZIPPED),
+    (request("/tiles/0/0/0.mvt"), 200, VECTOR),
     (request("/tiles/0/0/0.mvt", b"Accept-Encoding: gzip"), 200, GZIPPED),
     (request("/tiles/0/0/0.mvt"), 200, VECTOR),
     (request("/healthz"), 200, b'{"status":"ok"}'),
@@ -289,28 +269,37 @@ def test_a_busy_connection_is_not_idle(port: int) -> None:
             time.sleep(0.4)
 
 
-@pytest.mark.parametrize("before", [b"", TILE, request("/healthz")])
-@pytest.mark.parametrize("pieces", [b"", b"GET /tiles/1/0/1.png HTTP/1.1\r\nX: " + b"y" * 100])
-def test_idle_and_slow_clients_are_sent_away(port: int, before: bytes, pieces: bytes) -> None:
-    with Client(port) as client:
-        if before:
-            client.send(before)
-            client.answer()
+def test_idle_and_slow_clients_are_sent_away(port: int) -> None:
+    """After nothing and after two kinds of answers; silent, and with a byte now and then."""
+    slow = b"GET /tiles/1/0/1.png HTTP/1.1\r\nX: " + b"y" * 100
+    with ExitStack() as stack:
+        waiting = {}
+        for before, pieces in itertools.product((b"", TILE, request("/healthz")), (b"", slow)):
+            client = stack.enter_context(Client(port))
+            if before:
+                client.send(before)
+                client.answer()
+            client.socket.setblocking(False)
+            waiting[client] = iter(pieces)
         started = time.monotonic()
-        client.socket.settimeout(0.1)
-        sent = 0
-        while time.monotonic() - started < 6:
-            try:
-                if pieces:
-                    client.socket.sendall(pieces[sent : sent + 1])
-                    sent += 1
-                if client.socket.recv(10) == b"":
-                    break
-            except TimeoutError:
-                continue
-            except OSError:
-                break
-        assert 1 < time.monotonic() - started < 4
+        while waiting:
+            time.sleep(0.1)
+            assert time.monotonic() - started < 4
+            for client in [one for one in waiting if is_closed(one, waiting[one])]:
+                assert time.monotonic() - started > 1
+                del waiting[client]
+
+
+def is_closed(client: Client, left: Iterator[int]) -> bool:
+    """Whether the server has hung up, after one byte more."""
+    try:
+        for byte in itertools.islice(left, 1):
+            client.send(bytes([byte]))
+        return client.socket.recv(10) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_who_takes_nothing_does_not_fill_the_memory(port: int) -> None:
