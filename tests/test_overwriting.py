@@ -43,6 +43,8 @@ FIELDS: dict[str, Any] = {
 LETTER = b"from somebody, and there is no copy"
 Call = Callable[[Path, Path, bool], Any]
 """Sources, target, overwrite."""
+Given = str | Callable[[Path], Any]
+"""What a function reads: a name among the sources, or made of them."""
 
 
 @dataclass(frozen=True)
@@ -64,232 +66,125 @@ def dataset(s: Path) -> taco.Taco:
     return taco.Taco(taco.Tortilla(samples), **FIELDS)
 
 
-def made_of(s: Path, count: int = 4) -> list[tortilla.Sample]:
-    return [tortilla.Sample(f"s{n}", path=s / "files" / "a.tif") for n in range(count)]
+def opened(name: str) -> Callable[[Path], Any]:
+    return lambda s: taco.load(s / name)
+
+
+def items(s: Path) -> list[tortilla.Sample]:
+    return [tortilla.Sample(f"s{n}", path=s / "files" / "a.tif") for n in range(4)]
+
+
+def archives(s: Path) -> list[Path]:
+    return [s / "scenes.tacozip"]
+
+
+def nested(s: Path) -> list[pa.Table]:
+    return [pa.table({"id": ["a"], "path": [str(s / "files/a.tif")]})]
+
+
+def writer(
+    function: Callable[..., Any],
+    given: Given,
+    target: str,
+    source: str | None = None,
+    *,
+    folder: bool | None = None,
+    makes: tuple[str, ...] = (),
+    beside: bool = False,
+    **options: Any,
+) -> Writer:
+    """A function of what it reads and its target, or with `beside` the folder of its target.
+
+    What is named as given could be the target, too, unless `source` says what could.
+    """
+
+    def call(s: Path, o: Path, w: bool) -> None:
+        read = s / given if isinstance(given, str) else given(s)
+        result = function(read, o.parent if beside else o, overwrite=w, **options)
+        if inspect.iscoroutine(result):
+            asyncio.run(result)
+
+    if source is None:
+        source = given if isinstance(given, str) else ""
+    return Writer(call, target, source, "." not in target if folder is None else folder, makes)
 
 
 TILES = [(z, x, y, PNG) for z in (3, 4) for x in range(1 << z) for y in range(2)]
+INDEX = (".tacocat", "__TACOCAT__")
+PARTS = ("o.0001.part.tortilla", "o.0002.part.tortilla")
+PART: dict[str, Any] = {"quiet": True, "subset_date": "2025-01-01"}
+TEMPLATE = "https://e.org/{z}/{x}/{y}.{fmt}"
+
+
+def add_bands(source: Path, path: Path, **options: Any) -> None:
+    raquet.append_bands(source, source, path, names={"band_1": "b"}, **options)
+
+
+def write_site(sources: Any, out: Path, **options: Any) -> None:
+    site.write(out, sources, **options)
 
 
 WRITERS: dict[str, Writer] = {
-    "taco.create": Writer(
-        lambda s, o, w: taco.create(dataset(s), o, overwrite=w), "o.tacozip", "files/a.tif"
-    ),
-    "taco.create folder": Writer(
-        lambda s, o, w: taco.create(dataset(s), o, overwrite=w), "o", "files", folder=True
-    ),
-    "taco.create parts": Writer(
-        lambda s, o, w: taco.create(dataset(s), o, overwrite=w, split_size=1),
+    "taco.create": writer(taco.create, dataset, "o.tacozip", "files/a.tif"),
+    "taco.create folder": writer(taco.create, dataset, "o", "files"),
+    "taco.create parts": writer(
+        taco.create,
+        dataset,
         "o.tacozip",
-        makes=("o_part0001.tacozip", "o_part0002.tacozip", ".tacocat", "__TACOCAT__"),
+        makes=("o_part0001.tacozip", "o_part0002.tacozip", *INDEX),
+        split_size=1,
     ),
-    "taco.create_tacocat": Writer(
-        lambda s, o, w: taco.create_tacocat([s / "scenes.tacozip"], o.parent, overwrite=w),
-        "__TACOCAT__",
-        makes=(".tacocat", "__TACOCAT__"),
+    "taco.create_tacocat": writer(
+        taco.create_tacocat, archives, INDEX[1], makes=INDEX, beside=True, folder=False
     ),
-    "taco.create_tacollection": Writer(
-        lambda s, o, w: taco.create_tacollection([s / "scenes.tacozip"], o, overwrite=w),
-        "TACOLLECTION.json",
+    "taco.create_tacollection": writer(taco.create_tacollection, archives, "TACOLLECTION.json"),
+    "taco.export": writer(
+        taco.export, opened("scenes.tacozip"), "o.tacozip", "scenes.tacozip", **PART
     ),
-    "taco.export": Writer(
-        lambda s, o, w: taco.export(
-            taco.load(s / "scenes.tacozip"), o, overwrite=w, quiet=True, subset_date="2025-01-01"
-        ),
-        "o.tacozip",
-        "scenes.tacozip",
+    "taco.export of a folder": writer(taco.export, opened("scenes"), "o", "scenes", **PART),
+    "taco.export_async": writer(taco.export_async, opened("scenes.tacozip"), "o", **PART),
+    "taco.folder2zip": writer(taco.folder2zip, "scenes", "o.tacozip", quiet=True),
+    "taco.folder2zip_async": writer(taco.folder2zip_async, "scenes", "o.tacozip", quiet=True),
+    "taco.zip2folder": writer(taco.zip2folder, "scenes.tacozip", "o", quiet=True),
+    "taco.zip2folder_async": writer(taco.zip2folder_async, "scenes.tacozip", "o", quiet=True),
+    "taco.migrate": writer(taco.migrate, "a.tortilla", "o.tacozip", **FIELDS),
+    "taco.pack_folder": writer(taco.pack_folder, "files", "o", **FIELDS),
+    "taco.repair": writer(taco.repair, "scenes.tacozip", "o.tacozip"),
+    "tortilla.create": writer(tortilla.create, items, "o.tortilla", "files/a.tif"),
+    "tortilla.create parts": writer(
+        tortilla.create, items, "o.tortilla", makes=PARTS, chunk_rows=2
     ),
-    "taco.export of a folder": Writer(
-        lambda s, o, w: taco.export(
-            taco.load(s / "scenes"), o, overwrite=w, quiet=True, subset_date="2025-01-01"
-        ),
-        "o",
-        "scenes",
-        folder=True,
+    "tortilla.create_nested": writer(tortilla.create_nested, nested, "o.tortilla"),
+    "tortilla.pack_folder": writer(tortilla.pack_folder, "files", "o.tortilla", ""),
+    "tortilla.compile": writer(tortilla.compile, "a.tortilla", "o.tortilla"),
+    "tortilla.compact": writer(tortilla.compact, "a.tortilla", "o.tortilla", ""),
+    "tortilla.join": writer(tortilla.join, "a.tortilla", "o.tortilla"),
+    "tortilla.split": writer(
+        tortilla.split, "a.tortilla", "o.tortilla", "", makes=PARTS, chunk_rows=1
     ),
-    "taco.export_async": Writer(
-        lambda s, o, w: asyncio.run(
-            taco.export_async(
-                taco.load(s / "scenes.tacozip"), o, overwrite=w, subset_date="2025-01-01"
-            )
-        ),
-        "o",
-        folder=True,
+    "raquet.write": writer(raquet.write, "dem.tif", "o.parquet"),
+    "raquet.append_bands": writer(add_bands, "dem.parquet", "o.parquet"),
+    "raquet.merge": writer(raquet.merge, "dem.parquet", "o.parquet"),
+    "raquet.partition": writer(raquet.partition, "dem.parquet", "o"),
+    "raquet.repair": writer(raquet.repair, "dem.parquet", "o.parquet"),
+    "raquet.to_cog": writer(raquet.to_cog, "dem.parquet", "o.tif"),
+    "raquet.to_geotiff": writer(raquet.to_geotiff, "dem.parquet", "o.tif"),
+    "tapalcatl.build": writer(tapalcatl.build, lambda _: TILES, "o"),
+    "tapalcatl.build one": writer(tapalcatl.build, "tiles", "o.zip"),
+    "tapalcatl.build 1": writer(
+        tapalcatl.build, lambda _: TILES, "o", version=1, ext="png", tilejson=TEMPLATE
     ),
-    "taco.folder2zip": Writer(
-        lambda s, o, w: taco.folder2zip(s / "scenes", o, quiet=True, overwrite=w),
-        "o.tacozip",
-        "scenes",
-    ),
-    "taco.folder2zip_async": Writer(
-        lambda s, o, w: asyncio.run(
-            taco.folder2zip_async(s / "scenes", o, quiet=True, overwrite=w)
-        ),
-        "o.tacozip",
-        "scenes",
-    ),
-    "taco.zip2folder": Writer(
-        lambda s, o, w: taco.zip2folder(s / "scenes.tacozip", o, quiet=True, overwrite=w),
-        "o",
-        "scenes.tacozip",
-        folder=True,
-    ),
-    "taco.zip2folder_async": Writer(
-        lambda s, o, w: asyncio.run(
-            taco.zip2folder_async(s / "scenes.tacozip", o, quiet=True, overwrite=w)
-        ),
-        "o",
-        "scenes.tacozip",
-        folder=True,
-    ),
-    "taco.migrate": Writer(
-        lambda s, o, w: taco.migrate(s / "a.tortilla", o, overwrite=w, **FIELDS),
-        "o.tacozip",
-        "a.tortilla",
-    ),
-    "convert.convert": Writer(
-        lambda s, o, w: convert.convert(s / "dem.tif", o, overwrite=w), "o.parquet"
-    ),
-    "convert.migrate": Writer(
-        lambda s, o, w: convert.migrate(s / "a.tortilla", o, overwrite=w, **FIELDS),
-        "o",
-        "a.tortilla",
-        folder=True,
-    ),
-    "taco.pack_folder": Writer(
-        lambda s, o, w: taco.pack_folder(s / "files", o, overwrite=w, **FIELDS),
-        "o",
-        "files",
-        folder=True,
-    ),
-    "taco.repair": Writer(
-        lambda s, o, w: taco.repair(s / "scenes.tacozip", o, overwrite=w),
-        "o.tacozip",
-        "scenes.tacozip",
-    ),
-    "tortilla.create": Writer(
-        lambda s, o, w: tortilla.create(made_of(s), o, overwrite=w), "o.tortilla", "files/a.tif"
-    ),
-    "tortilla.create parts": Writer(
-        lambda s, o, w: tortilla.create(made_of(s), o, overwrite=w, chunk_rows=2),
-        "o.tortilla",
-        makes=("o.0001.part.tortilla", "o.0002.part.tortilla"),
-    ),
-    "tortilla.create_nested": Writer(
-        lambda s, o, w: tortilla.create_nested(
-            [pa.table({"id": ["a"], "path": [str(s / "files/a.tif")]})], o, overwrite=w
-        ),
-        "o.tortilla",
-    ),
-    "tortilla.pack_folder": Writer(
-        lambda s, o, w: tortilla.pack_folder(s / "files", o, overwrite=w), "o.tortilla"
-    ),
-    "tortilla.compile": Writer(
-        lambda s, o, w: tortilla.compile(s / "a.tortilla", o, overwrite=w),
-        "o.tortilla",
-        "a.tortilla",
-    ),
-    "tortilla.compact": Writer(
-        lambda s, o, w: tortilla.compact(s / "a.tortilla", o, overwrite=w), "o.tortilla"
-    ),
-    "tortilla.join": Writer(
-        lambda s, o, w: tortilla.join([s / "a.tortilla"], o, overwrite=w),
-        "o.tortilla",
-        "a.tortilla",
-    ),
-    "tortilla.split": Writer(
-        lambda s, o, w: tortilla.split(s / "a.tortilla", o, chunk_rows=1, overwrite=w),
-        "o.tortilla",
-        makes=("o.0001.part.tortilla", "o.0002.part.tortilla"),
-    ),
-    "raquet.write": Writer(
-        lambda s, o, w: raquet.write(s / "dem.tif", o, overwrite=w), "o.parquet"
-    ),
-    "raquet.append_bands": Writer(
-        lambda s, o, w: raquet.append_bands(
-            s / "dem.parquet", s / "dem.parquet", o, names={"band_1": "b"}, overwrite=w
-        ),
-        "o.parquet",
-        "dem.parquet",
-    ),
-    "raquet.merge": Writer(
-        lambda s, o, w: raquet.merge(s / "dem.parquet", o, overwrite=w),
-        "o.parquet",
-        "dem.parquet",
-    ),
-    "raquet.partition": Writer(
-        lambda s, o, w: raquet.partition(s / "dem.parquet", o, overwrite=w),
-        "o",
-        "dem.parquet",
-        folder=True,
-    ),
-    "raquet.repair": Writer(
-        lambda s, o, w: raquet.repair(s / "dem.parquet", o, overwrite=w),
-        "o.parquet",
-        "dem.parquet",
-    ),
-    "raquet.to_cog": Writer(
-        lambda s, o, w: raquet.to_cog(s / "dem.parquet", o, overwrite=w), "o.tif"
-    ),
-    "raquet.to_geotiff": Writer(
-        lambda s, o, w: raquet.to_geotiff(s / "dem.parquet", o, overwrite=w), "o.tif"
-    ),
-    "tapalcatl.build": Writer(
-        lambda s, o, w: tapalcatl.build(TILES, o, overwrite=w), "o", folder=True
-    ),
-    "tapalcatl.build one": Writer(
-        lambda s, o, w: tapalcatl.build(s / "tiles", o, overwrite=w),
-        "o.zip",
-        "tiles",
-    ),
-    "tapalcatl.build 1": Writer(
-        lambda s, o, w: tapalcatl.build(
-            TILES, o, version=1, ext="png", tilejson="https://e.org/{z}/{x}/{y}.{fmt}", overwrite=w
-        ),
-        "o",
-        folder=True,
-    ),
-    "tapalcatl.extract": Writer(
-        lambda s, o, w: tapalcatl.extract(s / "tiles", o, max_zoom=3, overwrite=w),
-        "o",
-        "tiles",
-        folder=True,
-    ),
-    "tapalcatl.merge": Writer(
-        lambda s, o, w: tapalcatl.merge([s / "tiles", TILES], o, overwrite=w),
-        "o",
-        "tiles",
-        folder=True,
-    ),
-    "tapalcatl.remetatile": Writer(
-        lambda s, o, w: tapalcatl.remetatile(s / "tiles", o, metatile=1, overwrite=w),
-        "o",
-        "tiles",
-        folder=True,
-    ),
-    "tapalcatl.to_directory": Writer(
-        lambda s, o, w: tapalcatl.to_directory(s / "tiles", o, overwrite=w),
-        "o",
-        "tiles",
-        folder=True,
-    ),
-    "tapalcatl.to_mbtiles": Writer(
-        lambda s, o, w: tapalcatl.to_mbtiles(s / "tiles", o, overwrite=w), "o.mbtiles"
-    ),
-    "tapalcatl.to_pmtiles": Writer(
-        lambda s, o, w: tapalcatl.to_pmtiles(s / "tiles", o, overwrite=w), "o.pmtiles"
-    ),
-    "convert.draw": Writer(
-        lambda s, o, w: convert.draw(s / "dem.parquet", o, overwrite=w), "o", folder=True
-    ),
-    "site.write": Writer(
-        lambda s, o, w: site.write(o, [s / "tiles", s / "dem.parquet"], overwrite=w),
-        "o",
-        folder=True,
-    ),
-    "demo.run": Writer(
-        lambda s, o, w: demo.run([s / "files/a.tif"], o, overwrite=w), "o", folder=True
-    ),
+    "tapalcatl.extract": writer(tapalcatl.extract, "tiles", "o", max_zoom=3),
+    "tapalcatl.merge": writer(tapalcatl.merge, lambda s: [s / "tiles", TILES], "o", "tiles"),
+    "tapalcatl.remetatile": writer(tapalcatl.remetatile, "tiles", "o", metatile=1),
+    "tapalcatl.to_directory": writer(tapalcatl.to_directory, "tiles", "o"),
+    "tapalcatl.to_mbtiles": writer(tapalcatl.to_mbtiles, "tiles", "o.mbtiles", ""),
+    "tapalcatl.to_pmtiles": writer(tapalcatl.to_pmtiles, "tiles", "o.pmtiles", ""),
+    "convert.convert": writer(convert.convert, "dem.tif", "o.parquet", ""),
+    "convert.draw": writer(convert.draw, "dem.parquet", "o"),
+    "convert.migrate": writer(convert.migrate, "a.tortilla", "o", **FIELDS),
+    "site.write": writer(write_site, lambda s: [s / "tiles", s / "dem.parquet"], "o"),
+    "demo.run": writer(demo.run, lambda s: [s / "files/a.tif"], "o"),
 }
 
 
@@ -337,7 +232,7 @@ COMMANDS: dict[str, Writer] = {
     "taco tacocat": command(
         "taco tacocat {s}/scenes.tacozip -o {parent}",
         "__TACOCAT__",
-        makes=(".tacocat", "__TACOCAT__"),
+        makes=INDEX,
     ),
     "taco tacollection": command(
         "taco tacollection {s}/scenes.tacozip -o {parent}", "TACOLLECTION.json"
@@ -362,7 +257,7 @@ COMMANDS: dict[str, Writer] = {
     "tortilla split": command(
         "tortilla split {s}/a.tortilla {o} --rows 1",
         "o.tortilla",
-        makes=("o.0001.part.tortilla", "o.0002.part.tortilla"),
+        makes=PARTS,
     ),
 }
 EVERY = {**WRITERS, **{f"comal {name}": writer for name, writer in COMMANDS.items()}}

@@ -16,6 +16,8 @@ from comal.progress import Progress, silent
 from comal.raquet.spec import Band
 from comal.raster.pictures import encode_picture
 from comal.raster.values import as_array, colour_table, seen
+from comal.storage.kinds import refuse_sources
+from comal.storage.targets import target_of
 
 Bytes = npt.NDArray[np.uint8]
 Tile = tuple[int, int, int, bytes]
@@ -57,10 +59,13 @@ def draw(
 
     Raises
     ------
+    ConflictError
+        The target is the source, or holds it.
     InvalidInputError
         No such bands, or neither one nor three; a stretch without extent.
     """
     with raquet.open(source) as file:
+        refuse_sources(target_of(out), source)
         chosen = _chosen(file.bands, bands)
         drawing = [_stretch(band, stretch) for band in chosen]
         size = file.metadata.block_width
