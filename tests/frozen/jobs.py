@@ -163,7 +163,6 @@ _LINES = (
     "raquet stats {s}/dem.parquet --json",
     "raquet inspect {s}/dem.parquet --json",
     "raquet point {s}/dem.parquet 0 0 --json",
-    "tapalcatl tile {s}/tiles 3 0 0 --json",
     "convert {s}/dem.tif {s}/out.xyz",
     "convert {s}/nothing {s}/out.parquet",
     "no-command",

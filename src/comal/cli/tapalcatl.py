@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,12 +29,9 @@ from comal.cli.options import (
 from comal.cli.output import (
     done,
     human_size,
-    print_fields,
     working,
-    write_bytes,
-    write_file,
 )
-from comal.errors import InvalidInputError, NotInContainerError, counted
+from comal.errors import InvalidInputError, counted
 
 
 @click.group(
@@ -46,6 +42,7 @@ from comal.errors import InvalidInputError, NotInContainerError, counted
         "info": "comal info X --open KEY=VALUE",
         "plan": "comal tapalcatl create SRC OUT",
         "split": "comal tapalcatl extract X OUT --min-zoom A --max-zoom B",
+        "tile": "comal get X Z/X/Y.EXT --open KEY=VALUE",
     },
 )
 def group() -> None:
@@ -53,7 +50,7 @@ def group() -> None:
 
     $ comal tapalcatl extract https://example.org/tiles/meta.json alps --bbox 5,44,17,48
       # a part of a tileset on a server
-    $ comal tapalcatl tile alps 5/16/11 --headers  # what is said of one tile
+    $ comal tapalcatl create tiles.mbtiles tiles/  # a tileset of an MBTiles file
     $ comal tapalcatl site public tiles/  # write a page with a copy of a tileset
     """
 
@@ -485,77 +482,6 @@ def extract(
     with working(f"extracting from {source}", style) as progress:
         made = tapalcatl.extract(source, output, progress=progress, **named, **opening)
     _report(made, style)
-
-
-@group.command()
-@options.source
-@argument("name", metavar="Z/X/Y[@Nx][.EXT]")
-@option("--size", "Pixels of the tile; Tapalcatl 1 only.", type=int, metavar="PIXELS")
-@flag("--headers", "Print headers and place instead of the bytes.")
-@flag("--decode", "Take the content encoding off.")
-@options.negative("--no-verify", "verify", "Do not compare the checksum.")
-@options.opening
-@options.output_file
-@options.writing
-def tile(
-    style: Style, /, source: str, name: str, *, output: str | None, verify: bool, **named: Any
-) -> None:
-    """Write the bytes of one tile of X to standard output or to a file.
-
-    $ comal tapalcatl tile tiles 5/16/11 -o tile.mvt  # into a file
-    $ comal tapalcatl tile https://example.org/t/meta.json 5/16/11.mvt --decode  # gunzipped
-    $ comal tapalcatl tile tiles 5/16/11@2x.png --headers  # what a server would say
-    $ comal tapalcatl tile s3://bucket 14/8185/5449.mvt --open metatile=8 --open layer=all
-      # from Tapalcatl 1
-    """
-    from comal.tapalcatl.wire import parse_name, split_suffix  # noqa: PLC0415 - as above
-
-    found = parse_name(name)
-    if found is None:
-        raise _no_tile(name)
-    (z, x, y), suffix = found
-    scale, ext = split_suffix(suffix)
-    chosen: dict[str, Any] = {"ext": ext or None, "size": named["size"]}
-    chosen["scale"] = scale if "@" in suffix else None
-    with tapalcatl.open(source, **named["opening"]) as tileset:
-        tile = tileset.tile(z, x, y, verify=verify, **chosen)
-        entry = tileset.entry(z, x, y, **chosen)
-    if tile is None or entry is None:
-        raise NotInContainerError("no such tile", where=f"{name} in {source}")
-    if named["headers"]:
-        said = {**dict(tile.headers), "ETag": tile.etag}
-        if tile.last_modified is not None:
-            said["Last-Modified"] = tile.last_modified
-        fields = {
-            "archive": entry.href,
-            "entry": entry.name,
-            "bytes": len(tile.data),
-            "stored": entry.record.csize,
-            "method": "deflate" if entry.record.method else "store",
-            "headers": said,
-        }
-        print_fields(fields, style)
-        return
-    data = tile.content() if named["decode"] else tile.data
-    if output is None:
-        write_bytes(data)
-    else:
-        write_file(output, data, source, overwrite=named["overwrite"])
-
-
-def _no_tile(name: str) -> InvalidInputError:
-    """Whether the form of a name is wrong, or a number in it."""
-    from comal.tapalcatl.spec import MAX_ZOOM  # noqa: PLC0415 - as above
-
-    expected = "Z/X/Y, Z/X/Y.EXT or Z/X/Y@2x"
-    numbers = re.match(r"(\d{1,2})/(\d+)/(\d+)(?![\d/])", name)
-    if numbers is not None:
-        z, x, y = map(int, numbers.groups())
-        if z > MAX_ZOOM:
-            expected = f"zooms 0 to {MAX_ZOOM}"
-        elif max(x, y) >> z:
-            expected = f"columns and rows 0 to {(1 << z) - 1} at zoom {z}"
-    return InvalidInputError("not a tile", found=name, expected=expected)
 
 
 @group.command()

@@ -113,7 +113,7 @@ def test_variants_on_the_command_line(tmp_path: Path) -> None:
 
     comal("tapalcatl", "create", tmp_path / "plain", out, "--variant", "dark")
     assert (tiles_of(out), tiles_of(out, "dark")) == ({}, DARK)
-    assert comal("tapalcatl", "tile", out, "3/1/1", "--open", "variant=dark") == DARK[3, 1, 1]
+    assert comal("get", out, "3/1/1.png", "--open", "variant=dark") == DARK[3, 1, 1]
     comal("tapalcatl", "extract", out, tmp_path / "back", "--open", "variant=dark")
     assert tiles_of(tmp_path / "back") == DARK
 
