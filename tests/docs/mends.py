@@ -631,13 +631,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
             ),
         ],
     ),
-    "comal.raquet.write(raster, 'a.parquet')": (
-        lambda f: raquet.sql(f.dem, f"SELECT * FROM read_raster('{f.tif}')"),
-        lambda f: [
-            raquet.write(f.tif, f.new("a.parquet")),
-            raquet.sql(f.new("a.parquet"), "SELECT count(*) FROM raster"),
-        ],
-    ),
     "read bands= one by one": (
         lambda f: raquet.open(bands_file(f, "int64", "float64")).read(),
         lambda f: [

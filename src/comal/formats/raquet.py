@@ -16,7 +16,6 @@ from comal.errors import InvalidInputError, NotInContainerError, shown
 from comal.formats.base import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.raquet.blobs import raw_bytes
-from comal.raquet.querying.scanning import Files, opened
 from comal.raquet.reading.file import RaquetFile
 
 _ROWS = 16_384
@@ -59,7 +58,6 @@ class RaquetArchive:
 
     def __init__(self, file: RaquetFile, band: str | None = None) -> None:
         self.file = file
-        self._files: Files = opened(file)
         self._band = band
 
     def with_band(self, name: str) -> RaquetArchive:
@@ -83,10 +81,10 @@ class RaquetArchive:
     def describe(self) -> dict[str, Any]:
         """What the metadata say, and what is counted."""
         metadata = self.file.metadata
-        ids = self._files.store.ids
+        ids = self.file.store.ids
         zooms, counts = np.unique(ids[ids != 0] >> 52 & 31, return_counts=True)
         times = self.file.times
-        part = self._files.parts[0]
+        part = self.file.store.parts[0]
         return {
             "version": metadata.version,
             "container": "parquet",
@@ -111,11 +109,11 @@ class RaquetArchive:
 
     def leaves(self) -> Iterator[Any]:
         """Tiles in the order of the table."""
-        store = self._files.store
+        store = self.file.store
         columns = self._columns()
         steps = self._steps()
         kind = self._type()
-        for number, part in enumerate(self._files.parts):
+        for number, part in enumerate(self.file.store.parts):
             rows = np.flatnonzero(part.ids)
             href = store.sources[number].href
             for start in range(0, len(rows), _ROWS):
@@ -170,7 +168,9 @@ class RaquetArchive:
         times = self.file.times
         if times is None:
             return None
-        return [np.searchsorted(times.values, np.asarray(part.time)) for part in self._files.parts]
+        return [
+            np.searchsorted(times.values, np.asarray(part.time)) for part in self.file.store.parts
+        ]
 
     @staticmethod
     def _keys(ids: Any, steps: Any) -> list[str]:

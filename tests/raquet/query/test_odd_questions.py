@@ -48,8 +48,7 @@ def test_where_there_is_nothing_there_is_no_value(path: Path, call: str) -> None
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        ("raquet_pixel(a, 'uint8', 3, 3, 0, 'gzip')", "no such width"),
-        ("raquet_pixel(a, 'uint8', 3, 3, -16, 'none')", "no such width"),
+        ("raquet_pixel(a, metadata, 2, 3, 3)", "no such band"),
         ("ST_RasterSummaryStats(a, metadata, alpha := 5)", "alpha is no blob"),
         ("ST_RasterSummaryStats(a, metadata, 'five')", "nodata is no number"),
         ("ST_RegionStats(a, block, 'POLYGON((0 0,1 1,1 0,0 1,0 0))', metadata)", "no valid"),
@@ -59,13 +58,6 @@ def test_where_there_is_nothing_there_is_no_value(path: Path, call: str) -> None
 def test_what_cannot_be_says_so(path: Path, call: str, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
         raquet.sql(path, f"SELECT {call} FROM raster WHERE a IS NOT NULL")
-
-
-@pytest.mark.parametrize("options", ["", ", overviews := 'none', bands := '5,2'"])
-def test_a_query_opens_no_raster(path: Path, options: str) -> None:
-    with pytest.raises(InvalidInputError, match="opens no raster") as caught:
-        raquet.sql(path, f"SELECT * FROM read_raster('dem.tif'{options})")
-    assert "comal.raquet.write" in (caught.value.hint or "")
 
 
 def test_blobs_that_are_none(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import shapely
 
 from comal import grid, raquet
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
-from comal.raquet.querying.scanning import TilesScanned, tile_scans
-from comal.raquet.querying.scanning import opened as opened_files
+from comal.raquet.querying.scanning import tile_scans
 from comal.storage import CountingSource
 from tests.raquet.build import Plan, cell, framed, noise, stored, write
 from tests.support import SHARED, needs_shared
@@ -158,14 +157,6 @@ def test_summaries(opened: raquet.RaquetConnection) -> None:
         else:
             valid = height[height != -9].astype(float)
             assert row["b"]["mean"] == pytest.approx(valid.mean())
-    described = one(
-        opened,
-        "SELECT ST_RasterSummaryStats(land, 'uint8', 16, 16, 'gzip', 0).mean FROM raster"
-        f" WHERE block = {cell(TILES[0])}",
-    )
-    assert described == pytest.approx(np.nanmean(mosaic(0)[:16, :16]))
-    passed = one(opened, "SELECT ST_RasterSummaryStats(4, 1.0, 9.0, 20.0, 5.0, 2.0)")
-    assert (passed["count"], passed["max"], passed["stddev_pop"]) == (4, 9.0, 2.0)
 
 
 def test_region_statistics_see_holes(opened: raquet.RaquetConnection) -> None:
@@ -295,13 +286,11 @@ def test_pixels_and_documents(opened: raquet.RaquetConnection) -> None:
     land = pixels()[TILES[0]][0]
     assert one(opened, f"SELECT raquet_pixel(land, metadata, 7, 9) {where}") == land[9, 7]
     assert one(opened, f"SELECT raquet_pixel(land, metadata, 0, 7, 9) {where}") == land[9, 7]
-    described = f"SELECT raquet_pixel(land, 'uint8', 7, 9, 16, 'gzip') {where}"
-    assert one(opened, described) == land[9, 7]
     assert (
         one(opened, f"SELECT raquet_decode_band(land, metadata) {where}") == land.ravel().tolist()
     )
-    plain = f"SELECT raquet_decode_band(land, 'uint8', 16, 16, 'gzip') {where}"
-    assert one(opened, plain) == land.ravel().tolist()
+    named = f"SELECT raquet_decode_band(b, metadata, 'land') FROM (SELECT *, land AS b {where})"
+    assert one(opened, named) == land.ravel().tolist()
     with pytest.raises(InvalidInputError, match="no such pixel"):
         opened.sql(f"SELECT raquet_pixel(land, metadata, 16, 0) {where}")
     assert one(opened, "SELECT ST_Band(metadata, 'height') FROM metadata") == 1
@@ -419,7 +408,7 @@ def test_only_select(opened: raquet.RaquetConnection) -> None:
 
 def test_only_the_pages_of_a_tile_are_read(path: Path) -> None:
     with raquet.open(path) as file:
-        store = file._store
+        store = file.store
         counting = CountingSource(store.sources[0])
         store.sources = (counting,)
         store._held = [None]
@@ -459,34 +448,6 @@ def test_files_without_pages(tmp_path: Path, plan: Plan) -> None:
         assert null.column(0).to_pylist() == [cell((5, 17, 11))]
 
 
-def test_few_tiles_of_a_file_without_pages_are_read_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape = (64, 64)
-    tiles = {(6, x, y): [noise(8 * x + y, shape=shape)] for x in range(8) for y in range(8)}
-    plan = Plan(block=shape, dictionary=True, codec="snappy", pages=False)
-    path = write(tmp_path / "other.parquet", tiles, plan)
-    asked: list[str] = []
-    by_tile = TilesScanned._by_tile
-
-    def watched(self: TilesScanned, rows: Any) -> Iterator[Any]:
-        asked.append("by tile")
-        return by_tile(self, rows)
-
-    monkeypatch.setattr(TilesScanned, "_by_tile", watched)
-    every = "SELECT block, raquet_decode_band(band_1, metadata) p FROM raster"
-    with raquet.connect(path) as opened:
-        few = f" WHERE block IN ({cell((6, 7, 3))}, {cell((6, 0, 5))}) ORDER BY block"
-        found = opened.sql(every + few).to_pylist()
-        assert asked == ["by tile"]
-        assert opened.sql(every).num_rows == 64
-        assert asked == ["by tile"]
-    expected = sorted((cell(tile), tiles[tile][0]) for tile in [(6, 7, 3), (6, 0, 5)])
-    assert [row["block"] for row in found] == [block for block, _ in expected]
-    for row, (_, pixels) in zip(found, expected, strict=True):
-        assert row["p"] == pixels.ravel().tolist()
-
-
 def test_files_of_a_set_in_all_layouts(tmp_path: Path) -> None:
     """One scan goes through files with the same columns, others apart; rows are those of each."""
     plain: dict[str, Any] = {"bands": (("land", "uint8", 0),), "rows_in_group": 3}
@@ -506,7 +467,8 @@ def test_files_of_a_set_in_all_layouts(tmp_path: Path) -> None:
         }
         every |= {cell(tile): framed(stored(pixels)) for tile, (pixels,) in tiles.items()}
         parts.append(write(tmp_path / f"{number}.parquet", tiles, Plan(**plain, **layout)))
-    assert len(tile_scans(opened_files(parts), [])) == 2
+    with raquet.open(parts) as file:
+        assert len(tile_scans(file.store, [])) == 2
     with raquet.connect(parts) as opened:
         found = opened.sql("SELECT block, land FROM raster").to_pylist()
         assert len(found) == len(every)

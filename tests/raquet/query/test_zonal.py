@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyproj
 import pytest
 import rasterio
@@ -19,10 +18,7 @@ from rasterio.features import rasterize
 from comal import grid, raquet
 from comal.cli import root
 from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, MissingExtraError
-from comal.storage import CountingSource, open_source
 from tests.raquet.build import Plan, noise, write
-from tests.raquet.writing.sources import noise as wide_noise
-from tests.raquet.writing.sources import on_grid
 from tests.support import SHARED, needs_shared
 
 gpd = pytest.importorskip("geopandas", reason="geopandas is not installed")
@@ -303,75 +299,6 @@ def test_what_cannot_be(path: Path, tmp_path: Path) -> None:
         raquet.zonal(path, tmp_path / "z.parquet", keep=["name"])
     with pytest.raises(InvalidInputError, match="not defined"):
         raquet.zonal(path, shapely.box(1e9, 1e9, 2e9, 2e9), crs="EPSG:3035")
-
-
-@pytest.mark.parametrize("layout", ["sequential", "interleaved"])
-@pytest.mark.parametrize("method", ["centre", "all_touched", "fractional"])
-@pytest.mark.parametrize("nodata", [-1, None])
-def test_tiles_within_zones_need_not_be_read(
-    tmp_path: Path, layout: str, method: Any, nodata: int | None
-) -> None:
-    pixels = wide_noise((2, 320, 320), "int16")
-    pixels[:, :64, :64] = -1
-    # Without nodata five tiles are padded at the west.
-    shift = 0 if nodata is not None else 3
-    named: dict[str, Any] = {} if nodata is None else {"nodata": nodata}
-    source = on_grid(tmp_path / "a.tif", pixels, column=16_384 + shift, row=10_240, **named)
-    path = tmp_path / "a.parquet"
-    raquet.write(
-        source, path, block_size=32, layout=layout, spec_version="0.5.0", tile_statistics=True
-    )
-    with rasterio.open(source) as dataset:
-        west, south, east, north = dataset.bounds
-    size = (east - west) / 320
-    random = np.random.default_rng(2)
-    zones = [shapely.box(west, south, east, north)]
-    for x, y in random.uniform(80, 240, (5, 2)):
-        zones.append(shapely.Point(west + x * size, south + y * size).buffer(75 * size))
-    named = {"crs": "EPSG:3857", "method": method, "stats": STATS}
-    counted = [CountingSource(open_source(path)) for _ in range(2)]
-    tables = []
-    for one, told in zip(counted, (None, False), strict=True):
-        with raquet.open(one) as file:
-            one.reset()
-            tables.append(raquet.zonal(file, zones, tile_statistics=told, **named))
-    assert counted[0].bytes < (0.8 if nodata is not None else 0.9) * counted[1].bytes
-    for name in tables[0].column_names:
-        found, expected = (table.column(name).to_pylist() for table in tables)
-        assert found == pytest.approx(expected, rel=1e-9)
-    whole = raquet.statistics(path, stats=("count", "sum")).to_pylist()
-    for band, row in zip(pixels, whole, strict=True):
-        valid = band[band != nodata]
-        assert (row["count"], row["sum"]) == (valid.size, valid.sum())
-
-
-def test_statistics_of_tiles_that_are_not_to_be_trusted(tmp_path: Path) -> None:
-    """Of another writer, or of tiles that are padded."""
-    pixels = wide_noise((90, 90), "int16")
-    for number, nodata in enumerate((-1, None)):
-        named: dict[str, Any] = {} if nodata is None else {"nodata": nodata}
-        source = on_grid(tmp_path / "a.tif", pixels, **named)
-        path = tmp_path / f"{number}.parquet"
-        later: dict[str, Any] = {"spec_version": "0.5.0", "tile_statistics": True}
-        raquet.write(source, path, block_size=32, nodata="none", **later)
-        table = pq.read_table(path)
-        text = table.column("metadata")[0].as_py()
-        sums = table.column("band_1_sum").to_pylist()
-        if nodata is None:
-            counts = table.column("band_1_count").to_pylist()
-            assert counts.count(32 * 32) > 0
-            wrong = pa.array(
-                [own if n == 32 * 32 else 1.0 for own, n in zip(sums, counts, strict=True)]
-            )
-        else:
-            wrong = pa.array([None] + [1.0] * (table.num_rows - 1))
-        table = table.set_column(table.column_names.index("band_1_sum"), "band_1_sum", wrong)
-        if nodata is not None:
-            texts = [text.replace('"comal ', '"other '), *[None] * (table.num_rows - 1)]
-            table = table.set_column(1, "metadata", pa.array(texts, pa.string()))
-        pq.write_table(table, tmp_path / "b.parquet")
-        found = raquet.statistics(tmp_path / "b.parquet", stats=("sum",)).to_pylist()
-        assert found[0]["sum"] == pixels[pixels != nodata].astype(int).sum()
 
 
 @needs_shared

@@ -115,6 +115,35 @@ class Areas:
         )
         return area_spans(local, lines[::2], lines[1::2], width, method)
 
+    def pairs(self, tiles: Ints, zoom: int) -> tuple[Ints, Ints]:
+        """Pairs of tiles, shape (n, 3), and areas whose boxes meet; tiles ascending, then areas."""
+        columns, rows = self._windows(zoom)
+        side = 2.0**zoom
+        boxes, areas = [], []
+        for turn in (0.0,) if self.metric else (-side, 0.0, side):
+            left, right = columns[:, 0] + turn, columns[:, 1] + turn
+            known = np.flatnonzero((left <= side) & (right >= 0) & np.isfinite(rows).all(axis=1))
+            boxes.append(shapely.box(left[known], rows[known, 0], right[known], rows[known, 1]))
+            areas.append(known)
+        _, x, y = tiles.T
+        tree = shapely.STRtree(np.concatenate(boxes))
+        which, found = tree.query(shapely.box(x, y, x + 1, y + 1))
+        pairs = np.unique(np.stack([which, np.concatenate(areas)[found]], axis=1), axis=0)
+        return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+
+    def _windows(self, zoom: int) -> tuple[Floats, Floats]:
+        """West and east column, north and south row of each box, as fractions, shape (n, 2).
+
+        Rows are NaN for areas that are empty or beyond the limit of Web Mercator.
+        """
+        west, south, east, north = self.boxes.T
+        columns = np.stack([west, east], axis=1) / 360 * 2.0**zoom + 2.0**zoom / 2
+        inside = (north > -LATITUDE_LIMIT) & (south < LATITUDE_LIMIT)
+        latitudes = np.stack([north, south], axis=1)
+        _, rows = lonlat_to_xy(np.zeros_like(latitudes), latitudes, zoom)
+        rows[~inside] = np.nan
+        return columns, rows
+
     def _rows(self, chosen: Ints) -> Any:
         if len(chosen) == len(self):
             return slice(None)
@@ -171,22 +200,3 @@ def _boxes(shapes: Any, *, metric: bool) -> Floats:
         lon, lat = xy_to_lonlat((x / HALF + 1) / 2, ((1 - y / HALF) / 2).clip(0, 1), 0)
         result[:, first], result[:, first + 1] = lon, lat
     return result
-
-
-def tile_pairs(areas: Areas, zoom: int) -> tuple[Floats, Floats]:
-    """Windows of tiles of zoom `zoom` that the boxes of areas overlap, as fractions.
-
-    Returns
-    -------
-    Two arrays (n, 2): west and east column, north and south row; NaN for areas that are empty or
-    beyond the limit of Web Mercator.
-    """
-    west, south, east, north = areas.boxes.T
-    side = 2.0**zoom
-    columns = np.stack([(west / 360 + 0.5) * side, (east / 360 + 0.5) * side], axis=1)
-    inside = (north > -LATITUDE_LIMIT) & (south < LATITUDE_LIMIT)
-    _, top = lonlat_to_xy(np.zeros(len(north)), north, zoom)
-    _, bottom = lonlat_to_xy(np.zeros(len(south)), south, zoom)
-    rows = np.stack([top, bottom], axis=1)
-    rows[~inside] = np.nan
-    return columns, rows

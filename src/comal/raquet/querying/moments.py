@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -37,9 +38,11 @@ class Moments:
             zero, zero.copy(), zero.copy(), zero.copy(), np.full(n, np.inf), np.full(n, -np.inf)
         )
 
-    def take(self, rows: Any) -> Moments:
-        """Some of the areas."""
-        return Moments(*(getattr(self, field.name)[rows] for field in fields(self)))
+    @classmethod
+    def stacked(cls, parts: Sequence[Moments]) -> Moments:
+        """The areas of all parts, one behind the other."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(np.concatenate([np.empty(0), *column]) for column in columns))
 
     def merge(self, rows: Any, other: Moments) -> None:
         """Add what was found for the areas `rows` in other pixels (Chan, Golub and LeVeque)."""

@@ -1,10 +1,11 @@
-"""RaQuet files in DuckDB: views without overviews, and the functions of `names`."""
+"""RaQuet files in DuckDB: views without overviews, and the functions of `sqlfunctions`."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,16 +19,20 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.public import guarded_class
 from comal.query import Budget, Function, Session, run_isolated
 from comal.raquet.documents import metadata_json
-from comal.raquet.querying.names import MACROS, functions
-from comal.raquet.querying.scanning import Deferred, Files, Location, opened, tile_scans
-from comal.raquet.querying.tilevalues import Hiding
+from comal.raquet.querying.scanning import Deferred, tile_scans
+from comal.raquet.querying.sqlbands import AlphaTiles
+from comal.raquet.querying.sqlfunctions import MACROS, functions
 from comal.raquet.reading.coverage import bounds_of
 from comal.raquet.reading.file import RaquetFile
+from comal.raquet.reading.opening import borrowed
+from comal.raquet.reading.store import TileStore
 from comal.raquet.spec import TIME_CF, Metadata
 from comal.raquet.writing.combining import check_grids, joined, settled, united_custom
 from comal.raquet.writing.copying import version_for
 from comal.storage import StorageConfig
 from comal.storage.source import Closing
+
+Location = str | os.PathLike[str]
 
 RASTER = "raster"
 """Name of the data set where only one is given."""
@@ -73,9 +78,8 @@ class RaquetConnection(Closing):
       ``raquet_pixel`` and ``raquet_decode_band`` go by the blob alone;
     - ``raquet_merge_bands`` takes names of data sets, too, each of one band, and gives tiles of
       all zooms without the row of metadata; types of bands may differ;
-    - ``read_raster``, which makes a table of any raster, is an error that says so: DuckDB lets
-      Python add functions of values, but none that gives rows, and no query here opens a file.
-      `comal.raquet.write` makes a file of the raster, and that is queried.
+    - there is no ``read_raster``, and what describes a blob by arguments in place of its metadata
+      is left out.
 
     All other ``ST_*`` of geometries are those of DuckDB's spatial extension, as in every ``sql``
     of comal; a block may stand for its box there, as in ``ST_Intersects(block, geometry)``.
@@ -85,31 +89,31 @@ class RaquetConnection(Closing):
 
     def __init__(
         self,
-        files: Mapping[str, Files],
+        stores: Mapping[str, TileStore],
+        opened: ExitStack,
         *,
         threads: int | None = None,
         memory_limit: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._files = dict(files)
+        self._stores = dict(stores)
+        self._opened = opened
         failures: list[ComalError] = []
         tables: dict[str, Any] = {}
         statements: list[str] = []
-        for name, one in self._files.items():
-            own, text = _tables_of(name, one, failures)
+        documents: dict[str, list[TileStore]] = {}
+        for name, store in self._stores.items():
+            own, text = _tables_of(name, store, failures)
             tables |= own
             statements += text
-        if set(self._files) == {RASTER}:
+            documents.setdefault(_told_of_all(store), []).append(store)
+        if set(self._stores) == {RASTER}:
             statements += [f"CREATE VIEW {view} AS FROM {RASTER}_{view}" for view in _VIEWS[:3]]
         self._session = Session(
             tables=tables,
-            functions={
-                **functions(Hiding.of((_told_of_all(one), one) for one in self._files.values())),
-                **_lookups(self._files),
-                **merge_functions(self._files),
-            },
+            functions={**functions(AlphaTiles(documents)), **_lookups(self._stores)},
             statements=statements,
-            macros=[*MACROS, *_TABLE_MACROS, MACRO],
+            macros=[*MACROS, *_TABLE_MACROS],
             failures=failures,
             hint="the tables are " + ", ".join(self.tables),
             threads=threads,
@@ -120,16 +124,16 @@ class RaquetConnection(Closing):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables."""
-        if set(self._files) == {RASTER}:
+        if set(self._stores) == {RASTER}:
             return (RASTER, *_VIEWS[:3])
         return tuple(
-            full for name in self._files for full in (name, *(f"{name}_{v}" for v in _VIEWS))
+            full for name in self._stores for full in (name, *(f"{name}_{v}" for v in _VIEWS))
         )
 
     @property
     def metadata(self) -> dict[str, Metadata]:
         """What the files say of themselves, by the name of the data set."""
-        return {name: one.metadata for name, one in self._files.items()}
+        return {name: store.metadata for name, store in self._stores.items()}
 
     def sql(
         self,
@@ -170,8 +174,7 @@ class RaquetConnection(Closing):
     def close(self) -> None:
         """Close the connection and what it reads from."""
         self._session.close()
-        for one in self._files.values():
-            one.close()
+        self._opened.close()
 
 
 def connect(
@@ -216,15 +219,16 @@ def connect(
                 found=shown(name),
                 expected="small letters, digits and _, a letter first",
             )
-    files: dict[str, Files] = {}
-    try:
-        for name, one in wanted.items():
-            files[name] = opened(one, config, limits)
-        return RaquetConnection(files, threads=threads, memory_limit=memory_limit, limits=limits)
-    except BaseException:  # also on Ctrl-C: the files must not stay open
-        for file in files.values():
-            file.close()
-        raise
+    with ExitStack() as opening:
+        stores = {
+            name: opening.enter_context(borrowed(one, config, limits)).store
+            for name, one in wanted.items()
+        }
+        opened = ExitStack()
+        named = {"threads": threads, "memory_limit": memory_limit}
+        connection = RaquetConnection(stores, opened, limits=limits, **named)
+        opened.enter_context(opening.pop_all())
+    return connection
 
 
 def sql(
@@ -284,12 +288,11 @@ def _isolated(
 
 
 def _tables_of(
-    name: str, files: Files, failures: list[ComalError]
+    name: str, store: TileStore, failures: list[ComalError]
 ) -> tuple[dict[str, Any], list[str]]:
     """What is registered for a data set, and what makes its views: names and ids are ours."""
-    metadata = files.metadata
-    parts = {f"comal_{name}_{n}": scan for n, scan in enumerate(tile_scans(files, failures))}
-    first, last = grid.descendants(grid.cells(0, 0, 0), metadata.max_zoom)
+    parts = {f"comal_{name}_{n}": scan for n, scan in enumerate(tile_scans(store, failures))}
+    first, last = grid.descendants(grid.cells(0, 0, 0), store.metadata.max_zoom)
     # Names that are put into SQL are checked by `connect`, and the ids are those of zooms.
     rows = " UNION ALL BY NAME ".join(
         f"SELECT * EXCLUDE (metadata) FROM {part}"  # noqa: S608
@@ -299,8 +302,8 @@ def _tables_of(
         f"SELECT *, (SELECT m.metadata FROM {name}_metadata AS m) AS metadata"  # noqa: S608
         f" FROM comal_{name}_rows WHERE block BETWEEN"
     )
-    index = Deferred(_index_schema(files), partial(_index, files))
-    tables = {**parts, f"{name}_metadata": _document(files), f"{name}_tiles": index}
+    index = Deferred(_index_schema(store), partial(_index, store))
+    tables = {**parts, f"{name}_metadata": _document(store), f"{name}_tiles": index}
     return tables, [
         f"CREATE VIEW comal_{name}_rows AS {rows}",
         f'CREATE VIEW "{name}" AS {select} {first} AND {last}',
@@ -309,11 +312,11 @@ def _tables_of(
     ]
 
 
-def _document(files: Files) -> Any:
-    one = files.metadata
-    west, south, east, north = bounds_of([part.metadata for part in files.parts], one)
+def _document(store: TileStore) -> Any:
+    one = store.metadata
+    west, south, east, north = bounds_of([part.metadata for part in store.parts], one)
     row = {
-        "metadata": _told_of_all(files),
+        "metadata": _told_of_all(store),
         "version": one.version,
         "compression": one.compression,
         "band_layout": one.layout,
@@ -329,87 +332,37 @@ def _document(files: Files) -> Any:
         "north": north,
         "bands": list(one.band_names),
     }
-    schema = pa.schema([("version", pa.string()), ("compression", pa.string())])
-    table = pa.Table.from_pylist([row])
-    for field in schema:
-        index = table.schema.get_field_index(field.name)
-        table = table.set_column(index, field, table.column(index).cast(field.type))
-    return table
+    filled = {**row, "version": "", "compression": ""}  # a null has no type
+    return pa.Table.from_pylist([row], pa.Table.from_pylist([filled]).schema)
 
 
-def _told_of_all(files: Files) -> str:
+def _told_of_all(store: TileStore) -> str:
     """The document of the first file, with what all of them say of their sources."""
-    first = files.parts[0]
-    custom = united_custom([part.metadata for part in files.parts])
+    first = store.parts[0]
+    custom = united_custom([part.metadata for part in store.parts])
     if custom == first.metadata.custom:
         return first.document
     metadata = replace(first.metadata, custom=custom)
     return metadata_json(metadata, version_for(None, nested=metadata.nested))
 
 
-def _index_schema(files: Files) -> Any:
+def _index_schema(store: TileStore) -> Any:
     fields = [("block", pa.uint64()), *((name, pa.int64()) for name in "zxy")]
     fields += [(name, pa.float64()) for name in ("west", "south", "east", "north")]
-    if _is_series(files):
-        fields.append((TIME_CF, pa.float64()))
-    return pa.schema(fields)
+    return pa.schema(fields if store.times is None else [*fields, (TIME_CF, pa.float64())])
 
 
-def _is_series(files: Files) -> bool:
-    return all(part.time is not None for part in files.parts)
-
-
-def _index(files: Files) -> Any:
+def _index(store: TileStore) -> Any:
     """The tiles of the finest zoom, out of what is in memory."""
-    ids = files.store.ids
-    zoom = files.metadata.max_zoom
+    ids, zoom = store.ids, store.metadata.max_zoom
     chosen = (ids != 0) & (np.asarray(ids >> 52 & 31) == zoom) & np.asarray(grid.is_valid(ids))
     cells = ids[chosen]
     columns = [cells.astype(np.uint64), *grid.tiles(cells), *grid.bounds(cells)]
-    if _is_series(files):
-        columns.append(np.concatenate([part.time for part in files.parts])[chosen])
-    return pa.table([pa.array(column) for column in columns], schema=_index_schema(files))
+    if store.times is not None:
+        columns.append(np.concatenate([part.time for part in store.parts])[chosen])
+    return pa.table([pa.array(column) for column in columns], schema=_index_schema(store))
 
 
-def _lookups(files: Mapping[str, Files]) -> dict[str, Function]:
-    """Zooms of data sets by name, which DuckDB can then fold into constants."""
-
-    def zoom(*columns: Any) -> Any:
-        found = []
-        wanted = columns[1].to_pylist() if len(columns) > 1 else [None] * len(columns[0])
-        for name, number in zip(columns[0].to_pylist(), wanted, strict=True):
-            if name not in files:
-                raise InvalidInputError(
-                    "no such data set", found=shown(name), expected=", ".join(files)
-                )
-            metadata = files[name].metadata
-            high = metadata.max_zoom
-            found.append(high if number is None else max(metadata.min_zoom, min(high, int(number))))
-        return pa.array(found, pa.int32())
-
-    return {
-        "comal_zoom": Function(zoom, None, "INTEGER"),
-        "comal_no_raster": Function(_no_raster, None, "UBIGINT"),
-    }
-
-
-def _no_raster(raster: Any) -> Any:
-    """What ``read_raster`` says: tables of DuckDB cannot be functions of Python, nor open files."""
-    raise InvalidInputError(
-        "a query opens no raster",
-        found=shown(raster[0].as_py()),
-        hint="comal.raquet.write(raster, 'a.parquet') makes a RaQuet file of it to query",
-    )
-
-
-_RASTER_OPTIONS = ", ".join(
-    f"{name} := NULL"
-    for name in (
-        "compression", "resampling", "block_size", "max_zoom", "min_zoom", "overviews",
-        "band_layout", "quality", "statistics", "zoom_strategy", "format", "approx", "bands",
-        "sparsity_probe", "sparsity_probe_size",
-    )
-)  # fmt: skip
 _AT = "block = quadbin_from_lonlat(lon, lat, comal_zoom(f{}))"
 _AT_POINT = "block = quadbin_from_lonlat(st_x(point), st_y(point), comal_zoom(f))"
 _CELLS = "quadbin_polyfill(geometry, comal_zoom(f{}))"
@@ -438,101 +391,99 @@ _TABLE_MACROS = (
     _table_macro("ST_Raster", _FORMS_OF_AREA),
     _table_macro("read_raquet_at", _FORMS_OF_PLACE),
     _table_macro("ST_RasterAt", _FORMS_OF_PLACE),
-    f"CREATE MACRO read_raster(f, {_RASTER_OPTIONS}) AS TABLE SELECT comal_no_raster(f) AS block",
     "CREATE MACRO read_raquet_metadata(f) AS TABLE FROM query_table(f || '_metadata')",
+    "CREATE MACRO raquet_merge_bands(data_sets) AS TABLE FROM query(comal_merging(data_sets))",
 )
 """Functions of duckdb-raquet that give rows; `f` is the name of a data set, not of a file."""
+
+
+def _lookups(stores: Mapping[str, TileStore]) -> dict[str, Function]:
+    """What macros ask of data sets by name, and DuckDB can then fold into constants."""
+
+    def zoom(*columns: Any) -> Any:
+        found = []
+        wanted = columns[1].to_pylist() if len(columns) > 1 else [None] * len(columns[0])
+        for name, number in zip(columns[0].to_pylist(), wanted, strict=True):
+            metadata = _named(name, stores).metadata
+            high = metadata.max_zoom
+            found.append(high if number is None else max(metadata.min_zoom, min(high, int(number))))
+        return pa.array(found, pa.int32())
+
+    def merging(column: Any) -> Any:
+        return pa.array([_merging(one, stores) for one in column.to_pylist()], pa.string())
+
+    return {
+        "comal_zoom": Function(zoom, None, "INTEGER"),
+        "comal_merging": Function(merging, None, "VARCHAR"),
+    }
+
+
+def _named(name: Any, stores: Mapping[str, TileStore]) -> TileStore:
+    if name not in stores:
+        raise InvalidInputError("no such data set", found=shown(name), expected=", ".join(stores))
+    return stores[name]
 
 
 # -- bands of several files ------------------------------------------------------------------------
 
 
-MACRO = "CREATE MACRO raquet_merge_bands(data_sets) AS TABLE FROM query(comal_merging(data_sets))"
-"""Rows of all zooms: block, band_1 and so on, metadata."""
-
-
-def merge_functions(files: Mapping[str, Files]) -> dict[str, Function]:
-    """What `MACRO` calls, for the data sets of a connection."""
-
-    def of_rows(call: Any, column: Any) -> Any:
-        known: dict[tuple[str, ...], str] = {}
-        names = [_names(one, files) for one in column.to_pylist()]
-        for key in dict.fromkeys(names):
-            known[key] = call(key, [files[name] for name in key])
-        return pa.array([known[key] for key in names], pa.string())
-
-    return {
-        "comal_merging": Function(partial(of_rows, _query), None, "VARCHAR"),
-        "comal_merged": Function(partial(of_rows, _merged_document), None, "VARCHAR"),
-    }
-
-
-def _names(given: Any, files: Mapping[str, Files]) -> tuple[str, ...]:
-    if not isinstance(given, list) or not given:
-        raise InvalidInputError(
-            "no list of data sets", found=shown(given), expected=", ".join(files)
-        )
-    for name in given:
-        if name not in files:
-            raise InvalidInputError(
-                "no such data set", found=shown(name), expected=", ".join(files)
-            )
-    return tuple(given)
-
-
-def _query(names: Sequence[str], files: Sequence[Files]) -> str:
+def _merging(names: Any, stores: Mapping[str, TileStore]) -> str:
     """All tiles below one another, each in the column of its band, and then block by block."""
-    _check(names, files)
-    width = len(names)
+    if not isinstance(names, list) or not names:
+        raise InvalidInputError(
+            "no list of data sets", found=shown(names), expected=", ".join(stores)
+        )
+    chosen = [_named(name, stores) for name in names]
+    for name, one in zip(names, chosen, strict=True):
+        _check_mergeable(name, one, chosen[0].metadata)
     rows = []
-    for at, (name, one) in enumerate(zip(names, files, strict=True)):
+    for at, (name, one) in enumerate(zip(names, chosen, strict=True)):
         quoted = '"' + one.metadata.band_names[0].replace('"', '""') + '"'
-        columns = (f"{quoted if n == at else 'NULL::BLOB'} AS band_{n + 1}" for n in range(width))
+        columns = (
+            f"{quoted if n == at else 'NULL::BLOB'} AS band_{n + 1}" for n in range(len(names))
+        )
         # The names of data sets are checked by `connect`.
         rows.append(f"SELECT block, {', '.join(columns)} FROM {name}_pyramid")  # noqa: S608
-    bands = ", ".join(f"any_value(band_{n + 1}) AS band_{n + 1}" for n in range(width))
-    every = ", ".join(f"'{name}'" for name in names)
+    bands = ", ".join(f"any_value(band_{n + 1}) AS band_{n + 1}" for n in range(len(names)))
+    document = _merged_document(chosen).replace("'", "''")
     return (
-        f"SELECT block, {bands}, comal_merged([{every}]) AS metadata"  # noqa: S608
+        f"SELECT block, {bands}, '{document}' AS metadata"  # noqa: S608
         f" FROM ({' UNION ALL '.join(rows)}) GROUP BY block"
     )
 
 
-def _check(names: Sequence[str], files: Sequence[Files]) -> None:
-    first = files[0].metadata
-    for name, one in zip(names, files, strict=True):
-        metadata = one.metadata
-        if len(metadata.bands) != 1 or metadata.interleaved:
-            raise InvalidInputError(
-                "data sets of one band are merged",
-                where=name,
-                found=", ".join(shown(band) for band in metadata.band_names[:20]),
-                hint="comal.raquet.append_bands joins any, and JOIN .. USING (block) too",
-            )
-        if any(part.time is not None for part in one.parts):
-            raise InvalidInputError("time series cannot be merged by block alone", where=name)
-        check_grids(first, metadata)
-        if metadata.compression != first.compression:
-            raise InvalidInputError(
-                "data sets with another compression cannot be merged",
-                where=name,
-                found=metadata.compression,
-                expected=first.compression,
-            )
+def _check_mergeable(name: str, store: TileStore, first: Metadata) -> None:
+    metadata = store.metadata
+    if len(metadata.bands) != 1 or metadata.interleaved:
+        raise InvalidInputError(
+            "data sets of one band are merged",
+            where=name,
+            found=", ".join(shown(band) for band in metadata.band_names[:20]),
+            hint="comal.raquet.append_bands joins any, and JOIN .. USING (block) too",
+        )
+    if store.times is not None:
+        raise InvalidInputError("time series cannot be merged by block alone", where=name)
+    check_grids(first, metadata)
+    if metadata.compression != first.compression:
+        raise InvalidInputError(
+            "data sets with another compression cannot be merged",
+            where=name,
+            found=metadata.compression,
+            expected=first.compression,
+        )
 
 
-def _merged_document(_: Sequence[str], files: Sequence[Files]) -> str:
+def _merged_document(stores: Sequence[TileStore]) -> str:
     """The metadata of all of them, bands numbered from 1 on."""
-    whole: Metadata | None = None
-    for number, one in enumerate(files, 1):
-        metadata = one.metadata
-        band = replace(metadata.bands[0], name=f"band_{number}")
-        if whole is None:
-            whole = replace(metadata, bands=(band,))
-        else:
-            whole = joined(whole, metadata, (*whole.bands, band), None, "raquet_merge_bands")
-    assert whole is not None, "names are checked"
-    ids = np.unique(np.concatenate([one.store.ids for one in files]))
+    every = [store.metadata for store in stores]
+    bands = tuple(
+        replace(metadata.bands[0], name=f"band_{number}")
+        for number, metadata in enumerate(every, 1)
+    )
+    whole = replace(every[0], bands=bands[:1])
+    for count, metadata in enumerate(every[1:], 2):
+        whole = joined(whole, metadata, bands[:count], None, "raquet_merge_bands")
+    ids = np.unique(np.concatenate([store.ids for store in stores]))
     cells = ids[np.asarray(grid.is_valid(ids))]
     whole = replace(settled(whole, cells), tile_statistics=())
     return metadata_json(whole, version_for(None, nested=whole.nested))

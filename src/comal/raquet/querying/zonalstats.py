@@ -21,14 +21,14 @@ from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
 from comal.progress import Progress, silent
 from comal.public import options_of, takes
-from comal.raquet import spec
-from comal.raquet.querying.areas import Areas, tile_pairs
+from comal.raquet.querying.areas import Areas
 from comal.raquet.querying.moments import STATISTICS, Moments, of_spans
 from comal.raquet.querying.ranks import Counts, Ranking, check_stat, is_ranked
-from comal.raquet.querying.scanning import Files, opened
-from comal.raquet.reading.pixels import alpha_of, stored_nodata
-from comal.raquet.reading.store import tile_statistics as statistics_of_tiles
-from comal.raquet.times import Step, axis_of
+from comal.raquet.reading.opening import borrowed
+from comal.raquet.reading.pixels import alpha_of
+from comal.raquet.reading.store import TileStore
+from comal.raquet.spec import Band
+from comal.raquet.times import Step
 from comal.raster.values import as_array, valid_mask
 from comal.raster.zones import zones_of
 from comal.storage import StorageConfig
@@ -37,10 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 _AT_ONCE = 24 * MIB
 """Bytes of pixels that are in memory at a time, once."""
-_WHOLE = 1e-9
-"""What rounding may take from the share of a pixel that lies in a zone as a whole."""
 _WORKERS = min(4, os.cpu_count() or 1)
-_NO_ZONES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,6 @@ class ZoneOptions:
     crs: Any = None
     keep: Sequence[str] = ()
     layer: str | None = None
-    tile_statistics: bool | None = None
 
 
 @takes(ZoneOptions)
@@ -108,13 +104,6 @@ def zonal(
         Columns of the zones that the result shall have too.
     layer
         Which layer of a GeoPackage that has several.
-    tile_statistics
-        Whether the statistics that a file has of its tiles stand for tiles that lie within zones
-        as a whole, which then are not read. By default those of files by comal do; those of
-        other writers may count pixels that are none. Of bands without a nodata value they do so
-        for tiles that the source covers as a whole; of JPEG and WebP pixels are read in any case.
-    progress
-        Told how many tiles are done.
     config, limits
         How to speak to remote storage, and caps on what files may make us hold.
 
@@ -141,20 +130,15 @@ def zonal(
     named: dict[str, Any] = {"crs": asked.crs, "keep": asked.keep, "layer": asked.layer}
     found = zones_of(zones, **named, config=config, limits=limits)
     areas = Areas.of(found.shapes, found.crs)
-    files = opened(href, config, limits)
-    try:
-        known = _known_statistics(files, trusted=asked.tile_statistics)
-        ranked = tuple(stat for stat in dict.fromkeys(stats) if is_ranked(stat))
-        # Statistics of tiles do not tell how their values are spread.
-        job = _Job.of(files, areas, method, bands, zoom, time, None if ranked else known)
+    ranked = tuple(stat for stat in dict.fromkeys(stats) if is_ranked(stat))
+    with borrowed(href, config, limits) as file:
+        job = _Job.of(file.store, areas, method, bands, zoom, time)
         moments, rankings = job.run(ranked, progress or silent)
-    finally:
-        files.close()
     columns: dict[str, Any] = {"zone": pa.array(np.arange(len(areas))), **found.kept}
-    for name, one, ranking in zip(job.names, moments, rankings, strict=True):
+    for band, one, ranking in zip(job.bands, moments, rankings, strict=True):
         for stat in stats:
             values = ranking.column(stat) if stat in ranked else one.column(stat)
-            columns[f"{name}_{stat}"] = _column(values, stat, method)
+            columns[f"{band.name}_{stat}"] = _column(values, stat, method)
     return pa.table(columns)
 
 
@@ -213,7 +197,7 @@ def _column(values: Any, stat: str, method: Method) -> Any:
 class _Job:
     """Which zones lie on which tiles."""
 
-    files: Files
+    store: TileStore
     areas: Areas
     method: Method
     numbers: tuple[int, ...]
@@ -224,51 +208,37 @@ class _Job:
     """Zoom, column and row of each, shape (n, 3)."""
     chosen: Sequence[Ints]
     """Numbers of the zones on each tile, ascending."""
-    known: Any
-    """Statistics of tiles, shape (rows, bands, kinds), or None."""
 
     @classmethod
     def of(
         cls,
-        files: Files,
+        store: TileStore,
         areas: Areas,
         method: Method,
         bands: Sequence[str] | None,
         zoom: int | None,
         time: Step | None,
-        known: Any,
     ) -> _Job:
         """The tiles of a zoom and a time step, with their zones."""
-        metadata = files.metadata
-        for name in bands or ():
-            if name not in metadata.band_names:
-                raise InvalidInputError(
-                    "no such band",
-                    found=shown(name),
-                    expected=", ".join(shown(band) for band in metadata.band_names[:20]),
-                )
-        numbers = [metadata.band_index(name) for name in bands or metadata.band_names]
-        level = metadata.max_zoom if zoom is None else zoom
-        level = max(metadata.min_zoom, min(metadata.max_zoom, int(integers(level, "zoom"))))
-        rows = _rows_of(files, level, time)
-        tiles = np.stack(grid.tiles(files.store.ids[rows]), axis=1)
-        which, zone = _overlaps(areas, tiles, level)
+        metadata = store.metadata
+        numbers = tuple(metadata.band_index(name) for name in bands or metadata.band_names)
+        level = metadata.max_zoom if zoom is None else int(integers(zoom, "zoom"))
+        level = max(metadata.min_zoom, min(metadata.max_zoom, level))
+        rows = _rows_of(store, level, time)
+        tiles = np.stack(grid.tiles(store.ids[rows]), axis=1)
+        which, zone = areas.pairs(tiles, level)
         kept, starts = np.unique(which, return_index=True)
         chosen = np.split(zone, starts[1:]) if len(kept) else []
-        return cls(files, areas, method, tuple(numbers), rows[kept], tiles[kept], chosen, known)
+        return cls(store, areas, method, numbers, rows[kept], tiles[kept], chosen)
 
     @property
-    def names(self) -> list[str]:
-        """Of the bands."""
-        return [self.files.metadata.bands[number].name for number in self.numbers]
+    def bands(self) -> list[Band]:
+        """Those that are asked for."""
+        return [self.store.metadata.bands[number] for number in self.numbers]
 
     @property
-    def _read(self) -> list[str]:
-        """The bands that are needed: these, and an alpha band, which hides pixels of others."""
-        bands = self.files.metadata.bands
-        alpha = alpha_of(bands)
-        more = [] if alpha is None or alpha in self.numbers else [bands[alpha].name]
-        return [*self.names, *more]
+    def _shape(self) -> tuple[int, int]:
+        return self.store.metadata.block_height, self.store.metadata.block_width
 
     def run(
         self, ranked: tuple[str, ...], progress: Progress
@@ -276,10 +246,9 @@ class _Job:
         """Moments of each band for all zones, and what the statistics `ranked` need."""
         totals = [Moments.empty(len(self.areas)) for _ in self.numbers]
         weighted = self.method == "fractional"
-        bands = [self.files.metadata.bands[number] for number in self.numbers]
         rankings = [
             Ranking(np.dtype(band.dtype), len(self.areas), ranked, weighted, band.name)
-            for band in bands
+            for band in self.bands
         ]
         self._pass(totals, rankings, progress)
         while any(ranking.is_open for ranking in rankings):
@@ -290,24 +259,26 @@ class _Job:
         self, totals: list[Moments] | None, rankings: Sequence[Ranking], progress: Progress
     ) -> None:
         """Go through all tiles once."""
+        alpha = alpha_of(self.store.metadata.bands)
+        # An alpha band hides pixels of others.
+        more = [] if alpha is None else [self.store.metadata.bands[alpha]]
+        read = [*self.bands, *more]
+        open_ones = [ranking if ranking.is_open else None for ranking in rankings]
         done = 0
         with ThreadPoolExecutor(_WORKERS) as pool:
-            for some in self._batches():
+            for some in self._batches(read):
                 spans = dict(zip(some, pool.map(self._spans, some), strict=True))
-                told = {at for at in some if self._is_told(at, spans[at])}
-                pixels = self._pixels([at for at in some if at not in told])
-                for found in pool.map(
-                    lambda at, spans=spans, told=told, pixels=pixels: self._tile(
-                        at,
-                        spans[at],
-                        None if at in told else pixels,
-                        rankings,
-                        moments=totals is not None,
-                    ),
-                    some,
-                ):
+                there = [at for at in some if len(spans[at])]
+                rows = self.rows[there].tolist()
+                pixels = run(self.store.bands_plan(rows, read, keep=False), self.store.fetch)
+
+                def tile(at: int, spans: Any = spans, pixels: Any = pixels) -> list[Any]:
+                    planes = pixels[int(self.rows[at])]
+                    return self._tile(at, spans[at], planes, open_ones, alpha, totals is not None)
+
+                for found in pool.map(tile, there):
                     # Merged in the order of the tiles, so that threads do not show.
-                    for n, (zone, part, counts) in enumerate(found):
+                    for n, (zone, part, counts) in found:
                         if totals is not None:
                             totals[n].merge(zone, part)
                         if counts is not None:
@@ -320,163 +291,60 @@ class _Job:
 
     def _spans(self, at: int) -> Spans:
         """Of the zones on a tile."""
-        metadata = self.files.metadata
-        shape = metadata.block_height, metadata.block_width
-        return self.areas.on_tile(
-            tuple(self.tiles[at].tolist()), shape, self.method, self.chosen[at]
-        )
+        tile = tuple(self.tiles[at].tolist())
+        return self.areas.on_tile(tile, self._shape, self.method, self.chosen[at])
 
-    def _is_told(self, at: int, spans: Spans) -> bool:
-        """Whether the statistics of a tile are enough: there is no zone that has a part of it."""
-        if not len(spans):
-            return True
-        if self.known is None or (np.abs(spans.weight - 1) > _WHOLE).any():
-            return False
-        metadata = self.files.metadata
-        first = np.flatnonzero(np.diff(spans.zone, prepend=-1))
-        pixels = np.add.reduceat(spans.stop - spans.start, first)
-        if not (pixels == metadata.block_width * metadata.block_height).all():
-            return False
-        return all(self._counts_right(at, number) for number in self.numbers)
-
-    def _counts_right(self, at: int, number: int) -> bool:
-        """Whether it is certain which pixels of a tile the statistics of a band count."""
-        metadata = self.files.metadata
-        if stored_nodata(metadata.bands[number]) is not None:
-            return True
-        # Without a nodata value the tile does not tell which pixels a mask took out, and at the
-        # edge of the source its outline has a tolerance: only a tile with all pixels is certain.
-        shape = metadata.block_height, metadata.block_width
-        cover = self.files.store.coverage[number]
-        count = self.known[self.rows[at], number, 0]
-        if count != shape[0] * shape[1]:
-            return False
-        z, x, y = self.tiles[at].tolist()
-        return cover is None or cover.tile(z, x, y, shape) is None
-
-    def _batches(self) -> Iterator[range]:
-        metadata = self.files.metadata
-        size = metadata.block_width * metadata.block_height
-        of_tile = sum(size * metadata.bands[n].pixel_type.itemsize for n in self.numbers)
+    def _batches(self, read: Sequence[Band]) -> Iterator[range]:
+        of_tile = self._shape[0] * self._shape[1] * sum(b.pixel_type.itemsize for b in read)
         step = max(1, _AT_ONCE // of_tile)
         for start in range(0, len(self.rows), step):
             yield range(start, min(start + step, len(self.rows)))
-
-    def _pixels(self, some: Sequence[int]) -> dict[tuple[int, str], Any]:
-        store = self.files.store
-        metadata = self.files.metadata
-        names = metadata.columns if metadata.interleaved else self._read
-        keys = [(int(self.rows[at]), name) for at in some for name in names]
-        return run(store.pixels_plan(keys, keep=False), store.fetch)
 
     def _tile(
         self,
         at: int,
         spans: Spans,
-        pixels: dict[tuple[int, str], Any] | None,
-        rankings: Sequence[Ranking],
-        *,
-        moments: bool,
-    ) -> list[tuple[Ints, Moments, Counts | None]]:
-        """For each band the zones that have pixels on a tile, their moments and their values.
-
-        Without pixels its statistics tell.
-        """
-        metadata = self.files.metadata
-        found: list[tuple[Ints, Moments, Counts | None]] = []
-        row = int(self.rows[at])
-        alpha = alpha_of(metadata.bands)
-        for number, ranking in zip(self.numbers, rankings, strict=True):
-            band = metadata.bands[number]
-            key = metadata.columns[0] if metadata.interleaved else band.name
-            if pixels is None and len(spans):
-                zones = np.unique(spans.zone)
-                found.append((zones, _told(self.known[row, number], len(zones)), None))
-                continue
-            values = None if pixels is None else pixels[row, key]
+        planes: Sequence[Any],
+        rankings: Sequence[Ranking | None],
+        alpha: int | None,
+        moments: bool,  # noqa: FBT001 - private
+    ) -> list[tuple[int, tuple[Ints, Moments, Counts | None]]]:
+        """Of each band that has pixels on a tile: zones, their moments, and their values."""
+        found: list[tuple[int, tuple[Ints, Moments, Counts | None]]] = []
+        for n, (number, ranking) in enumerate(zip(self.numbers, rankings, strict=True)):
+            values, hider = planes[n], None
             if values is None:
-                found.append((_NO_ZONES, Moments.empty(0), None))
                 continue
-            if metadata.interleaved:
-                values = values[number]
-            hider = None
-            if alpha is not None and number != alpha and pixels is not None:
-                hider = self._alpha(pixels, row, alpha)
+            if alpha not in (None, number):
+                # All is hidden where the tile of the alpha band is NULL.
+                hider = np.broadcast_to(0, self._shape) if planes[-1] is None else planes[-1]
             valid = self._valid(values, number, at, hider)
-            counts = ranking.count(values, valid, spans) if ranking.is_open else None
-            part = of_spans(values, valid, spans) if moments else (_NO_ZONES, Moments.empty(0))
-            found.append((*part, counts))
+            counts = None if ranking is None else ranking.count(values, valid, spans)
+            part = of_spans(values, valid, spans) if moments else _NOTHING
+            found.append((n, (*part, counts)))
         return found
-
-    def _alpha(self, pixels: dict[tuple[int, str], Any], row: int, alpha: int) -> Any:
-        """The pixels of the alpha band; all 0 where its tile is NULL."""
-        metadata = self.files.metadata
-        if metadata.interleaved:
-            return pixels[row, metadata.columns[0]][alpha]
-        found = pixels[row, metadata.bands[alpha].name]
-        shape = metadata.block_height, metadata.block_width
-        return np.broadcast_to(np.uint8(0), shape) if found is None else found
 
     def _valid(self, values: Any, number: int, at: int, alpha: Any) -> Any:
         """Which pixels of a tile have a value."""
-        cover = self.files.store.coverage[number]
+        cover = self.store.coverage[number]
         z, x, y = self.tiles[at].tolist()
         covered = None if cover is None else cover.tile(z, x, y, values.shape)
-        nodata = self.files.metadata.bands[number].nodata
+        nodata = self.store.metadata.bands[number].nodata
         return as_array(valid_mask(values, nodata, covered, alpha), values.shape)
 
 
-def _known_statistics(files: Files, *, trusted: bool | None) -> Any:
-    """The statistics of tiles, if there are all and they can be trusted."""
-    metadata = files.metadata
-    if trusted is None:
-        trusted = str(metadata.processing.get("created_by", "")).startswith("comal ")
-    lossy = metadata.compression in spec.LOSSY_BANDS
-    if not trusted or lossy or tuple(metadata.tile_statistics) != spec.STATISTICS:
-        return None
-    return statistics_of_tiles(files.store)
+_NOTHING = np.empty(0, np.int64), Moments.empty(0)
 
 
-def _told(values: Any, zones: int) -> Moments:
-    """Moments of so many zones that hold the whole of a tile."""
-    count, low, high, total, mean, deviation = values
-    if not count > 0:
-        return Moments.empty(zones)
-    parts = (count, total, mean, deviation**2 * count, low, high)
-    return Moments(*(np.full(zones, part) for part in parts))
-
-
-def _rows_of(files: Files, zoom: int, time: Step | None) -> Ints:
+def _rows_of(store: TileStore, zoom: int, time: Step | None) -> Ints:
     """Rows of the tiles of a zoom, and of a time step where there are several."""
-    ids = files.store.ids
-    first, last = grid.descendants(grid.cells(0, 0, 0), zoom)
-    chosen = (ids >= first) & (ids <= last) & np.asarray(grid.is_valid(ids))
-    if all(part.time is not None for part in files.parts):
-        values = np.concatenate([part.time for part in files.parts if part.time is not None])
-        stamps = [part.stamps for part in files.parts if part.stamps is not None]
-        together = np.concatenate(stamps) if len(stamps) == len(files.parts) else None
-        axis, steps = axis_of(values, together, ids != 0, files.metadata.time)
-        chosen &= steps == axis.index(time, files.parts[0].where)
+    where = store.parts[0].where
+    step = None
+    if store.times is not None:
+        step = store.times.index(time, where)
     elif time is not None:
-        raise InvalidInputError("no time series", where=files.parts[0].where)
-    return np.flatnonzero(chosen)
-
-
-def _overlaps(areas: Areas, tiles: Ints, zoom: int) -> tuple[Ints, Ints]:
-    """Pairs of tiles and zones whose boxes meet, tiles ascending, then zones."""
-    columns, rows = tile_pairs(areas, zoom)
-    side = 2.0**zoom
-    boxes, zones = [], []
-    for turn in (-side, 0.0, side):
-        left, right = columns[:, 0] + turn, columns[:, 1] + turn
-        known = np.flatnonzero((left <= side) & (right >= 0) & np.isfinite(rows).all(axis=1))
-        if turn and areas.metric:
-            continue
-        boxes.append(shapely.box(left[known], rows[known, 0], right[known], rows[known, 1]))
-        zones.append(known)
-    numbers = np.concatenate(zones)
-    tree = shapely.STRtree(np.concatenate(boxes))
-    _, x, y = tiles.T
-    which, found = tree.query(shapely.box(x, y, x + 1, y + 1))
-    pairs = np.unique(np.stack([which, numbers[found]], axis=1), axis=0)
-    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+        raise InvalidInputError("no time series", where=where)
+    first, last = grid.descendants(grid.cells(0, 0, 0), zoom)
+    rows: Ints = store.index.rows_between(first, last, step)
+    is_cell: Any = grid.is_valid(store.ids[rows])
+    return rows[np.flatnonzero(is_cell)]

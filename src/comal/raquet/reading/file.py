@@ -19,7 +19,7 @@ from comal.public import guarded_class
 from comal.raquet.reading.coverage import Coverage, bounds_of, coverages, with_padding
 from comal.raquet.reading.pixels import alpha_of, common_type, fill_value, finished
 from comal.raquet.reading.store import TileStore
-from comal.raquet.reading.tilefile import ABSENT, TileIndex, cell_of
+from comal.raquet.reading.tilefile import ABSENT, cell_of
 from comal.raquet.reading.windows import (
     CRS,
     Grid,
@@ -93,16 +93,10 @@ class RaquetFile(Closing):
     Safe to use from several threads, after a fork, and with pickle.
     """
 
-    def __init__(
-        self,
-        store: TileStore,
-        lookup: TileIndex,
-        times: TimeAxis | None,
-        nodata: Number | None = None,
-    ) -> None:
+    def __init__(self, store: TileStore, nodata: Number | None = None) -> None:
         self._store = store
-        self._lookup = lookup
-        self.times = times
+        self._lookup = store.index
+        self.times: TimeAxis | None = store.times
         """The time steps, or None where there is no time dimension."""
         self.metadata: Metadata = store.metadata
         """What the file says of itself; of a set, what holds for all of its files together."""
@@ -184,7 +178,7 @@ class RaquetFile(Closing):
         """
         if nodata is None:
             return self
-        return RaquetFile(self._store, self._lookup, self.times, nodata)
+        return RaquetFile(self._store, nodata)
 
     def documents(self) -> tuple[str, ...]:
         """The metadata as they stand in each file."""

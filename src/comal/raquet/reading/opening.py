@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from comal.errors import InvalidInputError, InvalidMetadataError, ObjectNotFoundError
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
@@ -17,9 +17,8 @@ from comal.plan import run
 from comal.raquet import spec
 from comal.raquet.reading.file import RaquetFile
 from comal.raquet.reading.store import TileStore, side_by_side
-from comal.raquet.reading.tilefile import TileFile, TileIndex, file_plan
+from comal.raquet.reading.tilefile import TileFile, file_plan
 from comal.raquet.spec import Metadata
-from comal.raquet.times import axis_of
 from comal.storage import Source, StorageConfig, as_source
 
 Location = str | os.PathLike[str] | Source
@@ -68,16 +67,36 @@ def open(  # noqa: A001 - the name users expect: raquet.open
     LimitExceededError
         The content is larger than the limits allow.
     """
-    sources = sources_of(path, config)
-    parts = _parts(sources, limits)
-    return _file(sources, parts, limits, cache_bytes, byte_interleaved=byte_interleaved)
+    how: dict[str, Any] = {"cache_bytes": cache_bytes, "byte_interleaved": byte_interleaved}
+    return _opened(path, config, limits, **how)
 
 
 def open_unlike(path: Location | Sequence[Location]) -> RaquetFile:
     """As `open`, for who tells different nodata values of the files apart."""
-    sources = sources_of(path, None)
-    parts = _parts(sources, DEFAULT_LIMITS)
-    return _file(sources, parts, DEFAULT_LIMITS, CACHE, byte_interleaved=False, same_nodata=False)
+    how: dict[str, Any] = {"cache_bytes": CACHE, "byte_interleaved": False}
+    return _opened(path, None, DEFAULT_LIMITS, same_nodata=False, **how)
+
+
+@contextmanager
+def borrowed(
+    source: Any, config: StorageConfig | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[RaquetFile]:
+    """A raster that is open already; any other is opened, and closed at the end.
+
+    Raises
+    ------
+    InvalidInputError
+        No raster, path, URL or list of these.
+    ComalError
+        As for `open`.
+    """
+    if isinstance(source, RaquetFile):
+        yield source
+        return
+    if not isinstance(source, str | os.PathLike | Sequence) or not source:
+        raise InvalidInputError("no RaQuet file", found=type(source).__name__, expected="a path")
+    with open(source, config=config, limits=limits) as file:
+        yield file
 
 
 async def open_async(
@@ -99,11 +118,21 @@ async def open_async(
     )
 
 
-def _parts(sources: Sequence[Source], limits: Limits) -> list[TileFile]:
-    def opened(source: Source) -> TileFile:
+def _opened(
+    path: Location | Sequence[Location],
+    config: StorageConfig | None,
+    limits: Limits,
+    *,
+    same_nodata: bool = True,
+    **how: Any,
+) -> RaquetFile:
+    def part_of(source: Source) -> TileFile:
         return run(file_plan(source.href, limits), source.fetch)
 
-    return side_by_side([partial(opened, source) for source in sources], sources)
+    sources = sources_of(path, config)
+    parts = side_by_side([partial(part_of, source) for source in sources], sources)
+    metadata = together(parts, same_nodata=same_nodata)
+    return RaquetFile(TileStore(sources, parts, metadata, limits=limits, **how))
 
 
 # -- what is named --------------------------------------------------------------------------------
@@ -133,39 +162,6 @@ def _in_folder(source: Source) -> list[Source]:
 
 
 # -- several as one -------------------------------------------------------------------------------
-
-
-def _file(
-    sources: Sequence[Source],
-    parts: Sequence[TileFile],
-    limits: Limits,
-    cache_bytes: int,
-    *,
-    byte_interleaved: bool,
-    same_nodata: bool = True,
-) -> RaquetFile:
-    metadata = together(parts, same_nodata=same_nodata)
-    store = TileStore(
-        sources,
-        parts,
-        metadata,
-        cache_bytes=cache_bytes,
-        byte_interleaved=byte_interleaved,
-        limits=limits,
-    )
-    where = parts[0].where
-    timed = [part for part in parts if part.time is not None]
-    if not timed:
-        return RaquetFile(store, TileIndex(store.ids, None, where), None)
-    if len(timed) < len(parts):
-        raise InvalidMetadataError("only some files of the set have times", where=where)
-    values = np.concatenate([part.time for part in parts if part.time is not None])
-    stamps = [
-        np.full(len(part.ids), np.datetime64("NaT", "us")) if part.stamps is None else part.stamps
-        for part in parts
-    ]
-    axis, steps = axis_of(values, np.concatenate(stamps), store.ids != 0, metadata.time)
-    return RaquetFile(store, TileIndex(store.ids, steps, where), axis)
 
 
 def together(parts: Sequence[TileFile], *, same_nodata: bool = True) -> Metadata:

@@ -22,8 +22,16 @@ from comal.parallel import ByteCache
 from comal.plan import ByteRange, Piece, Plan, Wanted, run
 from comal.raquet import blobs
 from comal.raquet.reading.coverage import Coverage, coverages
-from comal.raquet.reading.tilefile import ABSENT, TileFile, chunk_ranges, columns_plan, joined
+from comal.raquet.reading.tilefile import (
+    ABSENT,
+    TileFile,
+    TileIndex,
+    chunk_ranges,
+    columns_plan,
+    joined,
+)
 from comal.raquet.spec import Band, Metadata
+from comal.raquet.times import TimeAxis, axis_of
 from comal.storage import Source
 from comal.storage.local import HeldFile, held
 from comal.table import ParquetTable
@@ -84,6 +92,8 @@ class TileStore:
         self.column_of = {band.name: interleaved or band.name for band in metadata.bands}
         """By the name of a band."""
         self.ids, self.starts = joined([part.ids for part in parts])
+        self.times, steps = _time_steps(parts, self.ids != 0, metadata)
+        self.index = TileIndex(self.ids, steps, parts[0].where)
         self._tiles: ByteCache[Key, Pixels] = ByteCache(cache_bytes)
         self._chunks: ByteCache[tuple[int, int, str], Any] = ByteCache(
             cache_bytes, keep_newest=True
@@ -484,6 +494,22 @@ class TileStore:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_readers": {}, "_heads": {}, "_ready": {}}
+
+
+def _time_steps(
+    parts: Sequence[TileFile], tiles: npt.NDArray[np.bool_], metadata: Metadata
+) -> tuple[TimeAxis | None, Ints | None]:
+    """The time steps of a set, and the number of that of each row; None without time."""
+    values = [part.time for part in parts if part.time is not None]
+    if not values:
+        return None, None
+    if len(values) < len(parts):
+        raise InvalidMetadataError("only some files of the set have times", where=parts[0].where)
+    stamps = [
+        np.full(len(part.ids), np.datetime64("NaT", "us")) if part.stamps is None else part.stamps
+        for part in parts
+    ]
+    return axis_of(np.concatenate(values), np.concatenate(stamps), tiles, metadata.time)
 
 
 def _plane(pixels: Any, at: int | None) -> Any:

@@ -432,6 +432,20 @@ class TileIndex:
         found = self.ids[begin:end]
         return found[np.flatnonzero(np.append(True, found[1:] != found[:-1])[: len(found)])]
 
+    def rows_between(self, first: int, last: int, step: int | None = None) -> Ints:
+        """The rows with ids from `first` to `last`, of one time step or of all, ascending."""
+        begin, end = np.searchsorted(self.ids, [first, last + 1])
+        at = np.arange(begin, end)
+        if step is not None and self.steps is not None:
+            at = at[self.steps[at] == step]
+        return at if self._order is None else np.sort(self._order[at])
+
+    def every_row(self, cells: Ints) -> list[list[int]]:
+        """The rows of each of these cells, of all time steps."""
+        begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))
+        rows = np.arange(len(self.ids)) if self._order is None else self._order
+        return [rows[first:last].tolist() for first, last in zip(begin, end, strict=True)]
+
     def counts(self, cells: Ints) -> Ints:
         """How many rows each of these cells has."""
         begin, end = (np.searchsorted(self.ids, cells, side) for side in ("left", "right"))

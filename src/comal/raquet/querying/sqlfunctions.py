@@ -1,0 +1,601 @@
+"""Functions of SQL: of tiles, of pairs of bands, of the document.
+
+A band argument is the column itself. Which band that is, and so its type and nodata value, is told
+by the name of the column, which macros pass on. What a function of Python cannot be is made by
+macros too: optional arguments, other forms, and the aggregate ``ST_RegionStats``, which is a list
+of what each tile gives and a function that merges it. Nothing in them comes from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from comal import grid
+from comal.errors import ComalError, InvalidInputError, InvalidMetadataError, shown
+from comal.geo.scanline import Spans
+from comal.query import Function
+from comal.query.columns import (
+    blobs,
+    coordinates,
+    flat,
+    is_text,
+    perhaps_number,
+    real,
+    shapes,
+    texts,
+    vectorised,
+    whole,
+)
+from comal.raquet.querying.areas import Areas
+from comal.raquet.querying.moments import Moments, of_spans, of_tile
+from comal.raquet.querying.sqlbands import (
+    FROM_ALIAS,
+    AlphaTiles,
+    Bools,
+    Ints,
+    Pixels,
+    SqlBand,
+    band_of,
+    document,
+)
+
+DOUBLES = pa.list_(pa.float64())
+_MOMENTS = ("count", "sum", "mean", "squares", "min", "max")
+PARTIAL = pa.struct([("block", pa.uint64()), *((name, pa.float64()) for name in _MOMENTS)])
+_SUMMARY_OF = {
+    "sum": "sum",
+    "mean": "mean",
+    "min": "min",
+    "max": "max",
+    "stddev": "stddev_sample",
+    "stddev_pop": "stddev",
+    "stddev_samp": "stddev_sample",
+}
+"""Fields of a summary, and what `Moments` calls them."""
+SUMMARY = pa.struct([("count", pa.int64()), *((name, pa.float64()) for name in _SUMMARY_OF)])
+DOCUMENT = pa.struct(
+    [
+        ("compression", pa.string()),
+        ("compression_quality", pa.int32()),
+        ("band_layout", pa.string()),
+        ("block_width", pa.int32()),
+        ("block_height", pa.int32()),
+        ("min_zoom", pa.int32()),
+        ("max_zoom", pa.int32()),
+        ("num_bands", pa.int32()),
+        ("tile_statistics", pa.bool_()),
+    ]
+)
+VERDICT = pa.struct(
+    [
+        ("is_valid", pa.bool_()),
+        ("errors", pa.list_(pa.string())),
+        ("warnings", pa.list_(pa.string())),
+        ("num_blocks", pa.int64()),
+        ("num_bands", pa.int32()),
+        ("zoom_range", pa.string()),
+    ]
+)
+_KEPT = 64
+"""Decoded tiles that are kept in one call of a function."""
+_TILES_OF_AUTO = 50
+
+
+class _Tile(NamedTuple):
+    """The tile of one row."""
+
+    of: SqlBand
+    pixels: Pixels
+    valid: Bools
+    """Which pixels have a value."""
+
+
+def _tiles(
+    alphas: AlphaTiles,
+    band: Any,
+    metadata: Any,
+    name: Any,
+    alpha: Any,
+    *,
+    nodata: Any = None,
+    cells: Ints | None = None,
+    needed: Bools | None = None,
+) -> Iterator[_Tile | None]:
+    """The tile of each row, decoded once however often it comes; None where it is not needed."""
+    bands = _bands(metadata, name)
+    data = blobs(band, "band")
+    numbers = [None] * len(bands) if nodata is None else perhaps_number(nodata, "nodata")
+    hiders = alphas.blobs(alpha, bands, cells, needed)
+    places = None if cells is None else np.stack(grid.tiles(cells), axis=1).tolist()
+    known: dict[Any, _Tile] = {}
+    for row, (blob, of, number, hider) in enumerate(zip(data, bands, numbers, hiders, strict=True)):
+        if needed is not None and not needed[row]:
+            yield None
+            continue
+        place = None if places is None else tuple(places[row])
+        key = (blob, id(of), number, hider, place)
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            pixels, seen = of.read(blob, hider)
+            found = known[key] = _Tile(of, pixels, of.valid(pixels, number, place) & seen)
+        yield found
+
+
+def _bands(metadata: Any, name: Any) -> list[SqlBand]:
+    documents = texts(metadata, "metadata")
+    names = texts(name, "the name of a band")
+    return [band_of(text, band) for text, band in zip(documents, names, strict=True)]
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def value(
+    alphas: AlphaTiles, block: Any, band: Any, point: Any, metadata: Any, name: Any, alpha: Any
+) -> Any:
+    """``ST_RasterValue``: the pixel that holds a point, null beside the tile."""
+    lon, lat = coordinates(point)
+    cells = whole(block, "block")
+    z, x, y = grid.tiles(cells)
+    across, down = grid.lonlat_to_xy(lon, lat, z)
+    last = 2.0**z - 1
+    inside = (np.minimum(np.floor(across), last) == x) & (np.minimum(np.floor(down), last) == y)
+    found: list[float | None] = []
+    tiles = _tiles(alphas, band, metadata, name, alpha, cells=cells, needed=inside)
+    for row, tile in enumerate(tiles):
+        if tile is None:
+            found.append(None)
+            continue
+        height, width = tile.of.shape
+        at_row = min(int((down[row] - y[row]) * height), height - 1)
+        at_column = min(int((across[row] - x[row]) * width), width - 1)
+        is_valid = tile.valid[at_row, at_column]
+        found.append(float(tile.pixels[at_row, at_column]) if is_valid else None)
+    return found
+
+
+def pixel(band: Any, metadata: Any, *more: Any) -> Any:
+    """``raquet_pixel``: (band, metadata[, number of the band from 0 on], x, y, its name)."""
+    *numbered, x, y, name = more
+    bands = _bands(metadata, name)
+    if numbered:
+        numbers = whole(numbered[0], "number of a band").tolist()
+        bands = [_numbered(of, number) for of, number in zip(bands, numbers, strict=True)]
+    found = []
+    places = whole(x, "a pixel").tolist(), whole(y, "a pixel").tolist()
+    for blob, of, column, row in zip(blobs(band, "band"), bands, *places, strict=True):
+        if not (0 <= column < of.shape[1] and 0 <= row < of.shape[0]):
+            raise InvalidInputError("no such pixel in a tile", found=(column, row))
+        one = of.pixels(blob)[row : row + 1, column : column + 1]
+        found.append(float(one[0, 0]) if of.valid(one)[0, 0] else None)
+    return found
+
+
+def _numbered(of: SqlBand, number: int) -> SqlBand:
+    if not 0 <= number < len(of.metadata.bands):
+        raise InvalidInputError("no such band", found=number, hint="the first band is number 0")
+    return SqlBand(of.metadata, number)
+
+
+def decode_band(band: Any, metadata: Any, name: Any) -> Any:
+    """``raquet_decode_band``: all pixels of a blob."""
+    rows = zip(blobs(band, "band"), _bands(metadata, name), strict=True)
+    return _lists((of.pixels(blob), np.ones(of.shape, np.bool_)) for blob, of in rows)
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+
+def summary(
+    alphas: AlphaTiles, band: Any, metadata: Any, name: Any, nodata: Any, alpha: Any
+) -> Any:
+    """``ST_RasterSummaryStats``, of a tile."""
+    tiles = _tiles(alphas, band, metadata, name, alpha, nodata=nodata)
+    return _summaries([of_tile(tile.pixels, tile.valid) for tile in tiles if tile])
+
+
+def _summaries(parts: Sequence[Moments]) -> Any:
+    found = Moments.stacked(parts)
+    columns = [pa.array(found.count.astype(np.int64))]
+    for source in _SUMMARY_OF.values():
+        least = 2 if source == "stddev_sample" else 1
+        columns.append(pa.array(found.column(source), mask=found.count < least))
+    return pa.StructArray.from_arrays(columns, fields=list(SUMMARY))
+
+
+def region_part(
+    alphas: AlphaTiles,
+    band: Any,
+    block: Any,
+    region: Any,
+    metadata: Any,
+    name: Any,
+    nodata: Any,
+    resolution: Any,
+    alpha: Any,
+) -> Any:
+    """What a tile gives to ``ST_RegionStats``; null where it gives nothing."""
+    cells, bands = whole(block, "block"), _bands(metadata, name)
+    spans = _spans_of_regions(cells, bands, shapes(region), resolution)
+    needed = np.zeros(len(cells), np.bool_)
+    needed[list(spans)] = True
+    found: list[dict[str, float] | None] = [None] * len(cells)
+    options = {"nodata": nodata, "cells": cells, "needed": needed}
+    for row, tile in enumerate(_tiles(alphas, band, metadata, name, alpha, **options)):
+        if tile is not None:
+            _, moments = of_spans(tile.pixels, tile.valid, spans[row])
+            part = {name: float(getattr(moments, name)[0]) for name in _MOMENTS}
+            found[row] = {**part, "block": int(cells[row])}
+    return pa.array(found, PARTIAL)
+
+
+def _spans_of_regions(
+    cells: Ints, bands: Sequence[SqlBand], regions: Any, resolution: Any
+) -> dict[int, Spans]:
+    """By row the pixels of its region, of tiles of the zoom that counts for it."""
+    wanted = _zoom_wanted(resolution)
+    known: dict[int, Areas] = {}
+    zooms: dict[tuple[int, str], int] = {}
+    spans: dict[int, Spans] = {}
+    tiles = np.stack(grid.tiles(cells), axis=1).tolist()
+    for row, (tile, shape, of) in enumerate(zip(tiles, regions, bands, strict=True)):
+        key = id(shape), of.text
+        if key not in zooms:
+            zooms[key] = _zoom_of(of, shape, wanted)
+        if tile[0] == zooms[key]:
+            some = _areas(shape, known).on_tile(tuple(tile), of.shape)
+            if len(some):
+                spans[row] = some
+    return spans
+
+
+def _zoom_wanted(column: Any) -> Any:
+    given = flat(column).drop_null()
+    if not len(given):
+        return "max"
+    if not is_text(given):
+        return int(whole(given, "resolution")[0])
+    word = given[0].as_py()
+    if word not in {"min", "max", "auto"}:
+        raise InvalidInputError("no such resolution", found=shown(word))
+    return word
+
+
+def _zoom_of(of: SqlBand, shape: Any, wanted: Any) -> int:
+    """The zoom whose tiles count: a number is moved into the range that there is."""
+    low, high = of.metadata.min_zoom, of.metadata.max_zoom
+    if wanted in {"min", "max"}:
+        return low if wanted == "min" else high
+    if wanted == "auto":
+        west, south, east, north = shape.bounds
+        zooms = np.arange(high, low, -1)
+        # Columns go on beyond 180 degrees.
+        columns = np.floor(np.array([[west], [east]]) / 360 * 2.0**zooms + 2.0**zooms / 2)
+        _, rows = grid.lonlat_to_xy(0.0, np.array([[north], [south]]), zooms)
+        tiles = (np.diff(columns, axis=0)[0] + 1) * (np.diff(np.floor(rows), axis=0)[0] + 1)
+        few = zooms[tiles <= _TILES_OF_AUTO]
+        return int(few[0]) if len(few) else low
+    return max(low, min(high, int(wanted)))
+
+
+def _areas(shape: Any, known: dict[int, Areas]) -> Areas:
+    """A region, made ready once for all rows."""
+    if id(shape) not in known:
+        known[id(shape)] = Areas.of([shape])
+    return known[id(shape)]
+
+
+def region_merge(parts: Any) -> Any:
+    """The struct of ``ST_RegionStats`` out of what the tiles gave, in the order of their ids."""
+    merged = []
+    for parts_of in flat(parts).to_pylist():
+        found = Moments.empty(1)
+        # Of no rows at all a list is null.
+        given = [part for part in parts_of or () if part is not None]
+        for part in sorted(given, key=lambda part: int(part["block"])):
+            values = (np.array([part[name]]) for name in _MOMENTS)
+            found.merge(np.array([0]), Moments(*values))
+        merged.append(found)
+    return _summaries(merged)
+
+
+# -- clips -----------------------------------------------------------------------------------------
+
+
+def clip(alphas: AlphaTiles, band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
+    """``ST_Clip``: the values of a tile that lie in a geometry."""
+    metadata, name, nodata, alpha = rest
+    parts = _clipped(alphas, band, block, geometry, metadata, name, alpha, nodata)
+    return pa.array([pixels[kept].astype(np.float64) for pixels, kept in parts], DOUBLES)
+
+
+def clip_mask(alphas: AlphaTiles, band: Any, block: Any, geometry: Any, *rest: Any) -> Any:
+    """``ST_ClipMask``: the pixels of a tile, `nodata` outside of a geometry."""
+    metadata, nodata, name, alpha = rest
+    fills = real(nodata, "nodata").tolist()
+    parts = _clipped(alphas, band, block, geometry, metadata, name, alpha)
+    found = [
+        np.where(kept, pixels, fill).astype(np.float64).ravel()
+        for fill, (pixels, kept) in zip(fills, parts, strict=True)
+    ]
+    return pa.array(found, DOUBLES)
+
+
+def _clipped(
+    alphas: AlphaTiles,
+    band: Any,
+    block: Any,
+    geometry: Any,
+    metadata: Any,
+    name: Any,
+    alpha: Any,
+    nodata: Any = None,
+) -> Iterator[tuple[Pixels, Bools]]:
+    """The pixels of each row, and which of them have a value and lie in a geometry."""
+    cells = whole(block, "block")
+    places = np.stack(grid.tiles(cells), axis=1).tolist()
+    tiles = _tiles(alphas, band, metadata, name, alpha, nodata=nodata, cells=cells)
+    known: dict[int, Areas] = {}
+    for place, shape, tile in zip(places, shapes(geometry), tiles, strict=True):
+        if tile is not None:
+            spans = _areas(shape, known).on_tile(tuple(place), tile.of.shape)
+            yield tile.pixels, tile.valid & (spans.mask(*tile.of.shape) > 0)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def band_math(alphas: AlphaTiles, one: Any, other: Any, operation: Any, *rest: Any) -> Any:
+    """``ST_BandMath``: a list with null where nothing is valid."""
+    metadata, name, other_name, alpha = rest
+    words = [word.lower() for word in texts(operation, "operation")]
+    for word in words:
+        if word not in _OPERATIONS:
+            raise InvalidInputError(
+                "no such operation", found=shown(word), expected=", ".join(_OPERATIONS)
+            )
+    found = []
+    pairs = _pairs(alphas, one, other, metadata, name, other_name, None, alpha)
+    for word, (a, b, valid) in zip(words, pairs, strict=True):
+        with np.errstate(all="ignore"):
+            result = _OPERATIONS[word](a, b)
+        found.append((result, valid & np.isfinite(result)))
+    return _lists(found)
+
+
+def normalized(alphas: AlphaTiles, *columns: Any) -> Any:
+    """``ST_NormalizedDifference``, null where one of the bands has no value."""
+    return _lists(_normalized(alphas, *columns))
+
+
+def normalized_stats(alphas: AlphaTiles, *columns: Any) -> Any:
+    """``ST_NormalizedDifferenceStats``, with the arguments of ``ST_NormalizedDifference``."""
+    return _summaries([of_tile(*part) for part in _normalized(alphas, *columns)])
+
+
+def _normalized(alphas: AlphaTiles, *columns: Any) -> Iterator[tuple[Any, Bools]]:
+    for one, other, valid in _pairs(alphas, *columns):
+        total = one + other
+        with np.errstate(all="ignore"):
+            found = (one - other) / np.where(total == 0, 1.0, total)
+        yield np.where(total == 0, 0.0, found), valid
+
+
+def _pairs(
+    alphas: AlphaTiles,
+    one: Any,
+    other: Any,
+    metadata: Any,
+    name: Any,
+    other_name: Any,
+    nodata: Any,
+    alpha: Any,
+) -> Iterator[tuple[Any, Any, Bools]]:
+    """The pixels of two bands of each row as floats, and where both have a value."""
+    first = _tiles(alphas, one, metadata, name, alpha, nodata=nodata)
+    second = _tiles(alphas, other, metadata, other_name, alpha, nodata=nodata)
+    for a, b in zip(first, second, strict=True):
+        if a is not None and b is not None:
+            yield a.pixels.astype(np.float64), b.pixels.astype(np.float64), a.valid & b.valid
+
+
+def _divided(one: Any, other: Any) -> Any:
+    return np.where(other == 0, np.nan, one / np.where(other == 0, 1.0, other))
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": _divided,
+}
+
+
+def _lists(parts: Any) -> Any:
+    """One list of numbers a tile, row by row, null where a pixel is not valid."""
+    values, masks, lengths = [np.empty(0)], [np.empty(0, np.bool_)], [0]
+    for pixels, valid in parts:
+        values.append(pixels.astype(np.float64).ravel())
+        masks.append(~valid.ravel())
+        lengths.append(pixels.size)
+    flat_values = pa.array(np.concatenate(values), mask=np.concatenate(masks))
+    return pa.ListArray.from_arrays(pa.array(np.cumsum(lengths), pa.int32()), flat_values)
+
+
+# -- the document ----------------------------------------------------------------------------------
+
+
+def band_number(metadata: Any, name: Any) -> Any:
+    """``ST_Band(metadata, name)``: its number, from 0 on; null when there is none."""
+    found = []
+    for text, band in zip(texts(metadata, "metadata"), texts(name, "name"), strict=True):
+        names = document(text).band_names
+        found.append(names.index(band) if band in names else None)
+    return found
+
+
+def parsed(metadata: Any) -> Any:
+    """``raquet_parse_metadata(json)``."""
+    return [
+        {
+            "compression": one.compression or "none",
+            "compression_quality": one.quality,
+            "band_layout": one.layout,
+            "block_width": one.block_width,
+            "block_height": one.block_height,
+            "min_zoom": one.min_zoom,
+            "max_zoom": one.max_zoom,
+            "num_bands": len(one.bands),
+            "tile_statistics": bool(one.tile_statistics),
+        }
+        for one in map(document, texts(metadata, "metadata"))
+    ]
+
+
+def validated(metadata: Any) -> Any:
+    """``raquet_validate_metadata(json)``."""
+    return [_verdict(text) for text in texts(metadata, "metadata")]
+
+
+def _verdict(text: str) -> dict[str, Any]:
+    try:
+        one = document(text)
+    except ComalError as error:
+        problems = error.problems if isinstance(error, InvalidMetadataError) else ()
+        errors = [f"{p.place}: {p.message}" for p in problems if p.severity == "error"]
+        return {"is_valid": False, "errors": errors or [error.what], "warnings": []}
+    return {
+        "is_valid": True,
+        "errors": [],
+        "warnings": [f"{problem.place}: {problem.message}" for problem in one.problems],
+        "num_blocks": one.num_blocks,
+        "num_bands": len(one.bands),
+        "zoom_range": f"{one.min_zoom}-{one.max_zoom}",
+    }
+
+
+# -- names and forms -------------------------------------------------------------------------------
+
+
+class _SqlFunction(NamedTuple):
+    """What a function is called in SQL, its forms, what it calls, and what it gives."""
+
+    name: str
+    forms: tuple[str, ...]
+    """Arguments; those with a ``?`` may be left out, and names of bands are then those of columns.
+
+    What is called gets the others, names of bands, and what else may be left out, in that order.
+    """
+    call: Callable[..., Any]
+    kind: Any
+    body: str = "{}"
+    """What a macro makes of the call."""
+
+    @property
+    def inner(self) -> str:
+        """What is called, by macros."""
+        return f"comal_{self.name.lower()}"
+
+    def macro(self) -> str:
+        """The macro with all forms, which it tells apart by the number of their arguments."""
+        forms = (_form(self.inner, form.split(", ")) for form in self.forms)
+        made = [f"({given}) AS {self.body.format(call)}" for given, call in forms]
+        return f"CREATE MACRO {self.name}" + ", ".join(made)
+
+    def function(self, alphas: AlphaTiles) -> Function:
+        """The function that macros call."""
+        hides = self.forms[0].endswith("alpha?")
+        call = partial(self.call, alphas) if hides else self.call
+        optional = [name for name in _optional(self.forms[0].split(", ")) if name not in _NAMES]
+        return Function(vectorised(call, self.kind, len(optional)), None, _sql_type(self.kind))
+
+
+_NAMES = {"name": "band", "name1": "b1", "name2": "b2"}
+"""Arguments that name a band, and the column whose name stands for them."""
+
+
+def _optional(arguments: Sequence[str]) -> list[str]:
+    return [one.removesuffix("?") for one in arguments if one.endswith("?")]
+
+
+def _form(inner: str, arguments: Sequence[str]) -> tuple[str, str]:
+    """The arguments of a macro, and its call of a function."""
+    optional = _optional(arguments)
+    needed = [one for one in arguments if not one.endswith("?")]
+    given = (one.replace("?", " := NULL") for one in arguments)
+    names = [
+        f"coalesce({name if name in optional else 'NULL'}, '{FROM_ALIAS}' || alias({column}))"
+        for name, column in _NAMES.items()
+        if column in needed
+    ]
+    passed = [*needed, *names, *(name for name in optional if name not in _NAMES)]
+    return ", ".join(given), f"{inner}({', '.join(passed)})"
+
+
+_SQL_TYPES = {
+    pa.float64(): "DOUBLE",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint64(): "UBIGINT",
+    pa.string(): "VARCHAR",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def _sql_type(kind: Any) -> str:
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{one.name} {_sql_type(one.type)}' for one in kind)})"
+    return _SQL_TYPES[kind]
+
+
+_BOTH = "b1, b2, metadata, nodata?, name1?, name2?, alpha?"
+_OF_PIXEL = ("band, metadata, x, y", "band, metadata, n, x, y")
+_REGION = "band, block, region, metadata, nodata?, resolution?, name?, alpha?"
+_MERGED = "comal_region_merge(list({}))"
+_TILES = (
+    _SqlFunction(
+        "ST_RasterValue", ("block, band, point, metadata, name?, alpha?",), value, pa.float64()
+    ),
+    _SqlFunction("ST_RasterSummaryStats", ("band, metadata, nodata?, alpha?",), summary, SUMMARY),
+    _SqlFunction("ST_RegionStats", (_REGION,), region_part, PARTIAL, _MERGED),
+    _SqlFunction("ST_Clip", ("band, block, geometry, metadata, nodata?, alpha?",), clip, DOUBLES),
+    _SqlFunction(
+        "ST_ClipMask",
+        ("band, block, geometry, metadata, nodata, name?, alpha?",),
+        clip_mask,
+        DOUBLES,
+    ),
+    _SqlFunction("ST_NormalizedDifference", (_BOTH,), normalized, DOUBLES),
+    _SqlFunction("ST_NormalizedDifferenceStats", (_BOTH,), normalized_stats, SUMMARY),
+    _SqlFunction(
+        "ST_BandMath", ("b1, b2, op, metadata, name1?, name2?, alpha?",), band_math, DOUBLES
+    ),
+    _SqlFunction("raquet_pixel", _OF_PIXEL, pixel, pa.float64()),
+    _SqlFunction("raquet_pixel_interleaved", _OF_PIXEL[1:], pixel, pa.float64()),
+    _SqlFunction("raquet_decode_band", ("band, metadata, name?",), decode_band, DOUBLES),
+)
+_DOCUMENTS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "st_band": (band_number, pa.int32()),
+    "raquet_parse_metadata": (parsed, DOCUMENT),
+    "raquet_validate_metadata": (validated, VERDICT),
+}
+MACROS = tuple(function.macro() for function in _TILES)
+"""What makes the macros for values; those for tables are in `comal.raquet.querying.session`."""
+
+
+def functions(alphas: AlphaTiles) -> dict[str, Function]:
+    """Functions by the name under which DuckDB has them; those of ``comal_`` are for macros."""
+    found = {function.inner: function.function(alphas) for function in _TILES}
+    for name, (call, kind) in _DOCUMENTS.items():
+        found[name] = Function(vectorised(call, kind), None, _sql_type(kind))
+    found["comal_region_merge"] = Function(region_merge, None, _sql_type(SUMMARY))
+    return found
