@@ -9,7 +9,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,16 +18,14 @@ from comal.errors import (
     ObjectNotFoundError,
     UnsafeContentError,
 )
-from comal.taco.copying.converting import folder2zip, folder2zip_async, zip2folder, zip2folder_async
-from comal.taco.model.collection import Taco
-from comal.taco.reading.loading import load
+from comal.taco.copying.exporting import folder2zip, folder2zip_async, zip2folder, zip2folder_async
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, RawZip, Recipe, folder, leaves_of, swapped_spans
 from tests.support import SHARED, needs_shared
 from tests.taco.export.test_export import PADDED, check_archive, files_of
 from tests.taco.read.scenes import located, write
-from tests.taco.write.small import FIELDS, Archive, dataset, flat, nested
+from tests.taco.write.small import Archive, dataset, flat, nested
 
 REFERENCE = SHARED / "fixtures/taco"
 
@@ -74,13 +71,10 @@ def test_foreign_archives(tmp_path: Path, tree: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "flat.tacozip",
         "nested.tacozip",
         "flat_padded.tacozip",
         "nested_padded.tacozip",
-        "cat/part2.tacozip",
         "tacocat_binary/part0.tacozip",
-        "tacocat_binary/part2.tacozip",
     ],
 )
 def test_reference_archives(tmp_path: Path, name: str) -> None:
@@ -100,17 +94,15 @@ def test_reference_archives(tmp_path: Path, name: str) -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize("name", ["flat_folder", "nested_folder"])
-def test_reference_folders(tmp_path: Path, name: str) -> None:
-    archive = check_archive(
-        folder2zip(REFERENCE / name, tmp_path / "out.tacozip"), files_of(REFERENCE / name)
+def test_descriptions_of_a_reference_folder_are_kept(tmp_path: Path) -> None:
+    source = REFERENCE / "nested_folder"
+    archive = check_archive(folder2zip(source, tmp_path / "out.tacozip"), files_of(source))
+    document = json.loads((source / "COLLECTION.json").read_text())
+    old, new = (
+        {e[0]: e[2] for e in one["taco:field_schema"]["level0"] if not e[0].startswith("internal:")}
+        for one in (document, archive.collection)
     )
-    document = json.loads((REFERENCE / name / "COLLECTION.json").read_text())
-    texts = {e[0]: e[2] for e in document["taco:field_schema"]["level0"]}
-    stored = {e[0]: e[2] for e in archive.collection["taco:field_schema"]["level0"]}
-    assert {k: stored[k] for k in texts if not k.startswith("internal:")} == {
-        k: v for k, v in texts.items() if not k.startswith("internal:")
-    }
+    assert new == old
 
 
 def test_wrong_spans_are_mended(tmp_path: Path) -> None:
@@ -118,23 +110,6 @@ def test_wrong_spans_are_mended(tmp_path: Path) -> None:
     with pytest.warns(TacoWarning, match="not those of their samples"):
         unpacked = zip2folder(path, tmp_path / "out")
     assert files_of(unpacked) == dict(leaves_of(NESTED))
-
-
-def test_tables_of_the_oldest_writers(tmp_path: Path) -> None:
-    def old(level: int, table: Any) -> Any:
-        table = table.drop_columns(["internal:current_id"])
-        return table.cast(
-            pa.schema(
-                [
-                    f.with_type(pa.large_string()) if f.type == pa.string() else f
-                    for f in table.schema
-                ]
-            )
-        )
-
-    unpacked = zip2folder(write(tmp_path, Recipe(NESTED, table=old)), tmp_path / "out")
-    assert files_of(unpacked) == dict(leaves_of(NESTED))
-    check_archive(folder2zip(unpacked, tmp_path / "o.zip"), dict(leaves_of(NESTED)))
 
 
 def test_a_tree_that_is_none_keeps_its_description(tmp_path: Path) -> None:
@@ -228,28 +203,16 @@ def test_links_out_of_the_folder_are_refused(tmp_path: Path, place: str) -> None
     assert not (tmp_path / "out.tacozip").exists()
 
 
-def test_links_inside_the_folder_are_followed(tmp_path: Path) -> None:
+def test_links_inside_the_folder_are_followed_and_pipes_refused(tmp_path: Path) -> None:
     source = folder(tmp_path / "source")
     label = source / "DATA/s1/label.txt"
     label.rename(source / "label.txt")
     label.symlink_to(source / "label.txt")
     check_archive(folder2zip(source, tmp_path / "o.tacozip"), dict(leaves_of(NESTED)))
-
-
-def test_a_pipe_does_not_block(tmp_path: Path) -> None:
-    source = folder(tmp_path / "source", FLAT)
-    (source / "DATA/img_0.bin").unlink()
-    os.mkfifo(source / "DATA/img_0.bin")
+    label.unlink()
+    os.mkfifo(label)
     with pytest.raises(ValueError, match="regular"):
-        folder2zip(source, tmp_path / "o.tacozip")
-
-
-@pytest.mark.parametrize("name", ["..", "../x", "/abs", "a\\b"])
-def test_ids_and_paths_that_lead_out(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, Recipe({"a": {name: b"1"}}))
-    with pytest.raises((UnsafeContentError, InvalidMetadataError)):
-        zip2folder(path, tmp_path / "out")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.tacozip"]
+        folder2zip(source, tmp_path / "p.tacozip")
 
 
 def test_risky_ids_can_be_renamed(tmp_path: Path) -> None:
@@ -280,11 +243,3 @@ def test_async(tmp_path: Path) -> None:
         return await folder2zip_async(unpacked, tmp_path / "b.tacozip", quiet=True)
 
     check_archive(asyncio.run(there_and_back()), dict(leaves_of(FLAT)))
-
-
-def test_a_dataset_of_comal_stays_loadable(tmp_path: Path) -> None:
-    (path,) = create(Taco(nested(3), **FIELDS), tmp_path / "a.tacozip")
-    unpacked = load(zip2folder(path, tmp_path / "b"))
-    assert {p: unpacked.data.read_bytes(p) for p, _ in unpacked.data.walk()} == Archive(
-        path
-    ).entries()

@@ -10,13 +10,12 @@ import pytest
 
 from comal.errors import ComalError, ObjectChangedError
 from comal.storage import StorageConfig
-from comal.taco.copying.converting import folder2zip, zip2folder
-from comal.taco.copying.exporting import export
+from comal.taco.copying.exporting import export, folder2zip, zip2folder
 from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of
 from tests.servers.http import HttpServer
 from tests.taco.export.test_export import check_archive, files_of
-from tests.taco.read.scenes import scenes, write
+from tests.taco.read.scenes import write
 
 MANY = {f"s{n:04}": bytes([n % 251]) * (50 + n % 7) for n in range(2_000)}
 FAST = StorageConfig(tries=2, backoff_first=0.01, backoff_limit=0.02)
@@ -32,16 +31,6 @@ def test_neighbours_come_in_few_requests(tmp_path: Path, http_server: HttpServer
     assert len(http_server.requests) == 1
     wanted = {name: data for name, data in MANY.items() if "s0500" <= name < "s1000"}
     check_archive(path, wanted)
-
-
-def test_nested_samples_come_in_few_requests(tmp_path: Path, http_server: HttpServer) -> None:
-    tree = scenes(*(f"s{n}" for n in range(60)))
-    dataset = load(http_server.put("x.tacozip", Recipe(tree).build()))
-    assert len(dataset.flatten(2)) == 120
-    http_server.reset()
-    path = export(dataset, tmp_path / "out.tacozip")
-    assert len(http_server.requests) <= 2
-    check_archive(path, dict(leaves_of(tree)))
 
 
 def test_no_more_than_limit_requests_at_once(tmp_path: Path, http_server: HttpServer) -> None:

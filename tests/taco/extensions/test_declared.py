@@ -26,18 +26,23 @@ from comal.taco.extensions.declared import sensor_bands, sensors
 SAMPLE = RowSample("a", None, "FILE")
 
 
-def test_split() -> None:
-    for name in ("train", "test", "validation"):
-        assert Split(name)(SAMPLE).to_pylist() == [{"split": name}]
-    assert columns_for(Split("test"), pa.table({"id": ["a", "b"]}))["split"].to_pylist() == [
-        "test",
-        "test",
-    ]
-    with pytest.raises(InvalidInputError, match="val"):
-        Split("val")
-    with pytest.raises(InvalidInputError, match="split"):
-        Split()
-    assert Split(schema_only=True)(SAMPLE)["split"].to_pylist() == [None]
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (Split, ("train", "test", "validation")),
+        (SplitStrategy, ("random", "stratified", "manual", "other", "none", "unknown")),
+    ],
+)
+def test_splits(kind: Any, names: tuple[str, ...]) -> None:
+    column = "split" if kind is Split else "split:strategy"
+    for name in names:
+        assert kind(name)(SAMPLE).to_pylist() == [{column: name}]
+    for wrong in ("magic", None):
+        with pytest.raises(InvalidInputError, match=wrong or "split|strategy"):
+            kind(wrong)
+    assert kind(schema_only=True)(SAMPLE)[column].to_pylist() == [None]
+    table = pa.table({"id": ["a", "b"]})
+    assert columns_for(Split("test"), table)["split"].to_pylist() == ["test", "test"]
 
 
 @pytest.mark.parametrize(
@@ -112,34 +117,6 @@ def test_labels() -> None:
         Labels([{"name": "a", "category": 1}, {"name": "b", "category": "1"}])
     with pytest.raises(InvalidInputError, match="name"):
         Labels([{"category": 1}])
-
-
-def test_split_strategy() -> None:
-    for name in ("random", "stratified", "manual", "other", "none", "unknown"):
-        assert SplitStrategy(name)(None).to_pylist() == [{"split:strategy": name}]
-    with pytest.raises(InvalidInputError, match="magic"):
-        SplitStrategy("magic")
-    assert SplitStrategy(schema_only=True)(None).to_pylist() == [{"split:strategy": None}]
-
-
-def test_sensors() -> None:
-    counts = {name: len(sensor_bands(name)[1]) for name in sensors()}
-    assert counts == {
-        "landsat1mss": 4,
-        "landsat2mss": 4,
-        "landsat3mss": 4,
-        "landsat4mss": 4,
-        "landsat5mss": 4,
-        "landsat4tm": 7,
-        "landsat5tm": 7,
-        "landsat7etm": 8,
-        "landsat8oli": 11,
-        "landsat9oli": 11,
-        "sentinel2msi": 13,
-        "eo1ali": 10,
-        "aster": 15,
-        "modis": 36,
-    }
 
 
 # The electro-optical extension of STAC: the range in nm within which a common name may lie.

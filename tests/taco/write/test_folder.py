@@ -62,11 +62,6 @@ def test_sources_of_every_kind(tmp_path: Path) -> None:
     assert found == {"file": big, "bytes": b"abc", "large": big, "empty": b""}
 
 
-def test_same_bytes_twice(tmp_path: Path) -> None:
-    first, second = (create(dataset(nested(3)), tmp_path / name)[0] for name in "ab")
-    assert files_below(first) == files_below(second)
-
-
 def test_pages_of_a_folder_are_cut_small_and_dictionaries_are_few(tmp_path: Path) -> None:
     samples = [
         Sample(f"s{n:05}", b"", cloud=sha256(b"%d" % n).hexdigest(), label=f"class {n % 7}")

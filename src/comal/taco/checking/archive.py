@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +26,8 @@ from comal.storage import Source
 from comal.taco import spec
 from comal.taco import wire as taco_wire
 from comal.taco.checking.tree import Int64s, Rows, bools
+from comal.taco.reading.spans import entry_names
+from comal.taco.writing.verify import files_below
 from comal.ziparchive import Directory, content_plan, headers, local_plan, problems, wire
 from comal.ziparchive.local import runs
 
@@ -38,15 +39,6 @@ class EntrySpans:
     offset: Int64s
     size: Int64s
     entry: Int64s
-
-
-def entry_names(rows: Rows) -> Any:
-    """The entry of each row: the file, or the local metadata of a FOLDER."""
-    paths = pc.binary_join_element_wise(spec.DATA, rows.paths, "")
-    if not rows.folders.any():
-        return paths
-    metas = pc.binary_join_element_wise(paths, spec.META, "/")
-    return pc.if_else(pa.array(rows.folders), metas, paths)
 
 
 def check_bounds(rows: Rows, total: int, findings: Findings) -> None:
@@ -87,7 +79,7 @@ def check_overlap(levels: Sequence[Rows], findings: Findings) -> None:
 
 def true_spans(rows: Rows, directory: Directory, payload: Int64s) -> EntrySpans:
     """The spans of the entries that the rows name; `payload` is where each entry's bytes begin."""
-    entry = directory.find_many(entry_names(rows))
+    entry = directory.find_many(entry_names(rows.paths, rows.folders))
     for row in np.flatnonzero((entry < 0) & rows.folders).tolist():
         # 6.2 once calls the local metadata by this name.
         entry[row] = directory.find(f"{spec.DATA}{rows.paths[row].as_py()}/{spec.META_OLD}")
@@ -180,20 +172,9 @@ _REGULAR = 0o100000
 def check_archive(source: Source, directory: Directory, findings: Check) -> Int64s:
     """Check the archive as an archive.
 
-    Parameters
-    ----------
-    source
-        The archive.
-    directory
-        Its central directory.
-    findings
-        At the level ``structure`` all local headers are read, at ``sample`` also the bytes of some
-        entries, at ``full`` those of all.
-
-    Returns
-    -------
-    numpy.ndarray
-        Where the payload of each entry begins, int64, -1 where there is no local header.
+    At the level ``structure`` all local headers are read, at ``sample`` also the bytes of some
+    entries, at ``full`` those of all. Returns where the payload of each entry begins, -1 where
+    there is no local header.
     """
     progress = findings.progress
     progress(0, None, "archive")
@@ -285,19 +266,17 @@ def _compare_notes(
 _EVERY = 4_096
 
 
-def check_files(
-    source: Source, levels: Sequence[Rows], findings: Findings, progress: Progress
-) -> None:
+def check_files(source: Source, levels: Sequence[Rows], findings: Check) -> None:
     """Compare the files below DATA/ with the rows: missing, extra, links and special files."""
     try:
-        found = _listed(source, findings, progress)
+        found = _listed(source, findings)
     except ObjectNotFoundError:
         findings.add("taco-file-missing", spec.DATA, "there is no such folder")
         return
     except StorageError:
         # HTTP cannot list; then each file is asked for by its name.
         findings.add("taco-unlisted", spec.DATA, "the storage cannot list folders")
-        _ask_for_each(source, levels, findings, progress)
+        _ask_for_each(source, levels, findings)
         return
     expected = []
     for rows in levels:
@@ -325,9 +304,7 @@ def _check_present(rows: Rows, found: Any, findings: Findings) -> None:
     )
 
 
-def _ask_for_each(
-    source: Source, levels: Sequence[Rows], findings: Findings, progress: Progress
-) -> None:
+def _ask_for_each(source: Source, levels: Sequence[Rows], findings: Check) -> None:
     for rows in levels:
         files = np.flatnonzero(~rows.folders & ~rows.padding)
         for done, row in enumerate(files.tolist()):
@@ -338,10 +315,10 @@ def _ask_for_each(
             except UnsafeContentError as error:
                 findings.take_error(error, "unsafe-content", rows.place(row))
             if done % _EVERY == 0:
-                progress(done, len(files), f"files of level {rows.depth}")
+                findings.progress(done, len(files), f"files of level {rows.depth}")
 
 
-def _listed(source: Source, findings: Findings, progress: Progress) -> Any:
+def _listed(source: Source, findings: Check) -> Any:
     """Paths of all regular files below DATA/, as an Arrow array."""
     names = []
     local = source.location.is_local
@@ -349,7 +326,7 @@ def _listed(source: Source, findings: Findings, progress: Progress) -> Any:
     for path in walk:
         names.append(path)
         if len(names) % _EVERY == 0:
-            progress(len(names), None, "files")
+            findings.progress(len(names), None, "files")
     return pa.array(names, pa.string())
 
 
@@ -365,28 +342,20 @@ def _walk_source(source: Source) -> Iterator[str]:
 
 
 def _walk_disk(root: str, findings: Findings) -> Iterator[str]:
-    base = os.path.join(root, spec.DATA)  # noqa: PTH118 - hrefs are strings throughout
-    folders = [""]
     kinds: dict[type[BaseException], Any] = {
         FileNotFoundError: ObjectNotFoundError,
         NotADirectoryError: ObjectNotFoundError,
         OSError: StorageError,
     }
-    while folders:
-        folder = folders.pop()
-        with translated(kinds, "cannot list", where=shown(base + folder, 200)):
-            entries = list(os.scandir(base + folder))
-        for entry in entries:
-            path = folder + entry.name
+    with translated(kinds, "cannot list", where=shown(f"{root}/{spec.DATA}", 200)):
+        for path, entry in files_below(f"{root}/{spec.DATA}"):
             try:
                 path.encode()
             except UnicodeEncodeError:
                 findings.add("taco-file-extra", shown(path, 200), "its name is not UTF-8")
                 continue
-            if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
+            if entry.is_file(follow_symlinks=False):
+                yield path
+            else:
                 place = shown(spec.DATA + path, 200)
                 findings.add("taco-symlink", place, "is a symbolic link or special file")
-            elif entry.is_dir():
-                folders.append(path + "/")
-            else:
-                yield path

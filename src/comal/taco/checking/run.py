@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from comal.check import Check, Findings, Report
+from comal.check import Check, Report
 from comal.errors import (
-    LimitExceededError,
     NotThisFormatError,
     ObjectNotFoundError,
     StorageError,
@@ -28,11 +27,15 @@ from comal.taco.checking.archive import (
     check_overlap,
 )
 from comal.taco.checking.codes import new_check
+from comal.taco.checking.comparing import (
+    check_collected,
+    check_forms,
+    check_meta,
+    check_sources,
+)
 from comal.taco.checking.document import check_values
-from comal.taco.checking.index import check_collected, check_forms, check_sources
-from comal.taco.checking.meta import check_meta
 from comal.taco.checking.subject import Subject, open_folder, open_zip
-from comal.taco.checking.tree import Rows, first_of, load
+from comal.taco.checking.tree import first_of, load
 from comal.taco.reading.loading import Collected, read_collected
 
 
@@ -84,7 +87,7 @@ def check(
     with open_source(href, config=config) as source:
         base = None if base_path is None else open_beside(source, base_path)
         try:
-            subject = open_subject(source, base, limits, findings)
+            subject = open_subject(source, base, findings)
         except UnsupportedVersionError:
             raise
         except NotThisFormatError:
@@ -99,33 +102,27 @@ def check(
         return findings.reported(source.href, subject.kind)
 
 
-def open_subject(
-    source: Source, base: Source | None, limits: Limits, findings: Findings
-) -> Subject:
+def open_subject(source: Source, base: Source | None, findings: Check) -> Subject:
     """Open what is there by its bytes, as `load` does, as far as it goes."""
     last = source.href.rstrip("/").rpartition("/")[2]
-    remote = not source.location.is_local
     if last == spec.TACOCAT_FOLDER:
-        return open_folder(source, "tacocat-folder", base, limits, findings)
-    if not remote:
-        if source.stat().is_dir:
-            return _open_folder(source, base, limits, findings)
-        return _open_file(source, base, limits, findings)
+        return open_folder(source, "tacocat-folder", base, findings)
+    if source.location.is_local:
+        opening = _open_folder if source.stat().is_dir else _open_file
+        return opening(source, base, findings)
     missing: ObjectNotFoundError | None = None
     if not source.href.endswith("/"):
         try:
-            return _open_file(source, base, limits, findings)
+            return _open_file(source, base, findings)
         except ObjectNotFoundError as error:
             missing = error  # unless it is a prefix in a store, or a folder behind HTTP
     try:
-        return _open_folder(source, base, limits, findings)
+        return _open_folder(source, base, findings)
     except NotThisFormatError as error:
         raise (missing or error) from None
 
 
-def _open_folder(
-    source: Source, base: Source | None, limits: Limits, findings: Findings
-) -> Subject:
+def _open_folder(source: Source, base: Source | None, findings: Check) -> Subject:
     try:
         names = set(source.names())
     except ObjectNotFoundError:
@@ -135,40 +132,38 @@ def _open_folder(
         names = {f"{spec.TACOCAT_FOLDER}/"} if _is_index(source) else set()
     if f"{spec.TACOCAT_FOLDER}/" in names:
         inner = source.child(spec.TACOCAT_FOLDER)
-        subject = open_folder(inner, "tacocat-folder", base or source, limits, findings)
+        subject = open_folder(inner, "tacocat-folder", base or source, findings)
         if spec.TACOCAT in names:
-            check_forms(source, limits, findings)
+            check_forms(source, findings)
         return subject
     if spec.TACOCAT in names:
-        return _open_file(source.child(spec.TACOCAT), base or source, limits, findings)
-    return open_folder(source, "folder", base, limits, findings)
+        return _open_file(source.child(spec.TACOCAT), base or source, findings)
+    return open_folder(source, "folder", base, findings)
 
 
 def _is_index(source: Source) -> bool:
     """Whether a folder that cannot be listed is one over an index, and not a dataset."""
-    with suppress(ObjectNotFoundError):
-        source.stat(spec.COLLECTION)
-        return False
-    with suppress(ObjectNotFoundError):
-        source.stat(f"{spec.TACOCAT_FOLDER}/{spec.COLLECTION}")
-        return True
+    for name in (spec.COLLECTION, f"{spec.TACOCAT_FOLDER}/{spec.COLLECTION}"):
+        with suppress(ObjectNotFoundError):
+            source.stat(name)
+            return name != spec.COLLECTION
     return False
 
 
-def _open_file(source: Source, base: Source | None, limits: Limits, findings: Findings) -> Subject:
-    subject = open_zip(source, limits, findings)
+def _open_file(source: Source, base: Source | None, findings: Check) -> Subject:
+    subject = open_zip(source, findings)
     subject.base = base
     return subject
 
 
 def _check(subject: Subject, findings: Check) -> None:
-    payload, progress = None, findings.progress
+    payload = None
     if subject.directory is not None:
         with findings.guard("zip-directory", subject.where):
             payload = check_archive(subject.source, subject.directory, findings)
     _check_collection(subject, findings)
     sources: list[str] = []
-    progress(0, None, "level tables")
+    findings.progress(0, None, "level tables")
     loaded = [load(subject, depth, sources, findings) for depth in range(len(subject.tables))]
     levels = first_of(loaded)
     complete = len(levels) == len(loaded) > 0
@@ -185,16 +180,17 @@ def _check(subject: Subject, findings: Check) -> None:
         else:
             check_overlap(levels, findings)
     elif subject.kind == "folder":
-        check_files(subject.source, levels, findings, progress)
+        check_files(subject.source, levels, findings)
     if subject.kind == "folder" or spans is not None:
-        _check_meta(subject, levels, spans, findings, progress)
+        with findings.guard("taco-meta", subject.where):
+            check_meta(subject, levels, spans, findings)
     if subject.is_index:
-        present = check_sources(subject, levels, sources, findings, progress)
+        present = check_sources(subject, levels, sources, findings)
         if findings.one_of == 1:
             _check_parts(subject, present, findings)
 
 
-def _check_collection(subject: Subject, findings: Findings) -> None:
+def _check_collection(subject: Subject, findings: Check) -> None:
     if subject.collection is None:
         return
     document.check_document(subject.collection, findings)
@@ -204,24 +200,11 @@ def _check_collection(subject: Subject, findings: Findings) -> None:
         document.check_extent(subject.collection, subject.tables, findings)
 
 
-def _check_meta(
-    subject: Subject,
-    levels: Sequence[Rows],
-    spans: Sequence[EntrySpans] | None,
-    findings: Findings,
-    progress: Progress,
-) -> None:
-    try:
-        check_meta(subject, levels, spans, findings, progress)
-    except LimitExceededError as error:
-        findings.take_error(error, "taco-meta", subject.where)
-
-
 def _check_parts(index: Subject | Collected, names: Sequence[str], findings: Check) -> None:
     for name in names:
         inner = findings.part()
         try:
-            part = open_subject(index.part(name), None, findings.limits, inner)
+            part = open_subject(index.part(name), None, inner)
         except NotThisFormatError:
             continue  # reported with the index
         _check(part, inner)

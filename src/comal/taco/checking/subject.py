@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comal import strictjson
-from comal.check import Findings
+from comal.check import Check
 from comal.errors import (
     InvalidMetadataError,
     LimitExceededError,
@@ -16,10 +16,9 @@ from comal.errors import (
     StorageError,
     counted,
 )
-from comal.limits import Limits
 from comal.plan import ByteRange, Head, Whole, run
 from comal.storage import Source
-from comal.table import Footer, ParquetTable, footer_plan
+from comal.table import ParquetTable, footer_plan
 from comal.taco import spec, wire
 from comal.ziparchive import Directory, directory_plan
 
@@ -30,7 +29,6 @@ class Subject:
 
     source: Source
     kind: wire.Container
-    limits: Limits
     total: int = 0
     """Bytes of the object; 0 for a folder."""
     directory: Directory | None = None
@@ -40,8 +38,6 @@ class Subject:
     """Per level; None where the table cannot be opened."""
     base: Source | None = None
     """Folder with the ZIPs of an index; None means beside it."""
-    names: set[str] | None = None
-    """Names in a folder, where it can be listed."""
 
     @property
     def where(self) -> str:
@@ -60,24 +56,18 @@ class Subject:
         return self.source.sibling(name)
 
 
-def open_zip(source: Source, limits: Limits, findings: Findings) -> Subject:
-    """Open a ZIP or a ``__TACOCAT__`` file.
-
-    Raises
-    ------
-    NotThisFormatError, UnsupportedVersionError
-        The first bytes are not those of either.
-    """
+def open_zip(source: Source, findings: Check) -> Subject:
+    """Open a ZIP or a ``__TACOCAT__`` file."""
     (head,) = source.fetch([Head(wire.HEADER_END)])
     if head.data.startswith(wire.TACOCAT_MAGIC):
-        return _open_tacocat(source, head.data, head.total, limits, findings)
-    subject = Subject(source, "zip", limits, head.total)
+        return _open_tacocat(source, head.data, head.total, findings)
+    subject = Subject(source, "zip", head.total)
     try:
         subject.header = wire.parse_header(head.data, head.total, source.href)
         findings.take(subject.header.problems)
     except InvalidMetadataError as error:
         findings.take_error(error, "taco-header", source.href)
-    subject.directory = _open_directory(source, limits, findings)
+    subject.directory = _open_directory(source, findings)
     levels, collection = _metadata_spans(subject, findings)
     subject.tables = _open_tables(subject, levels, findings)
     if collection is None:
@@ -85,13 +75,13 @@ def open_zip(source: Source, limits: Limits, findings: Findings) -> Subject:
     else:
         with findings.guard("taco-collection", spec.COLLECTION):
             (piece,) = source.fetch([collection])
-            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, limits)
+            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, findings.limits)
     return subject
 
 
-def _open_directory(source: Source, limits: Limits, findings: Findings) -> Directory | None:
+def _open_directory(source: Source, findings: Check) -> Directory | None:
     try:
-        directory = run(directory_plan(limits=limits), source.fetch)
+        directory = run(directory_plan(limits=findings.limits), source.fetch)
     except NotThisFormatError as error:
         findings.take_error(error, "zip-end", source.href)
     except (InvalidMetadataError, LimitExceededError) as error:
@@ -102,40 +92,34 @@ def _open_directory(source: Source, limits: Limits, findings: Findings) -> Direc
 
 
 def _metadata_spans(
-    subject: Subject, findings: Findings
+    subject: Subject, findings: Check
 ) -> tuple[list[ByteRange | None], ByteRange | None]:
     """Where level tables and collection lie; the directory wins over TACO_HEADER."""
     header, directory = subject.header, subject.directory
+    stated: list[ByteRange | None] = [] if header is None else list(header.levels)
     if directory is None:
-        if header is None:
-            return [], None
-        return list(header.levels), header.collection
+        return stated, None if header is None else header.collection
     entries = {}
     for name in (*(spec.level_path(n) for n in range(spec.MAX_LEVELS)), spec.COLLECTION):
         row = directory.find(name)
         if row >= 0:
-            offset, size = int(directory.payload_offsets[row]), int(directory.csize[row])
-            entries[name] = _payload_span(subject.source, directory, row, offset, size)
-    named = [name for name in entries if name != spec.COLLECTION]
-    count = max((int(name[14]) for name in named), default=-1) + 1
-    levels: list[ByteRange | None] = [entries.get(spec.level_path(n)) for n in range(count)]
-    collection = entries.get(spec.COLLECTION)
+            entries[name] = _payload_span(subject.source, directory, row)
+    collection = entries.pop(spec.COLLECTION, None)
+    count = max((int(name[14]) for name in entries), default=-1) + 1
+    levels = [entries.get(spec.level_path(n)) for n in range(count)]
     _check_header_entry(directory, subject.where, findings)
-    if header is not None:
-        _compare_slots(header, levels, collection, findings)
-        levels += header.levels[len(levels) :]
-        levels = [
-            span if span is not None or n >= len(header.levels) else header.levels[n]
-            for n, span in enumerate(levels)
-        ]
-        collection = collection or header.collection
-    return levels, collection
+    if header is None:
+        return levels, collection
+    _compare_slots(header, levels, collection, findings)
+    levels += [None] * (len(stated) - len(levels))
+    stated += [None] * (len(levels) - len(stated))
+    both = [own or other for own, other in zip(levels, stated, strict=True)]
+    return both, collection or header.collection
 
 
-def _payload_span(
-    source: Source, directory: Directory, row: int, offset: int, size: int
-) -> ByteRange:
+def _payload_span(source: Source, directory: Directory, row: int) -> ByteRange:
     """The span of an entry, past an alignment field that only its local header has."""
+    offset, size = int(directory.payload_offsets[row]), int(directory.csize[row])
     start = int(directory.header_offset[row])
     (piece,) = source.fetch([ByteRange(start, min(30, directory.total - start))])
     if piece.data[:4] == b"PK\x03\x04":
@@ -147,7 +131,7 @@ def _payload_span(
     return ByteRange(offset, size)
 
 
-def _check_header_entry(directory: Directory, where: str, findings: Findings) -> None:
+def _check_header_entry(directory: Directory, where: str, findings: Check) -> None:
     row = directory.find(wire.HEADER_NAME)
     if row < 0:
         row = directory.find("TACO_GHOST")
@@ -165,32 +149,27 @@ def _compare_slots(
     header: wire.Header,
     levels: Sequence[ByteRange | None],
     collection: ByteRange | None,
-    findings: Findings,
+    findings: Check,
 ) -> None:
     if len(levels) != len(header.levels):
         message = f"names {counted(len(header.levels), 'level')}, the archive has {len(levels)}"
         findings.add("taco-header-slot", "TACO_HEADER", message)
-    for depth, (slot, entry) in enumerate(zip(header.levels, levels, strict=False)):
-        _compare_slot(depth, spec.level_path(depth), slot, entry, findings)
-    _compare_slot(len(header.levels), spec.COLLECTION, header.collection, collection, findings)
+    names = [*(spec.level_path(depth) for depth in range(len(header.levels))), spec.COLLECTION]
+    slots = [*header.levels, header.collection]
+    found = [*levels[: len(names) - 1], *[None] * (len(names) - 1 - len(levels)), collection]
+    for position, (name, slot, entry) in enumerate(zip(names, slots, found, strict=True)):
+        if entry is None:
+            fault = f"there is no entry {name}"
+        elif slot == entry:
+            continue
+        else:
+            stated, true = f"{slot.offset}+{slot.size}", f"{entry.offset}+{entry.size}"
+            fault = f"says {stated}, the entry {name} is at {true}"
+        findings.add("taco-header-slot", f"slot {position}", fault)
 
 
-def _compare_slot(
-    position: int, name: str, slot: ByteRange, entry: ByteRange | None, findings: Findings
-) -> None:
-    if entry is None:
-        findings.add("taco-header-slot", f"slot {position}", f"there is no entry {name}")
-    elif slot != entry:
-        message = (
-            f"says {slot.offset}+{slot.size}, the entry {name} is at {entry.offset}+{entry.size}"
-        )
-        findings.add("taco-header-slot", f"slot {position}", message)
-
-
-def _open_tacocat(
-    source: Source, head: bytes, total: int, limits: Limits, findings: Findings
-) -> Subject:
-    subject = Subject(source, "tacocat", limits, total)
+def _open_tacocat(source: Source, head: bytes, total: int, findings: Check) -> Subject:
+    subject = Subject(source, "tacocat", total)
     try:
         subject.header = wire.parse_tacocat_header(head, total, source.href)
     except InvalidMetadataError as error:
@@ -218,23 +197,17 @@ def _open_tacocat(
     subject.tables = _open_tables(subject, list(subject.header.levels), findings)
     with findings.guard("taco-collection", source.href):
         (piece,) = source.fetch([subject.header.collection])
-        subject.collection = strictjson.loads(piece.data, "collection", limits)
+        subject.collection = strictjson.loads(piece.data, "collection", findings.limits)
     return subject
 
 
 def open_folder(
-    source: Source, kind: wire.Container, base: Source | None, limits: Limits, findings: Findings
+    source: Source, kind: wire.Container, base: Source | None, findings: Check
 ) -> Subject:
-    """Open a FOLDER, or the folder form of TACOCAT.
-
-    Raises
-    ------
-    NotThisFormatError
-        The folder has no COLLECTION.json.
-    """
-    subject = Subject(source, kind, limits, base=base)
+    """Open a FOLDER, or the folder form of TACOCAT."""
+    subject = Subject(source, kind, base=base)
     try:
-        (piece,) = source.fetch([Whole(limits.json_bytes, spec.COLLECTION)])
+        (piece,) = source.fetch([Whole(findings.limits.json_bytes, spec.COLLECTION)])
     except LimitExceededError as error:
         findings.take_error(error, "taco-collection", spec.COLLECTION)
     except ObjectNotFoundError as error:
@@ -243,7 +216,7 @@ def open_folder(
         ) from error
     else:
         with findings.guard("taco-collection", spec.COLLECTION):
-            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, limits)
+            subject.collection = strictjson.loads(piece.data, spec.COLLECTION, findings.limits)
     prefix = "" if kind == "tacocat-folder" else "METADATA/"
     count = _folder_levels(subject, prefix, findings)
     spans: list[ByteRange | None] = []
@@ -258,7 +231,7 @@ def open_folder(
     return subject
 
 
-def _folder_levels(subject: Subject, prefix: str, findings: Findings) -> int:
+def _folder_levels(subject: Subject, prefix: str, findings: Check) -> int:
     """How many levels a folder has: by its files where they can be listed, else by its word."""
     stated = 0
     document = subject.collection or {}
@@ -278,7 +251,7 @@ def _folder_levels(subject: Subject, prefix: str, findings: Findings) -> int:
 
 
 def _open_tables(
-    subject: Subject, spans: Sequence[ByteRange | None], findings: Findings
+    subject: Subject, spans: Sequence[ByteRange | None], findings: Check
 ) -> list[ParquetTable | None]:
     tables: list[ParquetTable | None] = []
     for depth, span in enumerate(spans):
@@ -289,12 +262,8 @@ def _open_tables(
             continue
         tables.append(None)
         with findings.guard("taco-table", f"level {depth}"):
-            footer = open_footer(subject.source, span, subject.limits)
-            tables[-1] = ParquetTable(subject.source, footer, limits=subject.limits)
+            limits = findings.limits
+            limits.check("table_bytes", span.size, f"{subject.where} {span.href}")
+            footer = run(footer_plan(span, (), limits), subject.source.fetch)
+            tables[-1] = ParquetTable(subject.source, footer, limits=limits)
     return tables
-
-
-def open_footer(source: Source, span: ByteRange, limits: Limits) -> Footer:
-    """The footer of a Parquet file that is a span of an object."""
-    limits.check("table_bytes", span.size, f"{source.href} {span.href}")
-    return run(footer_plan(span, (), limits), source.fetch)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -22,7 +21,7 @@ from isal.isal_zlib import crc32
 from comal.errors import InvalidMetadataError, shown
 from comal.limits import DEFAULT_LIMITS, KIB, MIB, Limits
 from comal.plan import ByteRange, Piece, Wanted
-from comal.samples.payloads import Ints, Payloads, Spans
+from comal.samples.payloads import Ints, Spans
 from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
 from comal.storage.source import SourceWrapper
@@ -107,13 +106,7 @@ class ZipEntries(Spans):
         return _place(self, row)
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """Fetch `rows`, neighbours together, and compare each with its local header.
-
-        Raises
-        ------
-        InvalidMetadataError
-            A span is not that of its sample, a checksum is wrong, or two samples overlap.
-        """
+        """Fetch `rows`, neighbours together, and compare each with its local header."""
         del sizes  # those of the local headers must be the same
         order = np.lexsort((self.offsets[rows], self.source[rows]))
         chosen = self.take(rows[order])
@@ -308,43 +301,17 @@ class _CheckedStream(io.RawIOBase):
             self._judge(self._crc)
 
 
-# -- errors ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class CheckedEntries(Spans):
+    """Entries of an archive by its directory, which tells their methods and checksums."""
 
-
-def _place(entries: ZipEntries, row: int) -> str:
-    name = shown(entries.names[row].as_py(), 120)
-    where = entries.sources[int(entries.source[row])].href
-    return f"sample {name} in {where} (bytes {entries.offsets[row]}+{entries.lengths[row]})"
-
-
-def _damaged(entries: ZipEntries, row: int, found: int, expected: int) -> InvalidMetadataError:
-    return InvalidMetadataError(
-        "checksum mismatch",
-        where=_place(entries, row),
-        found=f"crc {found:08x}",
-        expected=f"{expected:08x}",
-        hint="the archive is damaged; fetch it again",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedEntries(Payloads):
-    """Payloads that are entries of an archive; their checksums are compared while they are read."""
-
-    source: Source
-    offset: Ints
-    stored: Ints
-    """Bytes in the archive."""
-    size: Ints
-    """Bytes of the sample."""
-    crc: Ints
-    method: Ints
-    paths: Any
+    size: Ints = field(kw_only=True)
+    """Bytes of each sample; `lengths` are those in the archive."""
+    crc: Ints = field(kw_only=True)
+    method: Ints = field(kw_only=True)
+    names: Any = field(kw_only=True)
     """Arrow strings: path of each sample below DATA/."""
     limits: Limits = DEFAULT_LIMITS
-
-    def __len__(self) -> int:
-        return len(self.offset)
 
     def sizes(self) -> Ints:
         """Bytes of each sample."""
@@ -353,49 +320,42 @@ class CheckedEntries(Payloads):
     def take(self, rows: Ints) -> CheckedEntries:
         """The payloads of `rows`."""
         return CheckedEntries(
-            source=self.source,
-            offset=self.offset[rows],
-            stored=self.stored[rows],
+            self.sources,
+            self.source[rows],
+            self.offsets[rows],
+            self.lengths[rows],
             size=self.size[rows],
             crc=self.crc[rows],
             method=self.method[rows],
-            paths=self.paths.take(pa.array(rows)),
+            names=self.names.take(pa.array(rows)),
             limits=self.limits,
         )
 
     def block(self, rows: Ints, sizes: Ints) -> Any:
-        """The bytes of `rows`.
-
-        Raises
-        ------
-        InvalidMetadataError
-            Bytes that do not match their checksum; the sample is named.
-        """
-        filled = rows[sizes > 0]
-        stored = self.source.fetch_spans(self.offset[filled], self.stored[filled])
-        found: dict[int, bytes] = {}
-        for row, data in zip(filled.tolist(), stored, strict=True):
-            found[row] = self._content(row, data)
-        return pa.array([found.get(row, b"") for row in rows.tolist()], pa.binary())
+        """The bytes of `rows`."""
+        stored = self._fetched(rows, np.where(sizes > 0, self.lengths[rows], 0))
+        found = zip(rows.tolist(), sizes.tolist(), stored, strict=True)
+        return pa.array(
+            [self._content(row, data) if size else b"" for row, size, data in found], pa.binary()
+        )
 
     def open(self, row: int) -> BinaryIO:
         """One payload as a stream, which ends in an error when the checksum is wrong."""
+        span = ByteRange(int(self.offsets[row]), int(self.lengths[row]))
+        source = self.sources[int(self.source[row])]
         if self.method[row] != STORE:
-            (piece,) = self.source.fetch([ByteRange(int(self.offset[row]), int(self.stored[row]))])
+            (piece,) = source.fetch([span])
             return io.BytesIO(self._content(row, piece.data))
-        span = ByteRange(int(self.offset[row]), int(self.stored[row]))
-        stream = _CheckedStream(self.source, span, _GROUP, partial(self.judge, row))
-        return cast("BinaryIO", stream)
 
-    def local_paths(self) -> Iterator[str]:
-        """The archive, where it is a local file."""
-        if "://" not in self.source.href:
-            yield self.source.href
+        def judge(crc: int) -> None:
+            if crc != self.crc[row]:
+                raise _damaged(self, row, crc, int(self.crc[row]))
+
+        return cast("BinaryIO", _CheckedStream(source, span, _GROUP, judge))
 
     def place(self, row: int) -> str:
         """The sample and where its bytes are."""
-        name = shown(self.paths[row].as_py())
-        return f"sample {name} in {self.source.href} (bytes {self.offset[row]}+{self.stored[row]})"
+        return _place(self, row)
 
     def _content(self, row: int, data: bytes) -> bytes:
         return extracted(
@@ -407,14 +367,23 @@ class CheckedEntries(Payloads):
             limits=self.limits,
         )
 
-    def judge(self, row: int, found: int) -> None:
-        """Refuse bytes whose checksum is `found`, when that is not the right one."""
-        expected = int(self.crc[row])
-        if found != expected:
-            raise InvalidMetadataError(
-                "checksum mismatch",
-                where=self.place(row),
-                found=f"crc {found:08x}",
-                expected=f"{expected:08x}",
-                hint="the bytes of this sample are lost; take them from another copy",
-            )
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def _place(entries: ZipEntries | CheckedEntries, row: int) -> str:
+    name = shown(entries.names[row].as_py(), 120)
+    where = entries.sources[int(entries.source[row])].href
+    return f"sample {name} in {where} (bytes {entries.offsets[row]}+{entries.lengths[row]})"
+
+
+def _damaged(
+    entries: ZipEntries | CheckedEntries, row: int, found: int, expected: int
+) -> InvalidMetadataError:
+    return InvalidMetadataError(
+        "checksum mismatch",
+        where=_place(entries, row),
+        found=f"crc {found:08x}",
+        expected=f"{expected:08x}",
+        hint="the archive is damaged; fetch it again",
+    )

@@ -33,21 +33,8 @@ _SHOWN = 5
 def check_foreign(levels: Levels, *, as_files: bool, rename: bool = False) -> Levels:
     """Refuse rows that no container may hold; with `rename` give such ids names that it may.
 
-    Parameters
-    ----------
-    levels
-        Rows of other containers.
-    as_files
-        The ids become names of files and folders, so that risky ones are an error.
-    rename
-        Change risky ids instead, and number those that stand twice among siblings.
-
-    Raises
-    ------
-    UnsafeContentError
-        An id that could leave its folder or hide, or with `as_files` a risky one.
-    InvalidInputError
-        Without `rename` an id that stands twice among siblings; a FOLDER without children.
+    With `as_files` ids become names of files and folders, so that risky ones are an error. `rename`
+    changes these instead, and numbers those that stand twice among siblings.
     """
     checked = []
     for depth, level in enumerate(levels):

@@ -45,13 +45,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def fitted(levels: Levels) -> Levels:
-    """The levels without padding that nothing needs, regular again where they were.
-
-    Raises
-    ------
-    InvalidInputError
-        What is left differs from root to root and cannot be padded.
-    """
+    """The levels without padding that nothing needs, regular again where they were."""
     keep = _kept(levels)
     if not all(mask.all() for mask in keep):
         levels = _padded(levels, keep) if _is_regular(levels) else _without(levels, keep)
@@ -159,12 +153,7 @@ class Picked:
 def pick(containers: Sequence[Container], container: Ints, row: Ints) -> list[Picked]:
     """The chosen rows of level 0, in their order, and everything below them.
 
-    Parameters
-    ----------
-    containers
-        Where the rows are.
-    container, row
-        For each row of level 0 the position of its container and its row number in it.
+    For each row of level 0 `container` has the position of its container, `row` its number there.
     """
     picked = [Picked(container, row, np.arange(len(row)))]
     for depth in range(1, max(len(item.levels) for item in containers)):
@@ -206,19 +195,9 @@ def levels_from(
 ) -> Levels:
     """The levels of the picked rows.
 
-    Parameters
-    ----------
-    containers
-        Where the rows are.
-    picked
-        Ints per depth, from `pick`.
-    columns
-        Per depth the metadata columns to take, None for all of them; one that a container lacks
-        is null there.
-    limit
-        Requests in flight while the bytes are copied.
-    links
-        Look for symbolic links that lead out of a local folder.
+    `columns` names per depth the metadata columns to take, None for all of them; one that a
+    container lacks is null there. At most `limit` requests are in flight while bytes are copied.
+    Without `links` nobody looks for symbolic links that lead out of a local folder.
     """
     levels = []
     for depth, rows in enumerate(picked):

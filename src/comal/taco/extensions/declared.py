@@ -380,13 +380,7 @@ def sensors() -> tuple[str, ...]:
 
 
 def sensor_bands(sensor: str) -> tuple[str, list[SpectralBand]]:
-    """Name and bands of a sensor, or of the subset ``sensor[B1,B2]`` in that order.
-
-    Raises
-    ------
-    InvalidInputError
-        An unknown sensor or band, a band twice, or a subset without bands.
-    """
+    """Name and bands of a sensor, or of the subset ``sensor[B1,B2]`` in that order."""
     text = "".join(sensor.split())
     subset = _SUBSET.fullmatch(text)
     name = subset[1] if subset else text

@@ -280,13 +280,7 @@ _CENTROIDS = ("stac:centroid", "istac:centroid")
 
 
 def _centres(table: pa.Table, who: str) -> tuple[Floats, Floats]:
-    """Longitude and latitude of each row, from the first of `_CENTROIDS` that has them.
-
-    Raises
-    ------
-    InvalidInputError
-        The table has none of the columns, or no row has a centroid.
-    """
+    """Longitude and latitude of each row, from the first of `_CENTROIDS` that has them."""
     lon, lat = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
     present = [name for name in _CENTROIDS if name in table.column_names]
     for name in present:
@@ -480,13 +474,7 @@ class SpatialGrouping(ComputedColumns):
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes of ``"512MB"``, ``"4.5 GB"`` or a number; units are powers of 1024.
-
-    Raises
-    ------
-    InvalidInputError
-        No size, or none above 0.
-    """
+    """Bytes of ``"512MB"``, ``"4.5 GB"`` or a number; units are powers of 1024."""
     found = _SIZE.fullmatch(size) if isinstance(size, str) else None
     count = int(float(found[1]) * _UNITS[found[2].upper()]) if found else size
     if isinstance(count, str | bool) or count < 1:

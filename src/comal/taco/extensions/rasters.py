@@ -271,13 +271,7 @@ class RAI(GeoEnrich):
 
 
 def footprints_of(table: pa.Table, who: str) -> samples.Footprints:
-    """Footprints of samples from their ``stac:*`` and ``istac:*`` columns.
-
-    Raises
-    ------
-    InvalidInputError
-        The table has none of these columns.
-    """
+    """Footprints of samples from their ``stac:*`` and ``istac:*`` columns."""
     names = set(table.column_names)
     options: list[samples.Footprints] = []
     if {"stac:crs", "stac:geotransform", "stac:tensor_shape"} <= names:

@@ -193,13 +193,7 @@ def table_writer(file: BinaryIO, schema: Any, parquet: ParquetSettings) -> Itera
 def meta_files(
     levels: Levels, depth: int, spans: Spans | None, executor: Executor | None = None
 ) -> Iterator[tuple[Ints, Any]]:
-    """The local metadata of all FOLDER rows of `levels[depth]`, in the order of their paths.
-
-    Yields
-    ------
-    (numpy.ndarray, pyarrow.BinaryArray)
-        Rows of the level and the Parquet file of each (TACO 2.0, 6.2).
-    """
+    """Some FOLDER rows of `levels[depth]` after the other, and the local metadata of each (6.2)."""
     below = levels[depth + 1]
     folders = np.flatnonzero(levels[depth].folders)
     table = stored_table(below.table, internal_columns(0, below.parent, spans, None))

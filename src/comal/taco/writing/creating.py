@@ -262,13 +262,7 @@ class _ArchiveSet:
             )
 
     def part(self, key: str, number: int | None) -> Path:
-        """The archive of a group, of a part by its number, or of a part of a group.
-
-        Raises
-        ------
-        InvalidInputError
-            There would be more archives than names of four digits tell apart.
-        """
+        """The archive of a group, of a part by its number, or of a part of a group."""
         if (number or 0) > MOST:
             raise InvalidInputError(
                 "too many archives",
@@ -404,13 +398,7 @@ def root_bytes(levels: Levels) -> Ints:
 
 
 class _GroupKeys:
-    """Which group a row belongs to, and what the group's archive is called.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no field of such a name.
-    """
+    """Which group a row belongs to, and what the group's archive is called."""
 
     def __init__(self, schema: Any, group_by: str | Sequence[str]) -> None:
         self._fields = [group_by] if isinstance(group_by, str) else list(group_by)
@@ -422,13 +410,7 @@ class _GroupKeys:
                 )
 
     def of(self, table: Any) -> list[tuple[str, Ints]]:
-        """Names and rows of the groups of a table, in the order in which they first appear.
-
-        Raises
-        ------
-        InvalidInputError
-            Two groups, of this table or of those before, would have one file name.
-        """
+        """Names and rows of the groups of a table, in the order in which they first appear."""
         columns = [_texts(flat(table.column(name)), name) for name in self._fields]
         encoded = pc.dictionary_encode(pc.binary_join_element_wise(*columns, "_"))
         codes = encoded.indices.to_numpy(zero_copy_only=False)

@@ -43,20 +43,9 @@ from comal.taco.writing.creating import container_of, create
 def level_tables(levels: Sequence[Level], fields: Any = None, *, pad: bool = False) -> list[Any]:
     """One table per level: id, type, path, parent (``internal:parent_id``) and fields.
 
-    Parameters
-    ----------
-    levels
-        Files and folders.
-    fields
-        An Arrow table with the fields of the samples, by `Level.rows`.
-    pad
-        Whether to put an empty sample where a folder lacks a file that others have. Siblings then
-        stand in the order of their names.
-
-    Raises
-    ------
-    InvalidInputError
-        A folder where others have a file.
+    `fields` are an Arrow table with the fields of the samples, by `Level.rows`. `pad` puts an empty
+    sample where a folder lacks a file that others have; siblings then stand in the order of their
+    names.
     """
     padding = [np.zeros(len(level.rows), bool) for level in levels]
     if pad:

@@ -370,13 +370,7 @@ def _finish_binary(
 
 
 def _schema(members: Sequence[Container], number: int) -> Any:
-    """The columns of one level of TACOCAT: id, type, and all others sorted by name.
-
-    Raises
-    ------
-    InvalidInputError
-        A field that has two types, unless one archive has no value in it.
-    """
+    """The columns of one level of TACOCAT: id, type, and all others sorted by name."""
     types: dict[str, Any] = {}
     for member in members:
         for name, kind in _fields_of(member.levels[number]).items():

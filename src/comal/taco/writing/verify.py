@@ -103,19 +103,8 @@ def check_archive(
 ) -> None:
     """Refuse an archive whose header or whose directory says another thing than its rows.
 
-    Parameters
-    ----------
-    path
-        The archive under its temporary name.
-    slots
-        Offset and size of each level table and of COLLECTION.json.
-    paths, spans
-        Per level the path below DATA/ and the span of each row.
-
-    Raises
-    ------
-    InvalidMetadataError
-        They disagree; the archive must not be published.
+    `slots` are offset and size of each level table and of COLLECTION.json; `paths` and `spans` have
+    per level the path below DATA/ and the span of each row.
     """
     with open_source(path) as source:
         (head,) = source.fetch([Head(wire.HEADER_END)])
@@ -211,19 +200,7 @@ def _entry_names(paths: Any) -> Any:
 def check_folder(root: Path, document: dict[str, Any], paths: Sequence[Any]) -> None:
     """Refuse a written FOLDER that reads back as something else.
 
-    Parameters
-    ----------
-    root
-        The folder under its temporary name.
-    document
-        COLLECTION.json.
-    paths
-        Per level the path below DATA/ of each row; that of a FOLDER ends in a slash.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The collection, a level table or the list of files is not what was written.
+    `paths` are per level those of all rows below DATA/; that of a FOLDER ends in a slash.
     """
     with open_source(root) as source:
         opened = run(wire.open_folder_plan(where=str(root)), source.fetch)
