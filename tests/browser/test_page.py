@@ -18,7 +18,7 @@ from comal.site import SiteSource
 from tests.browser import making
 from tests.browser.making import png, pyramid, ramp_tile, raquet, tiles_to, tileset, vector_tile
 from tests.browser.server import StaticServer
-from tests.browser.viewing import focused, nameless, near, rests, running, settles
+from tests.browser.viewing import near, rests, running, settles
 from tests.support import REPOSITORY, SHARED, needs_shared
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ def test_tiles_of_an_archive_are_on_the_map(show: Any, sources: Path, query: str
     assert engine == ("page" if query else "worker")
     assert page.title() == "Tiles"
     assert page.locator("#credit").inner_text() == "Some survey"
+    page.mouse.click(*WEST)
+    tile = page.locator(".inspector__body")
+    tile.get_by_text(re.compile("^data/halves/2/.*zip$")).wait_for()
+    assert "image/png" in tile.inner_text()
+    assert "ETag" in tile.inner_text()
 
 
 def test_vector_tiles_are_styled_and_told(show: Any, sources: Path) -> None:
@@ -344,29 +349,17 @@ def test_the_map_begins_where_the_sources_are(show: Any, tmp_path: Path) -> None
     assert page.locator(".notice:visible").count() == 0
 
 
-def test_nothing_to_show_is_said(show: Any) -> None:
-    page = show()
-    assert "Name some in site.json" in page.locator("#sources").inner_text()
-
-
-def test_a_browser_without_webgl_is_told(page: Page, server: StaticServer, tmp_path: Path) -> None:
+def test_a_page_without_a_map_says_why(page: Page, server: StaticServer, tmp_path: Path) -> None:
     site.write(tmp_path / "site")
     server.mount("site", tmp_path / "site")
-    page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
     page.goto(f"{server.origin}/site/")
-    alert = page.get_by_role("alert")
-    alert.wait_for()
-    assert "WebGL" in alert.inner_text()
-
-
-def test_a_broken_configuration_is_said(page: Page, server: StaticServer, tmp_path: Path) -> None:
-    site.write(tmp_path / "site")
+    page.locator("#sources").get_by_text("Name some in site.json").wait_for()
     (tmp_path / "site/site.json").write_text("{")
-    server.mount("site", tmp_path / "site")
-    page.goto(f"{server.origin}/site/")
-    alert = page.get_by_role("alert")
-    alert.wait_for()
-    assert "site.json is no JSON" in alert.inner_text()
+    page.reload()
+    page.get_by_role("alert").get_by_text("site.json is no JSON").wait_for()
+    page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
+    page.reload()
+    page.get_by_role("alert").get_by_text("WebGL").wait_for()
 
 
 def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
@@ -390,68 +383,6 @@ def test_hostile_metadata_is_text(show: Any, tmp_path: Path) -> None:
     policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
     assert policy is not None
     assert "unsafe" not in policy
-
-
-def test_tiles_are_inspected_by_mouse_and_by_keyboard(show: Any, sources: Path) -> None:
-    page = show(sources / "halves", at="2/0/0")
-    page.mouse.click(480, 360)
-    body = page.locator(".inspector__body")
-    body.get_by_text(re.compile("^data/halves/2/.*zip$")).wait_for()
-    assert "image/png" in body.inner_text()
-    assert "ETag" in body.inner_text()
-    canvas = page.locator("canvas.maplibregl-canvas")
-    canvas.focus()
-    page.keyboard.press("ArrowRight")
-    page.locator("#readout").wait_for()
-    rests(page)
-    page.keyboard.press("Enter")
-    body.locator(".mono", has_text="3/4/").wait_for()
-    assert nameless(page) == []
-    page.keyboard.press("Escape")
-    assert page.locator("#inspector").is_hidden()
-
-
-def test_everything_has_a_name_and_is_reached_by_tab(show: Any, sources: Path) -> None:
-    page = show(sources / "halves", sources / "shapes", sources / "ramp.parquet")
-    assert nameless(page) == []
-    visited = set()
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        name, is_seen = focused(page)
-        assert is_seen, f"{name} does not show that it has the focus"
-        visited.add(name)
-    assert {"Zoom to Two halves", "Dark colours", "Two halves", "Opacity", "Colours"} <= visited
-    box = page.get_by_role("checkbox", name="Two halves")
-    box.focus()
-    page.keyboard.press("Space")
-    assert not box.is_checked()
-
-
-def test_dark_and_light(show: Any, sources: Path, page: Page) -> None:
-    page.emulate_media(color_scheme="dark")
-    show(sources / "halves", at="4/0/0")
-    surface = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(surface) == "rgb(38, 33, 29)"
-    page.get_by_role("button", name="Dark colours").click()
-    assert page.evaluate(surface) == "rgb(255, 255, 255)"
-    page.reload()
-    page.wait_for_selector("html[data-state=ready]", state="attached")
-    assert page.evaluate(surface) == "rgb(255, 255, 255)"
-
-
-def test_a_phone(show: Any, sources: Path, page: Page) -> None:
-    page.set_viewport_size({"width": 390, "height": 780})
-    show(sources / "halves", sources / "ramp.parquet", at="0/0/0")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    panel = page.locator(".panel").bounding_box()
-    assert panel is not None
-    assert panel["width"] == 390
-    assert panel["y"] > 250
-    fold = page.locator("#fold")
-    fold.click()
-    assert fold.get_attribute("aria-expanded") == "false"
-    assert page.locator("#sources").is_hidden()
-    assert near(BLUE)(settles(page, (300, 300), near(BLUE)))
 
 
 def test_remote_sources_are_the_only_other_origins(

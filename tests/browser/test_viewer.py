@@ -17,7 +17,7 @@ from PIL import Image
 
 from comal import raquet, taco, tortilla
 from tests.browser import making
-from tests.browser.making import corrupt, png, pyramid, ramp_tile, tiles_to, tileset, vector_tile
+from tests.browser.making import png, pyramid, ramp_tile, tiles_to, tileset, vector_tile
 from tests.browser.viewing import (
     PATIENCE,
     Running,
@@ -349,11 +349,7 @@ def test_filters_by_map_time_and_column(watched: Watched, archives: dict[str, Pa
     seen = _shown(page)
     assert "scene 2" in seen
     assert _python(page, folder) == seen
-
-
-def test_no_sample_fits(watched: Watched) -> None:
-    page = watched.open("#data=scenes&map=6/-60/120")
-    page.get_by_label("Only where the map looks").check()
+    page.evaluate("location.hash = '#data=scenes&map=6/-60/120'")
     page.get_by_text("No sample fits").wait_for()
     _summary(page, "0 samples of 6")
 
@@ -470,22 +466,6 @@ def test_a_broken_archive_does_not_take_away_the_others(watched: Watched) -> Non
     page.goto(f"{watched.origin}/#data=nothing")
     page.locator("#dataset").get_by_text("not found").wait_for()
     watched.problems = [text for text in watched.problems if "Failed to load" not in text]
-
-
-def test_a_corrupt_tile_is_told(
-    context: BrowserContext, tmp_path: Path, archives: dict[str, Path]
-) -> None:
-    tiles = {tile: png(RED) for tile in tiles_to(1)}
-    folder = tileset(tmp_path / "set", tiles, extension="png")
-    corrupt(folder / "0" / "0" / "0.zip", "1/0/0.png")
-    with running({"set": str(folder)}) as found:
-        watched = Watched(context, found.origin)
-        page = watched.open("#map=0.6/0/0")
-        page.get_by_text("A tile cannot be read").wait_for()
-        reason = card(page, "set").locator(".notice--danger").inner_text()
-        assert "checksum" in reason.lower() or "damaged" in reason.lower()
-        # The tiles beside it are there.
-        assert near(RED)(settles(page, EAST, near(RED)))
 
 
 def test_a_server_that_is_gone_and_comes_back(
