@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from comal.storage import multirange
+from comal.storage import http
 from tests.servers.http import HttpServer
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def http_server() -> Iterator[HttpServer]:
     """A range server of its own for each test; see `HttpServer`."""
     # It may get the port of an earlier one, which is all that this remembers of a server.
-    multirange.forget()
+    http.forget()
     server = HttpServer()
     yield server
     server.close()

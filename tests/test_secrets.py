@@ -39,7 +39,7 @@ from comal.storage import (
     open_source,
     parse_href,
 )
-from comal.storage.sealing import VARIABLE
+from comal.storage.location import PICKLE_SECRETS
 from tests.cli.conftest import COLLECTION
 from tests.raquet.writing.sources import noise, utm
 from tests.server.asking import ask
@@ -399,7 +399,7 @@ def test_what_a_pickle_carries(
         with pytest.raises(AccessDeniedError, match="left out of the pickle") as caught:
             pool.submit(unpickled, data).result()
         check(*failures(caught.value))
-        monkeypatch.setenv(VARIABLE, "1")
+        monkeypatch.setenv(PICKLE_SECRETS, "1")
         carried = pickle.dumps(source)
         assert b"pLaNtEdWord" in carried
         assert pool.submit(unpickled, carried).result() == b"PK\x03"

@@ -19,7 +19,7 @@ from harness import main_of_case
 
 for _name in taco.__all__:  # imports are not what is measured, on either side
     getattr(taco, _name)
-_ = query.Engine  # this one imports DuckDB, as importing the peer does
+_ = query.Session  # this one imports DuckDB, as importing the peer does
 
 FIELDS = {
     "id": "bench",

@@ -19,7 +19,7 @@ import shapely
 from comal.errors import InvalidInputError, InvalidMetadataError, QueryError
 from comal.geo import wkb
 from comal.grid import bounds, cells
-from comal.query import Engine, Session, select_isolated
+from comal.query import Budget, Session, select_isolated
 
 TEXTS = [
     "POINT (1 2)",
@@ -146,17 +146,15 @@ def tables(shapes: list[Any]) -> dict[str, Any]:
     return {"data": pa.table({"n": ids, "b": pa.array(blobs, pa.binary()), "t": texts})}
 
 
-@pytest.fixture(params=["engine", "session", "isolated"])
+@pytest.fixture(params=["select", "query"])
 def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """A query over shapes, in every way in which one runs."""
-    engine = Engine()
+    engine = Session()
 
     def call(query: str, shapes: list[Any], **params: Any) -> Any:
-        if request.param == "isolated":
-            return select_isolated(query, params, tables=tables(shapes))
-        if request.param == "engine":
+        if request.param == "select":
             return engine.select(query, params, tables=tables(shapes))
-        session = Session(tables=tables(shapes), functions={}, statements=(), failures=[])
+        session = Session(tables=tables(shapes))
         try:
             return session.query(query, params)
         finally:
@@ -183,7 +181,7 @@ FORMS = ["b", "t", "ST_GeomFromWKB(b)", "t::GEOMETRY"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_expressions_are_those_of_shapely(form: str) -> None:
-    engine = Engine()
+    engine = Session()
     wrong = []
     for cases, shapes in CASES:
         query = selected(cases, form)
@@ -199,11 +197,15 @@ def test_expressions_are_those_of_shapely(form: str) -> None:
 
 
 def test_every_engine_gives_the_same(run: Callable[..., Any]) -> None:
-    engine = Engine()
+    engine = Session()
     for cases, shapes in CASES:
         query, values = selected(cases, "b"), {"other": OTHER.wkb}
         wanted = engine.select(query, values, tables=tables(shapes))
         assert run(query, shapes, **values).equals(wanted)
+        isolated = select_isolated(
+            query, values, tables=tables(shapes), budget=Budget(cpu=60, wall=60.0)
+        )
+        assert isolated.equals(wanted)
     engine.close()
 
 
@@ -263,7 +265,7 @@ def test_footprints_of_rasters() -> None:
     table = pa.table(
         {"crs": crs, "t": affine, "s": [[3, 100, 200], [2_000, 9_000], [1, 1], [1, 1]]}
     )
-    engine = Engine()
+    engine = Session()
     query = "SELECT ST_Footprint(crs, t, s) g, ST_GeometryType(ST_Footprint(crs, t, s)) k FROM data"
     found = engine.select(query, tables={"data": table}).to_pylist()
     engine.close()
@@ -305,7 +307,7 @@ FAULTS: dict[str, type[InvalidInputError]] = {
 
 @pytest.mark.parametrize("text", FAULTS)
 def test_what_cannot_be_used_is_an_error_of_ours(text: str) -> None:
-    engine = Engine()
+    engine = Session()
     try:
         with pytest.raises(FAULTS[text]) as caught:
             engine.select(f"SELECT {text} FROM data", tables=tables([SHAPES[5]]))
@@ -318,7 +320,7 @@ def test_what_cannot_be_used_is_an_error_of_ours(text: str) -> None:
 
 
 def test_the_mend_for_an_unknown_function() -> None:
-    engine = Engine()
+    engine = Session()
     with pytest.raises(QueryError, match="not there") as caught:
         engine.select("SELECT ST_Hilbert('POINT (1 1)')")
     mend, _, _ = (caught.value.hint or "").partition(" lists")
@@ -334,7 +336,7 @@ def nested(depth: int, order: str, kind: int) -> bytes:
 
 def test_geometries_too_deep_for_a_stack() -> None:
     """GEOS recurses: a geometry of a megabyte ended the process."""
-    engine = Engine()
+    engine = Session()
     deep: list[Any] = [
         nested(200_000, *how) for how in (("<", 7), (">", 7), ("<", 1007), (">", 3007))
     ]

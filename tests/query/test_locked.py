@@ -19,7 +19,7 @@ from comal.errors import (
     QueryError,
 )
 from comal.limits import Limits
-from comal.query import Engine, Function, engine
+from comal.query import Function, Session, engine
 from tests.support import in_child
 
 TABLE = pa.table({"a": [1, 2, 3, 4, 5], "b": list("abcde")})
@@ -102,7 +102,7 @@ def test_python_variables_are_not_tables() -> None:
 def test_long_text_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(LimitExceededError, match="query bytes"):
         engine().select("SELECT " + "1+" * 40_000 + "1")
-    small = Engine(limits=Limits(query_bytes=10))
+    small = Session(limits=Limits(query_bytes=10))
     with pytest.raises(LimitExceededError):
         small.select("SELECT 1 + 1")
     small.close()
@@ -115,7 +115,7 @@ def test_results_over_max_rows_are_refused() -> None:
 
 
 def test_memory_limit_is_an_error_of_ours() -> None:
-    small = Engine(threads=1, memory_limit=20_000_000)
+    small = Session(threads=1, memory_limit=20_000_000)
     with pytest.raises(LimitExceededError):
         small.select("SELECT list(x) FROM (SELECT x FROM range(10000000) r(x) ORDER BY x DESC)")
     assert small.select("SELECT 1 AS one")["one"][0].as_py() == 1
@@ -218,4 +218,4 @@ def test_an_unknown_table_gets_no_hint_at_tables_of_our_own() -> None:
 @pytest.mark.parametrize("name", ["threads", "memory_limit"])
 def test_settings_that_cannot_be(name: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=name):
-        Engine(**{name: value})
+        Session(**{name: value})

@@ -16,7 +16,7 @@ from rasterio.io import MemoryFile
 
 from comal import storage
 from comal.errors import InvalidInputError, ObjectChangedError
-from comal.storage.file import RangeFile
+from comal.storage.source import RangeFile
 from tests.servers.http import HttpServer
 from tests.storage.places import noise
 

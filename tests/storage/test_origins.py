@@ -24,7 +24,8 @@ from comal import raquet, taco, tapalcatl
 from comal.cli import root
 from comal.errors import AccessDeniedError, ComalError, StorageError, UnsafeContentError
 from comal.plan import Head
-from comal.storage import StorageConfig, http_pool, open_linked, open_source, reach
+from comal.storage import StorageConfig, http_pool, open_linked, open_source
+from comal.storage.config import LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC
 from comal.taco.reading.container import open_container
 from tests.raquet.writing.sources import noise, utm
 from tests.servers.http import HttpServer, Seen
@@ -56,7 +57,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """127.0.0.1 stands for the public network, where names end in .test; the rest is as it is."""
-    kind_of, getaddrinfo = reach.kind_of, socket.getaddrinfo
+    kind_of, getaddrinfo = http_pool.kind_of, socket.getaddrinfo
     names = {"public.test": "127.0.0.1", "inside.test": "127.0.0.2", "meta.test": "169.254.169.254"}
 
     def resolved(host: Any, *args: Any, **named: Any) -> Any:
@@ -64,7 +65,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(
-        reach, "kind_of", lambda one: reach.PUBLIC if one == "127.0.0.1" else kind_of(one)
+        http_pool, "kind_of", lambda one: PUBLIC if one == "127.0.0.1" else kind_of(one)
     )
     made = World(HttpServer(), HttpServer(), HttpServer(host="127.0.0.2"))
     for server in vars(made).values():
@@ -256,35 +257,35 @@ def test_a_second_answer_of_the_name_server_changes_nothing(
 @pytest.mark.parametrize(
     ("address", "kind"),
     [
-        ("8.8.8.8", reach.PUBLIC),
-        ("2606:4700::1", reach.PUBLIC),
-        ("127.0.0.1", reach.LOOPBACK),
-        ("127.255.0.9", reach.LOOPBACK),
-        ("0.0.0.0", reach.LOOPBACK),
-        ("::", reach.LOOPBACK),
-        ("::1", reach.LOOPBACK),
-        ("::ffff:127.0.0.1", reach.LOOPBACK),
-        ("::127.0.0.1", reach.LOOPBACK),
-        ("64:ff9b::7f00:1", reach.LOOPBACK),
-        ("2002:7f00:1::", reach.LOOPBACK),
-        ("10.1.2.3", reach.PRIVATE),
-        ("172.16.0.1", reach.PRIVATE),
-        ("192.168.1.1", reach.PRIVATE),
-        ("100.64.0.1", reach.PRIVATE),
-        ("224.0.0.1", reach.PRIVATE),
-        ("255.255.255.255", reach.PRIVATE),
-        ("fc00::1", reach.PRIVATE),
-        ("64:ff9b::a00:1", reach.PRIVATE),
-        ("169.254.169.254", reach.LINK_LOCAL),
-        ("::ffff:169.254.169.254", reach.LINK_LOCAL),
-        ("fe80::1", reach.LINK_LOCAL),
-        ("fe80::1%lo", reach.LINK_LOCAL),
-        ("fd00:ec2::254", reach.LINK_LOCAL),
+        ("8.8.8.8", PUBLIC),
+        ("2606:4700::1", PUBLIC),
+        ("127.0.0.1", LOOPBACK),
+        ("127.255.0.9", LOOPBACK),
+        ("0.0.0.0", LOOPBACK),
+        ("::", LOOPBACK),
+        ("::1", LOOPBACK),
+        ("::ffff:127.0.0.1", LOOPBACK),
+        ("::127.0.0.1", LOOPBACK),
+        ("64:ff9b::7f00:1", LOOPBACK),
+        ("2002:7f00:1::", LOOPBACK),
+        ("10.1.2.3", PRIVATE),
+        ("172.16.0.1", PRIVATE),
+        ("192.168.1.1", PRIVATE),
+        ("100.64.0.1", PRIVATE),
+        ("224.0.0.1", PRIVATE),
+        ("255.255.255.255", PRIVATE),
+        ("fc00::1", PRIVATE),
+        ("64:ff9b::a00:1", PRIVATE),
+        ("169.254.169.254", LINK_LOCAL),
+        ("::ffff:169.254.169.254", LINK_LOCAL),
+        ("fe80::1", LINK_LOCAL),
+        ("fe80::1%lo", LINK_LOCAL),
+        ("fd00:ec2::254", LINK_LOCAL),
     ],
 )
 def test_kinds_of_addresses(address: str, kind: int) -> None:
-    assert reach.kind_of(address) == kind
-    assert reach.kind_of_host(address) == kind
+    assert http_pool.kind_of(address) == kind
+    assert http_pool.kind_of_host(address) == kind
 
 
 def test_hosts_that_a_proxy_would_resolve() -> None:
@@ -297,8 +298,8 @@ def test_hosts_that_a_proxy_would_resolve() -> None:
         "[::1]",
         "0x7f.1",
     ):
-        assert reach.kind_of_host(host) == reach.LOOPBACK
-    assert reach.kind_of_host("example.org") is None
+        assert http_pool.kind_of_host(host) == LOOPBACK
+    assert http_pool.kind_of_host("example.org") is None
 
 
 # What becomes of a redirect of http://far.invalid, and of a reference in a local archive.

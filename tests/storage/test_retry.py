@@ -11,7 +11,7 @@ import pytest
 from comal.errors import ShortReadError, StorageError
 from comal.parallel import side_by_side
 from comal.storage import StorageConfig
-from comal.storage.retry import (
+from comal.storage.remote import (
     Clock,
     TransientError,
     Tries,

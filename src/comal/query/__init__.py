@@ -1,6 +1,6 @@
 """SQL in an engine that can read what it is given and do nothing else.
 
-`engine` gives the engine of this thread; `Engine.select` runs one SELECT over named Arrow tables
+`engine` gives the session of this thread; `Session.select` runs one SELECT over named Arrow tables
 and datasets. `run_isolated` runs a whole function, parsing of its query included, in a process
 that cannot outgrow its limits. DuckDB is imported by `comal.query.locked` alone.
 """
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from comal.query.isolated import Budget as Budget
     from comal.query.isolated import run_isolated as run_isolated
     from comal.query.isolated import select_isolated as select_isolated
-    from comal.query.locked import Engine as Engine
     from comal.query.locked import Session as Session
     from comal.query.locked import engine as engine
 

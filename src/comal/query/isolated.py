@@ -178,7 +178,7 @@ def select_isolated(
     max_rows: int | None = None,
     budget: Budget | None = None,
 ) -> Any:
-    """`Engine.select` over Arrow tables in a limited process."""
+    """`Session.select` over Arrow tables in a limited process."""
     packed = {name: _pack(table) for name, table in (tables or {}).items()}
     return run_isolated(_select, sql, dict(params or {}), packed, max_rows, budget=budget)
 

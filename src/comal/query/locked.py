@@ -1,4 +1,4 @@
-"""Functions for one query."""
+"""A DuckDB that can read what it is given and do nothing else."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from comal.errors import (
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.query import functions
+from comal.query import functions as sql_functions
 from comal.query.functions import Function
 
-_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+_CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -48,11 +48,40 @@ _LOCK = (
 )
 
 
-class Engine:
+def _settings(threads: int | None, memory_limit: int | None) -> dict[str, Any]:
+    for name, value in (("threads", threads), ("memory_limit", memory_limit)):
+        if value is not None and (type(value) is not int or not 1 <= value < _MOST[name]):
+            raise InvalidInputError(
+                f"{name} is no positive number",
+                found=shown(value),
+                expected=f"a whole number from 1 to {_MOST[name] - 1}, or None",
+            )
+    settings: dict[str, Any] = dict(_CONFIG)
+    if _ONE_THREAD or threads is not None:
+        settings["threads"] = 1 if _ONE_THREAD else threads
+    if memory_limit is not None:
+        settings["memory_limit"] = f"{memory_limit}B"
+    return settings
+
+
+class Session:
     """One locked connection. It belongs to one thread of one process; see `engine`.
 
     Parameters
     ----------
+    tables
+        Arrow tables or datasets by name.
+    functions
+        Vectorised functions by name.
+    statements
+        What makes views: text of ours alone, with nothing from a file in it.
+    macros
+        What makes macros, each a ``CREATE MACRO name``, of ours as well. They and the functions
+        are made when a query first names them, which takes half a millisecond for each.
+    failures
+        Where datasets leave the error that ended a scan.
+    hint
+        Which tables there are, for the message about one that there is not.
     threads
         Worker threads of DuckDB; None lets it use every core. Before DuckDB 2.0 always one.
     memory_limit
@@ -69,35 +98,35 @@ class Engine:
     def __init__(
         self,
         *,
+        tables: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Function] | None = None,
+        statements: Sequence[str] = (),
+        macros: Sequence[str] = (),
+        failures: list[ComalError] | None = None,
+        hint: str = "the tables are data and, of a dataset, level0, level1, ...",
         threads: int | None = None,
         memory_limit: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        config = dict(_CONFIG)
-        for name, value in (("threads", threads), ("memory_limit", memory_limit)):
-            if value is not None and (type(value) is not int or not 1 <= value < _MOST[name]):
-                raise InvalidInputError(
-                    f"{name} is no positive number",
-                    found=shown(value),
-                    expected=f"a whole number from 1 to {_MOST[name] - 1}, or None",
-                )
-        if _ONE_THREAD:
-            threads = 1
-        if threads is not None:
-            config["threads"] = threads
-        if memory_limit is not None:
-            config["memory_limit"] = f"{memory_limit}B"
-        self._connection = duckdb.connect(":memory:", config=config)
+        self._connection = duckdb.connect(":memory:", config=_settings(threads, memory_limit))
         for setting in _LOCK:
             self._connection.execute(setting)
-        self._limits = limits
-        self._failures: list[ComalError] = []
-        self._waiting: dict[str, Function | str] = dict(functions.named(json=not _ONE_THREAD))
+        self._limits, self._hint = limits, hint
+        self._failures = [] if failures is None else failures
+        for name, table in (tables or {}).items():
+            self._connection.register(name, table)
+        for statement in statements:
+            self._connection.execute(statement)
+        self._waiting: dict[str, Function | str] = {
+            **sql_functions.named(json=not _ONE_THREAD),
+            **{name.lower(): function for name, function in (functions or {}).items()},
+            **{text.split()[2].partition("(")[0].lower(): text for text in macros},
+        }
         self._pid = os.getpid()
         _OPEN.add(self)
 
     def __reduce__(self) -> Any:
-        raise TypeError("an engine belongs to one thread of one process and cannot be pickled")
+        raise TypeError("a session belongs to one thread of one process and cannot be pickled")
 
     def parse(self, sql: str) -> str:
         """Check that `sql` is exactly one SELECT; returns it without a final semicolon.
@@ -188,13 +217,34 @@ class Engine:
         statement = self._statement(sql, trusted=about is not None)
         self._failures.clear()
         with ExitStack() as stack:
-            stack.enter_context(_ours(about or sql, self._failures))
+            stack.enter_context(_ours(about or sql, self._failures, self._hint))
             for name, table in (tables or {}).items():
                 self._connection.register(name, table)
                 stack.callback(self._connection.unregister, name)
             for name, function in (functions or {}).items():
                 self._define(name, function)
                 stack.callback(self._connection.remove_function, name)
+            return self._run(statement, params, max_rows)
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, max_rows: int | None = None
+    ) -> Any:
+        """Run one SELECT over what the session holds; parameters and errors as for `select`."""
+        statement = self._statement(sql)
+        self._failures.clear()
+        try:
+            return self._queried(sql, statement, params, max_rows)
+        except QueryError as error:
+            # What a query names in some other way is not in its text, nor is what comes close.
+            if error.fields.get("kind") != "Catalog Error" or not self._waiting:
+                raise
+        self._make(*self._waiting)
+        return self._queried(sql, self._statement(sql), params, max_rows)
+
+    def _queried(
+        self, sql: str, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None
+    ) -> Any:
+        with _ours(sql, self._failures, self._hint):
             return self._run(statement, params, max_rows)
 
     def _run(self, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None) -> Any:
@@ -334,14 +384,13 @@ def _at_most(table: Any, rows: int) -> Any:
 # How the versions of DuckDB say that what failed is a table which they were given.
 _SCAN = re.compile(r"arrow_scan|reading the stream registered as")
 _EXTENSION = re.compile(r"exists in the \w+ extension")
-_TABLES = "the tables are data and, of a dataset, level0, level1, ..."
 _ARROW_MEMORY = re.compile(r"Out of memory: (re|m)alloc of size")
 _TOO_LARGE = (duckdb.OutOfMemoryException, MemoryError, RecursionError)
 
 
 @contextmanager
 def _ours(
-    sql: str, failures: list[ComalError] | None = None, tables: str = _TABLES
+    sql: str, failures: list[ComalError] | None = None, tables: str | None = None
 ) -> Iterator[None]:
     """Turn DuckDB's exceptions into ours; one that a function of ours raised comes back itself."""
     try:
@@ -367,7 +416,7 @@ def _ours(
         raise _query_error(sql, error, tables) from error
 
 
-def _query_error(sql: str, error: Exception, tables: str) -> QueryError:
+def _query_error(sql: str, error: Exception, tables: str | None) -> QueryError:
     # The rest of DuckDB's text repeats the statement as it was assembled here.
     text = str(error).split("\nLINE ")[0].strip()
     first, _, rest = text.partition("\n")
@@ -388,101 +437,32 @@ def _place(sql: str) -> str:
     return shown(" ".join(sql.split()))
 
 
-class Session(Engine):
-    """A locked connection with tables, functions, views and macros of its own.
-
-    Parameters
-    ----------
-    tables
-        Arrow tables or datasets by name.
-    functions
-        Vectorised functions by name.
-    statements
-        What makes views: text of ours alone, with nothing from a file in it.
-    macros
-        What makes macros, each a ``CREATE MACRO name``, of ours as well. They and the functions
-        are made when a query first names them, which takes half a millisecond for each.
-    failures
-        Where datasets leave the error that ended a scan.
-    hint
-        Which tables there are, for the message about one that there is not.
-    threads, memory_limit, limits
-        As for `Engine`.
-    """
-
-    def __init__(
-        self,
-        *,
-        tables: Mapping[str, Any],
-        functions: Mapping[str, Function],
-        statements: Sequence[str],
-        macros: Sequence[str] = (),
-        failures: list[ComalError],
-        hint: str = _TABLES,
-        threads: int | None = None,
-        memory_limit: int | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        super().__init__(threads=threads, memory_limit=memory_limit, limits=limits)
-        self._failures = failures
-        self._hint = hint
-        for name, table in tables.items():
-            self._connection.register(name, table)
-        for statement in statements:
-            self._connection.execute(statement)
-        self._waiting |= {name.lower(): function for name, function in functions.items()}
-        self._waiting |= {
-            statement.split()[2].partition("(")[0].lower(): statement for statement in macros
-        }
-
-    def query(
-        self, sql: str, params: Mapping[str, Any] | None = None, *, max_rows: int | None = None
-    ) -> Any:
-        """Run one SELECT over what the session holds; parameters and errors as for `select`."""
-        statement = self._statement(sql)
-        self._failures.clear()
-        try:
-            return self._queried(sql, statement, params, max_rows)
-        except QueryError as error:
-            # What a query names in some other way is not in its text, nor is what comes close.
-            if error.fields.get("kind") != "Catalog Error" or not self._waiting:
-                raise
-        self._make(*self._waiting)
-        return self._queried(sql, self._statement(sql), params, max_rows)
-
-    def _queried(
-        self, sql: str, statement: Any, params: Mapping[str, Any] | None, max_rows: int | None
-    ) -> Any:
-        with _ours(sql, self._failures, self._hint):
-            return self._run(statement, params, max_rows)
-
-
 _WORD = re.compile(r"\w+")
 _LISTS = {"duckdb_functions", "pg_proc"}
 """What lists all functions that there are."""
 
 
-# -- one engine per thread and process ------------------------------------------------------------
+# -- one session per thread and process -----------------------------------------------------------
 
-_OPEN: weakref.WeakSet[Engine] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Session] = weakref.WeakSet()
 _HERE = threading.local()
 
 
-def engine() -> Engine:
-    """The engine of this thread and process, made when it is first asked for."""
-    own: Engine | None = getattr(_HERE, "engine", None)
+def engine() -> Session:
+    """The session of this thread and process, made when it is first asked for."""
+    own: Session | None = getattr(_HERE, "engine", None)
     if own is None:
-        own = _HERE.engine = Engine()
+        own = _HERE.engine = Session()
     return own
 
 
 def _abandon() -> None:
-    """Forget every engine in a forked child.
+    """Forget every session in a forked child.
 
     A connection that was open across a fork has lost its threads: to use or even destroy it
     crashes the child. One reference too many keeps it until the process ends.
     """
-    global _HERE  # noqa: PLW0603 - the child starts with no engines at all
+    global _HERE  # noqa: PLW0603 - the child starts with no sessions at all
     for other in list(_OPEN):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(other._connection))  # noqa: SLF001 - same module
     _OPEN.clear()
@@ -492,7 +472,7 @@ def _abandon() -> None:
 @atexit.register
 def _close_all() -> None:
     for other in list(_OPEN):
-        # An engine may be in use by a thread that will never end.
+        # A session may be in use by a thread that will never end.
         with suppress(duckdb.Error):
             other.close()
 

@@ -7,10 +7,7 @@ a `Source`. Behaviour is added by wrapping one: `CachedSource`, `CountingSource`
 from __future__ import annotations
 
 from comal.storage import gdal, targets
-from comal.storage.cache import BlockCache, CachedSource
 from comal.storage.config import DEFAULT_CONFIG, StorageConfig
-from comal.storage.counting import CountingSource
-from comal.storage.file import RangeFile
 from comal.storage.location import Location, href_text, local_path, parse_href
 from comal.storage.opening import (
     as_source,
@@ -22,7 +19,8 @@ from comal.storage.opening import (
     reload_once,
     several,
 )
-from comal.storage.source import ObjectInfo, Source
+from comal.storage.source import ObjectInfo, RangeFile, Source
+from comal.storage.wrappers import BlockCache, CachedSource, CountingSource
 
 __all__ = [
     "DEFAULT_CONFIG",

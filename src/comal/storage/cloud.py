@@ -38,10 +38,8 @@ from comal.plan import ByteRange, Head, Tail, Whole
 from comal.storage.config import StorageConfig
 from comal.storage.http import HttpTransport
 from comal.storage.httpwire import answer_span
-from comal.storage.location import Location
-from comal.storage.remote import Ask, RemoteSource, Reply, Transport
-from comal.storage.retry import Tries, retrying
-from comal.storage.sealing import no_secrets
+from comal.storage.location import Location, no_secrets
+from comal.storage.remote import Ask, RemoteSource, Reply, Transport, Tries, retrying
 from comal.storage.source import ObjectInfo
 from comal.storage.stores import (
     OWN_CLIENT,

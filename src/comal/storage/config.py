@@ -10,11 +10,14 @@ from typing import Any
 
 from comal.errors import InvalidInputError, shown
 from comal.limits import KIB, MIB
-from comal.storage.location import Location, parse_href
-from comal.storage.sealing import Sealed, told
+from comal.storage.location import Location, Sealed, parse_href, told
 
 LINKED_ORIGINS = "COMAL_LINKED_ORIGINS"
 """The variable of the environment with what `StorageConfig.linked_origins` is by default."""
+
+LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC = range(4)
+"""How public an address is; link-local is where clouds keep the credentials of machines."""
+ANY = LINK_LOCAL
 
 _SECRETS = ("http_headers", "s3", "gcs", "azure", "credential_provider")
 Linked = Mapping[str, "StorageConfig | None"] | Iterable[str] | str

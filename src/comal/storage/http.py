@@ -1,4 +1,9 @@
-"""HTTP(S) by urllib3: ranges that are checked, versions that are pinned, redirects in bounds."""
+"""HTTP(S) by urllib3: ranges that are checked, versions that are pinned, redirects in bounds.
+
+Servers need not know many ranges in one request (RFC 9110, 14.2). nginx, Apache and Caddy answer
+each; others answer with the whole object, the first range only, or an error. So the first such
+request to an origin is a trial, and what it shows is remembered as long as the process lives.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +32,21 @@ from comal.errors import ComalError, InvalidInputError, StorageError, shown
 from comal.limits import KIB
 from comal.plan import ByteRange, Wanted, Whole
 from comal.storage import httpwire as answers
-from comal.storage import multirange, reach
-from comal.storage.config import StorageConfig
+from comal.storage.config import ANY, PRIVATE, StorageConfig
 from comal.storage.http_pool import asking_for, kind_answered, manager, set_deadline
-from comal.storage.httpwire import NotFittingError
-from comal.storage.location import HTTP_SCHEMES, Location, parse_href
-from comal.storage.remote import Ask, RemoteSource, Reply, Transport
-from comal.storage.retry import TransientError, Tries, parse_retry_after, passes, retrying
-from comal.storage.sealing import no_secrets
+from comal.storage.httpwire import NotFittingError, Span
+from comal.storage.location import HTTP_SCHEMES, Location, no_secrets, parse_href
+from comal.storage.remote import (
+    Ask,
+    RemoteSource,
+    Reply,
+    TransientError,
+    Transport,
+    Tries,
+    parse_retry_after,
+    passes,
+    retrying,
+)
 from comal.storage.source import changed, span_of, too_large
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -44,9 +56,32 @@ _MOVED_FOR = 300.0
 _MOST_MOVED = 4096
 _BLOCK = 256 * KIB
 _DRAIN = 64 * KIB
+_TRIAL_TRIES = 2
+_MOST_ORIGINS = 4096
+
+# Whether an origin answers many ranges, once it is shown; a thread that tries it holds the place
+# with an object of its own. No lock, which a fork could leave held: `setdefault` is one step.
+_shown: dict[str, object] = {}
 
 
-def http_source(location: Location, config: StorageConfig, least: int = reach.ANY) -> RemoteSource:
+def forget() -> None:
+    """Forget which servers answer many ranges."""
+    _shown.clear()
+
+
+def takes_many(at: Location) -> bool | None:
+    """Whether a server answers many ranges at once; None when a trial may tell.
+
+    A query may be a signature. Signed addresses lead to object stores, which know single ranges
+    only: there nothing is tried, but what the origin has shown without a signature counts.
+    """
+    shown = _shown.get(at.origin)
+    if shown is None and not at.query and len(_shown) < _MOST_ORIGINS:
+        return None
+    return shown is True
+
+
+def http_source(location: Location, config: StorageConfig, least: int = ANY) -> RemoteSource:
     """The source of an HTTP(S) URL."""
     return RemoteSource(location, config, HttpTransport(config, least))
 
@@ -57,7 +92,7 @@ class _Way:
 
     at: Location
     least: int
-    """How public the address must be; see `comal.storage.reach`."""
+    """How public the address must be."""
     until: float = 0.0
 
 
@@ -70,7 +105,7 @@ class HttpTransport(Transport):
         How public the address of the origin itself must be: of one that only an archive names.
     """
 
-    def __init__(self, config: StorageConfig, least: int = reach.ANY) -> None:
+    def __init__(self, config: StorageConfig, least: int = ANY) -> None:
         self.config = config
         self.least = least
         self._moved: dict[str, _Way] = {}
@@ -87,14 +122,47 @@ class HttpTransport(Transport):
 
     def takes_many(self, location: Location) -> bool | None:
         """Whether `get_many` is of use for an object; None when its first call will tell."""
-        return multirange.takes_many(self._settled(location).at)
+        return takes_many(self._settled(location).at)
 
     def get_many(self, asks: Sequence[Ask]) -> list[Reply] | None:
-        """Ask for ranges of one known object in one request; see `multirange.asked_together`."""
+        """Ask for ranges of one known object in one request; None where each is to be asked alone.
+
+        Trouble that passes is tried again as for any request. What else goes wrong is not judged
+        here: single ranges, which every server knows, will succeed or say what is the matter.
+
+        Raises
+        ------
+        ObjectChangedError
+            The object is no longer the one that is known.
+        StorageError
+            A server that has answered such requests before fails for good.
+        """
         way = self._settled(asks[0].location)
-        return multirange.asked_together(
-            asks, way.at, self.config, lambda deadline: self._get_many(asks, way, deadline)
-        )
+        origin, may, mine = way.at.origin, takes_many(way.at), object()
+        trial = may is None and _shown.setdefault(origin, mine) is mine
+        if not (may or trial):
+            return None
+        # A server may also fail, hang up or fall silent at many ranges.
+        most = min(self.config.tries, _TRIAL_TRIES) if trial else self.config.tries
+        config, spans = replace(self.config, tries=most), [_span(ask) for ask in asks]
+        tries = Tries(config, asks[0].location, sum(size for _, size in spans))
+        try:
+            replies = retrying(
+                tries, lambda deadline: self._get_many(asks[0], spans, way, deadline)
+            )
+            if replies is not None:
+                _shown[origin] = True
+        except NotFittingError:
+            _shown[origin], replies = False, None
+        except StorageError:
+            if not trial:
+                raise
+            _shown[origin], replies = False, None
+        finally:
+            # Whatever else ended a trial has shown nothing.
+            if _shown.get(origin) is mine:
+                del _shown[origin]
+        return replies
 
     def names(self, location: Location) -> list[str]:
         """Not possible: HTTP has no listing."""
@@ -118,13 +186,21 @@ class HttpTransport(Transport):
                 return self._unsatisfied(ask, response, deadline)
             raise self._failure(ask, response)
 
-    def _get_many(self, asks: Sequence[Ask], way: _Way, deadline: float) -> list[Reply]:
-        ask, location, at = asks[0], asks[0].location, way.at
-        headers = self._headers(at, location, _asking(ask, multirange.range_header(asks)))
+    def _get_many(
+        self, ask: Ask, spans: list[Span], way: _Way, deadline: float
+    ) -> list[Reply] | None:
+        """The answers to ranges of the object of `ask`; None where another address may answer."""
+        location, at, known = ask.location, way.at, ask.known
+        assert known is not None
+        headers = self._headers(at, location, _asking(ask, answers.ranges_header(spans)))
         with _closing(self._send(way, headers, deadline), location) as response:
             status = response.status
             if status == 206:
-                return multirange.replies_of(asks, response)
+                info = answers.object_info(response.headers, known.size, location)
+                answers.check_version(known, info, location)
+                found = _parts(response, spans, known.size)
+                pairs = zip(found, spans, strict=True)
+                return [Reply(data, offset, info) for data, (offset, _) in pairs]
             if status == 412 or passes(status):
                 raise self._failure(ask, response)
             # Not even a 200 is read: it would be the whole object.
@@ -132,7 +208,7 @@ class HttpTransport(Transport):
             if status in _REDIRECTS or (at is not location and status not in _SETTLED):
                 # Single ranges find out who answers now.
                 self._moved.pop(location.href, None)
-                raise multirange.ElsewhereError(f"status {status}")
+                return None
             raise NotFittingError(f"status {status}")
 
     def _partial(self, ask: Ask, response: urllib3.BaseHTTPResponse) -> Reply:
@@ -245,8 +321,8 @@ class HttpTransport(Transport):
         if at.origin == location.origin:
             return _Way(at, self.least)
         if self.config.linked(at) is not None:
-            return _Way(at, reach.ANY)
-        return _Way(at, max(way.least, kind, self.least, reach.PRIVATE))
+            return _Way(at, ANY)
+        return _Way(at, max(way.least, kind, self.least, PRIVATE))
 
     def _moved_to(
         self, location: Location, headers: dict[str, str], deadline: float
@@ -357,6 +433,18 @@ def _body(response: urllib3.BaseHTTPResponse, size: int, *, exact: bool) -> byte
     # Reading once more tells the connection that its answer is over.
     response.read1(1)
     return body
+
+
+def _parts(response: urllib3.BaseHTTPResponse, spans: list[Span], total: int) -> list[bytes]:
+    """The bytes of each of `spans` of an object from an answer with many ranges."""
+    boundary = answers.check_parts(response.headers, spans)
+    body = _body(response, answers.most_bytes(spans), exact=False)
+    return answers.read_parts(body, boundary, spans, total)
+
+
+def _span(ask: Ask) -> Span:
+    assert isinstance(ask.want, ByteRange)
+    return ask.want.offset, ask.want.size
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import http.client
 import io
+import ipaddress
 import logging
 import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,9 +28,9 @@ from urllib3 import exceptions
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from comal.errors import AccessDeniedError
 from comal.parallel import PerProcess
-from comal.storage import reach
-from comal.storage.config import StorageConfig
+from comal.storage.config import ANY, LINK_LOCAL, LOOPBACK, PRIVATE, PUBLIC, StorageConfig
 from comal.storage.location import Location
 
 _POOLS = 64
@@ -60,18 +61,18 @@ def manager(location: Location, config: StorageConfig, least: int) -> urllib3.Po
     Parameters
     ----------
     least
-        How public an address must be, as `comal.storage.reach` has it. A proxy resolves names by
+        How public an address must be, as `comal.storage.config` has it. A proxy resolves names by
         its own rules: only a number in the URL can be looked at then.
 
     Raises
     ------
     AccessDeniedError
-        Behind a proxy, as `reach.check_by_proxy`.
+        Behind a proxy, as `AccessDeniedError`.
     """
     proxy = _proxy(location.scheme, location.root)
     if proxy is not None:
-        reach.check_by_proxy(location, least)
-        least = reach.ANY
+        _check_by_proxy(location, least)
+        least = ANY
     # Connections whose addresses were looked at are kept apart from those where nobody did.
     key = _Key(config.concurrency, proxy, least)
     _request.least = least
@@ -81,9 +82,9 @@ def manager(location: Location, config: StorageConfig, least: int) -> urllib3.Po
 def kind_answered(location: Location) -> int:
     """How public the address is that this thread's last request for a location went to."""
     if _proxy(location.scheme, location.root) is not None:
-        known = reach.kind_of_host(urlsplit(location.href).hostname or "")
-        return reach.PUBLIC if known is None else known
-    kind: int = getattr(_request, "kind", reach.PUBLIC)
+        known = kind_of_host(urlsplit(location.href).hostname or "")
+        return PUBLIC if known is None else known
+    kind: int = getattr(_request, "kind", PUBLIC)
     return kind
 
 
@@ -150,9 +151,9 @@ class _Connection(HTTPConnection):
         return super().getresponse()
 
     def _new_conn(self) -> socket.socket:
-        sock = self._connected(getattr(_request, "least", reach.ANY))
+        sock = self._connected(getattr(_request, "least", ANY))
         try:
-            self._kind = reach.kind_of(sock.getpeername()[0])
+            self._kind = kind_of(sock.getpeername()[0])
         except OSError as error:
             # The server has hung up already.
             sock.close()
@@ -160,11 +161,11 @@ class _Connection(HTTPConnection):
         return sock
 
     def _connected(self, least: int) -> socket.socket:
-        if least == reach.ANY:
+        if least == ANY:
             return super()._new_conn()
         name = self._dns_host
         try:
-            addresses = reach.allowed(name, self.port, least)
+            addresses = allowed(name, self.port, least)
         except socket.gaierror as error:
             raise exceptions.NameResolutionError(name, self, error) from error
         try:
@@ -232,3 +233,106 @@ def _without_query(record: logging.LogRecord) -> bool:
 
 # A record is made in the thread of its request, so that those of others stay as they are.
 logging.getLogger(urllib3.connectionpool.__name__).addFilter(_without_query)
+
+
+# -- addresses -------------------------------------------------------------------------------------
+# What only this machine or its network sees is not for strangers. A name is resolved once, and the
+# connection goes to an address that was looked at, so that a second answer of the name server
+# changes nothing.
+
+
+_NAMES = ("link-local", "loopback", "private", "public")
+# The service of AWS that gives out credentials of machines, by IPv6.
+_METADATA = ipaddress.ip_address("fd00:ec2::254")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def kind_of(address: str) -> int:
+    """How public a numerical address is: `LINK_LOCAL`, `LOOPBACK`, `PRIVATE` or `PUBLIC`."""
+    return min(_kind(one) for one in _all_forms(ipaddress.ip_address(address)))
+
+
+def kind_of_host(host: str) -> int | None:
+    """The same for a host that a proxy resolves; None for a name, which tells nothing here."""
+    host = host.strip("[]").rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return LOOPBACK
+    with suppress(OSError):
+        # As the C library reads it: also 127.1, 2130706433 and 0x7f000001.
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    try:
+        return kind_of(host)
+    except ValueError:
+        return None
+
+
+def allowed(host: str, port: int, least: int) -> list[str]:
+    """The numerical addresses of a host that are at least as public as `least`.
+
+    Raises
+    ------
+    AccessDeniedError
+        It has none.
+    OSError
+        Its name cannot be resolved.
+    """
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    addresses = dict.fromkeys(str(one[4][0]) for one in found)
+    fitting = [address for address in addresses if kind_of(address) >= least]
+    if not fitting:
+        raise refused(f"{host}:{port}", min(map(kind_of, addresses)), least)
+    return fitting
+
+
+def _check_by_proxy(location: Location, least: int) -> None:
+    """Refuse a place that a proxy would be asked for, and whose address is not known to be public.
+
+    Raises
+    ------
+    AccessDeniedError
+        Its address is not at least as public as `least`, or only the proxy learns it.
+    """
+    if least == ANY:
+        return
+    kind = kind_of_host(urlsplit(location.href).hostname or "")
+    if kind is None:
+        raise AccessDeniedError(
+            "a reference or a redirect leads to a name that only the proxy resolves",
+            where=location.label,
+            expected=f"a {_NAMES[least]} address, which cannot be looked at behind a proxy",
+            hint=f"name {location.origin} in linked_origins if that is meant",
+        )
+    if kind < least:
+        raise refused(location.label, kind, least)
+
+
+def refused(where: str, kind: int, least: int) -> AccessDeniedError:
+    """The error for an address that is not public enough."""
+    return AccessDeniedError(
+        "a reference or a redirect leads to an address that may not be asked",
+        where=where,
+        found=f"a {_NAMES[kind]} address",
+        expected=f"a {_NAMES[least]} address" + (" or a more public one" if least < PUBLIC else ""),
+        hint="name its origin in linked_origins if that is meant",
+    )
+
+
+def _all_forms(address: _Address) -> list[_Address]:
+    """An address, and those of IPv4 that it stands for."""
+    forms: list[_Address] = [address]
+    if isinstance(address, ipaddress.IPv6Address):
+        forms += [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
+        forms += address.teredo or ()
+        if address in _NAT64 or int(address) < 1 << 32:
+            forms.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return forms
+
+
+def _kind(address: _Address) -> int:
+    if address.is_link_local or address == _METADATA:
+        return LINK_LOCAL
+    if address.is_loopback or address.is_unspecified:
+        return LOOPBACK
+    return PUBLIC if address.is_global and not address.is_multicast else PRIVATE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 
 from comal.errors import AccessDeniedError, ComalError, ObjectNotFoundError, StorageError, shown
@@ -23,6 +23,8 @@ PAGE = "a page or an XML document"
 PAGE_HINT = "see whether the URL leads to the file itself; that of a folder ends with /"
 
 Headers = Mapping[str, str]
+Span = tuple[int, int]
+"""Offset and size."""
 
 
 def is_page(head: bytes) -> bool:
@@ -162,10 +164,9 @@ def is_question(want: Wanted) -> bool:
     return isinstance(want, Head | Tail) and want.size == 0
 
 
-Read = Callable[[int], bytes]
-"""Reads up to so many bytes; none at the end."""
+# -- many ranges ---------------------------------------------------------------------------------
 
-_BLOCK = 64 * KIB
+
 _SLACK = 64 * KIB
 _HEADERS = 2 * KIB
 # As nginx, Apache, Caddy and others write it, some with brackets (RFC 2046, 5.1.1 allows fewer).
@@ -179,28 +180,40 @@ class NotFittingError(Exception):
     """An answer that cannot be what was asked for. It never leaves `comal.storage`."""
 
 
-def most_bytes(spans: Sequence[tuple[int, int]]) -> int:
+def ranges_header(spans: Sequence[Span]) -> str:
+    """The ``Range`` header for many ranges (RFC 9110, 14.1.2)."""
+    return "bytes=" + ",".join(f"{offset}-{offset + size - 1}" for offset, size in spans)
+
+
+def most_bytes(spans: Sequence[Span]) -> int:
     """How long an answer to ranges may be, with what holds its parts together."""
     return sum(size for _, size in spans) + len(spans) * _HEADERS + _SLACK
 
 
-def boundary_of(content_type: str) -> bytes:
-    """The boundary that a ``Content-Type`` names.
+def check_parts(headers: Headers, spans: Sequence[Span]) -> bytes:
+    """The boundary between the parts of an answer, as its headers tell it.
 
     Raises
     ------
     NotFittingError
-        It is of another type, or says more or less than that.
+        They say that it is no answer to these ranges.
     """
-    named = _BOUNDARY.fullmatch(content_type.strip())
-    if named is None or not content_type.isascii():
+    length = content_length(headers)
+    if length is not None and length > most_bytes(spans):
+        raise NotFittingError("an answer that is too long")
+    if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise NotFittingError("an encoded answer")
+    if "Content-Range" in headers:
+        # What has parts has no range of its own (RFC 9110, 15.3.7.2).
+        raise NotFittingError("one range")
+    kind = headers.get("Content-Type", "").strip()
+    named = _BOUNDARY.fullmatch(kind)
+    if named is None or not kind.isascii():
         raise NotFittingError("no boundary")
     return (named[1] or named[2]).encode("ascii")
 
 
-def read_parts(
-    read: Read, boundary: bytes, spans: Sequence[tuple[int, int]], total: int
-) -> list[bytes]:
+def read_parts(body: bytes, boundary: bytes, spans: Sequence[Span], total: int) -> list[bytes]:
     """The bytes of each of `spans` from a multipart answer.
 
     It is taken as servers in use write it: a part for each range, in their order, lines that end
@@ -209,10 +222,10 @@ def read_parts(
 
     Parameters
     ----------
-    read
-        Where the body comes from.
+    body
+        The answer, of which the end may be missing.
     boundary
-        As `boundary_of` gives it.
+        As `check_parts` gives it.
     spans
         Offsets and sizes that were asked for, ascending and without overlap.
     total
@@ -221,28 +234,28 @@ def read_parts(
     Raises
     ------
     NotFittingError
-        The body is no such answer, or goes on where it should end.
+        The body is no such answer.
     """
-    stream = _Stream(read)
-    found: list[bytes] = []
     # The end of line before a delimiter belongs to it (RFC 2046, 5.1.1); the first may lack it.
-    delimiter = b"--" + boundary
-    begin = stream.take(2)
-    if begin == b"\r\n":
-        begin = stream.take(2)
-    if begin + stream.take(len(delimiter)) != delimiter + b"\r\n":
+    delimiter = b"\r\n--" + boundary
+    at = 2 if body.startswith(b"\r\n") else 0
+    if not body.startswith(delimiter[2:] + b"\r\n", at):
         raise NotFittingError("no boundary")
+    at += len(delimiter)
+    found: list[bytes] = []
     for number, span in enumerate(spans, 1):
-        if _part_range(stream.head(), total) != span:
+        end = body.find(b"\r\n\r\n", at, at + _HEADERS)
+        if end < 0 or _part_range(body[at:end], total) != span:
             raise NotFittingError("a part that was not asked for")
-        found.append(stream.take(span[1]))
-        end = b"--" if number == len(spans) else b"\r\n"
-        if stream.take(len(delimiter) + 4) != b"\r\n" + delimiter + end:
+        start, stop = end + 4, end + 4 + span[1]
+        found.append(body[start:stop])
+        if not body.startswith(delimiter + (b"--" if number == len(spans) else b"\r\n"), stop):
             raise NotFittingError("a part longer than its range, or no boundary behind it")
+        at = stop + len(delimiter) + 2
     return found
 
 
-def _part_range(head: bytes, total: int) -> tuple[int, int]:
+def _part_range(head: bytes, total: int) -> Span:
     """Offset and size of a part as its header fields tell them."""
     found: tuple[int, int, int] | None = None
     for line in head.decode("latin-1").split("\r\n"):
@@ -258,37 +271,3 @@ def _part_range(head: bytes, total: int) -> tuple[int, int]:
     if found is None or found[2] != total:
         raise NotFittingError("a part of nothing that was asked for")
     return found[0], found[1]
-
-
-class _Stream:
-    """The head of parts, and bytes, of a body."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._kept = bytearray()
-
-    def head(self) -> bytes:
-        """What stands before the next empty line, which goes with it."""
-        begin = 0
-        while (end := self._kept.find(b"\r\n\r\n", begin, _HEADERS)) < 0:
-            begin = max(0, len(self._kept) - 3)
-            data = b"" if len(self._kept) >= _HEADERS else self._read(_BLOCK)
-            if not data:
-                raise NotFittingError("a part with an endless header, or without one")
-            self._kept += data
-        found = bytes(self._kept[:end])
-        del self._kept[: end + 4]
-        return found
-
-    def take(self, size: int) -> bytes:
-        """Exactly `size` bytes."""
-        parts = [bytes(self._kept[:size])]
-        del self._kept[:size]
-        left = size - len(parts[0])
-        while left:
-            data = self._read(min(left, _BLOCK))
-            if not data:
-                raise NotFittingError("the answer ends within a part")
-            parts.append(data)
-            left -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -32,7 +32,6 @@ from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Wanted
 from comal.storage.coalesce import neighbours
 from comal.storage.config import StorageConfig
-from comal.storage.counting import is_observed, report
 from comal.storage.location import Location
 from comal.storage.source import (
     Ints,
@@ -42,6 +41,8 @@ from comal.storage.source import (
     SourceWrapper,
     changed,
     check_wanted,
+    is_observed,
+    report,
     same_version,
     span_of,
 )

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from comal.errors import AccessDeniedError, InvalidInputError, ObjectChangedError
-from comal.storage import reach
-from comal.storage.config import StorageConfig, default_config
+from comal.storage.config import ANY, LOOPBACK, PUBLIC, StorageConfig, default_config
 from comal.storage.local import LocalSource
 from comal.storage.location import HTTP_SCHEMES, STORE_SCHEMES, Location, parse_href
 from comal.storage.source import Source, SourceWrapper
@@ -43,7 +42,7 @@ def open_source(
     return _opened(href if isinstance(href, Location) else parse_href(href), config)
 
 
-def _opened(location: Location, config: StorageConfig | None, least: int = reach.ANY) -> Source:
+def _opened(location: Location, config: StorageConfig | None, least: int = ANY) -> Source:
     config = config if config is not None else default_config()
     if location.is_local:
         return LocalSource(location, config)
@@ -118,7 +117,7 @@ def _led_to(source: Source, link: Location, *, by_caller: bool) -> Source:
         return _wrapped(source, _opened(link, linked or config.public()))
     # The environment's keys are for every bucket: no stranger chooses which one is read by them.
     if own.is_local and not (config.untrusted and link.scheme in STORE_SCHEMES):
-        least = reach.PUBLIC if config.untrusted else reach.LOOPBACK
+        least = PUBLIC if config.untrusted else LOOPBACK
         return _wrapped(source, _opened(link, config.public(), least))
     raise AccessDeniedError(
         "a reference leads away from the origin of its archive",

@@ -38,8 +38,7 @@ from comal.plan import ByteRange, Head, Tail, Wanted
 from comal.storage.config import StorageConfig
 from comal.storage.httpwire import answer_span, check_version, ignores_range, is_question
 from comal.storage.location import Location
-from comal.storage.remote import Ask, Reply
-from comal.storage.retry import TransientError, passes
+from comal.storage.remote import Ask, Reply, TransientError, passes
 from comal.storage.source import ObjectInfo, changed
 
 if TYPE_CHECKING:

@@ -1,19 +1,28 @@
-"""A cache of blocks with a budget in bytes, and the source that reads through it."""
+"""Sources that wrap others: a cache of blocks with a budget in bytes, and a count of requests."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from comal.errors import InvalidInputError, ObjectChangedError
 from comal.limits import KIB
 from comal.plan import ByteRange, Piece, Wanted
-from comal.storage.source import ObjectInfo, Source, SourceWrapper, check_wanted, span_of
+from comal.storage.source import (
+    ObjectInfo,
+    Request,
+    Source,
+    SourceWrapper,
+    check_wanted,
+    observed,
+    span_of,
+)
 
 BLOCK = 64 * KIB
 
@@ -234,3 +243,101 @@ class CachedSource(SourceWrapper):
         data = b"".join(blocks[span.info, number] for number in range(first, stop))
         start = span.offset - first * size
         return Piece(data[start : start + span.size], span.offset, span.info.size)
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+class Counts:
+    """Numbers that a counting source and the sources made from it share."""
+
+    def __init__(self) -> None:
+        self.wanted = 0
+        self.round_trips = 0
+        self.log: list[Request] = []
+        self._lock = threading.Lock()
+
+    def request(self, request: Request) -> None:
+        """Count one request to the storage."""
+        with self._lock:
+            self.log.append(request)
+
+    @contextmanager
+    def trip(self, wanted: int) -> Iterator[None]:
+        """Count the requests of one call; the call is a round trip if it makes any."""
+        made: list[Request] = []
+        try:
+            with observed(made.append), observed(self.request):
+                yield
+        finally:
+            with self._lock:
+                self.wanted += wanted
+                self.round_trips += bool(made)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"wanted": self.wanted, "round_trips": self.round_trips, "log": list(self.log)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+
+class CountingSource(SourceWrapper):
+    """Counts what goes through it, and what of that reaches the storage.
+
+    Sources and files made from it count into the same numbers. A copy in another process starts
+    with the numbers of this one and goes on by itself.
+    """
+
+    def __init__(self, source: Source, counts: Counts | None = None) -> None:
+        super().__init__(source)
+        self.counts = counts if counts is not None else Counts()
+
+    @property
+    def wanted(self) -> int:
+        """Ranges that were asked for through this source, before coalescing."""
+        return self.counts.wanted
+
+    @property
+    def requests(self) -> int:
+        """Requests that reached the storage, after coalescing and caching, tries included."""
+        return len(self.counts.log)
+
+    @property
+    def round_trips(self) -> int:
+        """Calls that had to wait for the storage; requests of one call go out together."""
+        return self.counts.round_trips
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that were asked of the storage."""
+        return sum(request.size for request in self.counts.log)
+
+    @property
+    def log(self) -> list[Request]:
+        """Every request to the storage."""
+        return list(self.counts.log)
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        self.counts.log.clear()
+        self.counts.wanted = self.counts.round_trips = 0
+
+    def over(self, source: Source) -> CountingSource:
+        """The same counter around another source."""
+        return CountingSource(source, self.counts)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        """One piece for each of `wanted`, counted."""
+        with self.counts.trip(len(wanted)):
+            return self.source.fetch(wanted)
+
+    def stat(self, href: str = "") -> ObjectInfo:
+        """Size and version of an object, counted."""
+        with self.counts.trip(0):
+            return self.source.stat(href)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names directly below the location, counted."""
+        with self.counts.trip(0):
+            return self.source.names(prefix)
