@@ -68,10 +68,10 @@ def test_arrays_agree_with_single_tiles(
         single = layout.archive(*tile)
         assert tuple(archive) == (single or (-1, -1, -1))
         if single is not None:
-            z, x, y = tile
-            columns, rows = layout.roots(single)
-            assert x >> (z - single[0]) in columns
-            assert y >> (z - single[0]) in rows
+            z, *place = tile
+            for along, first in zip(place, single[1:], strict=True):
+                assert first % metatile == 0
+                assert first <= along >> (z - single[0]) < first + metatile
 
 
 @pytest.mark.parametrize("zooms", [(), (4, 0), (0, 0), (-1,), (31,)])

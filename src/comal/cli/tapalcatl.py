@@ -351,7 +351,7 @@ def metadata(
         text = f"{target}: {', '.join(changes)} changed, {comments} rewritten"
         done({"output": target, **edited.to_dict()}, style, text)
         return
-    from comal.tapalcatl.writing.labelling import metadata_at  # noqa: PLC0415 - when it is used
+    from comal.tapalcatl.writing.editing import metadata_at  # noqa: PLC0415 - when it is used
 
     document = metadata_at(target)
     if key is None:

@@ -20,7 +20,7 @@ from comal.raster import preview
 from comal.storage import local_path, several, targets
 from comal.storage.kinds import Kind, check_ending
 from comal.storage.targetlock import Owns
-from comal.tapalcatl.kinds import TREE
+from comal.tapalcatl.writing.targets import TREE
 
 ARCHIVE = "scenes.tacozip"
 SHEET = "contact-sheet.png"

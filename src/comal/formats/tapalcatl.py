@@ -15,9 +15,7 @@ from comal.errors import ComalError, NotInContainerError, StorageError, shown
 from comal.formats.base import LEAF_COLUMNS
 from comal.progress import Progress
 from comal.tapalcatl import TileSet
-from comal.tapalcatl.generation1 import UNIT
-from comal.tapalcatl.reading.entries import entry_tables, summary
-from comal.tapalcatl.reading.places import OneArchive
+from comal.tapalcatl.addressing import UNIT
 from comal.tapalcatl.wire import parse_name, split_suffix
 
 _SLASHES_OF_FIRST = 5
@@ -65,7 +63,7 @@ class TapalcatlArchive:
         counted = self._counted()
         return {
             "version": "1" if tileset.version == 1 else metadata.version,
-            "container": "archive" if isinstance(tileset.places, OneArchive) else "tree",
+            "container": "archive" if tileset.files.alone else "tree",
             "name": metadata.name,
             "description": metadata.description,
             **counted,
@@ -90,10 +88,10 @@ class TapalcatlArchive:
 
     def _tables(self) -> Iterator[Any]:
         tileset = self.tileset
-        alone = isinstance(tileset.places, OneArchive)
+        alone = tileset.files.alone
         for tile in tileset.archive_tiles():
             try:
-                yield from entry_tables([tile], tileset.archives, tileset.version)
+                yield from tileset.archives.tables([tile], tileset.version)
             except OF_CONTENT as error:
                 if alone:
                     raise
@@ -140,11 +138,11 @@ class TapalcatlArchive:
 
     def _counted(self) -> dict[str, Any]:
         unknown = dict.fromkeys(("count", "archives", "size", "dead_space"))
-        places = self.tileset.places
-        if isinstance(places, OneArchive):
-            return summary(self.tileset.archives.get((0, 0, 0)))
+        tileset = self.tileset
+        if tileset.files.alone:
+            return self._summary((0, 0, 0))
         try:
-            there = list(places.listed())
+            there = list(tileset.files.listed())
         except StorageError:
             return unknown
         if len(there) > _COUNTED:
@@ -152,11 +150,17 @@ class TapalcatlArchive:
         sums, broken = [], 0
         for tile in there:
             try:
-                sums.append(summary(self.tileset.archives.get(tile)))
+                sums.append(self._summary(tile))
             except OF_CONTENT:  # the other archives can be read
                 broken += 1
         counted = {key: int(np.sum([one[key] for one in sums])) for key in unknown}
         return {**counted, "broken_archives": broken} if broken else counted
+
+    def _summary(self, tile: tuple[int, int, int]) -> dict[str, int]:
+        archive = self.tileset.archives.get(tile)
+        if archive is None:
+            return dict.fromkeys(("count", "archives", "size", "dead_space"), 0)
+        return archive.summary()
 
 
 def _absent(key: str, tileset: TileSet) -> NotInContainerError:

@@ -291,7 +291,7 @@ class TilesetSource(ServedSource):
     def place_of(self, parts: Sequence[str]) -> tuple[Any, tuple[int, int, int] | None] | None:
         """The open archive of a tile, and where in it the tile lies uncompressed."""
         y = parts[3].partition(".")[0].partition("@")[0]
-        spot = self.tiles.locator.find(number(parts[1]), number(parts[2]), number(y))
+        spot = self.tiles.layout.find(number(parts[1]), number(parts[2]), number(y))
         archive = None if spot is None else self.tiles.archives.get(spot[0])
         if spot is None or archive is None:
             return None
@@ -329,5 +329,4 @@ class TilesetSource(ServedSource):
 
 
 def _is_local(tiles: TileSet) -> bool:
-    base = getattr(tiles.places, "base", None)
-    return base is None or parse_href(base.href).scheme == "file"
+    return parse_href(tiles.files.base.href).scheme == "file"

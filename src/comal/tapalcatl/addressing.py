@@ -1,7 +1,8 @@
-"""Where a tile of Tapalcatl 2 is: from its zoom, column and row to an archive and its address.
+"""Addresses of archives, by a template or by the keys of Tapalcatl 1; and boxes of tiles.
 
-mz = the largest materialized zoom that is not above z;  d = z - mz
-archive = (mz, (x >> d) rounded down to the metatile, (y >> d) likewise)
+Tapalcatl 1 has one archive per metatile, names relative to it, and nothing described inside. A
+metatile of size m holds tiles of 256, 512, ... 256 * m pixels at one nominal zoom: its levels are
+tile sizes, not overviews. Everything that a reader must know is told by configuration.
 """
 
 from __future__ import annotations
@@ -9,25 +10,28 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from comal.errors import InvalidInputError, InvalidMetadataError, shown
-from comal.tapalcatl.spec import LATITUDE_LIMIT, MAX_ZOOM, WORLD, Bounds, Tile
-
-Int64s = npt.NDArray[np.int64]
+from comal.tapalcatl.spec import (
+    CONTENT_TYPE,
+    LATITUDE_LIMIT,
+    WORLD,
+    Bounds,
+    Headers,
+    Tile,
+    TileSetMetadata,
+    ascii_line,
+    content_headers,
+    tilejson,
+)
 
 HASHES: Final = ("name", "file", "layer")
 """What ``{h}`` stands for: md5 of ``z/x/y`` (the specification), of ``z/x/y.zip``, or of
 ``/{layer}/z/x/y.zip``, each cut to five hex digits."""
-
 _FIELD = re.compile(r"\{([^{}]*)\}")
-_ROUNDING: Final = 1e-6
-"""Degrees; a tenth of a metre."""
 
 
 def tile_hash(tile: Tile, kind: str = "name", layer: str = "all") -> str:
@@ -36,12 +40,8 @@ def tile_hash(tile: Tile, kind: str = "name", layer: str = "all") -> str:
     texts = {"name": name, "file": f"{name}.zip", "layer": f"/{layer}/{name}.zip"}
     if kind not in texts:
         raise InvalidInputError("unknown hash", found=shown(kind), expected=", ".join(HASHES))
-    return md5_5(texts[kind])
-
-
-def md5_5(text: str) -> str:
-    """The first five hex digits of a text's MD5, which spreads keys and protects nothing."""
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:5]
+    # It spreads keys and protects nothing.
+    return hashlib.md5(texts[kind].encode(), usedforsecurity=False).hexdigest()[:5]
 
 
 @dataclass(frozen=True)
@@ -76,58 +76,185 @@ class Template:
         return text
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Which tiles stand together in an archive."""
+UNIT: Final = 256
+"""Pixels of the smallest tile, of which a metatile of size m holds m per side."""
+FORMATS: Final[Mapping[str, Headers]] = {
+    "json": ((CONTENT_TYPE, "application/json"),),
+    "topojson": ((CONTENT_TYPE, "application/json"),),
+    "mvt": ((CONTENT_TYPE, "application/x-protobuf"),),
+    "mvtb": ((CONTENT_TYPE, "application/x-protobuf"),),
+}
+"""What the existing servers answer."""
+LAYOUTS: Final[Mapping[str, str]] = {
+    "prefix-hash": "{prefix}/{hash}/{layer}/{z}/{x}/{y}.zip",
+    "hash-prefix": "{hash}/{prefix}/{layer}/{z}/{x}/{y}.zip",
+    "plain": "{prefix}/{layer}/{z}/{x}/{y}.zip",
+}
+"""Layouts of keys by name; any other pattern may be given, ``{fmt}`` standing for ``zip``."""
+_FIELDS = frozenset({"prefix", "hash", "layer", "z", "x", "y", "fmt"})
 
-    materialized_zooms: tuple[int, ...] = (0,)
-    metatile: int = 1
+
+class Place(NamedTuple):
+    """Where a tile is: its metatile, and its name in there."""
+
+    metatile: Tile
+    offset: Tile
+    """Level, column and row relative to the metatile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation1:
+    """A Tapalcatl 1 tileset as its reader must be told.
+
+    Raises
+    ------
+    InvalidInputError
+        A size that is no power of two, or a layout that is no pattern of keys.
+    """
+
+    metatile: int = 4
+    """Tiles of 256 pixels per side of an archive: 1, 2, 4, ... 128."""
+    tile_size: int = 256
+    """Pixels of a tile that is asked for without a size."""
+    max_detail_zoom: int | None = None
+    """Deepest zoom of which there are archives; tiles beyond it come out of these."""
+    layout: str = "plain"
+    """A name of `LAYOUTS`, or a pattern."""
+    prefix: str = ""
+    layer: str = ""
+    formats: Mapping[str, Headers] = field(default_factory=lambda: dict(FORMATS))
+    """Headers of each extension; none stand for the usual ones."""
+    min_zoom: int = 0
+    max_zoom: int = 20
 
     def __post_init__(self) -> None:
-        zooms = self.materialized_zooms
-        valid = bool(zooms) and all(0 <= zoom <= MAX_ZOOM for zoom in zooms)
-        if not valid or list(zooms) != sorted(set(zooms)):
+        _log2(self.metatile, "metatile size")
+        if self.metatile > 128:
             raise InvalidInputError(
-                "materialized zooms", found=zooms, expected=f"ascending, 0 to {MAX_ZOOM}"
+                "metatile is too large", found=self.metatile, expected="at most 128"
             )
-        if self.metatile < 1 or self.metatile & (self.metatile - 1):
+        self.delta(self.tile_size)
+        fields = set(_FIELD.findall(self.pattern))
+        if not {"z", "x", "y"} <= fields or not fields <= _FIELDS:
             raise InvalidInputError(
-                "metatile cannot be this", found=self.metatile, expected="a power of two"
+                "layout of keys",
+                found=shown(self.layout),
+                expected=", ".join([*LAYOUTS, "or a pattern with {z}, {x} and {y}"]),
             )
 
-    def root_zoom(self, z: int) -> int | None:
-        """The zoom of the archives that hold tiles of zoom `z`; None below the first of them."""
-        return max((zoom for zoom in self.materialized_zooms if zoom <= z), default=None)
+    @property
+    def pattern(self) -> str:
+        """The layout as a pattern."""
+        return LAYOUTS.get(self.layout, self.layout)
 
-    def last_zoom(self, root_zoom: int, max_zoom: int) -> int:
-        """The deepest zoom in archives that begin at `root_zoom`."""
-        later = (zoom - 1 for zoom in self.materialized_zooms if zoom > root_zoom)
-        return min(min(later, default=max_zoom), max_zoom)
+    @property
+    def levels(self) -> int:
+        """Levels of an archive beside its root: log2 of the metatile size."""
+        return self.metatile.bit_length() - 1
 
-    def archive(self, z: int, x: int, y: int) -> Tile | None:
-        """The archive that holds a tile, or None for a zoom below the first archives."""
-        root = self.root_zoom(z)
-        if root is None:
-            return None
-        depth, mask = z - root, -self.metatile
-        return root, (x >> depth) & mask, (y >> depth) & mask
+    def delta(self, tile_size: int) -> int:
+        """How many zooms above a tile of so many pixels its metatile stands.
 
-    def archives(self, z: Any, x: Any, y: Any) -> tuple[Int64s, Int64s, Int64s]:
-        """As `archive` for arrays; a zoom below the first archives gives -1 in all three."""
-        zs, xs, ys = (np.asarray(values, np.int64) for values in (z, x, y))
-        zooms = np.array(self.materialized_zooms, np.int64)
-        which = np.searchsorted(zooms, zs, side="right") - 1
-        root = np.where(which >= 0, zooms[which], -1)
-        depth, mask = np.where(which >= 0, zs - root, 0), -self.metatile
-        ax = np.where(which >= 0, (xs >> depth) & mask, -1)
-        ay = np.where(which >= 0, (ys >> depth) & mask, -1)
-        return root, ax, ay
+        Raises
+        ------
+        InvalidInputError
+            No multiple of 256 pixels by a power of two, or larger than a metatile.
+        """
+        if tile_size % UNIT or tile_size <= 0:
+            raise InvalidInputError(
+                "tile size", found=tile_size, expected="256 pixels times a power of two"
+            )
+        delta = self.levels - _log2(tile_size // UNIT, "tile size")
+        if delta < 0:
+            raise InvalidInputError(
+                "tile size is larger than the metatile",
+                found=f"{tile_size} pixels",
+                expected=f"at most {self.metatile * UNIT}",
+            )
+        return delta
 
-    def roots(self, archive: Tile) -> tuple[range, range]:
-        """Columns and rows of an archive's root tiles, which stand at its own zoom."""
-        z, x, y = archive
-        stop = 1 << z
-        return range(x, min(x + self.metatile, stop)), range(y, min(y + self.metatile, stop))
+    def place(self, z: int, x: int, y: int, tile_size: int | None = None) -> Place:
+        """Metatile and offset of a tile of `tile_size` pixels.
+
+        Near the root there is no metatile high enough, and the root's answers: with a tile of more
+        pixels than were asked for. Beyond `max_detail_zoom` the deepest metatiles do.
+        """
+        delta = self.delta(self.tile_size if tile_size is None else tile_size)
+        if z < delta:
+            meta = (0, 0, 0)
+        else:
+            if self.max_detail_zoom is not None and z - delta > self.max_detail_zoom:
+                delta = min(z - self.max_detail_zoom, self.levels)
+            meta = (z - delta, x >> delta, y >> delta)
+        depth = z - meta[0]
+        return Place(meta, (depth, x - (meta[1] << depth), y - (meta[2] << depth)))
+
+    @property
+    def template(self) -> str:
+        """The layout with prefix and layer in their places."""
+        own = {"prefix": self.prefix, "layer": self.layer, "fmt": "zip"}
+        text = _FIELD.sub(lambda one: own.get(one[1], one[0]).strip("/"), self.pattern)
+        return "/".join(part for part in text.split("/") if part)
+
+    def key(self, metatile: Tile) -> str:
+        """The key of an archive, relative to where the tileset is."""
+        layer = self.layer.strip("/")
+        # With a layer its name is hashed, too.
+        digest = tile_hash(metatile, "layer" if layer else "file", layer)
+        values = {"hash": digest, **dict(zip("zxy", map(str, metatile), strict=True))}
+        return _FIELD.sub(lambda match: values[match[1]], self.template)
+
+
+def _log2(value: int, what: str) -> int:
+    if value < 1 or value & (value - 1):
+        raise InvalidInputError(what, found=value, expected="a power of two")
+    return value.bit_length() - 1
+
+
+def with_formats(known: Mapping[str, Headers], found: Iterable[str]) -> dict[str, Headers]:
+    """Formats of Tapalcatl 1 as its archives show them: those of Tilezen first, in its order."""
+    every = {*known, *found}
+    names = [name for name in FORMATS if name in every]
+    names += [name for name in known if name not in FORMATS]
+    names += sorted(every - {*names})
+    return {name: known.get(name) or usual_headers(name) for name in names}
+
+
+def usual_headers(ext: str) -> Headers:
+    """What the existing servers answer, or what the extension is known for."""
+    return FORMATS.get(ext) or content_headers(ext)
+
+
+NAMES: Final[Mapping[str, str]] = {"mvt": "mapbox", "json": "geojson", "topojson": "topojson"}
+"""Names of the documents by the extension of the tiles; others are called like their extension."""
+
+
+def tilejson_files(said: TileSetMetadata, found: TileSetMetadata, address: str) -> dict[str, bytes]:
+    """A document for each kind of tile, by its key without a hash.
+
+    Parameters
+    ----------
+    said
+        Name, description, attribution and other keys.
+    found
+        Zooms, bounds and formats of the tiles that were written.
+    address
+        Where tiles will be served, with ``{z}``, ``{x}`` and ``{y}``; ``{fmt}`` becomes the
+        extension.
+    """
+    whole = replace(said, min_zoom=found.min_zoom, max_zoom=found.max_zoom, bounds=found.bounds)
+    return {
+        f"tilejson/{NAMES.get(ext, ext or 'tiles')}.json": ascii_line(
+            tilejson(whole, [address.replace("{fmt}", ext)])
+        )
+        for ext in found.formats
+    }
+
+
+# -- boxes ----------------------------------------------------------------------------------------
+
+_ROUNDING: Final = 1e-6
+"""Degrees; a tenth of a metre."""
 
 
 def archive_bounds(archive: Tile, metatile: int) -> Bounds:
@@ -212,3 +339,37 @@ def union_of(tiles: Sequence[Tile]) -> Bounds:
     boxes = [tile_bounds(*tile) for tile in tiles]
     west, south, east, north = zip(*boxes, strict=True)
     return min(west), min(south), max(east), max(north)
+
+
+Extent = tuple[int, int, int, int]
+"""The first column and row, and the last ones."""
+
+
+def covers(box: Bounds, zoom: int, extent: Extent) -> bool:
+    """Whether the tiles of a zoom within an extent all touch the box."""
+    columns, rows = tile_range(box, zoom)
+    return (
+        columns[0] <= extent[0]
+        and rows[0] <= extent[1]
+        and columns[-1] >= extent[2]
+        and rows[-1] >= extent[3]
+    )
+
+
+def common(one: Bounds, other: Bounds | None) -> Bounds:
+    """The common part of two boxes; the first where they have none, or just an edge."""
+    if other is None or other[0] > other[2]:
+        return one
+    west, south = max(one[0], other[0]), max(one[1], other[1])
+    east, north = min(one[2], other[2]), min(one[3], other[3])
+    return (west, south, east, north) if west < east and south < north else one
+
+
+def union(one: Bounds, other: Bounds) -> Bounds:
+    """The smallest box that holds both."""
+    return (
+        min(one[0], other[0]),
+        min(one[1], other[1]),
+        max(one[2], other[2]),
+        max(one[3], other[3]),
+    )

@@ -37,12 +37,17 @@ from comal.storage.local import LocalSource
 from comal.storage.replacing import state_of
 from comal.storage.targetlock import CHANGE
 from comal.tapalcatl import spec
-from comal.tapalcatl.addressing import archive_bounds, column_ranges, tile_range
-from comal.tapalcatl.layout import MetatileLayout, TreeLayout
-from comal.tapalcatl.planning import DIRECTORY_LIMIT
-from comal.tapalcatl.reading.entries import candidates
+from comal.tapalcatl.addressing import (
+    archive_bounds,
+    column_ranges,
+    tile_range,
+)
+from comal.tapalcatl.layout import (
+    DIRECTORY_LIMIT,
+    MetatileLayout,
+    TreeLayout,
+)
 from comal.tapalcatl.reading.opening import open as open_tileset
-from comal.tapalcatl.reading.places import OneArchive
 from comal.tapalcatl.reading.tileset import TileSet
 from comal.tapalcatl.spec import ArchiveMetadata, Headers, TapalcatlWarning, Tile, TileSetMetadata
 from comal.tapalcatl.tilechecking import fault_of
@@ -406,7 +411,7 @@ def check(
         findings.take_error(error, "zip-directory" if container == "archive" else "document", "")
         return findings.reported(source.href, container)
     expected = _expected(tileset, options.get("variant"))
-    if isinstance(tileset.places, OneArchive):
+    if tileset.files.alone:
         container = "archive"
         _check_single(tileset, expected, findings)
     else:
@@ -558,7 +563,7 @@ def _check_tree(tileset: TileSet, expected: _Expected, findings: Check) -> None:
             _check_placed(found, tile, tileset)
     findings.progress(total, total, "archives")
     if not there_are:
-        where = tileset.metadata.source or tileset.places.root.href
+        where = tileset.metadata.source or tileset.files.base.href
         findings.add("document-source", shown(where, 120)[1:-1], "leads to no archive at all")
         return
     _check_missing(tileset, there, findings)
@@ -579,7 +584,7 @@ def _check_listed(
     tile: Tile, tileset: TileSet, place: str, expected: _Expected, findings: Check
 ) -> _Archive | None:
     """One archive, at the first of its possible places (of each hash) that has one."""
-    sources = tileset.places.candidates(tile)
+    sources = tileset.files.sources(tile)
     for number, source in enumerate(sources):
         try:
             found = _check_archive(source, place, expected, findings)
@@ -587,19 +592,17 @@ def _check_listed(
             if number == len(sources) - 1:
                 raise
             continue
-        tileset.places.chosen(number)
+        tileset.files.found_at(number)
         return found
     return None
 
 
 def _archives(tileset: TileSet, findings: Check) -> tuple[list[Tile], set[Tile]]:
     """The archives to look at; those that lie where no tile leads to are reported."""
-    places = tileset.places
-    assert not isinstance(places, OneArchive)
     reachable = list(tileset.archive_tiles())
     there = set(reachable)
     try:
-        every = list(places.listed())
+        every = list(tileset.files.listed())
     except StorageError:
         return reachable, there
     for tile in every:
@@ -629,13 +632,13 @@ def _check_placed(archive: _Archive, tile: Tile, tileset: TileSet) -> None:
     if archive.metadata is not None:
         _check_own(archive, archive.metadata, tile)
         _check_agreement(archive, archive.metadata, tile, tileset.metadata)
-    names, locator = archive.names, tileset.locator
-    if isinstance(locator, MetatileLayout):
-        deep = names.z > locator.settings.levels
+    names, layout = archive.names, tileset.layout
+    if isinstance(layout, MetatileLayout):
+        deep = names.z > layout.settings.levels
         archive.tiles("tile-place", deep, "below the levels of a metatile")
         return
-    assert isinstance(locator, TreeLayout)
-    roots = locator.layout.archives(names.z, names.x, names.y)
+    assert isinstance(layout, TreeLayout)
+    roots = layout.layout.archives(names.z, names.x, names.y)
     elsewhere = np.zeros(len(names), bool)
     for root, own in zip(roots, tile, strict=True):
         elsewhere |= root != own
@@ -688,12 +691,11 @@ def _check_agreement(
 
 def _check_missing(tileset: TileSet, there: Iterable[Tile], findings: Check) -> None:
     present = set(there)
-    if isinstance(tileset.locator, MetatileLayout):
+    if isinstance(tileset.layout, MetatileLayout):
         return  # how deep the tree goes is not told
     try:
-        missing = [
-            tile for tile in candidates(tileset.locator, tileset.metadata) if tile not in present
-        ]
+        possible = tileset.layout.possible(tileset.metadata)
+        missing = [tile for tile in possible if tile not in present]
     except InvalidInputError:
         return  # so many could be there that only the existing ones mean something
     findings.add_rows(

@@ -1,9 +1,12 @@
-"""Which archive each tile is in, in both generations, what the archive is called and says.
+"""Which archive each tile is in, in both generations, and what the archive is called and says.
+
+    mz = the largest materialized zoom that is not above z;  d = z - mz
+    archive = (mz, (x >> d) rounded down to the metatile, (y >> d) likewise)
 
 A layout finds a single tile by a table of zooms, without arrays, and answers for arrays of tiles,
-so that a pyramid is dealt out block by block. Comments
-of a zoom's archives differ in where the archives are and in nothing else: their text is made once,
-with marks where bounds and root stand, and filled in for each archive.
+so that a pyramid is dealt out block by block. Comments of a zoom's archives differ in where the
+archives are and in nothing else: their text is made once, with marks where bounds and root stand,
+and filled in for each archive.
 """
 
 from __future__ import annotations
@@ -11,16 +14,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from comal.errors import InvalidInputError
-from comal.tapalcatl.addressing import Layout, Template, archive_bounds, tile_range
-from comal.tapalcatl.generation1 import Generation1
+from comal.limits import KIB
+from comal.public import options_of, takes
+from comal.tapalcatl.addressing import (
+    Generation1,
+    Template,
+    archive_bounds,
+    column_ranges,
+    tile_range,
+)
 from comal.tapalcatl.spec import (
     MAX_COMMENT,
     MAX_ZOOM,
+    WORLD,
     ArchiveMetadata,
     Headers,
     Tile,
@@ -30,17 +41,164 @@ from comal.tapalcatl.spec import (
     ascii_line,
     shared,
 )
-from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles, order_of, split_suffix, tiles_in
+from comal.tapalcatl.wire import BASES, Int64s, Keys, key_tiles, order_of, scales_of, tiles_in
+from comal.ziparchive import wire
 
 COMMENT_ROOM: Final = 8 << 10
 """A comment stands in the tail that readers fetch for the directory: no more of it for layers."""
-
+_MOST_LOOKED_FOR: Final = 1 << 20
 Comment = tuple[bytes, tuple[str, ...]]
 """The comment of an archive, and the keys that had no room in it."""
-
-
 Spot = tuple[Tile, int]
 """The root tile of an archive, and the `tile_key` of an entry in it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which tiles stand together in an archive."""
+
+    materialized_zooms: tuple[int, ...] = (0,)
+    metatile: int = 1
+
+    def __post_init__(self) -> None:
+        zooms = self.materialized_zooms
+        valid = bool(zooms) and all(0 <= zoom <= MAX_ZOOM for zoom in zooms)
+        if not valid or list(zooms) != sorted(set(zooms)):
+            raise InvalidInputError(
+                "materialized zooms", found=zooms, expected=f"ascending, 0 to {MAX_ZOOM}"
+            )
+        if self.metatile < 1 or self.metatile & (self.metatile - 1):
+            raise InvalidInputError(
+                "metatile cannot be this", found=self.metatile, expected="a power of two"
+            )
+
+    def root_zoom(self, z: int) -> int | None:
+        """The zoom of the archives that hold tiles of zoom `z`; None below the first of them."""
+        return max((zoom for zoom in self.materialized_zooms if zoom <= z), default=None)
+
+    def last_zoom(self, root_zoom: int, max_zoom: int) -> int:
+        """The deepest zoom in archives that begin at `root_zoom`."""
+        later = (zoom - 1 for zoom in self.materialized_zooms if zoom > root_zoom)
+        return min(min(later, default=max_zoom), max_zoom)
+
+    def archive(self, z: int, x: int, y: int) -> Tile | None:
+        """The archive that holds a tile, or None for a zoom below the first archives."""
+        root = self.root_zoom(z)
+        if root is None:
+            return None
+        depth, mask = z - root, -self.metatile
+        return root, (x >> depth) & mask, (y >> depth) & mask
+
+    def archives(self, z: Any, x: Any, y: Any) -> tuple[Int64s, Int64s, Int64s]:
+        """As `archive` for arrays; a zoom below the first archives gives -1 in all three."""
+        zs, xs, ys = (np.asarray(values, np.int64) for values in (z, x, y))
+        zooms = np.array(self.materialized_zooms, np.int64)
+        which = np.searchsorted(zooms, zs, side="right") - 1
+        root = np.where(which >= 0, zooms[which], -1)
+        depth, mask = np.where(which >= 0, zs - root, 0), -self.metatile
+        ax = np.where(which >= 0, (xs >> depth) & mask, -1)
+        ay = np.where(which >= 0, (ys >> depth) & mask, -1)
+        return root, ax, ay
+
+
+DIRECTORY_LIMIT: Final = 64 * KIB
+COMMENT_SIZE: Final = 1 * KIB
+"""Room for the comment of an archive, which stands in the same tail."""
+STEP: Final = 4
+METATILE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntrySize:
+    """What entries take in a directory beside the digits of their names."""
+
+    per_tile: int = 1
+    """Entries of one tile: formats times scales."""
+    suffix: str = ".mvt"
+    """What follows the row in names, such as ``@2x.png``."""
+    entry_extra: int = 0
+    """Bytes of comment and extra fields of an entry."""
+    comment: int = COMMENT_SIZE
+    """Bytes of an archive's comment."""
+
+
+@takes(EntrySize)
+def choose_layout(
+    min_zoom: int,
+    max_zoom: int,
+    *,
+    metatile: int | None = None,
+    materialized_zooms: Sequence[int] | None = None,
+    **size: Any,
+) -> Layout:
+    """A layout whose directories come with the first request of 64 KiB.
+
+    The rule: archives hold four zooms under two by two root tiles, which makes 340 entries of one
+    format. Zooms are counted from the deepest one up (11, 7, 3, 0 for zooms 0 to 14), so that the
+    archives of which there are most are full; a zoom 0 that would stand alone joins those behind
+    it. Where directories would not fit, because a tile has many entries or long comments, first
+    the metatile becomes 1, then archives hold three, two and one zooms. What is given stays as it
+    is, whether it fits or not.
+    """
+    _check_zooms(min_zoom, max_zoom)
+    entry = options_of(EntrySize, size)
+    sides = (METATILE, 1) if metatile is None else (metatile,)
+    if materialized_zooms is not None and len(materialized_zooms) == 0:
+        raise InvalidInputError("no materialized zooms", expected="at least one, or None")
+    steps = (STEP, 3, 2, 1) if materialized_zooms is None else (0,)
+    layout: Layout | None = None
+    for step in steps:
+        for side in sides:
+            zooms = tuple(sorted(set(materialized_zooms or ())))
+            layout = Layout(zooms or _zooms(min_zoom, max_zoom, step), side)
+            longest = max(
+                directory_bytes(layout, zoom, max_zoom, entry) for zoom in layout.materialized_zooms
+            )
+            if longest <= DIRECTORY_LIMIT:
+                return layout
+    assert layout is not None
+    return layout
+
+
+def directory_bytes(
+    layout: Layout,
+    zoom: int,
+    max_zoom: int,
+    size: EntrySize = EntrySize(),
+) -> int:
+    """Bytes of directory, end record and comment of a full archive that begins at `zoom`."""
+    last = layout.last_zoom(zoom, max_zoom)
+    total = wire.END_SIZE + size.comment
+    for z in range(zoom, last + 1):
+        # The longest names count: a column of the zoom's last digits.
+        name = len(f"{z}/") + 2 * len(str((1 << z) - 1)) + 1 + len(size.suffix)
+        entries = full_entries(layout, zoom, z, z) * size.per_tile
+        total += entries * (wire.CENTRAL_SIZE + name + size.entry_extra)
+    if full_entries(layout, zoom, zoom, last) * size.per_tile > wire.U16:
+        total += wire.END64_SIZE + wire.LOCATOR64_SIZE
+    return total
+
+
+def full_entries(layout: Layout, zoom: int, first: int, last: int) -> int:
+    """Tiles of the zooms `first` to `last` in a full archive that begins at `zoom`."""
+    side = min(layout.metatile, 1 << zoom)
+    return sum(side * side << 2 * (z - zoom) for z in range(first, last + 1))
+
+
+def _zooms(min_zoom: int, max_zoom: int, step: int) -> tuple[int, ...]:
+    zooms = list(range(max_zoom + 1 - step, min_zoom, -step))
+    if zooms and zooms[-1] == 1 and min_zoom == 0 and step == STEP:
+        zooms.pop()  # zoom 0 is one tile: 341 entries with the four zooms behind it
+    return (min_zoom, *reversed(zooms))
+
+
+def _check_zooms(min_zoom: int, max_zoom: int) -> None:
+    if not 0 <= min_zoom <= max_zoom <= MAX_ZOOM:
+        raise InvalidInputError(
+            "no range of zooms",
+            found=f"{min_zoom} to {max_zoom}",
+            expected=f"0 to {MAX_ZOOM}, ascending",
+        )
 
 
 class ArchiveLayout:
@@ -48,6 +206,8 @@ class ArchiveLayout:
 
     side = 1
     """Root tiles of an archive per side."""
+    pattern = ""
+    """What the paths of archives look like, with fields such as ``{z}``."""
 
     def find(self, z: int, x: int, y: int, size: int | None = None) -> Spot | None:
         """The place of a tile, or None where the tileset can have none."""
@@ -75,10 +235,6 @@ class ArchiveLayout:
         """Zooms, columns and rows of the archives of some tiles."""
         raise NotImplementedError
 
-    def archive(self, tile: Tile) -> Tile:
-        """The archive of one tile."""
-        raise NotImplementedError
-
     def owners(self, keys: Keys) -> Int64s:
         """`order_of` the archives of some tiles, -1 where there can be none."""
         return order_of(*self.archives(keys))
@@ -95,6 +251,48 @@ class ArchiveLayout:
         """Where an archive stands, relative to the tileset."""
         raise NotImplementedError
 
+    def levels(self, said: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
+        """Zooms at which archives begin, depth of their first tiles, and root tiles per side."""
+        raise NotImplementedError
+
+    def leads_to(self, said: TileSetMetadata) -> Callable[[Tile], bool]:
+        """What tells whether a tile can be the root of an archive, by the zooms that are said."""
+        sides = {zoom: side for zoom, _, side in self.levels(said)}
+
+        def fits(tile: Tile) -> bool:
+            z, x, y = tile
+            side = sides.get(z)
+            return side is not None and not (x % side or y % side) and max(x, y) < 1 << z
+
+        return fits
+
+    def possible(self, said: TileSetMetadata) -> Iterator[Tile]:
+        """Every archive that zooms and bounds allow.
+
+        Raises
+        ------
+        InvalidInputError
+            More than a million of them: too many to be asked for one by one.
+        """
+        ranges: list[tuple[int, range, range]] = []
+        bounds = said.bounds or WORLD
+        for zoom, depth, side in self.levels(said):
+            down = _roots(tile_range(bounds, zoom + depth)[1], depth, side)
+            across = [_roots(span, depth, side) for span in column_ranges(bounds, zoom + depth)]
+            if len(across) > 1 and across[0].stop > across[1].start:
+                across = [range(across[0].start, across[1].stop, side)]
+            ranges += [(zoom, columns, down) for columns in across]
+        total = sum(len(columns) * len(rows) for _, columns, rows in ranges)
+        if total > _MOST_LOOKED_FOR:
+            raise InvalidInputError(
+                "archives cannot be listed here, and there are too many to look for each",
+                found=f"{total} possible archives",
+                expected=f"at most {_MOST_LOOKED_FOR}",
+                hint="narrow the zooms or the bounds, or read where the storage lists",
+            )
+        for zoom, columns, rows in ranges:
+            yield from ((zoom, x, y) for x in columns for y in rows)
+
     def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:  # noqa: ARG002
         """The comment of an archive, and the keys that had no room in it."""
         return b"", ()
@@ -108,6 +306,11 @@ class ArchiveLayout:
     def of_suffixes(self, suffixes: Iterable[str]) -> ArchiveLayout:  # noqa: ARG002
         """The same for archives whose names have these ends."""
         return self
+
+
+def _roots(span: range, depth: int, side: int) -> range:
+    """Columns or rows of the archives that hold tiles so many zooms below them."""
+    return range((span[0] >> depth) & -side, (span[-1] >> depth) + 1, side)
 
 
 _Zoom = tuple[int, int, int, int, int, int, int, int]
@@ -128,6 +331,11 @@ class TreeLayout(ArchiveLayout):
         """Root tiles of an archive per side."""
         return self.layout.metatile
 
+    @property
+    def pattern(self) -> str:  # type: ignore[override]  # that of the template
+        """The template."""
+        return self.template.text.removeprefix("./")
+
     def root_zoom(self, z: int) -> int | None:
         """The zoom of the archives that hold tiles of a zoom; None above the first of them."""
         return self.layout.root_zoom(z)
@@ -146,41 +354,36 @@ class TreeLayout(ArchiveLayout):
 
     @cached_property
     def _zooms(self) -> list[_Zoom | None]:
-        return [self._zoom(z) for z in range(MAX_ZOOM + 1)]
-
-    def _zoom(self, z: int) -> _Zoom | None:
         layout, said = self.layout, self.metadata
-        root = layout.root_zoom(z)
         first = layout.materialized_zooms[0] if said.min_zoom is None else said.min_zoom
         last = MAX_ZOOM if said.max_zoom is None else said.max_zoom
-        if root is None or not first <= z <= last:
-            return None
-        whole = range(1 << z), range(1 << z)
-        columns, rows = whole if said.bounds is None else tile_range(said.bounds, z)
-        ends = columns.start, columns.stop, rows.start, rows.stop
-        return root, z - root, -layout.metatile, BASES[z], *ends
+        found: list[_Zoom | None] = [None] * (MAX_ZOOM + 1)
+        for z in range(first, last + 1):
+            root, whole = layout.root_zoom(z), range(1 << z)
+            if root is not None:
+                bounds = said.bounds
+                columns, rows = (whole, whole) if bounds is None else tile_range(bounds, z)
+                ends = columns.start, columns.stop, rows.start, rows.stop
+                found[z] = root, z - root, -layout.metatile, BASES[z], *ends
+        return found
 
     def archives(self, keys: Keys) -> Keys:
         """Zooms, columns and rows of the archives of some tiles."""
         found = self.layout.archives(*keys)
         if len(found[0]) and found[0].min() < 0:
-            raise self._too_shallow(int(keys[0].min()))
+            raise InvalidInputError(
+                "tiles lie above the first materialized zoom",
+                found=f"zoom {keys[0].min()}",
+                expected=f"zoom {self.layout.materialized_zooms[0]} or deeper",
+                hint="lay the tileset out anew with remetatile(), materialized zooms from there on",
+            )
         return found
 
-    def archive(self, tile: Tile) -> Tile:
-        """The archive of one tile."""
-        found = self.layout.archive(*tile)
-        if found is None:
-            raise self._too_shallow(tile[0])
-        return found
-
-    def _too_shallow(self, zoom: int) -> InvalidInputError:
-        return InvalidInputError(
-            "tiles lie above the first materialized zoom",
-            found=f"zoom {zoom}",
-            expected=f"zoom {self.layout.materialized_zooms[0]} or deeper",
-            hint="lay the tileset out anew with remetatile(), materialized zooms from there on",
-        )
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives of some tiles, -1 above the first of them."""
+        z, x, y = self.layout.archives(*keys)
+        there = z >= 0
+        return np.where(there, order_of(*(np.where(there, part, 0) for part in (z, x, y))), -1)
 
     def reach(self, root: int) -> int:
         """How many zooms deeper than their root archives of a zoom go, at most."""
@@ -191,11 +394,13 @@ class TreeLayout(ArchiveLayout):
         """Where an archive stands, relative to the tileset."""
         return self.template.address(archive)
 
-    def owners(self, keys: Keys) -> Int64s:
-        """`order_of` the archives of some tiles, -1 above the first of them."""
-        z, x, y = self.layout.archives(*keys)
-        there = z >= 0
-        return np.where(there, order_of(*(np.where(there, part, 0) for part in (z, x, y))), -1)
+    def levels(self, said: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
+        """As `ArchiveLayout.levels`: the materialized zooms."""
+        first, last = said.min_zoom or 0, said.max_zoom
+        for zoom in self.layout.materialized_zooms:
+            end = self.layout.last_zoom(zoom, zoom if last is None else last)
+            if first <= end and (last is None or zoom <= last):
+                yield zoom, max(first - zoom, 0), min(self.side, 1 << zoom)
 
     def comment(self, archive: Tile, formats: Mapping[str, Headers]) -> Comment:
         """The tileset's document, narrowed to the archive."""
@@ -210,7 +415,7 @@ class TreeLayout(ArchiveLayout):
         self, archives: Sequence[Tile], formats: Mapping[str, Headers]
     ) -> Sequence[Comment]:
         """As `comment` for several archives of one zoom."""
-        found = comments_of_zoom(self._narrowed(archives[0], formats), archives)
+        found = _comments_of_zoom(self._narrowed(archives[0], formats), archives)
         if found is None or max(map(len, found)) > COMMENT_ROOM:
             return super().comments(archives, formats)
         return [(comment, ()) for comment in found]
@@ -234,6 +439,11 @@ class MetatileLayout(ArchiveLayout):
     """Tapalcatl 1: archives of metatiles, with nothing said inside."""
 
     settings: Generation1
+
+    @property
+    def pattern(self) -> str:  # type: ignore[override]  # that of the settings
+        """The layout of keys."""
+        return self.settings.template
 
     @cached_property
     def _depths(self) -> Int64s:
@@ -271,6 +481,12 @@ class MetatileLayout(ArchiveLayout):
         depth = self._depths[z]
         return z - depth, x >> depth, y >> depth
 
+    def inside(self, keys: Keys, owners: Int64s) -> Keys:
+        """Tiles as entries of archives are called: relative to the metatile."""
+        root, x, y = tiles_in(owners)
+        z = keys[0] - root
+        return z, keys[1] - (x << z), keys[2] - (y << z)
+
     def reach(self, root: int) -> int:  # noqa: ARG002 - the other one needs it
         """How many zooms deeper than their root archives of a zoom go, at most."""
         return self.settings.levels
@@ -279,15 +495,16 @@ class MetatileLayout(ArchiveLayout):
         """The key of a metatile."""
         return self.settings.key(archive)
 
-    def archive(self, tile: Tile) -> Tile:
-        """The metatile of one tile."""
-        return self.settings.place(*tile).metatile
+    def levels(self, said: TileSetMetadata) -> Iterator[tuple[int, int, int]]:
+        """As `ArchiveLayout.levels`: every zoom that has metatiles."""
+        delta = self.settings.delta(self.settings.tile_size)
+        stop = max((said.max_zoom or 0) - delta, 0)
+        last = min(stop, self.settings.max_detail_zoom or stop)
+        yield from ((zoom, 0, 1) for zoom in range(max((said.min_zoom or 0) - delta, 0), last + 1))
 
-    def inside(self, keys: Keys, owners: Int64s) -> Keys:
-        """Tiles as entries of archives are called: relative to the metatile."""
-        root, x, y = tiles_in(owners)
-        z = keys[0] - root
-        return z, keys[1] - (x << z), keys[2] - (y << z)
+    def leads_to(self, said: TileSetMetadata) -> Callable[[Tile], bool]:  # noqa: ARG002
+        """Any tile; how deep the tree goes is not told."""
+        return lambda tile: max(tile[1:]) < 1 << tile[0]
 
 
 @dataclass(frozen=True)
@@ -313,11 +530,11 @@ class SingleLayout(TreeLayout):
 
     def of_suffixes(self, suffixes: Iterable[str]) -> SingleLayout:
         """The same with the scales of the tiles, for no document tells them."""
-        scales = [split_suffix(suffix)[0] for suffix in suffixes]
-        if not scales:
+        names = tuple(suffixes)
+        if not names:
             return self
-        metadata = replace(self.metadata, min_scale=min(scales), max_scale=max(scales))
-        return replace(self, metadata=metadata)
+        low, high = scales_of(names)
+        return replace(self, metadata=replace(self.metadata, min_scale=low, max_scale=high))
 
     def _narrowed(self, archive: Tile, formats: Mapping[str, Headers]) -> ArchiveMetadata:
         whole = self.metadata
@@ -375,20 +592,10 @@ _BOUNDS: Final = "\0bounds"
 _ROOT: Final = "\0root"
 
 
-def comments_of_zoom(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | None:
-    """What `archive_document` gives for each archive, as bytes.
+def _comments_of_zoom(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[bytes] | None:
+    """What `archive_document` gives for archives of one zoom; `said` is that of one of them.
 
-    Parameters
-    ----------
-    said
-        The metadata of one of them.
-    archives
-        All of one zoom.
-
-    Returns
-    -------
-    list of bytes or None
-        None when a text of the metadata looks like a mark, so that they must be made one by one.
+    None when a text of the metadata looks like a mark, so that they must be made one by one.
     """
     form = {**archive_document(said), "bounds": _BOUNDS, "root": _ROOT}
     head, *middle = ascii_line(form).split(ascii_line(_BOUNDS))
@@ -407,16 +614,11 @@ def comments_of_zoom(said: ArchiveMetadata, archives: Sequence[Tile]) -> list[by
     return comments
 
 
-def trimmed_comment(said: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
+def trimmed_comment(said: ArchiveMetadata) -> Comment:
     """The comment of an archive that stands alone, and the keys that had to be left out.
 
     No document says elsewhere what is left out here, so that it is as little as can be: of keys
     that the format does not know the longest ones, until the rest fits into 65 535 bytes.
-
-    Raises
-    ------
-    InvalidInputError
-        What the format itself needs is too long.
     """
     kept = dict(said.extra)
     cut = []

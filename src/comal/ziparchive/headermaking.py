@@ -115,7 +115,9 @@ def checked_names(names: Any) -> Any:
 
 
 def flat(column: Any, what: str) -> Any:
-    """A column as one Arrow array without nulls."""
+    """A column as one Arrow array without nulls; texts may come as a list."""
+    if isinstance(column, list):
+        column = pa.array(column, pa.string())
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):

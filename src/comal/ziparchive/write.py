@@ -138,10 +138,8 @@ class ZipWriter:
             Offset of each payload, int64, shape (n,).
         """
         listed = isinstance(payloads, list)
-        if not isinstance(names, list):
+        if not (listed and isinstance(names, list) and len(names) <= FEW):
             names = flat(names, "names")
-        elif len(names) > FEW or not listed:
-            names = pa.array(names, pa.string())
         payloads = payloads if listed else flat(payloads, "payloads")
         if len(names) != len(payloads):
             raise InvalidInputError(

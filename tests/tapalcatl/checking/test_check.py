@@ -20,7 +20,11 @@ from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundEr
 from comal.limits import Limits
 from comal.raster.pictures import encode_picture
 from comal.tapalcatl import CODES
-from comal.tapalcatl.addressing import HASHES, archive_bounds, tile_hash
+from comal.tapalcatl.addressing import (
+    HASHES,
+    archive_bounds,
+    tile_hash,
+)
 from comal.tapalcatl.tilechecking import vector_fault
 from tests.servers.http import HttpServer
 from tests.support import needs_shared

@@ -34,8 +34,8 @@ from comal.limits import Limits
 from comal.storage import CountingSource, open_source
 from comal.tapalcatl.containers.base import Square, TileSource
 from comal.tapalcatl.containers.content import KINDS, kinds_of
+from comal.tapalcatl.containers.export import IterableSource
 from comal.tapalcatl.containers.folder import Folder
-from comal.tapalcatl.containers.iterable import IterableSource
 from comal.tapalcatl.containers.mbtiles import MBTiles
 from comal.tapalcatl.containers.pmtiles import PMTiles
 from comal.tapalcatl.containers.pmtileswire import parse_directory, tile_ids, tiles_of

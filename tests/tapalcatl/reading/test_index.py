@@ -17,7 +17,11 @@ from comal import tapalcatl
 from comal.errors import ComalError
 from comal.plan import Piece, Tail, run
 from comal.tapalcatl.reading import index as module
-from comal.tapalcatl.reading.index import ArchiveIndex, index_plan, near_index
+from comal.tapalcatl.reading.index import (
+    ArchiveIndex,
+    index_plan,
+    near_index,
+)
 from comal.tapalcatl.wire import tile_key
 from comal.ziparchive import directory_bytes_plan, parse_directory
 from comal.ziparchive.raw import RegularDirectory, regular

@@ -21,7 +21,10 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.storage import BlockCache, CountingSource, StorageConfig, open_source
-from comal.tapalcatl.addressing import HASHES, tile_hash
+from comal.tapalcatl.addressing import (
+    HASHES,
+    tile_hash,
+)
 from tests.servers.http import HttpServer
 from tests.tapalcatl.odd import Entry, archive, tiles
 

@@ -21,7 +21,7 @@ from comal import tapalcatl
 from comal.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from comal.formats import open_any
 from comal.tapalcatl import Generation1, TapalcatlWarning
-from comal.tapalcatl.writing import archives
+from comal.tapalcatl.writing import building
 from tests.tapalcatl.making import Key, listed, payload, pyramid, write_mbtiles
 
 TILES = pyramid(4, kind="json")
@@ -258,8 +258,8 @@ def test_a_name_with_a_slash_is_a_folder(tmp_path: Path) -> None:
 def test_a_large_one_is_written_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_mbtiles(tmp_path / "a.mbtiles", TILES, [("format", "json")])
     tapalcatl.build(source, tmp_path / "a.zip")
-    monkeypatch.setattr(archives, "HELD", 1000)
-    monkeypatch.setattr(archives, "_BLOCK", 1000)
+    monkeypatch.setattr(building, "HELD", 1000)
+    monkeypatch.setattr(building, "_BLOCK", 1000)
     tapalcatl.build(source, tmp_path / "b.zip")
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     assert beside(source) == ["a.mbtiles", "a.zip", "b.zip"]

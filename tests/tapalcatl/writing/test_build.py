@@ -20,12 +20,15 @@ from comal import tapalcatl
 from comal.errors import InvalidInputError, ObjectChangedError, StorageError
 from comal.grid.morton import interleave
 from comal.tapalcatl import Generation1, NewTile, TapalcatlWarning
-from comal.tapalcatl.addressing import Layout, Template
+from comal.tapalcatl.addressing import Template
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource
-from comal.tapalcatl.containers.iterable import IterableSource
-from comal.tapalcatl.layout import TreeLayout
+from comal.tapalcatl.containers.export import IterableSource
+from comal.tapalcatl.layout import (
+    Layout,
+    TreeLayout,
+)
 from comal.tapalcatl.spec import TileSetMetadata
-from comal.tapalcatl.writing import archives
+from comal.tapalcatl.writing import building
 from tests.support import files_below
 from tests.tapalcatl.making import (
     listed,
@@ -156,7 +159,7 @@ def test_large_groups_are_streamed_to_the_same_bytes(
         out.mkdir()
         tapalcatl.build(listed(chosen), out / "a")
         with monkeypatch.context() as patch:
-            patch.setattr(archives, "HELD", 100)
+            patch.setattr(building, "HELD", 100)
             tapalcatl.build(listed(chosen), out / "b")
         made = [
             {
@@ -456,15 +459,15 @@ def test_paths_are_what_the_template_says(text: str) -> None:
 def test_one_large_archive_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Above what is held at once, an archive goes out block by block while the next one is read.
     streamed = []
-    real = archives.ArchiveWriter._one
+    real = building.ArchiveWriter._one
 
     def one(writer: Any, owner: int, squares: Any) -> Any:
         streamed.append(owner)
         return real(writer, owner, squares)
 
-    monkeypatch.setattr(archives.ArchiveWriter, "_one", one)
-    monkeypatch.setattr(archives, "HELD", 2_000)
-    monkeypatch.setattr(archives, "_BLOCK", 1_000)
+    monkeypatch.setattr(building.ArchiveWriter, "_one", one)
+    monkeypatch.setattr(building, "HELD", 2_000)
+    monkeypatch.setattr(building, "_BLOCK", 1_000)
     tiles = pyramid(5)
     write_mbtiles(tmp_path / "a.mbtiles", tiles)
     for zooms in ([0], [0, 3]):

@@ -31,6 +31,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import ByteCache
 from comal.plan import ByteRange, Head
 from comal.storage import Source, open_source
+from comal.storage.kinds import magic_kind
 from comal.storage.targets import new_file
 from comal.strictjson import loads
 from comal.tapalcatl.containers.base import Square, Tiles, TileSource, empty_tiles
@@ -48,9 +49,11 @@ from comal.tapalcatl.containers.pmtileswire import (
     tile_ids,
     tiles_of,
 )
-from comal.tapalcatl.containers.sinks import Choice, TileSink
-from comal.tapalcatl.containers.survey import Pyramid
-from comal.tapalcatl.kinds import PMTILES
+from comal.tapalcatl.containers.survey import (
+    Choice,
+    Pyramid,
+    TileSink,
+)
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import BASES, Int64s, Keys
 from comal.ziparchive.local import runs
@@ -296,6 +299,7 @@ def _spread(part: PMDirectory) -> Iterator[Int64s]:
         start = stop
 
 
+_KIND: Final = magic_kind("a PMTiles file", b"PMTiles")
 _ROOT: Final = 16_384
 """Header and root directory lie in so many bytes (PMTiles 3, section 2)."""
 _LEAF: Final = 4_096
@@ -310,7 +314,7 @@ def pmtiles_sink(
     path: Location, found: Pyramid, choice: Choice, *, overwrite: bool, source: Any
 ) -> Iterator[TileSink]:
     """One clustered file, byte for byte; gzip of vector tiles stays."""
-    with new_file(path, overwrite, PMTILES, source) as file:
+    with new_file(path, overwrite, _KIND, source) as file:
         metadata = gzip.compress(json.dumps(_document(found)).encode(), mtime=0)
         file.write(bytes(_ROOT) + metadata)
         body = _Body(file)

@@ -26,6 +26,10 @@ from comal.grid.cover import bbox_ranges, geometry_ranges, in_ranges, range_cell
 from comal.grid.quadbin import cells, tiles
 from comal.lazy import shapely
 from comal.parallel import results
+from comal.tapalcatl.addressing import (
+    common,
+    union,
+)
 from comal.tapalcatl.containers.base import (
     UNKNOWN_TIME,
     Square,
@@ -36,10 +40,11 @@ from comal.tapalcatl.containers.base import (
     gone,
 )
 from comal.tapalcatl.containers.content import extension, kinds_of
-from comal.tapalcatl.containers.survey import common, union
-from comal.tapalcatl.layout import InArchive, MetatileLayout
+from comal.tapalcatl.layout import (
+    InArchive,
+    MetatileLayout,
+)
 from comal.tapalcatl.reading.archives import OpenArchive
-from comal.tapalcatl.reading.entries import all_keys
 from comal.tapalcatl.reading.index import Record
 from comal.tapalcatl.reading.tile import check_local_name, refuse
 from comal.tapalcatl.reading.tileset import TileSet
@@ -272,7 +277,7 @@ class TileSetSource(TileSource):
     def keys(self) -> Iterator[Keys]:
         """All tiles, archive by archive; those of several formats several times."""
         for archive, opened in self._archives():
-            found = self._tileset.locator.tiles(archive, all_keys(opened)[0])[1]
+            found = self._tileset.layout.tiles(archive, opened.index.all_keys[0])[1]
             if self._area is not None:
                 rows = np.flatnonzero(self._area.holds(found))
                 found = found[0][rows], found[1][rows], found[2][rows]
@@ -322,7 +327,7 @@ class TileSetSource(TileSource):
     def _rows(self, square: Square) -> dict[Tile, Int64s]:
         """Records of the tiles of a square by archive."""
         found = {}
-        for archive in self._tileset.locator.around(*square):
+        for archive in self._tileset.layout.around(*square):
             if self._wanted is not None and archive not in self._wanted:
                 continue
             opened = self._tileset.archives.get(archive)
@@ -333,7 +338,7 @@ class TileSetSource(TileSource):
 
     def _rows_in(self, archive: Tile, opened: OpenArchive, square: Square) -> Int64s:
         z, x, y, side = square
-        if isinstance(self._tileset.locator, MetatileLayout):
+        if isinstance(self._tileset.layout, MetatileLayout):
             z -= archive[0]
             x, y = x - (archive[1] << z), y - (archive[2] << z)
             # An archive may be smaller than the square.
@@ -346,7 +351,7 @@ class TileSetSource(TileSource):
         rows = np.concatenate([np.zeros(0, np.int64), *numbers])
         if self._area is None or not len(rows):
             return rows
-        kept, keys = self._tileset.locator.tiles(archive, all_keys(opened)[0][rows])
+        kept, keys = self._tileset.layout.tiles(archive, opened.index.all_keys[0][rows])
         found: Int64s = rows[kept][self._area.holds(keys)]
         return found
 
@@ -364,14 +369,14 @@ class TileSetSource(TileSource):
     @cached_property
     def _wanted(self) -> dict[Tile, None] | None:
         """Archives that may hold tiles of the area; None where all count or there are too many."""
-        area, locator = self._area, self._tileset.locator
-        if area is None or isinstance(locator, InArchive):
+        area, layout = self._area, self._tileset.layout
+        if area is None or isinstance(layout, InArchive):
             return None
         low = max(area.min_zoom, self._tileset.min_zoom)
         high = min(area.max_zoom, self._tileset.max_zoom)
         found: set[Tile] = set()
         for zoom in range(low, high + 1):
-            root = locator.root_zoom(zoom)
+            root = layout.root_zoom(zoom)
             if root is None:
                 continue
             ranges = area.ranges(zoom, root)
@@ -379,16 +384,16 @@ class TileSetSource(TileSource):
             if int(((ranges[:, 1] - ranges[:, 0]) // step + 1).sum()) > _ENUMERATED:
                 return None
             _, x, y = tiles(range_cells(ranges))
-            pairs = zip((x & -locator.side).tolist(), (y & -locator.side).tolist(), strict=True)
+            pairs = zip((x & -layout.side).tolist(), (y & -layout.side).tolist(), strict=True)
             found |= {(root, column, row) for column, row in pairs}
         return dict.fromkeys(sorted(found))
 
     def _tiles(self, archive: Tile, opened: OpenArchive, rows: Int64s) -> Tiles:
         index = opened.index
         table = index.table[rows]
-        keys, codes = all_keys(opened)
+        keys, codes = opened.index.all_keys
         keys, codes = keys[rows], codes[rows]
-        _, (z, x, y) = self._tileset.locator.tiles(archive, keys)
+        _, (z, x, y) = self._tileset.layout.tiles(archive, keys)
         comments = [index.comments.get(row, b"") for row in rows.tolist()]
         modified = table["modified"].astype(np.int64)
         payloads = self._payloads(opened, table, keys.tolist(), codes.tolist())

@@ -1,26 +1,147 @@
-"""Open archives: directories in a cache with a budget, each fetched once by all who ask for it."""
+"""Archives of a tileset: where they are, and which are open.
+
+Directories are kept in a cache with a budget, each fetched once by all who ask for it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
-from comal.errors import ComalError, InvalidMetadataError, ObjectChangedError, ObjectNotFoundError
+import numpy as np
+
+from comal.errors import (
+    ComalError,
+    InvalidMetadataError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from comal.limits import DEFAULT_LIMITS, MIB, Limits
 from comal.plan import run
-from comal.storage import Source
+from comal.storage import Source, open_again
 from comal.storage.local import HeldFile, LocalSource, held
 from comal.storage.source import ObjectInfo, same_version
-from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, index_plan, near_index
-from comal.tapalcatl.reading.places import Places
-from comal.tapalcatl.spec import Headers, Tile
-from comal.tapalcatl.wire import variant_prefix
+from comal.tapalcatl.layout import (
+    ArchiveLayout,
+    InArchive,
+)
+from comal.tapalcatl.reading.index import TAIL, ArchiveIndex, entry_table, index_plan, near_index
+from comal.tapalcatl.spec import Headers, Tile, TileSetMetadata
+from comal.tapalcatl.wire import Int64s, key_tiles, tile_keys, variant_prefix
+from comal.ziparchive import dead_bytes, directory_plan, local_plan
+from comal.ziparchive import wire as zip_wire
+
+_FIELD = re.compile(r"\{(\w+)\}")
+_PATTERNS: Final = {"h": "[0-9a-f]{5}", "hash": "[0-9a-f]{5}"}
+_DIGITS = "0|[1-9][0-9]{0,9}"
+_UNSETTLED = 16
+"""So many absent archives are looked for by all definitions of the hash before that is given up."""
+
+
+class ArchiveFiles:
+    """Where archives are: below a folder, or the only one.
+
+    Parameters
+    ----------
+    base
+        The folder that paths are relative to, or the only archive.
+    layouts
+        One for each definition of ``{h}`` that may hold, the likeliest first. They are tried until
+        one has led to an archive, which is kept from then on.
+    """
+
+    def __init__(self, base: Source, layouts: Sequence[ArchiveLayout]) -> None:
+        self.base, self.layouts = base, tuple(layouts)
+        self._tries = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is but one archive."""
+        return isinstance(self.layouts[0], InArchive)
+
+    def sources(self, tile: Tile) -> Sequence[Source]:
+        """Where the archive of a root tile may be, each with pins of its own, best first."""
+        base = open_again(self.base)
+        if self.alone:
+            return [base]
+        layouts = self.layouts
+        if len(layouts) > 1:
+            self._tries += 1
+            layouts = layouts if self._tries <= _UNSETTLED else layouts[:1]
+        return [base.child(layout.path(tile)) for layout in layouts]
+
+    def found_at(self, number: int) -> None:
+        """Take notice that an archive was found at this one of its places."""
+        if len(self.layouts) > 1:
+            self.layouts = self.layouts[number : number + 1]
+
+    def listed(self) -> Iterator[Tile]:
+        """Root tiles of all archives that are there; StorageError where nothing can be listed."""
+        yield from _walk(self.base, self.layouts[0].pattern.split("/"), "", {})
+
+    def there(self, metadata: TileSetMetadata, archives: Archives) -> Iterator[Tile]:
+        """Root tiles of the archives that are there, by asking the storage or one by one."""
+        if self.alone:
+            yield (0, 0, 0)
+            return
+        layout = self.layouts[0]
+        try:
+            yield from filter(layout.leads_to(metadata), self.listed())
+        except StorageError:
+            yield from (one for one in layout.possible(metadata) if archives.get(one) is not None)
+
+
+def _walk(base: Source, parts: Sequence[str], folder: str, known: dict[str, str]) -> Iterator[Tile]:
+    match, last = _matcher(parts[0], known), len(parts) == 1
+    try:
+        names = base.names(folder)
+    except ObjectNotFoundError:
+        return
+    found = []
+    for name in names:
+        fields = match(name.removesuffix("/")) if name.endswith("/") != last else None
+        if fields is not None:
+            order = tuple(int(fields[name]) for name in "zxy" if name in fields)
+            found.append((order, name.removesuffix("/"), {**known, **fields}))
+    for _, name, fields in sorted(found, key=lambda one: one[:2]):
+        path = f"{folder}/{name}" if folder else name
+        if not last:
+            yield from _walk(base, parts[1:], path, fields)
+        elif {"z", "x", "y"} <= fields.keys():
+            yield int(fields["z"]), int(fields["x"]), int(fields["y"])
+
+
+def _matcher(part: str, known: dict[str, str]) -> Callable[[str], dict[str, str] | None]:
+    """What reads the fields of a name; one that stands twice has to be the same."""
+    pieces: list[str] = []
+    at = 0
+    for match in _FIELD.finditer(part):
+        name = match[1]
+        pieces.append(re.escape(part[at : match.start()]))
+        if name in known or f"(?P<{name}>" in "".join(pieces):
+            pieces.append(re.escape(known[name]) if name in known else f"(?P={name})")
+        else:
+            pieces.append(f"(?P<{name}>{_PATTERNS.get(name, _DIGITS)})")
+        at = match.end()
+    pieces.append(re.escape(part[at:]))
+    expression = re.compile("".join(pieces))
+
+    def matched(name: str) -> dict[str, str] | None:
+        found = expression.fullmatch(name)
+        return None if found is None else dict(found.groupdict())
+
+    return matched
+
+
+# -- open archives --------------------------------------------------------------------------------
 
 BUDGET = 64 * MIB
 """Bytes of directories that are kept; a million entries and more."""
@@ -30,6 +151,7 @@ LOCAL_RECHECK = 1.0
 REMOTE_RECHECK = 10.0
 """Seconds for which is believed that an archive is the same, or absent, without asking again."""
 _ABSENT_WEIGHT = 300
+_GAP = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +178,12 @@ class OpenArchive:
     source: Source
     file: HeldFile | None
     """The file itself where it is local."""
-    checked: float
-    """When it was last seen to be the same."""
-    believed: float
-    """Until when it may be used without another look; the cache learns of no use before."""
-    candidate: int = 0
-    """Which of the places where it may be it was found at."""
-    label: str = ""
+    label: str
     """What messages call it."""
+    checked: float = field(default_factory=monotonic)
+    """When it was last seen to be the same."""
+    believed: float = 0.0
+    """Until when it may be used without another look; the cache learns of no use before."""
     described: dict[str, tuple[Headers, str, float]] = field(default_factory=dict)
     """Headers, extension and scale by suffix, as they are worked out."""
 
@@ -77,40 +197,53 @@ class OpenArchive:
         """Which version of the archive this is."""
         return self.file.info if self.file is not None else self.source.known()
 
-    def is_current(self, fresh: Callable[[], Source]) -> bool:
-        """Ask the storage whether the archive is still this version."""
-        if self.file is not None:
-            return self.file.current()
-        try:
-            now, then = fresh().stat(), self.info
-        except ObjectNotFoundError:
-            return False
-        return then is not None and same_version(then, now)
+    def table(self, version: int = 2) -> Any:
+        """Its tiles as a table of `index.SCHEMA`; of Tapalcatl 1 below the root's name."""
+        return entry_table(self.index, self.href, self.tile if version == 1 else None)
+
+    def summary(self) -> dict[str, int]:
+        """Tiles and bytes, and how many of these belong to no tile any more, about.
+
+        Gaps below 64 bytes are extra fields of local headers and data descriptors.
+        """
+        index = self.index
+        if index.count != len(index):
+            dead = self._dead()
+        else:
+            table = index.table
+            order = np.argsort(table["offset"], kind="stable")
+            starts = table["offset"][order].astype(np.int64)
+            stops = starts + zip_wire.LOCAL_SIZE + table["name_size"][order] + table["csize"][order]
+            stops = np.maximum.accumulate(stops) if len(stops) else stops
+            gaps = np.r_[starts, index.end] - np.r_[0, stops]
+            dead = int(gaps[gaps >= _GAP].sum())
+        return {"count": len(index), "archives": 1, "size": index.total, "dead_space": dead}
+
+    def _dead(self) -> int:
+        """Dead bytes of an archive that holds other things than tiles, each counted by itself."""
+        fetch = self.source.fetch
+        directory = run(directory_plan("", where=self.label, lenient=True), fetch)
+        offsets, _ = run(local_plan(directory), fetch)
+        return dead_bytes(directory, offsets)
 
 
 @dataclass(slots=True)
 class _Absent:
-    checked: float
+    checked: float = field(default_factory=monotonic)
 
 
 class Archives:
     """The archives of a tileset by their root tile.
 
-    Parameters
-    ----------
-    places
-        For a root tile, where its archive may be.
-    reading
-        How they are read. Of directories the least recently used are thrown out first; archives
-        that are no local files show by themselves that they have changed whenever a tile is read.
-    prefix
-        Only entries below it are tiles: ``variant/``.
+    Of directories the least recently used are thrown out first; archives that are no local files
+    show by themselves that they have changed whenever a tile is read. Only entries below `prefix`,
+    the name of a variant with its slash, are tiles.
     """
 
-    def __init__(self, places: Places, reading: ReadOptions, prefix: bytes = b"") -> None:
-        self._places, self._reading, self._prefix = places, reading, prefix
+    def __init__(self, files: ArchiveFiles, reading: ReadOptions, prefix: bytes = b"") -> None:
+        self.files, self._reading, self._prefix = files, reading, prefix
         self.limits = reading.limits
-        self.local = isinstance(places.root, LocalSource)
+        self.local = isinstance(files.base, LocalSource)
         """Whether they are files of this machine."""
         self._start()
 
@@ -123,7 +256,7 @@ class Archives:
 
     def of_variant(self, variant: str) -> Archives:
         """The same archives, of which the tiles below a name count; none of them is open."""
-        return Archives(self._places, self._reading, variant_prefix(variant))
+        return Archives(self.files, self._reading, variant_prefix(variant))
 
     @property
     def weight(self) -> int:
@@ -169,9 +302,17 @@ class Archives:
         """Whether an error comes from an archive that is no longer the one that was opened."""
         if isinstance(error, ObjectChangedError):
             return True
-        if error is not None and archive.file is None and isinstance(error, InvalidMetadataError):
+        if archive.file is not None:
+            return not archive.file.current()
+        if isinstance(error, InvalidMetadataError):
             return False  # each range was asked for of this version
-        return not archive.is_current(lambda: self._fresh(archive))
+        places = self.files.sources(archive.tile)
+        fresh = next(source for source in places if source.href == archive.href)
+        try:
+            now, then = fresh.stat(), archive.info
+        except ObjectNotFoundError:
+            return True
+        return then is None or not same_version(then, now)
 
     def is_fresh(self, archive: OpenArchive) -> bool:
         """Whether an archive was looked at so lately that it is believed without asking."""
@@ -186,6 +327,23 @@ class Archives:
             return True
         archive.checked = now
         return False
+
+    def tables(self, tiles: Iterable[Tile], version: int) -> Iterator[Any]:
+        """Tiles of archives as tables of `index.SCHEMA`, in the order in which they are stored."""
+        for tile in tiles:
+            archive = self.get(tile)
+            if archive is not None and len(archive.index):
+                yield archive.table(version)
+
+    def keys(self, tiles: Iterable[Tile], layout: ArchiveLayout) -> Int64s:
+        """Zoom, column and row of every tile, each once, sorted; shape (n, 3)."""
+        found = [np.zeros(0, np.int64)]
+        for tile in tiles:
+            archive = self.get(tile)
+            if archive is not None:
+                _, absolute = layout.tiles(tile, np.unique(archive.index.all_keys[0]))
+                found.append(tile_keys(*absolute))
+        return np.column_stack(key_tiles(np.unique(np.concatenate(found))))
 
     # -- what is kept -----------------------------------------------------------------------------
 
@@ -234,7 +392,7 @@ class Archives:
             else:
                 coming.set_result(None)
             raise
-        kept = archive if archive is not None else _Absent(monotonic())
+        kept = archive if archive is not None else _Absent()
         with self._lock:
             self._coming.pop(tile, None)
             self._forget(tile)
@@ -262,49 +420,29 @@ class Archives:
     # -- opening ----------------------------------------------------------------------------------
 
     def _opened(self, tile: Tile) -> OpenArchive | None:
-        for number, source in enumerate(self._places.candidates(tile)):
-            found = self._open(tile, source, number)
-            if found is not None:
-                return found
+        for number, source in enumerate(self.files.sources(tile)):
+            try:
+                try:
+                    found = self._open(tile, source, held(source))
+                except ObjectChangedError:
+                    # Replaced between two requests of the opening: once more, from the beginning.
+                    found = self._open(tile, self.files.sources(tile)[number], None)
+            except ObjectNotFoundError:
+                continue
+            self.files.found_at(number)
+            return found
         return None
 
-    def _open(self, tile: Tile, source: Source, number: int) -> OpenArchive | None:
-        try:
-            file = held(source)
-            label = _label(source)
-            try:
-                index = None if file is None else self._near(label, file)
-                if index is None:
-                    index = run(self._plan(label), source.fetch if file is None else file.fetch)
-            except ObjectChangedError:
-                # Replaced between two requests of the opening: once more, from the beginning.
-                source = self._places.candidates(tile)[number]
-                index = run(self._plan(label), source.fetch)
-        except ObjectNotFoundError:
-            return None
-        self._places.chosen(number)
-        return OpenArchive(tile, index, source, file, monotonic(), 0.0, number, label)
+    def _open(self, tile: Tile, source: Source, file: HeldFile | None) -> OpenArchive:
+        location = getattr(source, "location", None)
+        label = location.label if location is not None else source.href
+        index = None
+        if file is not None and self._reading.tail >= TAIL:
+            index = near_index(file.fetch, label, self.limits, self._prefix)
+        if index is None:
+            plan = index_plan(label, self._reading.tail, self.limits, self._prefix)
+            index = run(plan, source.fetch if file is None else file.fetch)
+        return OpenArchive(tile, index, source, file, label)
 
-    def _near(self, label: str, file: HeldFile) -> ArchiveIndex | None:
-        """The directory of a file, where it is found by its last few bytes."""
-        if self._reading.tail < TAIL:
-            return None
-        return near_index(file.fetch, label, self.limits, self._prefix)
-
-    def _fresh(self, archive: OpenArchive) -> Source:
-        return next(
-            source
-            for source in self._places.candidates(archive.tile)
-            if source.href == archive.source.href
-        )
-
-    def _plan(self, label: str) -> Any:
-        return index_plan(label, self._reading.tail, self.limits, self._prefix)
-
-    def __reduce__(self) -> tuple[type[Archives], tuple[Places, ReadOptions, bytes]]:
-        return Archives, (self._places, self._reading, self._prefix)
-
-
-def _label(source: Source) -> str:
-    location = getattr(source, "location", None)
-    return location.label if location is not None else source.href
+    def __reduce__(self) -> tuple[type[Archives], tuple[ArchiveFiles, ReadOptions, bytes]]:
+        return Archives, (self.files, self._reading, self._prefix)

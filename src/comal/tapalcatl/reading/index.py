@@ -18,16 +18,26 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from comal.errors import Problem
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch, Plan, Tail
-from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, read_comment
+from comal.tapalcatl.spec import (
+    ArchiveMetadata,
+    TapalcatlWarning,
+    Tile,
+    read_comment,
+)
 from comal.tapalcatl.wire import (
+    Int64s,
     TileNames,
     dos_moment,
     is_suffix,
     key_tile,
+    key_tiles,
     modified_times,
     parse_name,
     parse_names,
@@ -53,7 +63,6 @@ _BY_NAME_IN_FEW: Final = 64
 _FEW: Final = 1_024
 """So many tiles are looked up by name before columns are made, which costs as much as some of
 them; in an archive of few entries that is half a millisecond."""
-
 Fields = tuple[int, int, int, int, int, int, int, int]
 """A `Record` before it has names, as the hot path takes it."""
 
@@ -220,6 +229,15 @@ class ArchiveIndex:
     def record_size(self) -> int:
         """Bytes of a record."""
         return self._made().record_size
+
+    @property
+    def all_keys(self) -> tuple[Int64s, npt.NDArray[np.int32]]:
+        """`tile_keys` and codes of suffixes of all records, by number."""
+        keys = [np.asarray(part, np.int64) for part, _ in self.keys.values()]
+        codes = [np.full(len(part), code, np.int32) for code, part in enumerate(keys)]
+        if not keys:
+            return np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return np.concatenate(keys), np.concatenate(codes)
 
     @property
     def comments(self) -> Mapping[int, bytes]:
@@ -444,3 +462,52 @@ def _comments(directory: Directory, rows: Any) -> dict[int, bytes]:
     comments = directory.comments.take(rows)
     sizes = np.diff(value_offsets(comments))
     return {row: comments[row].as_py() for row in np.flatnonzero(sizes).tolist()}
+
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.string()),
+        ("href", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("method", pa.int32()),
+        ("crc", pa.uint32()),
+        ("z", pa.int32()),
+        ("x", pa.int64()),
+        ("y", pa.int64()),
+        ("suffix", pa.string()),
+    ]
+)
+"""``offset`` and ``size`` are those of the stored bytes, where the local header holds no extra
+field but ZIP64's; `TileSet.stored_tile` reads the header and knows."""
+
+
+def entry_table(index: ArchiveIndex, href: str, root: Tile | None) -> Any:
+    """The tiles of an archive as a table of `SCHEMA`; below a root, where names are relative."""
+    keys, codes = index.all_keys
+    order = np.argsort(index.table["offset"], kind="stable")
+    records, keys, codes = index.table[order], keys[order], codes[order]
+    z, x, y = key_tiles(keys)
+    suffixes = pa.array(index.suffixes, pa.string()).take(pa.array(codes))
+    texts = [pa.array(values).cast(pa.string()) for values in (z, x, y)]
+    names = pc.binary_join_element_wise(*texts, "/")
+    key = pc.binary_join_element_wise(names, suffixes, "")
+    if root is not None:
+        key = pc.binary_join_element_wise(pa.scalar("/".join(map(str, root))), key, "/")
+    zip64 = (records["size"] >= zip_wire.U32) | (records["csize"] >= zip_wire.U32)
+    offsets = records["offset"].astype(np.int64) + zip_wire.LOCAL_SIZE + records["name_size"]
+    columns = [
+        key,
+        pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(records), np.int8)), pa.array([href])
+        ).cast(pa.string()),
+        pa.array(offsets + np.where(zip64, 20, 0)),
+        pa.array(records["csize"].astype(np.int64)),
+        pa.array(records["method"].astype(np.int32)),
+        pa.array(records["crc"]),
+        pa.array(z.astype(np.int32)),
+        pa.array(x),
+        pa.array(y),
+        suffixes,
+    ]
+    return pa.table(columns, schema=SCHEMA)

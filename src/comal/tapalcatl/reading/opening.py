@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from comal.errors import (
     InvalidInputError,
+    InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
+    UnsafeContentError,
     UnsupportedVersionError,
     shown,
 )
 from comal.plan import Head, Whole
 from comal.public import options_of, takes, warn
-from comal.storage import BlockCache, CachedSource, Source, StorageConfig, as_source
-from comal.tapalcatl import spec
-from comal.tapalcatl.addressing import HASHES, Layout
-from comal.tapalcatl.generation1 import Generation1
-from comal.tapalcatl.layout import InArchive, MetatileLayout, TreeLayout
-from comal.tapalcatl.reading.archives import Archives, ReadOptions
-from comal.tapalcatl.reading.entries import of_archive, of_generation1
-from comal.tapalcatl.reading.index import ArchiveIndex
-from comal.tapalcatl.reading.places import (
-    OneArchive,
-    Tilezen,
-    Tree,
-    tree_of,
+from comal.storage import (
+    BlockCache,
+    CachedSource,
+    Source,
+    StorageConfig,
+    as_source,
+    open_beside,
+    open_linked,
 )
+from comal.tapalcatl import spec
+from comal.tapalcatl.addressing import (
+    HASHES,
+    Generation1,
+    Template,
+    archive_bounds,
+    union_of,
+    usual_headers,
+)
+from comal.tapalcatl.layout import (
+    ArchiveLayout,
+    InArchive,
+    Layout,
+    MetatileLayout,
+    TreeLayout,
+)
+from comal.tapalcatl.reading.archives import ArchiveFiles, Archives, ReadOptions
+from comal.tapalcatl.reading.index import ArchiveIndex
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.spec import TapalcatlWarning, TileSetMetadata
-from comal.tapalcatl.wire import variant_prefix
+from comal.tapalcatl.spec import ArchiveMetadata, TapalcatlWarning, TileSetMetadata, shared
+from comal.tapalcatl.wire import BASES, key_tile, split_suffix, variant_prefix
 
 _CONFIGURED = frozenset(field.name for field in fields(Generation1))
-
-
 _READING = frozenset(field.name for field in fields(ReadOptions))
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +65,8 @@ class _Settings:
     hash: str | None = None
     layer: str = "all"
 
-    def archives(self, places: OneArchive | Tree | Tilezen) -> Archives:
-        return Archives(places, self.reading, variant_prefix(self.variant))
+    def archives(self, base: Source, *layouts: ArchiveLayout) -> Archives:
+        return Archives(ArchiveFiles(base, layouts), self.reading, variant_prefix(self.variant))
 
 
 @takes(ReadOptions)
@@ -111,13 +127,15 @@ def open(  # noqa: A001 - tapalcatl.open
         A document whose archives would be where they must not be.
     """
     where = _opened(href, config, cache)
+    if hash is not None and hash not in HASHES:
+        raise InvalidInputError("unknown hash", found=shown(hash), expected=", ".join(HASHES))
     generation1 = {name: value for name, value in options.items() if name not in _READING}
     settings = _Settings(
         reading=ReadOptions(**{name: options[name] for name in _READING & options.keys()}),
         variant=variant,
         metadata=metadata,
         template=source,
-        hash=_known_hash(hash),
+        hash=hash,
         layer=str(generation1.get("layer") or "all"),
     )
     first = version == 1 or bool(generation1.keys() - {"layer"})
@@ -126,8 +144,7 @@ def open(  # noqa: A001 - tapalcatl.open
             "version of Tapalcatl", found=version, expected="1, or 2 without settings of version 1"
         )
     if first or (version is None and generation1 and source is None):
-        told = "formats" in generation1
-        return _open_first(where, _configured(generation1), settings, told=told)
+        return _open_first(where, generation1, settings)
     return _open_second(where, settings)
 
 
@@ -158,13 +175,7 @@ def _opened(
     return source if cache is None else CachedSource(source, cache)
 
 
-def _known_hash(kind: str | None) -> str | None:
-    if kind is not None and kind not in HASHES:
-        raise InvalidInputError("unknown hash", found=shown(kind), expected=", ".join(HASHES))
-    return kind
-
-
-def _configured(given: Mapping[str, Any]) -> Generation1:
+def _open_first(where: Source, given: Mapping[str, Any], settings: _Settings) -> TileSet:
     unknown = given.keys() - _CONFIGURED
     if unknown:
         raise InvalidInputError(
@@ -172,37 +183,40 @@ def _configured(given: Mapping[str, Any]) -> Generation1:
             found=", ".join(sorted(unknown)),
             expected=", ".join(sorted(_CONFIGURED)),
         )
-    return Generation1(**given)
-
-
-def _open_first(where: Source, config: Generation1, settings: _Settings, *, told: bool) -> TileSet:
+    config = Generation1(**given)
     if _name(where).endswith(".zip"):
         return _single(where, settings, 1, config)
-    places = Tilezen(where, config)
+    layout = MetatileLayout(config)
+    formats = {ext: headers or usual_headers(ext) for ext, headers in config.formats.items()}
+    said = TileSetMetadata(
+        formats=formats,
+        min_zoom=config.min_zoom,
+        max_zoom=config.max_zoom,
+        bounds=spec.WORLD,
+        metatile=config.metatile,
+    )
     return TileSet(
         where,
-        settings.metadata or of_generation1(config),
-        MetatileLayout(config),
-        places,
-        settings.archives(places),
+        settings.metadata or said,
+        layout,
+        settings.archives(where, layout),
         version=1,
         tile_sizes=tuple(256 << level for level in range(config.levels + 1)),
-        formats_told=told or settings.metadata is not None,
+        formats_told="formats" in given or settings.metadata is not None,
     )
 
 
 def _open_second(where: Source, settings: _Settings) -> TileSet:
     name = _name(where)
     if name.endswith(".zip"):
-        return _single(where, settings, None)
+        return _single(where, settings)
     if settings.metadata is not None:
         base = where if not name.endswith(".json") else where.sibling(".")
         return _tree(base.child(spec.META), settings.metadata, settings, document=False)
     if name.endswith(".json"):
-        return _of_document(where, settings)
-    meta = where.child(spec.META)
+        return _of_document(settings, where)
     try:
-        return _of_document(meta, settings)
+        return _of_document(settings, where.child(spec.META))
     except ObjectNotFoundError as missing:
         try:
             return _of_content(where, settings)
@@ -213,13 +227,13 @@ def _open_second(where: Source, settings: _Settings) -> TileSet:
 def _of_content(where: Source, settings: _Settings) -> TileSet:
     """What has a name that tells nothing: an archive, or else a document."""
     try:
-        return _single(where, settings, None)
+        return _single(where, settings)
     except NotThisFormatError as error:
         if _is_json(where):
-            return _of_document(where, settings)
+            return _of_document(settings, where)
         raise NotThisFormatError(
             "no Tapalcatl tileset",
-            where=shown(where.href, 120)[1:-1],
+            where=_place(where),
             expected="meta.json, a folder with it, or an archive",
             hint="for Tapalcatl 1 pass version=1 and how its keys are built",
         ) from error
@@ -233,75 +247,107 @@ def _is_json(where: Source) -> bool:
     return head.data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
-def _of_document(meta: Source, settings: _Settings) -> TileSet:
-    (piece,) = meta.fetch([Whole(settings.reading.limits.json_bytes)])
+def _of_document(settings: _Settings, meta: Source) -> TileSet:
+    limits = settings.reading.limits
+    (piece,) = meta.fetch([Whole(limits.json_bytes)])
     if piece.data[:2] == b"PK":
-        return _single(meta, settings, None)
-    where = shown(meta.href, 120)[1:-1]
-    return _tree(meta, spec.parse_tileset(piece.data, where, settings.reading.limits), settings)
+        return _single(meta, settings)
+    return _tree(meta, spec.parse_tileset(piece.data, _place(meta), limits), settings)
 
 
 def _tree(
     meta: Source, metadata: TileSetMetadata, settings: _Settings, *, document: bool = True
 ) -> TileSet:
-    where = shown(meta.href, 120)[1:-1]
-    kinds: Sequence[str] = HASHES if settings.hash is None else (settings.hash,)
-    _warn_of_newer(metadata.version, where)
+    _warn_of_newer(metadata.version, _place(meta))
     if settings.template is not None:
         metadata = replace(metadata, source=settings.template)
     by_caller = settings.template is not None or settings.metadata is not None
-    places = tree_of(meta, metadata.source, where, kinds, settings.layer, by_caller=by_caller)
+    base, text = _below(meta, metadata.source, by_caller=by_caller)
+    kinds: Sequence[str] = HASHES if "{h}" in text else HASHES[:1]
+    if settings.hash is not None:
+        kinds = [settings.hash]
     layout = Layout(metadata.materialized_zooms, metadata.metatile)
+    layouts = [TreeLayout(layout, Template(text, kind, settings.layer), metadata) for kind in kinds]
     return TileSet(
         meta,
         metadata,
-        TreeLayout(layout, places.template, metadata),
-        places,
-        settings.archives(places),
+        layouts[0],
+        settings.archives(base, *layouts),
         version=2,
-        reopen=_Reopen(settings) if document else None,
+        # How it was opened, to be done again when its document has changed.
+        reopen=partial(_of_document, settings) if document else None,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Reopen:
-    """How the tileset was opened, to be done again when its document has changed."""
+def _below(meta: Source, text: str | None, *, by_caller: bool) -> tuple[Source, str]:
+    """The folder that archives are below, and their template without anything that leads out of it.
 
-    settings: _Settings
-
-    def __call__(self, meta: Source) -> TileSet:
-        return _of_document(meta, self.settings)
+    A relative template is relative to the document. One that is not the document's own may name any
+    place; one of a document from a server or a store leads where `open_linked` lets it.
+    """
+    where = f"{_place(meta)}, source"
+    if text is None:
+        raise InvalidMetadataError(
+            "tileset does not say where its archives are",
+            where=_place(meta),
+            expected="a template called source",
+            hint="pass source='{z}/{x}/{y}.zip'",
+        )
+    Template(text)
+    if _ABSOLUTE.match(text):
+        # The folder before the first field, and the rest.
+        head, slash, _ = text[: text.index("{")].rpartition("/")
+        if not slash or "?" in text or "#" in text or (head.endswith(":/") and "://" in text):
+            raise InvalidMetadataError(
+                "template of archives cannot be used",
+                where=where,
+                found=shown(text),
+                expected="fields in the path alone",
+            )
+        opened = (open_beside if by_caller else open_linked)(meta, head or "/")
+        return opened, text[len(head or "/") + bool(head) :]
+    base = meta.sibling(".")
+    relative = "/".join(part for part in text.split("/") if part not in {"", "."})
+    if ".." in relative.split("/"):
+        raise UnsafeContentError(
+            "template of archives leaves its folder",
+            where=where,
+            found=shown(relative),
+            expected=f"archives below {base.href}",
+            hint="pass source= with an absolute place if that is meant",
+        )
+    return base, relative
 
 
 def _single(
     where: Source,
     settings: _Settings,
-    version: int | None,
+    version: int | None = None,
     config: Generation1 | None = None,
 ) -> TileSet:
-    places = OneArchive(where)
-    archives = settings.archives(places)
+    layout = InArchive()
+    archives = settings.archives(where, layout)
     opened = archives.get((0, 0, 0))
     if opened is None:
-        raise ObjectNotFoundError("no such archive", where=shown(where.href, 120)[1:-1])
+        raise ObjectNotFoundError("no such archive", where=_place(where))
     index = opened.index
-    _check_version(index, settings)
-    metadata = settings.metadata or of_archive(index)
-    if config is not None and settings.metadata is None:
-        known = {ext: config.formats.get(ext, headers) for ext, headers in metadata.formats.items()}
-        metadata = replace(metadata, formats=known)
+    metadata = settings.metadata
+    if metadata is None:
+        _check_version(index, settings)
+        metadata = _of_archive(index)
+        if config is not None:
+            own = metadata.formats.items()
+            metadata = replace(metadata, formats={e: config.formats.get(e, h) for e, h in own})
     if version is None:
         # Names of the second version are absolute: an archive has no tile above its root.
         zoom = _zoom_of(where.href) if index.metadata is None else None
         relative = zoom is not None and index.lowest is not None and index.lowest < zoom
         version = 1 if relative else 2
-    return TileSet(where, metadata, InArchive(), places, archives, version=version)
+    return TileSet(where, metadata, layout, archives, version=version)
 
 
 def _check_version(index: ArchiveIndex, settings: _Settings) -> None:
     """What a single archive says of itself must be understood; in a tree the document counts."""
-    if settings.metadata is not None:
-        return
     for problem in index.comment_problems:
         if problem.code == "comment-version":
             raise UnsupportedVersionError(problem.message, where=problem.place, expected="2.x")
@@ -327,3 +373,43 @@ def _name(source: Source) -> str:
     location = getattr(source, "location", None)
     name = location.name if location is not None else source.href.rpartition("/")[2]
     return str(name).lower()
+
+
+def _place(source: Source) -> str:
+    """What messages call a document or an archive."""
+    return shown(source.href, 120)[1:-1]
+
+
+def _of_archive(index: ArchiveIndex) -> TileSetMetadata:
+    """A single archive as a tileset: its comment, and what only the directory knows."""
+    own = index.metadata or ArchiveMetadata()
+    split = [split_suffix(suffix) for suffix in index.suffixes]
+    formats = dict(own.formats) or {ext: spec.content_headers(ext) for _, ext in split}
+    scales = {scale for scale, _ in split}
+    single = scales.pop() if len(scales) == 1 and own.min_scale == own.max_scale == 1 else None
+    bounds = own.bounds
+    if bounds is None and own.root is not None:
+        bounds = archive_bounds(own.root, own.metatile)
+    scale = {} if single is None else {"min_scale": single, "max_scale": single}
+    first = own.root[0] if own.root is not None else index.lowest or 0
+    found = {
+        **shared(own),
+        **scale,
+        "formats": formats,
+        "min_zoom": index.lowest if own.min_zoom is None else own.min_zoom,
+        "max_zoom": index.highest if own.max_zoom is None else own.max_zoom,
+        "bounds": _bounds_of(index) if bounds is None else bounds,
+        "materialized_zooms": own.materialized_zooms or (first,),
+    }
+    return TileSetMetadata(**found, version=own.version)
+
+
+def _bounds_of(index: ArchiveIndex) -> spec.Bounds:
+    """The box around the tiles of the first zoom of an archive that does not say its own."""
+    if index.lowest is None:
+        return spec.WORLD
+    first, stop = BASES[index.lowest], BASES[index.lowest + 1]
+    found: list[spec.Tile] = []
+    for keys, _ in index.keys.values():
+        found += [key_tile(key) for key in keys if first <= key < stop][:4096]
+    return union_of(found)

@@ -22,12 +22,20 @@ from comal.public import guarded_class
 from comal.storage import Source, open_again
 from comal.storage.source import Closing, same_version
 from comal.tapalcatl import spec
-from comal.tapalcatl.generation1 import with_formats
-from comal.tapalcatl.layout import ArchiveLayout, Spot
-from comal.tapalcatl.reading.archives import Archives, OpenArchive
-from comal.tapalcatl.reading.entries import archive_tiles, entry_tables, tile_array
-from comal.tapalcatl.reading.index import Fields, Record
-from comal.tapalcatl.reading.places import OneArchive, Tilezen, Tree
+from comal.tapalcatl.addressing import with_formats
+from comal.tapalcatl.layout import (
+    ArchiveLayout,
+    Spot,
+)
+from comal.tapalcatl.reading.archives import (
+    ArchiveFiles,
+    Archives,
+    OpenArchive,
+)
+from comal.tapalcatl.reading.index import (
+    Fields,
+    Record,
+)
 from comal.tapalcatl.reading.tile import (
     StoredTile,
     Tile,
@@ -109,8 +117,7 @@ class TileSet(Closing):
         self,
         source: Source,
         metadata: TileSetMetadata,
-        locator: ArchiveLayout,
-        places: OneArchive | Tree | Tilezen,
+        layout: ArchiveLayout,
         archives: Archives,
         *,
         version: int,
@@ -122,8 +129,7 @@ class TileSet(Closing):
         """The document, the archive or the folder that was opened."""
         self.metadata = metadata
         """What the tileset says of itself, or what its only archive shows."""
-        self.locator = locator
-        self.places = places
+        self.layout = layout
         self.archives = archives
         self.version = version
         """1 or 2."""
@@ -181,8 +187,7 @@ class TileSet(Closing):
         try:
             return self._decoded(found, verify)
         except ComalError as error:
-            self._renew(found, error)
-        found = self._find(z, x, y, scale, ext, size)
+            found = self._renewed(found, error, z, x, y, scale, ext, size)
         return None if found is None else self._decoded(found, verify)
 
     tile_async = _awaiting(tile)
@@ -204,8 +209,7 @@ class TileSet(Closing):
         try:
             return self._stored(found)
         except ComalError as error:
-            self._renew(found, error)
-        found = self._find(z, x, y, scale, ext, size)
+            found = self._renewed(found, error, z, x, y, scale, ext, size)
         return None if found is None else self._stored(found)
 
     stored_tile_async = _awaiting(stored_tile)
@@ -252,7 +256,7 @@ class TileSet(Closing):
         results: list[Tile | None] = [None] * len(asked)
         groups: dict[Key, list[int]] = {}
         for number, place in enumerate(asked):
-            spot = self.locator.find(*place, size)
+            spot = self.layout.find(*place, size)
             if spot is not None:
                 groups.setdefault(spot[0], []).append(number)
 
@@ -305,18 +309,18 @@ class TileSet(Closing):
         Where the storage lists, that is asked; elsewhere each archive that the zooms and the
         bounds allow is looked for.
         """
-        yield from archive_tiles(self.places, self.locator, self.metadata, self.archives)
+        yield from self.files.there(self.metadata, self.archives)
 
     def entries(self) -> Iterator[Any]:
-        """Every tile as Arrow tables, an archive each; see `entries.SCHEMA`."""
-        yield from entry_tables(self.archive_tiles(), self.archives, self.version)
+        """Every tile as Arrow tables, an archive each; see `index.SCHEMA`."""
+        yield from self.archives.tables(self.archive_tiles(), self.version)
 
     def keys(self) -> Int64s:
         """Zoom, column and row of every tile, each once, sorted; shape (n, 3).
 
         Of Tapalcatl 1 these are the tiles of the configured size.
         """
-        return tile_array(self.archive_tiles(), self.archives, self.locator)
+        return self.archives.keys(self.archive_tiles(), self.layout)
 
     # -- about the set ----------------------------------------------------------------------------
 
@@ -324,6 +328,11 @@ class TileSet(Closing):
     def href(self) -> str:
         """What was opened."""
         return self.source.href
+
+    @property
+    def files(self) -> ArchiveFiles:
+        """Where its archives are."""
+        return self.archives.files
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -367,8 +376,7 @@ class TileSet(Closing):
         return TileSet(
             self.source,
             self.metadata,
-            self.locator,
-            self.places,
+            self.layout,
             self.archives.of_variant(name),
             version=self.version,
             tile_sizes=self.tile_sizes,
@@ -416,8 +424,8 @@ class TileSet(Closing):
             return False
         other = self._reopen(source)
         # One step for whoever reads meanwhile: each attribute is replaced, none is changed.
-        self.metadata, self.places, self.archives = other.metadata, other.places, other.archives
-        self.locator, self.source, self._suffixes = other.locator, other.source, {}
+        self.metadata, self.archives, self.layout = other.metadata, other.archives, other.layout
+        self.source, self._suffixes = other.source, {}
         return True
 
     def close(self) -> None:
@@ -460,16 +468,17 @@ class TileSet(Closing):
 
     def _spot(self, z: int, x: int, y: int, size: int | None) -> Spot | None:
         try:
-            return self.locator.find(z, x, y, size)
+            return self.layout.find(z, x, y, size)
         except TypeError as error:
             raise _no_integers(z, x, y) from error
 
-    def _renew(self, found: Found, error: ComalError) -> None:
-        """Drop an archive that has changed meanwhile; else the error stands."""
+    def _renewed(self, found: Found, error: ComalError, *asked: Any) -> Found | None:
+        """A tile of an archive that has changed meanwhile, found once more; else the error."""
         archive = found[0]
         if not self.archives.has_changed(archive, error):
             raise error
         self.archives.drop(archive.tile, archive)
+        return self._find(*asked)
 
     def _learned(self, archive: OpenArchive) -> bool:
         """Take formats that nobody has told from an archive; whether any of them is new."""
@@ -594,7 +603,7 @@ class TileSet(Closing):
         try:
             tiles = iter(self._fetched(there, verify))
         except ComalError as error:
-            self._renew(there[0], error)
+            self._renewed(there[0], error, *wanted[0], scale, ext, size)
             return self._of_archive(wanted, scale, ext, size, verify)
         return [None if one is None else next(tiles) for one in found]
 

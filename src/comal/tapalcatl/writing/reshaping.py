@@ -12,16 +12,22 @@ from comal.errors import InvalidInputError
 from comal.progress import Progress
 from comal.public import takes
 from comal.storage import Source, several
-from comal.tapalcatl.addressing import Layout
 from comal.tapalcatl.containers.base import TileSource
 from comal.tapalcatl.containers.export import opened
 from comal.tapalcatl.containers.tilesets import Area, MergedSource, PartOptions, TileSetSource
-from comal.tapalcatl.layout import TreeLayout
-from comal.tapalcatl.planning import DIRECTORY_LIMIT, directory_bytes
+from comal.tapalcatl.layout import (
+    DIRECTORY_LIMIT,
+    Layout,
+    TreeLayout,
+    directory_bytes,
+)
 from comal.tapalcatl.reading.opening import open as open_tileset
 from comal.tapalcatl.reading.tileset import TileSet
-from comal.tapalcatl.writing.building import Built, build
-from comal.tapalcatl.writing.options import SOURCE
+from comal.tapalcatl.writing.building import (
+    Built,
+    build,
+)
+from comal.tapalcatl.writing.entries import SOURCE
 from comal.tapalcatl.writing.targets import is_archive
 
 Location = str | os.PathLike[str]
@@ -138,13 +144,13 @@ def extract(
                 expected=f"a part of zooms {tileset.min_zoom} to {tileset.max_zoom} "
                 f"and of {', '.join(f'{edge:g}' for edge in tileset.bounds)}",
             )
-        layout = tileset.metadata
-        own = isinstance(tileset.locator, TreeLayout) and not is_archive(out)
+        said = tileset.metadata
+        own = isinstance(tileset.layout, TreeLayout) and not is_archive(out)
         return build(
             part,
             out,
-            metatile=metatile or (layout.metatile if own else None),
-            materialized_zooms=materialized_zooms or (layout.materialized_zooms if own else None),
+            metatile=metatile or (said.metatile if own else None),
+            materialized_zooms=materialized_zooms or (said.materialized_zooms if own else None),
             times=SOURCE,
             executor=executor,
             overwrite=overwrite,

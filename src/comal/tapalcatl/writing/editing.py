@@ -1,0 +1,571 @@
+"""Tilesets and archives that are changed: locked, looked at, replaced; and their metadata."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from comal.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidMetadataError,
+    ObjectNotFoundError,
+    UnsupportedVersionError,
+    shown,
+)
+from comal.plan import ByteRange, Piece, Tail, Wanted, run
+from comal.progress import Progress, silent
+from comal.storage import open_source
+from comal.storage.location import parse_href, shown_path
+from comal.storage.replacing import Change, NextVersion, changing_file, changing_files, state_of
+from comal.storage.targetlock import CHANGE, write_errors
+from comal.storage.targets import local_path
+from comal.tapalcatl.addressing import (
+    Generation1,
+    Template,
+    archive_bounds,
+    union,
+)
+from comal.tapalcatl.containers.survey import (
+    dealt,
+    extents_of,
+    grown,
+)
+from comal.tapalcatl.containers.tilesets import TileSetSource
+from comal.tapalcatl.layout import (
+    Layout,
+    MetatileLayout,
+    TreeLayout,
+)
+from comal.tapalcatl.reading.archives import ArchiveFiles
+from comal.tapalcatl.reading.opening import open as open_tileset
+from comal.tapalcatl.spec import (
+    MAX_COMMENT,
+    META,
+    ArchiveMetadata,
+    Tile,
+    TileSetMetadata,
+    archive_comment,
+    archive_document,
+    ascii_line,
+    parse_archive,
+    parse_tileset,
+    read_comment,
+    shared,
+    tileset_document,
+    tileset_json,
+)
+from comal.tapalcatl.wire import Int64s, Keys, TileNames, order_of, parse_names
+from comal.tapalcatl.writing.entries import NewEntries
+from comal.ziparchive import StoredDirectory, ZipWriter, stored_directory_plan
+from comal.ziparchive import wire as zip_wire
+from comal.ziparchive.directory import TAIL
+from comal.ziparchive.end import find_end
+from comal.ziparchive.headermaking import write_all
+
+
+class ArchiveEdit:
+    """An archive that is open for changes, one or several behind each other."""
+
+    def __init__(self, path: Path, version: NextVersion) -> None:
+        self.path = path
+        self._version = version
+        self._stored: StoredDirectory | None = None
+
+    @property
+    def stored(self) -> StoredDirectory:
+        """The directory as it is now."""
+        if self._stored is None:
+            with write_errors("cannot read", self.path):
+                self._stored = run(stored_directory_plan(), self._fetch)
+        return self._stored
+
+    @property
+    def comment(self) -> bytes:
+        """The comment of the archive."""
+        return self.stored.end.comment
+
+    def tiles(self, prefix: bytes = b"") -> TileNames:
+        """The entries that are tiles, or those of a variant."""
+        return parse_names(self.stored.directory.raw_names, prefix)
+
+    def commit(
+        self,
+        dropped: npt.NDArray[np.bool_],
+        names: Any = (),
+        entries: NewEntries | None = None,
+        comment: bytes | None = None,
+    ) -> None:
+        """Append entries and a directory without the rows of `dropped`."""
+        stored = self.stored
+        file = self._version.file()
+        writer = ZipWriter(file, base_offset=file.tell())
+        if entries is not None:
+            writer.add_many(names, entries.payloads, entries.details)
+        writer.close(
+            stored.end.comment if comment is None else comment,
+            kept=stored.kept(~dropped),
+            kept_count=len(dropped) - int(np.count_nonzero(dropped)),
+        )
+        self._stored = None
+
+    def commit_comment(self, comment: bytes) -> None:
+        """Give the archive another comment."""
+        end, file = self.stored.end, self._version.file()
+        with write_errors("cannot write", self.path):
+            os.ftruncate(file.fileno(), end.stop)
+            file.seek(end.stop)
+            records = zip_wire.end_records(
+                count=end.count, size=end.size, offset=end.start, comment=comment
+            )
+            write_all(file, records)
+        self._stored = None
+
+    def _fetch(self, wanted: Sequence[Wanted]) -> list[Piece]:
+        descriptor = self._version.fileno()
+        total = os.fstat(descriptor).st_size
+        pieces = []
+        for want in wanted:
+            assert isinstance(want, ByteRange | Tail)
+            offset = want.offset if isinstance(want, ByteRange) else max(0, total - want.size)
+            size = max(0, min(want.size, total - offset))
+            pieces.append(Piece(_read_all(descriptor, size, offset), offset, total))
+        return pieces
+
+
+def _read_all(descriptor: int, size: int, at: int) -> bytes:
+    """Read where a system call may give less than it is asked for."""
+    data = os.pread(descriptor, size, at)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), at + len(data))
+        if not more:
+            raise OSError(errno.EIO, "the file ended while it was read")
+        data += more
+    return data
+
+
+@contextmanager
+def editing(path: Path, change: Change) -> Iterator[ArchiveEdit]:
+    """An archive to be changed as a part of `change`."""
+    with change.edit(path) as version:
+        yield ArchiveEdit(path, version)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Archives that may be changed, and how tiles are dealt out to them."""
+
+    arrangement: TreeLayout | MetatileLayout
+    tree: Path
+    meta: Path | None = None
+    """The document; None for a single archive, and for Tapalcatl 1."""
+    single: Path | None = None
+    """The archive; None for a tileset."""
+    root: Tile | None = None
+    """The only archive that a single one can be, where that is known."""
+    comment: bytes = b""
+    """That of a single archive when it was looked at."""
+    said: ArchiveMetadata | None = None
+    """What it says."""
+    change: Change | None = None
+    """What is being changed; None where it is only looked at."""
+    edit: ArchiveEdit | None = None
+    """A single archive that is open for changes."""
+
+    @property
+    def metadata(self) -> TileSetMetadata:
+        """What the tileset says; nothing for Tapalcatl 1."""
+        if isinstance(self.arrangement, TreeLayout):
+            return self.arrangement.metadata
+        return TileSetMetadata()
+
+    def path(self, archive: Tile) -> Path:
+        """Where an archive stands."""
+        return self.single or self.tree / self.arrangement.path(archive)
+
+    def owners(self, keys: Keys) -> Int64s:
+        """`order_of` the archives in which some tiles may be, -1 where there is none."""
+        if self.single is None:
+            return self.arrangement.owners(keys)
+        own = order_of(*(np.array([number]) for number in self.root or (0, 0, 0)))
+        if isinstance(self.arrangement, TreeLayout):
+            # Names are absolute: whatever else stands in there is found, too.
+            return np.repeat(own, len(keys[0]))
+        found = self.arrangement.owners(keys)
+        return np.where(found == own, found, -1)
+
+    def archives(self) -> list[Tile]:
+        """The archives of a tileset that are there."""
+        if isinstance(self.arrangement, MetatileLayout):
+            return list(ArchiveFiles(open_source(self.tree), [self.arrangement]).listed())
+        assert self.meta is not None
+        with open_tileset(self.meta) as tileset:
+            return list(tileset.archive_tiles())
+
+    def existing(self) -> list[Path]:
+        """All archives that are there."""
+        return [self.single] if self.single else [self.path(one) for one in self.archives()]
+
+
+def target_at(path: Location, generation1: Generation1 | None = None) -> Target:
+    """A local tileset by its folder or document, or one archive.
+
+    A tileset of Tapalcatl 1 is the folder that keys are relative to; nothing in it tells how it is
+    laid out.
+    """
+    place = _place(path, generation1)
+    if place.is_dir():
+        return _first_tree(place, generation1)
+    if place.suffix == ".json":
+        return _tileset(place)
+    with open_source(place) as source:
+        # The end record alone tells; the directory is read when the archive is locked.
+        end, _ = run(find_end("", TAIL, [], shown(place.name)), source.fetch)
+    return _single(place, end.comment, generation1)
+
+
+@contextmanager
+def locked_target(
+    path: Location, generation1: Generation1 | None = None, *, durable: bool = True
+) -> Iterator[Target]:
+    """As `target_at`, to be changed: locked before it is looked at, and replaced at the end.
+
+    What a killed writer has left of a change is finished or undone first.
+    """
+    place = _place(path, generation1)
+    if journal := journal_of(place):
+        with changing_files(journal, recovery(journal.parent), durable=durable) as change:
+            yield replace(target_at(place, generation1), change=change)
+        return
+    with changing_file(place, durable=durable) as change:
+        refuse_unfinished(place)
+        with editing(place, change) as edit:
+            target = _single(place, edit.comment, generation1)
+            yield replace(target, change=change, edit=edit)
+
+
+@contextmanager
+def compacting(path: Location, generation1: Generation1 | None = None) -> Iterator[Target]:
+    """As `locked_target`; archives are replaced one by one, by whoever holds the tileset."""
+    place = _place(path, generation1)
+    journal = journal_of(place)
+    with ExitStack() as scope:
+        if journal is not None:
+            scope.enter_context(changing_files(journal, recovery(journal.parent)))
+        yield target_at(place, generation1)
+
+
+def journal_of(place: Path) -> Path | None:
+    """The journal of a tileset by its folder or document; None for a single archive."""
+    folder = place if place.is_dir() else place.parent if place.suffix == ".json" else None
+    return None if folder is None else folder / CHANGE
+
+
+def recovery(folder: Path) -> str:
+    """The command that finishes or undoes what was left of a change."""
+    return f"comal tapalcatl recover {shlex.quote(str(folder))}"
+
+
+def refuse_unfinished(archive: Path) -> None:
+    """Refuse to write an archive of a tileset that somebody else is changing, or did not finish."""
+    for folder in archive.parents:
+        state = state_of(folder / CHANGE)
+        if state:
+            running = state == "running"
+            raise ConflictError(
+                "somebody else is changing the tileset of the archive"
+                if running
+                else "a change of the archive's tileset was not finished",
+                where=shown_path(folder),
+                hint="wait until they are done" if running else f"run '{recovery(folder)}'",
+            )
+
+
+def _place(path: Location, generation1: Generation1 | None) -> Path:
+    place = local_path(path).resolve()
+    if place.is_dir():
+        if generation1 is not None:
+            return place
+        place /= META
+    if not place.is_file():
+        raise ObjectNotFoundError(
+            "no tileset and no archive",
+            where=shown(str(place), 200),
+            hint="a folder of Tapalcatl 1 is one when it is said how it is laid out",
+        )
+    return place
+
+
+def _single(place: Path, comment: bytes, generation1: Generation1 | None) -> Target:
+    own, _ = read_comment(comment, shown(place.name))
+    if generation1 is not None:
+        return _first_archive(place, generation1)
+    if own is None:
+        _refuse_first(place)
+    said = own or ArchiveMetadata()
+    root = said.root or (0, 0, 0)
+    # Where the comment names the zooms at which archives begin, the next one ends this archive.
+    zooms = said.materialized_zooms if root[0] in said.materialized_zooms else (root[0],)
+    whole = TileSetMetadata(**{**shared(said), "materialized_zooms": zooms})
+    arrangement = TreeLayout(Layout(zooms, said.metatile), Template("{z}/{x}/{y}.zip"), whole)
+    return Target(arrangement, place.parent, None, place, said.root, comment, own)
+
+
+def _refuse_first(place: Path) -> None:
+    """Refuse an archive of Tapalcatl 1: its names are relative, and new ones would be absolute."""
+    with open_tileset(place) as archive:
+        if archive.version == 1:
+            raise InvalidInputError(
+                "nothing tells how this archive of Tapalcatl 1 is laid out",
+                where=shown(str(place), 200),
+                hint="for its tiles pass generation1=Generation1(...), or --open version=1 and what"
+                " belongs to it; metadata it has none",
+            )
+
+
+def _first_tree(place: Path, generation1: Generation1 | None) -> Target:
+    assert generation1 is not None
+    if (place / META).is_file():
+        raise InvalidInputError(
+            "a tileset of Tapalcatl 2",
+            where=shown(str(place / META), 200),
+            hint="leave out the settings of Tapalcatl 1",
+        )
+    return Target(MetatileLayout(generation1), place)
+
+
+def _first_archive(place: Path, generation1: Generation1) -> Target:
+    """An archive of Tapalcatl 1, which is a metatile by its place alone."""
+    z, x, y = (*place.parts[-3:-1], place.stem)
+    root = (int(z), int(x), int(y)) if all(map(_is_number, (z, x, y))) else None
+    if root is None or not place.as_posix().endswith(generation1.key(root)):
+        raise InvalidInputError(
+            "the name of the archive does not tell which metatile it is",
+            where=shown(str(place), 200),
+            expected=generation1.pattern,
+            hint="name the folder that keys are relative to, or check the layout",
+        )
+    return Target(MetatileLayout(generation1), place.parent, single=place, root=root)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 10
+
+
+def _tileset(meta: Path) -> Target:
+    with open_tileset(meta) as tileset:
+        if not isinstance(tileset.layout, TreeLayout):
+            raise InvalidInputError("no tileset of Tapalcatl 2", where=shown(str(meta), 200))
+        base = parse_href(tileset.files.base.href)
+        if not base.is_local:
+            raise InvalidInputError(
+                "archives of the tileset are not on this machine",
+                where=shown(str(meta), 200),
+                found=base.label,
+            )
+        first = next(tileset.archive_tiles(), None) if tileset.layout.template.hashed else None
+        if first is not None:
+            # Opening one of the archives tells which definition of the hash they follow.
+            tileset.archives.get(first)
+        arrangement = tileset.files.layouts[0]
+        assert isinstance(arrangement, TreeLayout)
+        return Target(arrangement, Path(base.path), meta)
+
+
+def write_document(place: Target, metadata: TileSetMetadata) -> None:
+    """Put another document in the place of a tileset's, as a part of its change."""
+    assert place.meta is not None
+    assert place.change is not None
+    with place.change.write(place.meta) as file:
+        write_all(file, tileset_json(metadata))
+
+
+def editing_of(place: Target, path: Path) -> AbstractContextManager[ArchiveEdit]:
+    """An archive of what is held, open for changes."""
+    assert place.change is not None
+    return editing(path, place.change) if place.edit is None else nullcontext(place.edit)
+
+
+Location = str | os.PathLike[str]
+Said = TypeVar("Said", TileSetMetadata, ArchiveMetadata)
+LAYOUT: Final = ("tapalcatl", "metatile", "materializedZooms", "source", "root")
+"""What archives are like; changing it would hide tiles."""
+_REACH: Final = frozenset({"bounds", "minzoom", "maxzoom"})
+"""Keys outside of which readers answer that there is no tile."""
+_EVERYWHERE: Final = frozenset({"name", "description", "formats", "minscale", "maxscale"})
+"""Keys that archives repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What a change of metadata came to."""
+
+    document: dict[str, Any]
+    """The metadata as they are now."""
+    archives: int = 0
+    """Archives whose comment was changed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return asdict(self)
+
+
+def metadata_at(target: Location) -> dict[str, Any]:
+    """The metadata of a tileset, or of an archive, as plain data."""
+    place = target_at(target)
+    if place.meta is not None:
+        return tileset_document(place.metadata)
+    return archive_document(place.said or ArchiveMetadata())
+
+
+def edit_metadata(
+    target: Location,
+    changes: Mapping[str, Any],
+    *,
+    archives: bool = True,
+    progress: Progress | None = None,
+) -> Labelled:
+    """Change metadata of an archive or a tileset.
+
+    Archives whose comment changes are replaced as by `put`, and the document at the end.
+
+    Parameters
+    ----------
+    target
+        A local archive, or a tileset by its folder or document.
+    changes
+        Keys of the document and their new values; None removes a key. Zooms
+        and bounds are widened where they would hide tiles.
+    archives
+        Whether comments of a tileset's archives follow, which repeat some of it.
+    progress
+        Told the archives done.
+
+    Raises
+    ------
+    InvalidInputError
+        A key that says how archives are laid out, or a value that its key cannot have; of a
+        single archive more than its comment holds.
+    InvalidMetadataError
+        What is there already is broken.
+    """
+    for key in changes:
+        if key in LAYOUT:
+            raise InvalidInputError(
+                "the layout of archives cannot be edited",
+                found=shown(key),
+                hint="write another tileset with remetatile()",
+            )
+    with locked_target(target) as place:
+        if place.single is not None:
+            return _edit_archive(place, place.single, changes)
+        return _edit_tileset(place, changes, archives, progress or silent)
+
+
+def _edit_tileset(
+    place: Target,
+    changes: Mapping[str, Any],
+    archives: bool,  # noqa: FBT001 - passed on
+    progress: Progress,
+) -> Labelled:
+    assert place.meta is not None
+    document = _merged(tileset_document(place.metadata), changes)
+    metadata = _changed(parse_tileset, document, place.meta.name)
+    if _REACH & changes.keys():
+        metadata = _covering(place.meta, metadata)
+    shared = {key: value for key, value in changes.items() if key in _EVERYWHERE}
+    tiles = place.archives() if archives and shared else []
+    done = 0
+    for number, tile in enumerate(tiles):
+        # What the document says of an archive, should its comment be torn or of somebody else.
+        own, _ = place.arrangement.comment(tile, place.metadata.formats)
+        done += _edit_archive(place, place.path(tile), shared, own).archives
+        progress(number + 1, len(tiles), "editing archives")
+    write_document(place, metadata)
+    return Labelled(tileset_document(metadata), done)
+
+
+def _covering(meta: Path, metadata: TileSetMetadata) -> TileSetMetadata:
+    """The metadata with zooms and bounds that hide no tile."""
+    with open_tileset(meta) as tileset:
+        found = dealt(TileSetSource(tileset).keys(), target_at(meta).arrangement)
+    return grown(metadata, found.extents)
+
+
+def _holding(said: ArchiveMetadata, before: ArchiveMetadata, tiles: TileNames) -> ArchiveMetadata:
+    """What an archive is to say of itself, with zooms and bounds that hide none of its tiles.
+
+    What it does not say hides nothing. One of several archives has the box of its root tiles, and
+    keeps it; one that stands alone has that of its tiles.
+    """
+    if not len(tiles):
+        return said
+    found = grown(said, extents_of((tiles.z, tiles.x, tiles.y)))
+    bounds = found.bounds
+    if bounds is not None and before.bounds is not None and before.root is not None:
+        whole = archive_bounds(before.root, before.metatile)
+        if union(before.bounds, whole) == before.bounds:
+            bounds = union(bounds, whole)
+    return replace(
+        said,
+        min_zoom=None if said.min_zoom is None else found.min_zoom,
+        max_zoom=None if said.max_zoom is None else found.max_zoom,
+        bounds=bounds,
+    )
+
+
+def _edit_archive(
+    place: Target, path: Path, changes: Mapping[str, Any], instead: bytes = b""
+) -> Labelled:
+    """Change a comment; `instead` is what counts where there is none that can be read."""
+    with editing_of(place, path) as edit:
+        old = edit.comment
+        if instead and read_comment(old, path.name)[0] is None:
+            old = instead
+        own = parse_archive(old, path.name) if old.strip() else ArchiveMetadata()
+        before = archive_document(own)
+        document = _merged(before, changes)
+        metadata = _changed(parse_archive, document, path.name)
+        if _REACH & changes.keys():
+            metadata = _holding(metadata, own, edit.tiles())
+            document = archive_document(metadata)
+        if document == before and old.strip() and old is edit.comment:
+            return Labelled(archive_document(metadata))
+        comment, cut = archive_comment(metadata)
+        if cut and not instead:
+            raise InvalidInputError(
+                "metadata do not fit into the comment of an archive",
+                where=shown(path.name),
+                found=f"no room for {', '.join(map(shown, cut))}",
+                expected=f"at most {MAX_COMMENT} bytes",
+                hint="remove or shorten some of them",
+            )
+        edit.commit_comment(comment)
+    return Labelled(archive_document(metadata), 1)
+
+
+def _changed(parse: Callable[[bytes, str], Said], document: Mapping[str, Any], where: str) -> Said:
+    """A document with what the caller wants said, whose values are arguments and no content."""
+    try:
+        return parse(ascii_line(document), where)
+    except (InvalidMetadataError, UnsupportedVersionError) as error:
+        raise InvalidInputError(
+            error.what,
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint,
+        ) from error
+
+
+def _merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**document, **changes}.items() if value is not None}
