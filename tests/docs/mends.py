@@ -7,13 +7,11 @@ that need what an ordinary machine does not have.
 from __future__ import annotations
 
 import gzip
-import json
 import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -25,20 +23,17 @@ from rasterio.control import GroundControlPoint
 from rasterio.shutil import copy
 from rasterio.transform import Affine
 from rasterio.vrt import WarpedVRT
-from shapely import Polygon, make_valid
 
-from comal import convert, raquet, raster, taco, tapalcatl, tortilla
+from comal import raquet, raster, taco, tapalcatl, tortilla
 from comal.cli import root
 from comal.grid import quadbin
 from comal.limits import Limits
 from comal.server.process import check_address
 from comal.storage import StorageConfig
 from comal.taco import extensions
-from comal.taco.model.levels import flat
 from tests.archives import WHAT_A_TORTILLA_LACKS, Files, samples
 from tests.attacks import build as tacos
-from tests.server.making import PNG, point, raquet_file, taco_file, tileset
-from tests.servers.http import HttpServer
+from tests.server.making import PNG, raquet_file, taco_file
 from tests.tortilla import build as tortillas
 
 Do = Callable[[Files], Any]
@@ -107,21 +102,6 @@ def tortilla_of(f: Files, *items: tortillas.Item, name: str = "of.tortilla", **m
     return bytes_of(f, name, tortillas.built(items, **more))
 
 
-def lowered(name: str, value: Any, call: Callable[[], Any]) -> Any:
-    """The call where a bound of comal is lower, which no test could reach."""
-    with mock.patch(f"comal.{name}", value):
-        return call()
-
-
-def with_set(f: Files) -> str:
-    """The first part of a set whose other part is lost."""
-    made = tortilla.split(f.tortilla, f.new("set.tortilla"), chunk_rows=1)
-    first, *rest = made.paths
-    for path in rest:
-        path.unlink()
-    return str(first)
-
-
 def busy() -> int:
     place = socket.socket()
     place.bind(("127.0.0.1", 0))
@@ -141,10 +121,8 @@ def free() -> int:
 
 _SMALL = Limits(raster_bytes=1 << 20)
 _FLAT = np.ones((1, 16, 16), np.uint8)
-_TIME = 1_600_000_000_000_000
 _FIRST = "s2/imagery/before.bin"
 _MASK: Any = pd.Series([True, False])
-_NEWER: list[Any] = [{"tile_statistics": True}, {"layout": "interleaved"}]
 _CORNERS = [(0, 0), (0, 16), (16, 0), (16, 16)]
 _FIRST_SETTINGS = tapalcatl.Generation1(metatile=1, max_detail_zoom=2)
 _MORE = tortillas.Item("b", b"y")
@@ -174,24 +152,6 @@ def one_lost(f: Files) -> str:
     return path
 
 
-def few_parts(call: Callable[[], Any]) -> Any:
-    return lowered("raquet.partitioning.MOST", 1, call)
-
-
-def merged(f: Files, other: str) -> Any:
-    return raquet.sql(
-        {"a": f.dem, "b": other}, "SELECT count(*) FROM raquet_merge_bands(['a', 'b'])"
-    )
-
-
-def empty(f: Files) -> str:
-    return raster_file(f, "empty.tif", np.zeros((1, 16, 16), np.uint8), 0)
-
-
-def colours(f: Files) -> str:
-    return raster_file(f, "rgb.tif", np.full((3, 16, 16), 9, np.uint8), photometric="RGB")
-
-
 def huge(f: Files) -> str:
     path = f.out / "huge.tif"
     if not path.exists():
@@ -218,15 +178,6 @@ def linked(f: Files) -> str:
     return f.new("linked")
 
 
-def tacocat(f: Files, *others: str, **more: Any) -> Any:
-    return taco.create_tacocat([f.scenes, *others], f.out, **more)
-
-
-def tacocats(f: Files, **more: Any) -> Any:
-    both = [scenes(f, "one.tacozip", q=1), scenes(f, "two.tacozip", r=1)]
-    return taco.create_tacocat(both, f.out, **more)
-
-
 def irregular(f: Files) -> str:
     tree = {**tacos.NESTED, "s2": {"label.txt": b"alone"}}
     return attacked(f, tree=tree)
@@ -235,10 +186,6 @@ def irregular(f: Files) -> str:
 def twins(f: Files) -> taco.TacoDataset:
     one, two = scenes(f, "one.tacozip"), scenes(f, "two.tacozip")
     return taco.load([one, two])
-
-
-def unsafe(f: Files) -> taco.TacoDataset:
-    return taco.load(attacked(f, tree={"a?b.bin": b"one"}))
 
 
 def undeclared(f: Files) -> str:
@@ -254,47 +201,6 @@ def swapped(f: Files) -> str:
     return attacked(f, after=lambda data: data[:4] + data[4:].replace(b"PK\3\4", b"PK\7\4", 1))
 
 
-def extended(f: Files, extension: Any, *, placed: bool = False) -> Any:
-    sample = taco.Sample("a", f.tif)
-    if placed:
-        sample.extend_with(
-            extensions.STAC(
-                crs="EPSG:4326",
-                tensor_shape=(1, 16, 16),
-                geotransform=(0, 1, 0, 10, 0, -1),
-                time_start=0,
-            )
-        )
-    return taco.Tortilla([sample]).extend_with(extension)
-
-
-def grouped(f: Files, **how: Any) -> Any:
-    centroid: Any = {"stac:centroid": point(1, 2)}
-    sample = taco.Sample("a", b"x", **centroid)
-    return taco.Tortilla([sample]).extend_with(extensions.SpatialGrouping(**how))
-
-
-def two_samples(f: Files, one: dict[str, Any], two: dict[str, Any], **more: Any) -> taco.Tortilla:
-    return taco.Tortilla([taco.Sample("a", f.tif, **one), taco.Sample("b", f.tif, **two)], **more)
-
-
-def long_column() -> Any:
-    """A column whose chunks no array holds, without the 2 GiB."""
-    with mock.patch("comal.taco.model.levels.one_array", side_effect=pa.ArrowInvalid("too long")):
-        return flat(pa.chunked_array([["a"]]))
-
-
-def uneven(f: Files, pad_to: int | None) -> str:
-    made = [
-        taco.Sample(
-            str(count),
-            taco.Tortilla([taco.Sample(str(n), f.tif) for n in range(count)], pad_to=pad_to),
-        )
-        for count in (1, 2)
-    ]
-    return taco_of(f, *made)
-
-
 def popped(thing: Any, key: str) -> Any:
     thing.pop(key)
     return thing
@@ -304,37 +210,8 @@ def _table(f: Files, ids: str) -> Any:
     return pa.table({ids: ["a", "b"], "path": [f.tif, f.tif]})
 
 
-def _levels(f: Files) -> list[Any]:
-    return [
-        pa.table({"id": ["a"], "path": pa.nulls(1, pa.string())}),
-        pa.table({"id": ["b"], "path": [f.tif], "up": [0]}),
-    ]
-
-
 def scenes_again(f: Files) -> str:
     return str(taco_file(f.out / "again.tacozip", 2))
-
-
-def differing(f: Files, mode: Any) -> Any:
-    one, two = scenes(f, "one.tacozip", q=1), scenes(f, "two.tacozip", r=1)
-    return taco.concat([taco.load(one), taco.load(two)], column_mode=mode).data
-
-
-def apart(f: Files, **how: Any) -> Any:
-    made = samples_of(f)
-    return taco.create(made, f.new("parts.tacozip"), overwrite=True, **how)
-
-
-def samples_of(f: Files) -> taco.Taco:
-    tree = two_samples(f, {"one": "x", "q": "a"}, {"one": "x", "q": "b"})
-    return taco.Taco(tree, **WHAT_A_TORTILLA_LACKS)
-
-
-def streamed(f: Files) -> Any:
-    table = pa.table({"id": ["a", "b"], "path": [f.tif, f.tif], "q": ["a", "b"]})
-    tree = taco.Tortilla.from_batches(table.to_batches(), schema=table.schema)
-    made = taco.Taco(tree, **WHAT_A_TORTILLA_LACKS)
-    return taco.create(made, f.new("parts.tacozip"), group_by="q", overwrite=True)
 
 
 def first_generation(f: Files) -> str:
@@ -348,12 +225,6 @@ def one_of_first(f: Files) -> str:
 
 def sound(f: Files) -> str:
     return built(f, "sound", [(0, 0, 0, PNG)])
-
-
-def kinds(f: Files) -> str:
-    place = sound(f)
-    tapalcatl.put(place, [(0, 0, 0, gzip.compress(b"a vector tile"))], ext="mvt")
-    return place
 
 
 def deep(f: Files) -> str:
@@ -389,15 +260,6 @@ def wrong_span(f: Files) -> str:
     struct.pack_into("<I", data, data.rfind(b"PK\x01\x02") + 42, 1 << 20)
     path.write_bytes(bytes(data))
     return f.new("sound")
-
-
-def bad_outline(f: Files) -> str:
-    more = {**PLACED, "stac:crs": "no CRS"}
-    return tortilla_of(f, tortillas.Item("a", b"x", more=more))
-
-
-def timed(f: Files) -> str:
-    return tortilla_of(f, tortillas.Item("a", b"x", more={"when": 1.6e9}))
 
 
 def outside(f: Files) -> str:
@@ -441,42 +303,7 @@ def variables(f: Files) -> str:
     return f.new("two.nc")
 
 
-def refer(f: Files) -> Callable[..., Any]:
-    """Open what names a place at another server, by configuration or by the environment."""
-    server, other = HttpServer(), HttpServer()
-    _KEPT.extend([server, other])
-    document = json.loads((Path(f.tiles) / "meta.json").read_text())
-    document["source"] = other.url_for("{z}/{x}/{y}.zip").replace("%7B", "{").replace("%7D", "}")
-    href = server.put("meta.json", json.dumps(document).encode())
-    other.put("0/0/0.zip", (Path(f.tiles) / "0" / "0" / "0.zip").read_bytes())
-
-    def opened(named: bool | None = None) -> Any:
-        config = StorageConfig(linked_origins={other.origin: StorageConfig()}) if named else None
-        said = other.origin if named is False else ""
-        with mock.patch.dict("os.environ", {"COMAL_LINKED_ORIGINS": said}):
-            return tapalcatl.open(href, config=config).tile(0, 0, 0, ext="png")
-
-    return opened
-
-
-def elevation(f: Files) -> tortilla.Enrichment:
-    return tortilla.Enrichment(rasters={"elevation": f.tif})
-
-
-def two_types(f: Files) -> list[str]:
-    more: tuple[dict[str, Any], ...] = ({"q": "text"}, {"q": [1]})
-    return [
-        tortilla_of(f, tortillas.Item(str(n), b"x", more=one), name=f"{n}.tortilla")
-        for n, one in enumerate(more)
-    ]
-
-
-BOWTIE = Polygon([(0, 0), (40, 40), (40, 0), (0, 40)])
-SPIKE = Polygon([(0, 0), (40, 0), (40, 40), (80, 80), (40, 40), (0, 40)])
-
 LEAF = tortillas.Item("a", b"x")
-PLACED = {"stac:crs": "EPSG:4326", "stac:geotransform": [0.0, 1, 0, 10, 0, -1.0]}
-PLACED |= {"stac:raster_shape": [16, 16], "stac:centroid": "POINT (1 2)"}
 
 
 def view(f: Files, what: str) -> taco.TacoDataset:
@@ -533,10 +360,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: told(without_entry(f)),
     ),
     # From one format to another
-    "give stretch=(low, high)": (
-        lambda f: convert.draw(f.dem, f.new("o")),
-        lambda f: convert.draw(f.dem, f.new("o"), stretch=(0, 9)),
-    ),
     "migrate them apart: frame.filter(...)": (
         lambda f: taco.migrate(mixed(f), f.new("o.tacozip"), **WHAT_A_TORTILLA_LACKS),
         lambda f: [
@@ -548,18 +371,7 @@ MENDS: dict[str, tuple[Do, Do]] = {
             for one in (True, False)
         ],
     ),
-    "pass overwrite=True to replace it": (
-        lambda f: [taco.create(samples(f), f.new("o.tacozip")) for _ in range(2)],
-        lambda f: taco.create(samples(f), f.new("o.tacozip"), overwrite=True),
-    ),
     # Zones, geometry, SQL
-    "shapely.make_valid": (
-        lambda f: raquet.zonal(f.dem, [BOWTIE, SPIKE]),
-        lambda f: raquet.zonal(
-            f.dem,
-            [make_valid(one, method="structure", keep_collapsed=False) for one in (BOWTIE, SPIKE)],
-        ),
-    ),
     "descendants() gives them as ranges": (
         lambda _: quadbin.children(quadbin.cells(0, 0, 0), 13),
         lambda _: quadbin.descendants(quadbin.cells(0, 0, 0), 13),
@@ -610,33 +422,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
             raquet.to_geotiff(one_lost(f), f.new("a.tif"), bands=["a"]),
         ],
     ),
-    "give new names: names=": (
-        lambda f: raquet.append_bands(f.dem, f.dem, f.new("o.parquet")),
-        lambda f: raquet.append_bands(f.dem, f.dem, f.new("o.parquet"), names={"height": "b"}),
-    ),
-    "a coarser zoom, or a larger target_size": (
-        lambda f: few_parts(lambda: raquet.partition(f.dem, f.new("o"), zoom=1)),
-        lambda f: [
-            few_parts(lambda: raquet.partition(f.dem, f.new("o"), zoom=0)),
-            few_parts(lambda: raquet.partition(f.dem, f.new("o2"), target_size=1 << 30)),
-        ],
-    ),
-    "comal.raquet.append_bands joins any": (
-        lambda f: merged(f, bands_file(f, "uint8", "uint8")),
-        lambda f: [
-            raquet.append_bands(f.dem, bands_file(f, "uint8", "uint8"), f.new("o.parquet")),
-            raquet.sql(
-                {"a": f.dem, "b": f.new("bands.parquet")},
-                "SELECT count(height), count(b.a) FROM a JOIN b USING (block)",
-            ),
-        ],
-    ),
-    "read bands= one by one": (
-        lambda f: raquet.open(bands_file(f, "int64", "float64")).read(),
-        lambda f: [
-            raquet.open(bands_file(f, "int64", "float64")).read(bands=[band]) for band in "ab"
-        ],
-    ),
     "layout='sequential' (--layout sequential)": (
         lambda f: raquet.append_bands(
             bands_file(f, "uint8"),
@@ -652,27 +437,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
             names={"a": "b"},
             layout="sequential",
         ),
-    ),
-    "keep_empty=True writes empty tiles": (
-        lambda f: raquet.write(empty(f), f.new("o.parquet")),
-        lambda f: raquet.write(empty(f), f.new("o.parquet"), keep_empty=True),
-    ),
-    "layout='interleaved'": (
-        lambda f: raquet.write(colours(f), f.new("o.parquet"), compression="webp"),
-        lambda f: raquet.write(
-            colours(f),
-            f.new("o.parquet"),
-            compression="webp",
-            layout="interleaved",
-            spec_version="0.5.0",
-        ),
-    ),
-    "spec_version=": (
-        lambda f: raquet.write(f.tif, f.new("o.parquet"), tile_statistics=True),
-        lambda f: [
-            raquet.write(f.tif, f.new(f"{n}.parquet"), spec_version="0.5.0", **option)
-            for n, option in enumerate(_NEWER)
-        ],
     ),
     "say which value is to be none: nodata=": (
         lambda f: raquet.write([values_of_all(f, 0), values_of_all(f, 1)], f.new("o.parquet")),
@@ -712,10 +476,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         ],
     ),
     # Storage
-    "in linked_origins": (
-        lambda f: [refer(f)()],
-        lambda f: [refer(f)(named) for named in (True, False)],
-    ),
     "pass StorageConfig(follow_symlinks=True)": (
         lambda f: taco.load(linked(f)).data.read_bytes(0),
         lambda f: taco.load(linked(f), config=StorageConfig(follow_symlinks=True)).data.read_bytes(
@@ -731,10 +491,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: zipped_tile(f).content(Limits(tile_bytes=999)),
     ),
     # TACO
-    "create_tacocat makes it anew": (
-        lambda f: taco.repair(f.new(".tacocat"), f.new("o")) if tacocat(f) else None,
-        lambda f: tacocat(f, overwrite=True),
-    ),
     "export the samples that are alike": (
         lambda f: taco.repair(irregular(f), f.new("o.tacozip")),
         lambda f: copied(f, taco.load(irregular(f)).sql("SELECT * FROM data WHERE id != 's2'")),
@@ -748,13 +504,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: [
             copied(f, twins(f), rename=True),
             copied(f, twins(f).sql("SELECT DISTINCT ON (id) * FROM data")),
-        ],
-    ),
-    "pass rename=True to give them safe names": (
-        lambda f: taco.export(unsafe(f), f.new("o"), quiet=True),
-        lambda f: [
-            taco.export(unsafe(f), f.new("o"), quiet=True, rename=True),
-            copied(f, unsafe(f)),
         ],
     ),
     "keep the internal: columns in the query (SELECT *)": (
@@ -779,29 +528,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.zip2folder(undeclared(f), f.new("o"), quiet=True),
         lambda f: [told(undeclared(f)), copied(f, taco.load(undeclared(f)))],
     ),
-    "extend the samples with STAC or ISTAC first": (
-        lambda f: extended(f, extensions.MajorTOM()),
-        lambda f: extended(f, extensions.MajorTOM(), placed=True),
-    ),
-    "give the bands of another sensor with bands=[...]": (
-        lambda _: extensions.OpticalData(sensor="no such"),
-        lambda _: extensions.OpticalData(
-            sensor="no such",
-            bands=[
-                extensions.SpectralBand(
-                    name="red", common_name="red", center_wavelength=650.0, full_width_half_max=30.0
-                )
-            ],
-        ),
-    ),
-    "or schema_only=True": (
-        lambda _: extensions.Split(),
-        lambda _: extensions.Split(schema_only=True),
-    ),
-    "or use target_count": (
-        lambda f: grouped(f, target_size="1MB"),
-        lambda f: grouped(f, target_count=1),
-    ),
     "give them to STAC(...) or use ISTAC": (
         lambda f: extensions.STAC.from_raster(nowhere(f), time_start=0),
         lambda f: extensions.STAC(
@@ -811,22 +537,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
             time_start=0,
         ),
     ),
-    "strict_schema=False widens int to float": (
-        lambda f: two_samples(f, {"q": 1}, {"q": 1.5}),
-        lambda f: two_samples(f, {"q": 1}, {"q": 1.5}, strict_schema=False),
-    ),
-    "use strict_schema=False to fill it with null": (
-        lambda f: two_samples(f, {"q": 1}, {}),
-        lambda f: two_samples(f, {"q": 1}, {}, strict_schema=False),
-    ),
-    "write several archives and join them with an index (create_tacocat)": (
-        lambda f: long_column(),
-        tacocat,
-    ),
-    "pad_to=N fills each tortilla": (
-        lambda f: uneven(f, None),
-        lambda f: uneven(f, 2),
-    ),
     "pass what it makes: ": (
         lambda f: taco.Sample("a", f.tif).extend_with(extensions.Split),
         lambda f: taco.Sample("a", f.tif).extend_with(extensions.Split(schema_only=True)),
@@ -835,43 +545,9 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.Sample("a", f.tif, q=1).extend_with({"q": 2}),
         lambda f: popped(taco.Sample("a", f.tif, q=1), "q").extend_with({"q": 2}),
     ),
-    "name it by id=": (
-        lambda f: taco.Tortilla.from_table(_table(f, "key")),
-        lambda f: [
-            taco.Tortilla.from_table(_table(f, "key"), id="key"),
-            tortilla.create(_table(f, "key"), f.new("o.tortilla"), id="key"),
-        ],
-    ),
-    "name it by parent=": (
-        lambda f: taco.Tortilla.from_tables(_levels(f)),
-        lambda f: [
-            taco.Tortilla.from_tables(_levels(f), parent="up"),
-            tortilla.create_nested(_levels(f), f.new("o.tortilla"), parent="up"),
-        ],
-    ),
-    "name it by path=": (
-        lambda f: taco.Tortilla.from_batches([], schema=pa.schema({"id": pa.string()})),
-        lambda f: taco.Tortilla.from_batches(
-            [],
-            schema=pa.schema({"id": pa.string(), "where": pa.string()}),
-            path="where",
-        ),
-    ),
-    "from_table takes a table": (
-        lambda f: taco.Tortilla(5),  # type: ignore[arg-type]
-        lambda f: taco.Tortilla.from_table(_table(f, "id")),
-    ),
     "to_arrow() has its rows": (
         lambda f: taco.Tortilla.from_table(_table(f, "id")).samples,
         lambda f: taco.Tortilla.from_table(_table(f, "id")).to_arrow(),
-    ),
-    "= the right column": (
-        lambda f: taco.load(scenes(f, "o.tacozip", when=_TIME)).filter_datetime(
-            "2020-01-01/2021-01-01"
-        ),
-        lambda f: taco.load(f.new("o.tacozip")).filter_datetime(
-            "2020-01-01/2021-01-01", time_col="when"
-        ),
     ),
     "keep id, type and the internal: columns": (
         lambda f: view(f, "1 AS x").data.read(0),
@@ -889,38 +565,11 @@ MENDS: dict[str, tuple[Do, Do]] = {
         lambda f: taco.concat([f.scenes]),  # type: ignore[list-item]
         lambda f: taco.load([f.scenes, scenes_again(f)]),
     ),
-    "pass column_mode='intersection' or 'fill_missing'": (
-        lambda f: differing(f, "strict"),
-        lambda f: [differing(f, mode) for mode in ("intersection", "fill_missing")],
-    ),
-    "pass params={name: value}": (
-        lambda f: taco.load(f.scenes).sql("SELECT * FROM data WHERE id = $a").data,
-        lambda f: [
-            taco.load(f.scenes).sql("SELECT * FROM data WHERE id = $a", params={"a": "b"}).data,
-            taco.load(f.scenes).sql("SELECT * FROM data WHERE id = ?", params=["b"]).data,
-            taco.load(f.scenes).sql("SELECT * FROM data WHERE id = $1", params=["b"]).data,
-        ],
-    ),
     "Taco(tortilla, id=..., ...)": (
         lambda f: taco.create(samples(f).tortilla, f.new("o.tacozip")),  # type: ignore[arg-type]
         lambda f: taco.create(
             taco.Taco(samples(f).tortilla, **WHAT_A_TORTILLA_LACKS), f.new("o.tacozip")
         ),
-    ),
-    "validate_schema=False joins them": (
-        tacocats,
-        lambda f: tacocats(f, validate_schema=False),
-    ),
-    "a larger split_size, or group_by a field of fewer values": (
-        lambda f: lowered("taco.writing.creating.MOST", 1, lambda: apart(f, split_size=1)),
-        lambda f: [
-            lowered("taco.writing.creating.MOST", 1, lambda: apart(f, split_size="1GB")),
-            lowered("taco.writing.creating.MOST", 1, lambda: apart(f, group_by="one")),
-        ],
-    ),
-    "make a table of them: Tortilla.from_table": (
-        lambda f: lowered("taco.writing.creating.GROUPS", 1, lambda: streamed(f)),
-        lambda f: lowered("taco.writing.creating.GROUPS", 1, lambda: apart(f, group_by="q")),
     ),
     "'comal check' lists what is wrong": (
         lambda f: tapalcatl.open(wrong_span(f)).tile(0, 0, 0),
@@ -938,29 +587,6 @@ MENDS: dict[str, tuple[Do, Do]] = {
         ],
     ),
     # Tapalcatl
-    "pass version=1 and how its keys are built": (
-        lambda f: tapalcatl.open(first_generation(f)),
-        lambda f: tapalcatl.open(
-            first_generation(f),
-            version=1,
-            metatile=1,
-            max_detail_zoom=2,
-        ).tile(2, 0, 0),
-    ),
-    "pass source='{z}/{x}/{y}.zip'": (
-        lambda f: tapalcatl.open(tileset(f.out / "t", source=None)),
-        lambda f: tapalcatl.open(f.out / "t", source="{z}/{x}/{y}.zip").tile(0, 0, 0, ext="png"),
-    ),
-    "pass source= with an absolute place": (
-        lambda f: tapalcatl.open(tileset(f.out / "t", source="../t/{z}/{x}/{y}.zip")),
-        lambda f: tapalcatl.open(f.out / "t", source=f"{f.out}/t/{{z}}/{{x}}/{{y}}.zip").tile(
-            0, 0, 0, ext="png"
-        ),
-    ),
-    "say which: ext= and scale=": (
-        lambda f: tapalcatl.to_mbtiles(kinds(f), f.new("o.mbtiles")),
-        lambda f: tapalcatl.to_mbtiles(kinds(f), f.new("o.mbtiles"), ext="mvt", scale=1),
-    ),
     "'comal check' tells which tiles": (
         lambda f: tapalcatl.to_mbtiles(damaged(f), f.new("o.mbtiles"), ext="png", scale=1),
         lambda f: told(damaged(f)),
@@ -990,49 +616,9 @@ MENDS: dict[str, tuple[Do, Do]] = {
         ],
     ),
     # Tortilla
-    '" to go by the centres': (
-        lambda f: tortilla.open(bad_outline(f)).filter_bbox(0, 0, 9, 9),
-        lambda f: tortilla.open(bad_outline(f)).filter_bbox(
-            0, 0, 9, 9, geometry_col="stac:centroid"
-        ),
-    ),
-    "= one of these": (
-        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="no"),
-        lambda f: tortilla.open(timed(f)).filter_datetime("2020-01-01/2021-01-01", time_col="when"),
-    ),
     "'comal check' lists every such row": (
         lambda f: tortilla.open(outside(f)).read(0),
         lambda f: told(outside(f)),
-    ),
-    "name the columns that are wanted by columns=[...]": (
-        lambda f: tortilla.open(two_types(f)),
-        lambda f: tortilla.open(two_types(f), columns=["tortilla:id"]),
-    ),
-    "pass allow_partial=True": (
-        lambda f: tortilla.open(with_set(f), siblings=True),
-        lambda f: tortilla.open(min(f.out.glob("set*")), siblings=True, allow_partial=True),
-    ),
-    "leave columns= out and look at frame.columns": (
-        lambda f: tortilla.open(f.tortilla, columns=["no such"]),
-        lambda f: tortilla.open(f.tortilla, columns=tortilla.open(f.tortilla).columns),
-    ),
-    "pass allow_ids=True to keep it": (
-        lambda f: tortilla.create([tortilla.Sample("CON", path=f.tif)], f.new("o.tortilla")),
-        lambda f: tortilla.create(
-            [tortilla.Sample("CON", path=f.tif)], f.new("o.tortilla"), allow_ids=True
-        ),
-    ),
-    "pass replace=True": (
-        lambda f: tortilla.set_columns(f.tortilla, {"stac:crs": ["EPSG:4326"] * 2}),
-        lambda f: tortilla.set_columns(f.tortilla, {"stac:crs": ["EPSG:4326"] * 2}, replace=True),
-    ),
-    "pass stac=True to read them from the rasters": (
-        lambda f: tortilla.create(
-            [tortilla.Sample("a", path=f.tif)], f.new("o.tortilla"), stac=False, rai=elevation(f)
-        ),
-        lambda f: tortilla.create(
-            [tortilla.Sample("a", path=f.tif)], f.new("o.tortilla"), stac=True, rai=elevation(f)
-        ),
     ),
     "fetch it, or write a changed copy with compile()": (
         lambda f: tortilla.delete("https://example.org/a.tortilla", rows=[0]),
