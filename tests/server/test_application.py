@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import logging
 import threading
 from pathlib import Path
@@ -25,7 +24,7 @@ from comal.server import mounts
 from comal.server.mounts import suggested_name
 from comal.server.responses import Refusal
 from comal.server.runtime import ConcurrencyLimit, SingleFlight
-from tests.server.asking import ask, ask_all, reply_of, scope_of
+from tests.server.asking import ask, reply_of, scope_of
 from tests.server.making import PNG
 
 
@@ -312,14 +311,6 @@ def test_origins(archives: dict[str, Path]) -> None:
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def test_huge_headers_are_431(app: Any) -> None:
-    for _ in range(2):
-        assert ask(app, "/tiles/0/0/0.png", headers={"X-Long": "x" * 20_000}).status == 431
-        many = {f"X-{number}": "y" * 40 for number in range(500)}
-        assert ask(app, "/tiles/0/0/0.png", headers=many).status == 431
-        assert ask(app, "/tiles/0/0/0.png").status == 200
-
-
 def test_hosts_of_requests_are_never_believed(app: Any) -> None:
     headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "Forwarded": "host=evil"}
     for path in ("/tiles.json", "/scenes/items", "/collections", "/"):
@@ -368,29 +359,6 @@ def test_failures_have_their_status(
     assert "/data" not in reply.body.decode()
     if status == 503:
         assert reply.headers["retry-after"] == "1"
-
-
-def test_too_many_at_once_are_503(
-    archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from comal.server.rasters import RasterSource
-    from comal.server.responses import json_response
-
-    async def slow(*_: Any) -> Any:
-        await asyncio.sleep(0.05)
-        return json_response({})
-
-    monkeypatch.setattr(RasterSource, "tile", slow)
-    limits = server.RequestLimits(in_flight=2, queue=3)
-    app = server.app({"dem": str(archives["dem"])}, limits=limits, log="none")
-    ask(app, "/dem")
-    replies = ask_all(app, [f"/dem/0/0/0.png?x={n}" for n in range(10)])
-    statuses = [reply.status for reply in replies]
-    assert (statuses.count(200), statuses.count(503)) == (5, 5)
-    refused = next(reply for reply in replies if reply.status == 503)
-    assert refused.headers["retry-after"] == "1"
-    assert ask(app, "/dem/0/0/0.png").status == 200, "those who left made room"
-    assert app.gate.active == 0
 
 
 def test_slow_work_is_504(archives: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,21 +447,15 @@ def test_flights_end_when_all_have_left() -> None:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def test_health_and_metrics(app: Any) -> None:
-    assert ask(app, "/healthz").json() == {"status": "ok"}
-    assert ask(app, "/readyz").json()["sources"]["dem"] == "ready"
-    for _ in range(3):
-        ask(app, "/tiles/1/0/1.png")
-    ask(app, "/tiles/9/0/0.png")
-    text = ask(app, "/metrics").body.decode()
-    assert 'comal_requests_total{route="tile",source="tiles",status="200"} 3.0' in text
-    assert 'source="tiles",status="404"} 1.0' in text
-    assert 'comal_request_seconds_count{route="tile"}' in text
-    assert ask(server.app({"a": "b"}, metrics=False), "/metrics").status == 404
-
-
 def test_metrics_are_what_prometheus_reads(app: Any) -> None:
-    for path in ("/dem/0/0/0.png", "/dem/0/0/0.png", "/dem/statistics", "/nothing"):
+    assert ask(server.app({"a": "b"}, metrics=False), "/metrics").status == 404
+    for path in (
+        "/dem/0/0/0.png",
+        "/dem/0/0/0.png",
+        "/dem/statistics",
+        "/nothing",
+        "/dem/9/0/0.png",
+    ):
         ask(app, path)
     text = ask(app, "/metrics").body.decode()
     families = {one.name: one for one in parser.text_string_to_metric_families(text)}
@@ -512,19 +474,9 @@ def test_metrics_are_what_prometheus_reads(app: Any) -> None:
         assert f"# HELP {name}{'_total' if name in counters else ''} " in text
     (hits,) = families["comal_cache_hits"].samples
     assert hits.value == 1
-
-
-def test_log_is_json_that_nobody_can_forge(
-    archives: dict[str, Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    app = server.app({"dem": str(archives["dem"])}, log="all")
-    with caplog.at_level(logging.INFO, "comal.server.requests"):
-        ask(app, "/dem/0/0/0.png")
-        ask(app, '/dem/x%22%0a{"fake": 1}')
-    first, second = (json.loads(record.getMessage()) for record in caplog.records)
-    assert (first["source"], first["route"], first["status"]) == ("dem", "tile", 200)
-    assert second["status"] == 400
-    assert "\n" not in caplog.records[1].getMessage()
+    counted = {tuple(one.labels.values()): one.value for one in families["comal_requests"].samples}
+    assert counted["tile", "dem", "200"] == 2
+    assert counted["tile", "dem", "404"] == 1
 
 
 def test_cache_is_bounded() -> None:

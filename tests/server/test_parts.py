@@ -60,6 +60,8 @@ def test_expressions_mean_what_numpy_means(text: str) -> None:
         (b"gzip", True, True),
         (b"GZIP;Q=0.1", True, True),
         (b"gzip;q=0", False, True),
+        (b"gzip ; q = 0", False, True),
+        (b"gzip;\tQ=0.000", False, True),
         (b"*;q=0", False, False),
         (b"*;q=0, gzip", True, False),
         (b"identity;q=0, gzip;q=1", True, False),

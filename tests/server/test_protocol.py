@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from comal import server
-from comal.server.http import encodings, wanted_range
 from tests.server.asking import Reply, ask, reply_of, scope_of
 
 DOCUMENT = "/scenes/items"
@@ -75,20 +74,6 @@ def test_codings_in_two_lines(app: Any) -> None:
         pairs = [("accept-encoding", one) for one in codings]
         reply = asked_twice(app, "/tiles/1/1/0.mvt", *pairs)
         assert (reply.status, reply.headers["content-encoding"]) == (200, "gzip")
-
-
-# -- forms of values -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [b"bytes=1-2", b"Bytes=1-2", b"BYTES=1-2"])
-def test_units_are_of_any_case(value: bytes) -> None:
-    """RFC 9110, 14.1."""
-    assert wanted_range({b"range": value}, b'"x"', None, 10) == (1, 3)
-
-
-@pytest.mark.parametrize("value", [b"gzip;q=0", b"gzip ; q = 0", b"gzip;\tQ=0.000"])
-def test_a_weight_of_nothing_with_spaces(value: bytes) -> None:
-    assert not encodings(value).gzip
 
 
 # -- caches ----------------------------------------------------------------------------------------

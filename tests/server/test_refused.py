@@ -104,6 +104,13 @@ def test_empty_parameters_are_as_if_they_were_not_there(app: Any) -> None:
     assert ask(app, beyond).json()["numberMatched"] == 5, "no int64, but a number"
 
 
+def test_huge_headers(app: Any) -> None:
+    many = {f"X-{number}": "y" * 40 for number in range(500)}
+    for headers in ({"X-Long": "x" * 20_000}, many) * 2:
+        assert ask(app, "/tiles/0/0/0.png", headers=headers).status == 431
+        assert ask(app, "/tiles/0/0/0.png").status == 200
+
+
 def test_methods(app: Any) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "TRACE", "NONSENSE"):
         reply = ask(app, "/tiles/1/0/1.png", method)

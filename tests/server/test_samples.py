@@ -156,6 +156,11 @@ def test_box_and_time_as_the_reader_filters(app: Any, archives: dict[str, Path])
         ),
         ("stac:time_start >= DATE('2023-03-01')", "\"stac:time_start\" >= TIMESTAMP '2023-03-01'"),
         ("stac:time_start = '2023-03-01'", "\"stac:time_start\" = TIMESTAMP '2023-03-01'"),
+        ("stac:time_start > '2023-05-01'", "\"stac:time_start\" > TIMESTAMP '2023-05-02'"),
+        (
+            "stac:time_start IN (DATE('2023-02-01'), DATE('2023-03-01'))",
+            'month("stac:time_start") IN (2, 3)',
+        ),
         ("clear = FALSE", "clear = FALSE"),
         (
             "(clear OR split='train') AND NOT (cloud_cover < 10)",

@@ -12,7 +12,7 @@ import pytest
 
 from comal import server, tortilla
 from tests.server.asking import ask
-from tests.server.making import point, taco_file, tiff
+from tests.server.making import point, tiff
 
 DAY = 86_400
 START = 1_672_531_200  # 2023-01-01T00:00:00Z
@@ -180,25 +180,3 @@ def test_filters_on_times_are_exact(
     path = column_file(tmp_path / "a.tortilla", **columns)
     answered, loaded = both(path, "filter=" + quote(condition), monkeypatch)
     assert answered == loaded == [f"item {number}" for number in expected]
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ("\"stac:time_start\" <= DATE('2023-02-01')", [0, 1]),
-        ("\"stac:time_start\" = '2023-02-01'", [1]),
-        ("\"stac:time_start\" > '2023-05-01'", [5]),
-        ("\"stac:time_start\" IN (DATE('2023-02-01'), DATE('2023-03-01'))", [1, 2]),
-    ],
-)
-def test_days_in_sql(
-    tmp_path: Path, condition: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = taco_file(tmp_path / "a.tacozip")
-    reply = ask(server.app({"a": str(path)}), f"/a/items?filter={quote(condition)}")
-    assert reply.status == 200, reply.body
-    names: dict[str, Any] = {}
-    monkeypatch.chdir(tmp_path)
-    exec(reply.json()["python"], names)
-    ids = [item["id"] for item in reply.json()["features"]]
-    assert ids == names["rows"]["id"].to_pylist() == [f"scene {number}" for number in expected]
