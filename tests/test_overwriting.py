@@ -78,10 +78,6 @@ def archives(s: Path) -> list[Path]:
     return [s / "scenes.tacozip"]
 
 
-def nested(s: Path) -> list[pa.Table]:
-    return [pa.table({"id": ["a"], "path": [str(s / "files/a.tif")]})]
-
-
 def writer(
     function: Callable[..., Any],
     given: Given,
@@ -154,14 +150,10 @@ WRITERS: dict[str, Writer] = {
     "tortilla.create parts": writer(
         tortilla.create, items, "o.tortilla", makes=PARTS, chunk_rows=2
     ),
-    "tortilla.create_nested": writer(tortilla.create_nested, nested, "o.tortilla"),
     "tortilla.pack_folder": writer(tortilla.pack_folder, "files", "o.tortilla", ""),
     "tortilla.compile": writer(tortilla.compile, "a.tortilla", "o.tortilla"),
     "tortilla.compact": writer(tortilla.compact, "a.tortilla", "o.tortilla", ""),
     "tortilla.join": writer(tortilla.join, "a.tortilla", "o.tortilla"),
-    "tortilla.split": writer(
-        tortilla.split, "a.tortilla", "o.tortilla", "", makes=PARTS, chunk_rows=1
-    ),
     "raquet.write": writer(raquet.write, "dem.tif", "o.parquet"),
     "raquet.append_bands": writer(add_bands, "dem.parquet", "o.parquet"),
     "raquet.merge": writer(raquet.merge, "dem.parquet", "o.parquet"),
@@ -254,8 +246,8 @@ COMMANDS: dict[str, Writer] = {
     "tortilla compile": command("tortilla compile {s}/a.tortilla {o}", "o.tortilla", "a.tortilla"),
     "tortilla create": command("tortilla create {s}/files {o}", "o.tortilla"),
     "tortilla join": command("tortilla join {s}/a.tortilla -o {o}", "o.tortilla", "a.tortilla"),
-    "tortilla split": command(
-        "tortilla split {s}/a.tortilla {o} --rows 1",
+    "tortilla compile parts": command(
+        "tortilla compile {s}/a.tortilla {o} --rows 1",
         "o.tortilla",
         makes=PARTS,
     ),

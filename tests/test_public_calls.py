@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from shapely import box
 
@@ -177,36 +176,17 @@ FUNCTIONS: dict[str, Arguments] = {
         "samples": [tortilla.Sample("a", path=f.tif)],
         "output": new(f, ".tortilla"),
     },
-    "tortilla.create_nested": lambda f: {
-        "tables": [pa.table({"id": ["a"], "path": [f.tif]})],
-        "output": new(f, ".tortilla"),
-    },
     "tortilla.delete": lambda f: {"path": f.tortilla, "rows": [0]},
-    "tortilla.drop_columns": lambda f: {
-        "path": f.tortilla,
-        "columns": ["stac:crs"],
-    },
     "tortilla.edit": lambda f: {
         "path": f.tortilla,
         "rename": {"a.tif": "b"},
         "columns": {"q": [1, 2]},
-    },
-    "tortilla.enrich": lambda f: {
-        "table": tortilla.open(f.tortilla).to_arrow(),
-        "rasters": {"elevation": f.tif},
     },
     "tortilla.join": lambda f: {"sources": f.tortilla, "output": new(f, ".tortilla")},
     "tortilla.load": lambda f: {"path": f.tortilla},
     "tortilla.open": lambda f: {"path": f.tortilla},
     "tortilla.open_async": lambda f: {"path": f.tortilla},
     "tortilla.pack_folder": lambda f: {"directory": f.folder, "output": new(f, ".tortilla")},
-    "tortilla.rename": lambda f: {"path": f.tortilla, "ids": {"a.tif": "b"}},
-    "tortilla.set_columns": lambda f: {"path": f.tortilla, "columns": {"q": [1, 2]}},
-    "tortilla.split": lambda f: {
-        "source": f.tortilla,
-        "output": new(f, ".tortilla"),
-        "chunk_rows": 1,
-    },
 }
 OBJECTS: dict[str, Callable[[Files], Any]] = {
     "TacoDataset": lambda f: taco.load(f.scenes),

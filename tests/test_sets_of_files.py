@@ -13,7 +13,7 @@ from comal import raquet, taco, tortilla
 from comal.errors import InvalidInputError
 from comal.raquet import partitioning
 from comal.taco.writing import creating
-from comal.tortilla.writing import files as partfiles
+from comal.tortilla import writing as partfiles
 from tests.raquet.build import write
 from tests.taco.write.small import dataset, flat
 

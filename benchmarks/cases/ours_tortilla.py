@@ -30,7 +30,7 @@ def _fresh(path: Path) -> Path:
 
 def _import_what_reading_takes() -> None:
     """comal loads these when they are first called; creating does without them."""
-    for name in ("pyarrow.compute", "comal.tortilla.reading.loading", "comal.samples.frame"):
+    for name in ("pyarrow.compute", "comal.tortilla.opening", "comal.samples.frame"):
         import_module(name)
 
 

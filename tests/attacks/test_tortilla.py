@@ -27,7 +27,7 @@ from comal.errors import (
 )
 from comal.samples import filters as rules
 from comal.tortilla import spec
-from comal.tortilla.checking.run import check
+from comal.tortilla.checking import check
 from tests.tortilla import build
 from tests.tortilla.build import Item, column, write
 

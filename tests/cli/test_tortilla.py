@@ -84,24 +84,6 @@ def test_create_with_options(run: Run, folder: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_create_with_layers(run: Run, folder: Path, tmp_path: Path) -> None:
-    affine = (299000.0, 100.0, 0.0, 8701000.0, 0.0, -100.0)
-    dem = write(tmp_path / "dem.tif", np.full((20, 20), 7, np.float32), affine=affine)
-    areas = tmp_path / "areas.geojson"
-    areas.write_text(
-        '{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": '
-        '{"name": "Peru"}, "geometry": {"type": "Polygon", "coordinates": '
-        "[[[-80, -15], [-70, -15], [-70, -5], [-80, -5], [-80, -15]]]}}]}"
-    )
-    target = tmp_path / "a.tortilla"
-    line = ["--pattern", "r*.tif", "--layer", f"elevation={dem}", "--admin", f"0={areas}"]
-    run("tortilla", "create", folder, target, *line, "--peer-names")
-    assert read(target).column("rai:ele") == [7, 7]
-    assert read(target).column("rai:admin0") == ["Peru", "Peru"]
-    for bad in (["--layer", "elevation"], ["--admin", "country=x"], ["--admin", "7=x"]):
-        run("tortilla", "create", folder, tmp_path / "b.tortilla", *bad, code=2)
-
-
 def test_append_delete_compact(run: Run, file: Path, tmp_path: Path) -> None:
     more = tmp_path / "more.txt"
     more.write_bytes(b"more" * 1_000)
@@ -126,7 +108,7 @@ def test_compile_by_place_and_time(run: Run, file: Path, folder: Path, tmp_path:
     inside = f"--bbox={west},{south},{east},{north}"
     beside = f"--bbox={east + 1},{south},{east + 2},{north}"
     day = 86_400
-    tortilla.set_columns(file, {"stac:time_start": [0, day, 2 * day, None]})
+    tortilla.edit(file, columns={"stac:time_start": [0, day, 2 * day, None]})
     target = tmp_path / "b.tortilla"
     for line, expected in (
         ([inside], ["r0.tif", "r1.tif"]),
@@ -141,7 +123,7 @@ def test_compile_by_place_and_time(run: Run, file: Path, folder: Path, tmp_path:
 
 
 def test_compile(run: Run, file: Path, tmp_path: Path) -> None:
-    tortilla.set_columns(file, {"n": [1, 2, 3, 4], "data_split": ["train", "test", "train", None]})
+    tortilla.edit(file, columns={"n": [1, 2, 3, 4], "data_split": ["train", "test", "train", None]})
     for line, expected in (
         (["--id", "sub", "--id", "r0.tif"], ["sub", "r0.tif"]),
         (["--split", "train"], ["note.txt", "r1.tif"]),
@@ -153,21 +135,20 @@ def test_compile(run: Run, file: Path, tmp_path: Path) -> None:
         run("tortilla", "compile", file, target, *line, "--overwrite")
         assert read(target).ids == expected
         assert read(target).tree() == {name: read(file).tree()[name] for name in expected}
-    tortilla.set_columns(file, {"rai:elevation": [1, 2, 3, 4]})
+    tortilla.edit(file, columns={"rai:elevation": [1, 2, 3, 4]})
     run("tortilla", "compile", file, target, "--peer-names", "--overwrite")
     assert read(target).column("rai:ele") == [1, 2, 3, 4]
     run("tortilla", "compile", file, file, "--overwrite", code=10)
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--where", "nonsense", code=2)
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--where", "n > 9", code=2)
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--id", "zz", code=3)
-    tortilla.drop_columns(file, ["tortilla:data_split"])
+    tortilla.edit(file, drop=["tortilla:data_split"])
     run("tortilla", "compile", file, tmp_path / "c.tortilla", "--split", "test", code=2)
     assert "c.tortilla" not in listing(tmp_path)
 
 
 def test_split_and_join(run: Run, file: Path, tmp_path: Path) -> None:
-    run("tortilla", "split", file, tmp_path / "s.tortilla", code=2)
-    result = run("tortilla", "split", file, tmp_path / "s.tortilla", "--rows", "3", "--json")
+    result = run("tortilla", "compile", file, tmp_path / "s.tortilla", "--rows", "3", "--json")
     parts = json.loads(result.stdout)["output"]
     assert [Path(part).name for part in parts] == [
         "s.0001.part.tortilla",

@@ -18,7 +18,7 @@ from comal.taco.checking.codes import CODES as TACO_CODES
 from comal.tapalcatl import spec as tapalcatl_spec
 from comal.tapalcatl.checking import CODES as TAPALCATL_CODES
 from comal.tortilla import spec as tortilla_spec
-from comal.tortilla.checking.run import CODES as TORTILLA_CODES
+from comal.tortilla.spec import CODES as TORTILLA_CODES
 from tests.support import REPOSITORY
 
 HEADS = ("field or rule", "read", "written", "checked", "test")

@@ -105,15 +105,15 @@ def append(folder: str) -> None:
 
 
 def set_columns(folder: str) -> None:
-    tortilla.set_columns(tortilla_of(folder), {"m": [1.0, 2.0, 3.0, 4.0]})
+    tortilla.edit(tortilla_of(folder), columns={"m": [1.0, 2.0, 3.0, 4.0]})
 
 
 def drop_columns(folder: str) -> None:
-    tortilla.drop_columns(tortilla_of(folder), ["n"])
+    tortilla.edit(tortilla_of(folder), drop=["n"])
 
 
 def rename(folder: str) -> None:
-    tortilla.rename(tortilla_of(folder), {"s1": "another"})
+    tortilla.edit(tortilla_of(folder), rename={"s1": "another"})
 
 
 def delete_rows(folder: str) -> None:

@@ -73,7 +73,7 @@ def update_tortilla(folder: Path, number: int) -> None:
         tortilla.compact(path)
     elif number % 5 == 3:
         rows = len(tortilla.open(path))
-        tortilla.set_columns(path, {"m": [number] * rows}, replace=True)
+        tortilla.edit(path, columns={"m": [number] * rows}, replace=True)
     else:
         tortilla.append(path, [_sample(f"t{number}-{n}", n) for n in range(8)])
 

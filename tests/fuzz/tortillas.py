@@ -10,7 +10,7 @@ from comal.errors import ComalError
 from comal.limits import Limits
 from comal.plan import run
 from comal.tortilla import wire
-from comal.tortilla.checking.run import check
+from comal.tortilla.checking import check
 from tests.fakes import MemorySource
 from tests.fuzz.base import Target, as_file
 from tests.tortilla.build import Item, built, deep, nested

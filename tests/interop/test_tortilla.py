@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from comal import tortilla
-from comal.tortilla import Sample, append, compact, create, delete, join, set_columns, split
+from comal.tortilla import Sample, append, compact, create, delete, edit, join
 from tests.interop.environments import drive
 from tests.raster.rasters import write
 from tests.support import digests
@@ -76,7 +76,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     found["flat"] = Written(made.paths, leaves, columns)
     parts = create(samples, root / "parts.tortilla", chunk_rows=5)
     found["parts"] = Written(parts.paths, leaves, columns)
-    zero = split(made, root / "zero.tortilla", chunk_rows=5, first_part=0)
+    zero = tortilla.compile(made, root / "zero.tortilla", chunk_rows=5, first_part=0)
     found["split"] = Written(zero.paths, leaves, columns)
     found["join"] = Written(join(parts.paths, root / "join.tortilla").paths, leaves, columns)
     samples, deep = nested(root)
@@ -103,7 +103,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     edited = root / "edited.tortilla"
     shutil.copy(found["flat"].paths[0], edited)
     append(edited, [Sample("new", path=b"new bytes", n=99)])
-    set_columns(edited, {"late": list(range(13))})
+    edit(edited, columns={"late": list(range(13))})
     delete(edited, ids=["s3"])
     names = [f"s{n}" for n in range(12) if n != 3]
     kept = {name: found["flat"].leaves[name] for name in names} | {"new": b"new bytes"}

@@ -12,7 +12,7 @@ import pytest
 
 import comal
 from comal.tortilla import spec
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.frame import TortillaFrame
 from tests.support import SHARED, command, needs_shared
 from tests.tortilla import build
 from tests.tortilla.build import Item, column, write

@@ -132,7 +132,6 @@ _OPTIONS = {
     "replace=True": "--replace",
     "validate_schema=False": "--any-schema",
     "layout='interleaved'": "--layout interleaved",
-    "chunk_size, chunk_rows or chunk_by": "--size, --rows or --by",
     "names={'": "--rename ",
     "': '...'}": "=...",
     "comal.open recognises": "'comal info' recognises",

@@ -118,7 +118,6 @@ ZOOMS = Parsed("Z,Z,...", _zooms)
 TILE = Parsed("Z/X/Y", _tile)
 OLD_NEW = Parsed("OLD=NEW", _pair)
 KEY_VALUE = Parsed("KEY=VALUE", _pair)
-NAME_FILE = Parsed("NAME=FILE", _pair)
 TILE_FILE = Parsed("Z/X/Y=FILE", lambda text: (_tile(_pair(text)[0]), _pair(text)[1]))
 
 

@@ -12,7 +12,7 @@ from click import argument
 from comal import tortilla
 from comal.cli import options
 from comal.cli.app import Group
-from comal.cli.options import NAME_FILE, OLD_NEW, Style, choice, flag, option, together, whole
+from comal.cli.options import OLD_NEW, Style, choice, flag, option, together, whole
 from comal.cli.output import done, human_size, print_result, working
 from comal.errors import InvalidInputError, counted, shown
 
@@ -26,6 +26,7 @@ from comal.errors import InvalidInputError, counted, shown
         "set-columns": "comal tortilla edit FILE --columns TABLE",
         "drop-columns": "comal tortilla edit FILE --drop COLUMN",
         "rename": "comal tortilla edit FILE --rename OLD=NEW",
+        "split": "comal tortilla compile X OUTPUT --size 4GB",
     },
 )
 def group() -> None:
@@ -79,24 +80,6 @@ def _report(made: tortilla.Created, style: Style, placed_by: Sequence[str] = ())
 )
 @option("--pattern", "Names to pack, such as '*.tif'; repeatable.", multiple=True)
 @options.no_stac
-@option(
-    "--layer",
-    "Mean over each sample as rai:NAME: elevation, cisi, gdp, hdi, gmi, pop; repeatable.",
-    multiple=True,
-    type=NAME_FILE,
-)
-@option(
-    "--admin",
-    "Name of the area as rai:adminN, from GeoJSON, GeoPackage, GeoParquet; repeatable.",
-    multiple=True,
-    type=NAME_FILE,
-)
-@whole(
-    "--rai-level",
-    "Items that get these columns: 0 the outermost, 1 those nested in them, ...",
-    0,
-    default=0,
-)
 @flag("--allow-ids", "Keep ids that are not portable: a?b, CON, two that differ in case.")
 @_peer_names
 @_cut_options
@@ -113,26 +96,13 @@ def create(
     $ comal tortilla create rasters/ big.tortilla --size 4GB  # as a set of parts
     $ comal tortilla create rasters/ scenes.tortilla --manifest samples.csv
       # only what a table lists, with its columns
-    $ comal tortilla create rasters/ a.tortilla --layer gdp=gdp.tif --admin 0=world.geojson
-      # with columns of responsible AI
     """
-    rasters = dict(more.pop("layer"))
-    areas = {_level(name): path for name, path in more.pop("admin")}
-    level = more.pop("rai_level")
-    rai = tortilla.Enrichment(rasters, areas, level=level) if rasters or areas else None
-    given = _cut_of(**more) | {"rai": rai}
     with working(f"packing {directory}", style) as progress:
         names = list(pattern) or "*"
-        made = tortilla.pack_folder(directory, output, pattern=names, progress=progress, **given)
-    _report(made, style)
-
-
-def _level(text: str) -> int:
-    if not text.isdecimal():
-        raise InvalidInputError(
-            "unknown administrative level", found=text, expected="0, 1 or 2", where="--admin"
+        made = tortilla.pack_folder(
+            directory, output, pattern=names, progress=progress, **_cut_of(**more)
         )
-    return int(text)
+    _report(made, style)
 
 
 @group.command()
@@ -169,7 +139,7 @@ def edit(style: Style, /, file: str, *, rename: tuple[tuple[str, str], ...], **n
     if len(ids) < len(rename):
         raise click.BadParameter("an id is named twice", param_hint="--rename")
     if named["columns"] is not None:
-        from comal.tortilla.writing.folders import read_manifest  # noqa: PLC0415 - pyarrow
+        from comal.tortilla.creating import read_manifest  # noqa: PLC0415 - pyarrow
 
         named["columns"] = read_manifest(named["columns"])
     split, files = named.pop("split"), named.pop("add")
@@ -215,6 +185,7 @@ def compile_(style: Style, /, source: str, output: str, *, siblings: bool, **mor
     $ comal tortilla compile scenes.tortilla two.tortilla --nested s1 --id red.tif
       # samples of a nested Tortilla
     $ comal tortilla compile scenes.tortilla few.tortilla --head 100  # the first hundred
+    $ comal tortilla compile scenes.tortilla parts/s.tortilla --size 4GB  # a set of parts
     """
     filters = {name: more.pop(name) for name in _FILTERS}
     frame = _filtered(source, tortilla.open(source, siblings=siblings), **filters)
@@ -266,22 +237,6 @@ def _of_split(frame: tortilla.TortillaFrame, split: str) -> tortilla.TortillaFra
     if DATA_SPLIT not in frame.columns:
         raise InvalidInputError(f"no column {DATA_SPLIT}", where="--split")
     return frame.filter(pc.equal(frame[DATA_SPLIT], split))
-
-
-@group.command()
-@options.source
-@argument("output")
-@_cut_options
-@options.writing
-def split(style: Style, /, source: str, output: str, **named: Any) -> None:
-    """Write X as a set of parts named after OUTPUT; one of --size, --rows and --by says where.
-
-    $ comal tortilla split scenes.tortilla parts/scenes.tortilla --size 4GB  # by size
-    $ comal tortilla split scenes.tortilla parts/scenes.tortilla --by region  # by a column
-    """
-    with working(f"splitting {source}", style) as progress:
-        made = tortilla.split(source, output, progress=progress, **_cut_of(**named))
-    _report(made, style)
 
 
 @group.command()

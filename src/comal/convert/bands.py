@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 
 from comal.convert.columns import integer_lists
 from comal.convert.report import Notes
-from comal.convert.tree import Depth
 from comal.limits import KIB
 from comal.plan import ByteRange
 from comal.progress import Progress
 from comal.samples.payloads import Spans
-from comal.storage import Source
 from comal.taco.model.levels import flat
 from comal.tortilla import spec
+from comal.tortilla.archive import Home, Level
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,8 +46,8 @@ Found = tuple[int, int, int]
 
 
 def bands_of(
-    depths: Sequence[Depth],
-    sources: list[Source],
+    depths: Sequence[Level],
+    home: Home,
     given: int | None,
     notes: Notes,
     progress: Progress,
@@ -59,26 +58,28 @@ def bands_of(
     child, where it has its shape, as writers copy it.
     """
     if given is not None:
-        return [np.full(depth.rows, given, np.int64) for depth in depths]
+        return [np.full(len(depth), given, np.int64) for depth in depths]
     shapes = [_shapes(depth) for depth in depths]
     counts = []
     for number, (depth, own) in enumerate(zip(depths, shapes, strict=True)):
-        found = np.zeros(depth.rows, np.int64)
+        found = np.zeros(len(depth), np.int64)
         if own is not None:
             rows = np.flatnonzero(_rasters(depth))
-            found[rows], *sizes = band_counts(depth.spans(sources), rows, progress)
+            found[rows], *sizes = band_counts(
+                home.spans(depth.table, np.arange(len(depth))), rows, progress
+            )
             _compare(own[rows], np.stack(sizes, axis=1), f"level {number}", notes)
         counts.append(found)
     for number in reversed(range(len(depths) - 1)):
         above, below = shapes[number : number + 2]
         if above is not None and below is not None:
-            parents, first = np.unique(depths[number + 1].parent, return_index=True)
+            parents, first = np.unique(depths[number + 1].parents, return_index=True)
             same = ((above[parents] == below[first]) & (above[parents] != -1)).all(axis=1)
             counts[number][parents[same]] = counts[number + 1][first[same]]
     return counts
 
 
-def _shapes(depth: Depth) -> Ints | None:
+def _shapes(depth: Level) -> Ints | None:
     """Rows and columns of each raster as the table has them, -1 where it has not two numbers."""
     if spec.RASTER_SHAPE not in depth.table.column_names:
         return None
@@ -87,12 +88,12 @@ def _shapes(depth: Depth) -> Ints | None:
         return None
     pairs = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(column), 2), False), bool)
     values = pc.fill_null(pc.list_flatten(column.filter(pa.array(pairs))), -1)
-    found = np.full((depth.rows, 2), -1, np.int64)
+    found = np.full((len(depth), 2), -1, np.int64)
     found[pairs] = np.asarray(values).reshape(-1, 2)
     return found
 
 
-def _rasters(depth: Depth) -> Any:
+def _rasters(depth: Level) -> Any:
     """Which items are files that have a shape."""
     shaped = depth.table[spec.RASTER_SHAPE].is_valid()
     raw = pc.is_in(depth.table[spec.FILE_FORMAT], pa.array([spec.BYTES, spec.TORTILLA]))

@@ -17,7 +17,7 @@ from comal.convert.bands import bands_of
 from comal.convert.collection import collection_of, refuse_missing
 from comal.convert.columns import Footer, Rule, fields_of, legal_ids, positions
 from comal.convert.report import MigrationReport, Notes, id_table
-from comal.convert.tree import Depth, Shaped, depths_of, regular
+from comal.convert.tree import Shaped, levels_of, regular
 from comal.errors import ConflictError, InvalidInputError, LimitExceededError, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.progress import Progress, silent
@@ -32,9 +32,10 @@ from comal.taco.model.levels import Level, Levels, check_levels
 from comal.taco.model.pit import check_pit
 from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
-from comal.tortilla import spec
-from comal.tortilla.reading import loading
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla import opening, spec
+from comal.tortilla.archive import Home
+from comal.tortilla.archive import Level as Depth
+from comal.tortilla.frame import TortillaFrame
 
 Children = Literal["id", "position"]
 Rai = Literal["rai", "geoenrich"]
@@ -62,11 +63,11 @@ class Migration:
         self, rule: Rule | None, children: Children, rai: Rai, bands: int | None, *, pad: bool
     ) -> MigrationPlan:
         """The levels, and which ids change."""
-        depths = depths_of(self.frame)
+        depths = levels_of(self.frame)
         ids = [
-            positions(one.parent)
+            positions(one.parents)
             if number and children == "position"
-            else legal_ids(one.ids, one.parent if number else None, rule)
+            else legal_ids(one.ids, one.parents if number else None, rule)
             for number, one in enumerate(depths)
         ]
         changed = [
@@ -74,8 +75,7 @@ class Migration:
             for one, new in zip(depths, ids, strict=True)
         ]
         shapes = self._shapes(depths, ids, pad=pad)
-        sources = [part.source for part in self.frame.home.parts]
-        counts = bands_of(depths, sources, bands, self.notes, self.progress)
+        counts = bands_of(depths, self.frame.home, bands, self.notes, self.progress)
         levels = []
         for number, (depth, shape) in enumerate(zip(depths, shapes, strict=True)):
             place = f"level {number}"
@@ -84,7 +84,7 @@ class Migration:
             self._tell_of_files(depth, place)
             footer = Footer(depth.table, place, self.notes, counts[number], rai == "geoenrich")
             fields = fields_of(footer, keep_ids=len(changed[number]) > 0)
-            levels.append(_level(depth, shape, fields, sources))
+            levels.append(_level(depth, shape, fields, self.frame.home))
         found = tuple(levels)
         if not self.notes.refused:
             with self._refusals():
@@ -116,17 +116,17 @@ class Migration:
         with self._refusals():
             shapes = regular(depths, ids, pad=pad)
         return shapes or [
-            Shaped(np.arange(depth.rows), depth.parent, new, depth.folders)
+            Shaped(np.arange(len(depth)), depth.parents, new, depth.folders)
             for depth, new in zip(depths, ids, strict=True)
         ]
 
 
-def _level(depth: Depth, shape: Shaped, fields: Any, sources: list[Any]) -> Level:
+def _level(depth: Depth, shape: Shaped, fields: Any, home: Home) -> Level:
     """One level of the tree; padding has null in every field and no bytes."""
     padding = shape.rows < 0
     rows = np.where(padding, 0, shape.rows)
     index = pa.array(shape.rows, mask=padding) if padding.any() else pa.array(rows)
-    spans = depth.spans(sources).take(rows)
+    spans = home.spans(depth.table, rows)
     spans.lengths[padding] = 0
     types = np.where(shape.folders, taco_spec.FOLDER, taco_spec.FILE)
     table = pa.table(
@@ -150,7 +150,7 @@ def _renamed(depths: Sequence[Depth], ids: Sequence[Any], changed: Sequence[Any]
     old, new = depths[0].ids, ids[0]
     for number, rows in enumerate(changed):
         if number:
-            above = pa.array(depths[number].parent)
+            above = pa.array(depths[number].parents)
             old, new = (
                 pc.binary_join_element_wise(paths.take(above), own, "/")
                 for paths, own in ((old, depths[number].ids), (new, ids[number]))
@@ -301,7 +301,7 @@ def _opened(source: Any, limits: Limits, config: StorageConfig | None) -> Iterat
     if isinstance(source, TortillaFrame):
         yield source
         return
-    frame = loading.open(source, siblings=True, limits=limits, config=config)
+    frame = opening.open(source, siblings=True, limits=limits, config=config)
     try:
         yield frame
     finally:

@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comal.errors import InvalidInputError, shown
-from comal.samples.payloads import Spans
-from comal.storage import Source
 from comal.taco import spec as taco_spec
-from comal.taco.model.levels import check_depth, flat
+from comal.taco.model.levels import check_depth
 from comal.tortilla import spec
-from comal.tortilla.reading.flat import Level, level_below, parts_of
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.archive import Level, levels_below
+from comal.tortilla.frame import TortillaFrame
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -30,39 +28,7 @@ _HINTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """The items of one depth, grouped by parent in the order of the parents."""
-
-    table: Any
-    parent: Rows
-    """Row of the file that holds each item, in the depth above; the row itself at the top."""
-    folders: Mask
-    """Which items are files of items themselves."""
-    aliased: frozenset[str] = frozenset()
-    """Columns that the files call otherwise."""
-    collections: int = 0
-    """How many of the files that hold these items, themselves nested, have a collection."""
-
-    @property
-    def rows(self) -> int:
-        """How many items."""
-        return len(self.parent)
-
-    @property
-    def ids(self) -> Any:
-        """Ids as they are stored; a null is empty."""
-        return pc.fill_null(flat(self.table[spec.ID]), "")
-
-    def spans(self, sources: list[Source]) -> Spans:
-        """Where the bytes of the items lie."""
-        offsets, lengths = (
-            np.asarray(self.table[name].to_numpy(), np.int64) for name in (spec.OFFSET, spec.LENGTH)
-        )
-        return Spans(sources, parts_of(self.table), offsets, lengths)
-
-
-def depths_of(frame: TortillaFrame) -> list[Depth]:
+def levels_of(frame: TortillaFrame) -> list[Level]:
     """All items of a frame; the nested files of one depth are opened together.
 
     Raises
@@ -83,13 +49,12 @@ def depths_of(frame: TortillaFrame) -> list[Depth]:
         raise InvalidInputError("the frame was opened with typed=False", hint="open it again")
     table = frame.to_arrow().drop_columns([spec.SUBFILE])
     names = frozenset(name for part in home.parts for name in part.aliased)
-    levels = [Level.of(table, np.arange(table.num_rows), names)]
-    while len(levels[-1].nested):
-        check_depth(len(levels) + 1)
-        levels.append(level_below(levels[-1], len(levels), home))
-    return [
-        Depth(one.table, one.parents, ~one.leaves, one.aliased, one.collections) for one in levels
-    ]
+    levels = [Level.of(table, None, names)]
+    check_depth(1 + bool(levels[0].folders.any()))
+    for level in levels_below(levels[0], 0, home):
+        levels.append(level)
+        check_depth(len(levels) + bool(level.folders.any()))
+    return levels
 
 
 # -- the regular tree -----------------------------------------------------------------------------
@@ -113,7 +78,7 @@ class Shaped:
         return int(np.count_nonzero(self.rows < 0))
 
 
-def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[Shaped]:
+def regular(depths: Sequence[Level], ids: Sequence[Any], *, pad: bool) -> list[Shaped]:
     """The levels of a regular tree.
 
     Parameters
@@ -132,7 +97,7 @@ def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[S
         that is not to be, or cannot be, padded.
     """
     top = depths[0]
-    if top.rows == 0:
+    if len(top) == 0:
         raise InvalidInputError("the source holds no item", expected="at least one")
     if top.folders.any() and not top.folders.all():
         file, folder = int(np.argmin(top.folders)), int(np.argmax(top.folders))
@@ -143,8 +108,8 @@ def regular(depths: Sequence[Depth], ids: Sequence[Any], *, pad: bool) -> list[S
             expected="one type for all samples of level 0 (TACO 2.0, 5.5, PIT-1)",
             hint="migrate them apart: frame.filter(...) selects rows",
         )
-    levels = [Shaped(np.arange(top.rows), np.arange(top.rows), ids[0], top.folders)]
-    place = np.arange(top.rows)
+    levels = [Shaped(np.arange(len(top)), np.arange(len(top)), ids[0], top.folders)]
+    place = np.arange(len(top))
     for number in range(1, len(depths)):
         grid = _Grid.of(depths[number], ids[number], place, levels, number)
         levels.append(grid.level(pad=pad))
@@ -169,11 +134,11 @@ class _Grid:
 
     @classmethod
     def of(
-        cls, depth: Depth, ids: Any, place: Rows, levels: Sequence[Shaped], number: int
+        cls, depth: Level, ids: Any, place: Rows, levels: Sequence[Shaped], number: int
     ) -> _Grid:
         above, roots = levels[-1], len(levels[0].rows)
         wide = len(above.rows) // roots
-        parent = place[depth.parent]
+        parent = place[depth.parents]
         encoded = pc.dictionary_encode(ids)
         codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
         keys = (parent % wide) * max(len(encoded.dictionary), 1) + codes
@@ -219,7 +184,7 @@ class _Grid:
         moved = bool((np.diff(self.target) < 0).any())
         return Shaped(rows, parent, _with_padding(ids, rows, parent), folders, moved)
 
-    def _check_types(self, depth: Depth, column: Rows) -> None:
+    def _check_types(self, depth: Level, column: Rows) -> None:
         wrong = np.flatnonzero(depth.folders != self.key_folder[column])
         for row in wrong[:1].tolist():
             raise InvalidInputError(

@@ -16,9 +16,8 @@ from comal.formats.base import LEAF_COLUMNS
 from comal.geo import boxes, footprints, places
 from comal.progress import Progress
 from comal.tortilla import spec
-from comal.tortilla.reading.archive import Address, Part
-from comal.tortilla.reading.flat import addresses_of, nested_rows
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.archive import Address, Part, nested_rows
+from comal.tortilla.frame import TortillaFrame
 
 _ROWS = 65_536
 _NESTED_ROWS = 256
@@ -131,12 +130,12 @@ def _count(frame: TortillaFrame) -> int | None:
         return None
     below: dict[Address, list[Address]] = {}
     own: dict[Address, int] = {}
-    top = addresses_of(table, nested_rows(table))
+    top = home.addresses(table, nested_rows(table))
     level, depth = list(dict.fromkeys(top)), 1
     while level:
         for address, nested in zip(level, home.nested(level, depth), strict=True):
             rows = nested_rows(nested.items)
-            below[address] = addresses_of(nested.items, rows)
+            below[address] = home.addresses(nested.items, rows)
             own[address] = nested.items.num_rows - len(rows)
         level = list(dict.fromkeys(one for address in level for one in below[address]))
         depth += 1

@@ -26,7 +26,7 @@ from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
 from comal.taco.reading.leaves import read_leaves
 from comal.tortilla import spec as tortilla_spec
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.frame import TortillaFrame
 
 FILE, FOLDER = taco_spec.FILE, taco_spec.FOLDER
 ID, TYPE = taco_spec.ID, taco_spec.TYPE

@@ -66,7 +66,7 @@ from comal.server.runtime import Runtime
 from comal.server.sources import ServedSource, only, short_text
 from comal.taco.reading.dataset import TacoDataset
 from comal.tortilla import spec as tortilla_spec
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.frame import TortillaFrame
 
 _BLOCK = MIB
 _CHECKED = 8 * MIB

@@ -12,7 +12,7 @@ import pytest
 from comal import Limits, tortilla
 from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
 from comal.tortilla import spec
-from comal.tortilla.checking.run import CODES
+from comal.tortilla.spec import CODES
 from tests.support import SHARED, needs_shared
 from tests.tortilla import build
 from tests.tortilla.build import Item, column, write

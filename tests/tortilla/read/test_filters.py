@@ -17,7 +17,7 @@ from rasterio.warp import transform
 from comal import tortilla
 from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.tortilla import spec
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.frame import TortillaFrame
 from tests.tortilla import build
 from tests.tortilla.build import Item
 

@@ -13,7 +13,7 @@ import rasterio
 
 from comal import tortilla
 from comal.tortilla import spec
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.frame import TortillaFrame
 from tests.support import SHARED, needs_shared
 
 pytestmark = needs_shared

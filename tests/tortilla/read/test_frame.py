@@ -16,7 +16,7 @@ import pytest
 from comal import tortilla
 from comal.errors import InvalidInputError, NotInContainerError
 from comal.tortilla import spec
-from comal.tortilla.reading.frame import TortillaFrame
+from comal.tortilla.frame import TortillaFrame
 from tests.tortilla import build
 from tests.tortilla.build import Item
 

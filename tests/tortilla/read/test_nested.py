@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from comal import Limits, tortilla
 from comal.errors import InvalidMetadataError, LimitExceededError, NotInContainerError
 from comal.plan import run
+from comal.tortilla import items as spans
 from comal.tortilla import spec
-from comal.tortilla.reading import items as spans
-from comal.tortilla.reading.archive import Home, Part
-from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.loading import open as open_frame
+from comal.tortilla.archive import Home, Part
+from comal.tortilla.frame import TortillaFrame
+from comal.tortilla.opening import open as open_frame
 from comal.tortilla.wire import open_plan
 from tests.fakes import MemorySource
 from tests.tortilla import build

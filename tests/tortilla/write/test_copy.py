@@ -23,7 +23,7 @@ from comal.errors import (
     ObjectChangedError,
 )
 from comal.storage import StorageConfig
-from comal.tortilla import Sample, create, join, split
+from comal.tortilla import Sample, create, join
 from tests.servers.http import HttpServer
 from tests.support import SHARED, needs_shared
 from tests.tortilla.write.oracle import listing, read
@@ -79,7 +79,7 @@ def test_what_is_asked_for_and_is_not_there(tmp_path: Path) -> None:
 
 
 def test_never_onto_a_part_that_is_read(tmp_path: Path) -> None:
-    parts = split(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
+    parts = tortilla.compile(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
     with pytest.raises(ConflictError, match="source"):
         tortilla.compile(parts, tmp_path / "s.tortilla", chunk_rows=2, overwrite=True)
 
@@ -189,7 +189,7 @@ def test_joining(tmp_path: Path) -> None:
 
 
 def test_sets_that_are_not_whole(tmp_path: Path) -> None:
-    parts = split(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
+    parts = tortilla.compile(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
     for given in (parts[1], tmp_path / "s.*.tortilla", list(reversed(parts))):
         found = read(join(given, tmp_path / "j.tortilla", overwrite=True))
         assert found.column("n") == list(range(6))
@@ -198,8 +198,6 @@ def test_sets_that_are_not_whole(tmp_path: Path) -> None:
     parts[1].unlink()
     with pytest.raises(ComalError):
         join(parts[0], tmp_path / "x.tortilla")
-    with pytest.raises(InvalidInputError, match="where to cut"):
-        split(parts[0], tmp_path / "x.tortilla")
     assert "x.tortilla" not in listing(tmp_path)
 
 
@@ -242,5 +240,7 @@ def test_published_parts(tmp_path: Path) -> None:
     found = read(join(FIXTURES / "partitioned.0002.part.tortilla", tmp_path / "a.tortilla"))
     assert found.ids == [f"p{n:02}" for n in range(20)]
     assert found.items == [bytes([n]) * 10_000 for n in range(20)]
-    again = split(tmp_path / "a.tortilla", tmp_path / "b.tortilla", chunk_size=40_000, first_part=0)
+    again = tortilla.compile(
+        tmp_path / "a.tortilla", tmp_path / "b.tortilla", chunk_size=40_000, first_part=0
+    )
     assert [path.name for path in again.paths] == [f"b.{n:04}.part.tortilla" for n in range(5)]

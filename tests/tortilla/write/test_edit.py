@@ -22,17 +22,7 @@ from comal.errors import (
     UnsupportedVersionError,
 )
 from comal.storage.targetlock import locked
-from comal.tortilla import (
-    Sample,
-    append,
-    compact,
-    create,
-    delete,
-    drop_columns,
-    rename,
-    set_columns,
-    split,
-)
+from comal.tortilla import Sample, append, compact, create, delete, edit
 from tests.support import SHARED, needs_shared
 from tests.tortilla.write.oracle import listing, read
 
@@ -66,20 +56,22 @@ def test_more_rows(tmp_path: Path) -> None:
 
 def test_other_columns(tmp_path: Path) -> None:
     path = made(tmp_path)
-    set_columns(path, {"cloud": [1.5, 2.5, None, 4.5], "data_split": ["train", "test", None, None]})
+    edit(
+        path, columns={"cloud": [1.5, 2.5, None, 4.5], "data_split": ["train", "test", None, None]}
+    )
     found = read(path)
     assert found.column("cloud") == [1.5, 2.5, None, 4.5]
     assert found.column("tortilla:data_split") == ["train", "test", None, None]
-    set_columns(
-        path, pa.table({"id": ["s2", "s0"], "cloud": [9, 8], "x": ["p", "q"]}), replace=True
+    edit(
+        path, columns=pa.table({"id": ["s2", "s0"], "cloud": [9, 8], "x": ["p", "q"]}), replace=True
     )
     found = read(path)
     assert found.column("cloud") == [8, 2.5, 9, 4.5]
     assert found.column("x") == ["q", None, "p", None]
     assert found.items == [f"item {n}".encode() for n in range(4)]
-    drop_columns(path, ["x", "tortilla:data_split"])
+    edit(path, drop=["x", "tortilla:data_split"])
     assert read(path).table.column_names[-2:] == ["n", "cloud"]
-    rename(path, {"s1": "one"})
+    edit(path, rename={"s1": "one"})
     assert read(path).ids == ["s0", "one", "s2", "s3"]
 
 
@@ -137,7 +129,7 @@ def test_bytes_that_rows_share_stay_shared(tmp_path: Path) -> None:
 
 
 def test_one_part_of_a_set(tmp_path: Path) -> None:
-    parts = split(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
+    parts = tortilla.compile(made(tmp_path), tmp_path / "s.tortilla", chunk_rows=2).paths
     append(parts[1], [Sample("t", path=b"new")])
     delete(parts[0], ids=["s0"])
     compact(parts[0])
@@ -155,7 +147,7 @@ def test_published_files(tmp_path: Path, name: str) -> None:
     path.chmod(0o644)
     old = read(path)
     append(path, [Sample("new", path=b"bytes", rai_data={"elevation": 5}, z=1)])
-    set_columns(path, {"y": list(range(len(old.ids) + 1))})
+    edit(path, columns={"y": list(range(len(old.ids) + 1))})
     delete(path, ids=[old.ids[1]])
     kept = [0, *range(2, len(old.ids))]
     for change in (None, compact):
@@ -185,21 +177,21 @@ CANNOT: list[tuple[Callable[[Path], Any], type[ComalError], str]] = [
         InvalidInputError,
         "stand twice",
     ),
-    (lambda p: set_columns(p, {"n": [1, 2, 3, 4]}), InvalidInputError, "there already"),
-    (lambda p: set_columns(p, {"m": [1]}), InvalidInputError, "value per row"),
-    (lambda p: set_columns(p, {"m": [1, 2, 3, "x"]}), InvalidInputError, "go together"),
-    (lambda p: set_columns(p, {"id": ["s9"], "m": [1]}), NotInContainerError, "s9"),
-    (lambda p: set_columns(p, {"tortilla:offset": [1] * 4}), InvalidInputError, "cannot be set"),
-    (lambda p: set_columns(p, {"tortilla:length": [1] * 4}), InvalidInputError, "cannot be set"),
-    (lambda p: set_columns(p, {"internal:x": [1] * 4}), InvalidInputError, "only readers"),
-    (lambda p: set_columns(p, {"data_split": ["dev"] * 4}), InvalidInputError, "data_split"),
-    (lambda p: set_columns(p, {"stac:crs": [1] * 4}), InvalidInputError, "wrong type"),
-    (lambda p: set_columns(p, 5), InvalidInputError, "no table"),
-    (lambda p: drop_columns(p, ["tortilla:id"]), InvalidInputError, "required"),
-    (lambda p: drop_columns(p, ["nothing"]), InvalidInputError, "not there"),
-    (lambda p: rename(p, {"s9": "x"}), NotInContainerError, "s9"),
-    (lambda p: rename(p, {"s1": "s2"}), InvalidInputError, "stand twice"),
-    (lambda p: rename(p, {"s1": "a/b"}), InvalidInputError, "holds"),
+    (lambda p: edit(p, columns={"n": [1, 2, 3, 4]}), InvalidInputError, "there already"),
+    (lambda p: edit(p, columns={"m": [1]}), InvalidInputError, "value per row"),
+    (lambda p: edit(p, columns={"m": [1, 2, 3, "x"]}), InvalidInputError, "go together"),
+    (lambda p: edit(p, columns={"id": ["s9"], "m": [1]}), NotInContainerError, "s9"),
+    (lambda p: edit(p, columns={"tortilla:offset": [1] * 4}), InvalidInputError, "cannot be set"),
+    (lambda p: edit(p, columns={"tortilla:length": [1] * 4}), InvalidInputError, "cannot be set"),
+    (lambda p: edit(p, columns={"internal:x": [1] * 4}), InvalidInputError, "only readers"),
+    (lambda p: edit(p, columns={"data_split": ["dev"] * 4}), InvalidInputError, "data_split"),
+    (lambda p: edit(p, columns={"stac:crs": [1] * 4}), InvalidInputError, "wrong type"),
+    (lambda p: edit(p, columns=5), InvalidInputError, "no table"),
+    (lambda p: edit(p, drop=["tortilla:id"]), InvalidInputError, "required"),
+    (lambda p: edit(p, drop=["nothing"]), InvalidInputError, "not there"),
+    (lambda p: edit(p, rename={"s9": "x"}), NotInContainerError, "s9"),
+    (lambda p: edit(p, rename={"s1": "s2"}), InvalidInputError, "stand twice"),
+    (lambda p: edit(p, rename={"s1": "a/b"}), InvalidInputError, "holds"),
     (delete, InvalidInputError, "not named"),
     (lambda p: delete(p, ids=["s1"], rows=[0]), InvalidInputError, "not named"),
     (lambda p: delete(p, ids=["s9"]), NotInContainerError, "s9"),
@@ -238,18 +230,16 @@ def test_files_that_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_change_behind_the_back_of_compact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from comal.tortilla.writing import editing
-
     path = made(tmp_path)
     real = tortilla.open
 
     def then_appended(*arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(editing, "open_frame", real)
+        monkeypatch.setattr("comal.tortilla.editing.open_frame", real)
         frame = real(*arguments, **named)
         append(path, [Sample("t", path=b"late")])
         return frame
 
-    monkeypatch.setattr(editing, "open_frame", then_appended)
+    monkeypatch.setattr("comal.tortilla.editing.open_frame", then_appended)
     with pytest.raises(ComalError):
         compact(path)
     assert read(path).tree()["t"] == b"late"
@@ -285,25 +275,25 @@ def test_readers_see_the_old_or_the_new_rows(tmp_path: Path) -> None:
 def test_columns_of_published_writers_have_two_names(tmp_path: Path) -> None:
     path = tmp_path / "a.tortilla"
     create([Sample("a", path=b"x", rai_data={"elevation": 3})], path, peer_names=True)
-    set_columns(path, {"rai:elevation": [4]}, replace=True)
+    edit(path, columns={"rai:elevation": [4]}, replace=True)
     assert read(path).column("rai:ele") == [4]
     with pytest.raises(InvalidInputError, match="nothing") as caught:
-        drop_columns(path, ["nothing"])
+        edit(path, drop=["nothing"])
     assert "rai:ele" in str(caught.value.expected)
-    drop_columns(path, ["rai:elevation"])
+    edit(path, drop=["rai:elevation"])
     assert not {"rai:ele", "rai:elevation"} & set(read(path).table.column_names)
 
 
 def test_columns_of_nested_items(tmp_path: Path) -> None:
-    """The way that `set_columns` names: out, changed, and in again."""
+    """The way that `edit` names: out, changed, and in again."""
     path, inner, new = (tmp_path / f"{name}.tortilla" for name in ("a", "inner", "new"))
     nested = [Sample("x", path=b"1", n=1), Sample("y", path=b"2", n=2)]
     create([Sample("roi", path=nested)], path)
-    set_columns(path, {"n": [0]})
+    edit(path, columns={"n": [0]})
     frame = tortilla.open(path)
     assert frame.read("roi")["n"].to_pylist() == [1, 2]
     tortilla.compile(frame.read("roi"), inner)
-    set_columns(inner, {"n": [3, 4]}, replace=True)
+    edit(inner, columns={"n": [3, 4]}, replace=True)
     create([Sample("roi", path=inner)], new)
     changed = tortilla.open(new)
     assert changed.read("roi")["n"].to_pylist() == [3, 4]

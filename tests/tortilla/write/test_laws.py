@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comal import tortilla
-from comal.tortilla import Sample, TortillaWarning, compact, create, join, split
+from comal.tortilla import Sample, TortillaWarning, compact, create, join
 from tests.tortilla.write.oracle import read
 
 IDS = st.text("abcdefgh123_é", min_size=1, max_size=4).filter(
@@ -85,7 +85,7 @@ def test_sets_hold_the_same(tree: dict[str, Any], size: int, rows: int) -> None:
         assert [name for one in found for name in one.ids] == list(tree)
         joined = join(parts.paths, Path(folder, "joined.tortilla"))
         assert joined.path.read_bytes() == whole.path.read_bytes()
-        again = split(whole, Path(folder, "again.tortilla"), chunk_rows=rows)
+        again = tortilla.compile(whole, Path(folder, "again.tortilla"), chunk_rows=rows)
         assert [name for path in again.paths for name in read(path).ids] == list(tree)
 
 

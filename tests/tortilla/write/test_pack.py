@@ -18,8 +18,8 @@ from comal.errors import (
     ObjectNotFoundError,
 )
 from comal.tortilla import pack_folder
+from comal.tortilla.creating import read_manifest
 from comal.tortilla.spec import TortillaWarning
-from comal.tortilla.writing.folders import read_manifest
 from tests.tortilla.write.oracle import read
 
 

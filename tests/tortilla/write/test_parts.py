@@ -13,7 +13,7 @@ from comal import tortilla
 from comal.errors import ConflictError, InvalidInputError, StorageError
 from comal.storage import targetlock, targets
 from comal.tortilla import Sample, create
-from comal.tortilla.writing import files as partfiles
+from comal.tortilla import writing as partfiles
 from tests.tortilla.write.oracle import listing, read
 
 

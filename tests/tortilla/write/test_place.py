@@ -1,4 +1,4 @@
-"""STAC from headers of rasters, RAI from layers, and the classes that come of them."""
+"""STAC from headers of rasters, and the classes that come of it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,9 @@ import pyarrow as pa
 import pyproj
 import pytest
 import rasterio
-import shapely
 
-from comal import tortilla
-from comal.errors import InvalidInputError, NotThisFormatError, ObjectNotFoundError
-from comal.tortilla import (
-    RAI,
-    STAC,
-    Enrichment,
-    Sample,
-    Slice,
-    TortillaWarning,
-    create,
-    enrich,
-)
+from comal.errors import NotThisFormatError
+from comal.tortilla import RAI, STAC, Sample, Slice, TortillaWarning, create
 from tests.raster.rasters import write
 from tests.support import SHARED, needs_shared
 from tests.tortilla.write.oracle import listing, read, read_bytes
@@ -184,109 +173,6 @@ def test_classes(tmp_path: Path) -> None:
     assert create([both, without], tmp_path / "2.tortilla").classes == ()
     only = Sample("c", path=plain, stac_data=times)
     assert create(iter([only]), tmp_path / "3.tortilla").classes == ("stac-tortilla",)
-
-
-# -- RAI -------------------------------------------------------------------------------------------
-
-PLANE = (299000.0, 100.0, 0.0, 8701000.0, 0.0, -100.0)
-
-
-def layers(folder: Path) -> dict[str, Path]:
-    """Layers of 100 m pixels around the samples: 40 columns, each of its own value."""
-    across = np.broadcast_to(np.arange(40, dtype=np.float32), (40, 40))
-    return {
-        "elevation": write(folder / "dem.tif", across * 10 + 0.4, affine=PLANE),
-        "cisi": write(folder / "cisi.tif", across / 40, affine=PLANE),
-    }
-
-
-def placed(tmp_path: Path) -> list[Sample]:
-    side = np.ones((1, 20, 20), np.uint8)
-    here = write(tmp_path / "here.tif", side, affine=(300000, 10, 0, 8700000, 0, -10))
-    away = write(tmp_path / "away.tif", side, affine=(500000, 10, 0, 8700000, 0, -10))
-    return [Sample("here", path=here), Sample("away", path=away), Sample("text", path=b"text")]
-
-
-def test_layers_and_areas(tmp_path: Path) -> None:
-    areas = [(shapely.to_wkb(shapely.box(-77.5, -13, -76.5, -11)), "west")]
-    rai = Enrichment(layers(tmp_path), {0: areas, 1: areas})
-    made = create(placed(tmp_path), tmp_path / "a.tortilla", stac=True, rai=rai)
-    found = read(made)
-    # The sample covers columns 10 and 11 of the layers.
-    assert found.column("rai:elevation") == [105, None, None]
-    assert found.column("rai:cisi") == [pytest.approx(10.5 / 40), None, None]
-    assert found.column("rai:admin0") == found.column("rai:admin1") == ["west", None, None]
-    assert str(found.table.schema.field("rai:elevation").type) == "int64"
-    keys = {key.decode(): value.decode() for key, value in found.metadata.items()}
-    assert sorted(keys) == [
-        "source:rai:admin0",
-        "source:rai:admin1",
-        "source:rai:cisi",
-        "source:rai:elevation",
-    ]
-    assert re.fullmatch(r"cisi\.tif, sha256 [0-9a-f]{64}", keys["source:rai:cisi"])
-    again = create(placed(tmp_path), tmp_path / "b.tortilla", stac=True, rai=rai)
-    assert again.path.read_bytes() == made.path.read_bytes()
-    peer = create(placed(tmp_path), tmp_path / "c.tortilla", stac=True, rai=rai, peer_names=True)
-    assert read(peer).column("rai:ele") == [105, None, None]
-
-
-def test_layers_of_nested_samples(tmp_path: Path) -> None:
-    samples = [Sample("roi", path=placed(tmp_path)), Sample("other", path=placed(tmp_path)[:1])]
-    rai = Enrichment({"elevation": layers(tmp_path)["elevation"]}, level=1)
-    made = create(samples, tmp_path / "a.tortilla", stac=True, rai=rai)
-    frame = tortilla.open(made)
-    assert "rai:elevation" not in frame.columns
-    assert frame.read("roi")["rai:elevation"].to_pylist() == [105, None, None]
-    assert frame.read("other")["rai:elevation"].to_pylist() == [105]
-    deeper = Enrichment({"elevation": layers(tmp_path)["elevation"]}, level=2)
-    with pytest.raises(InvalidInputError, match="nested so deep"):
-        create(samples, tmp_path / "b.tortilla", stac=True, rai=deeper)
-    assert "b.tortilla" not in listing(tmp_path)
-
-
-def test_footprints(tmp_path: Path) -> None:
-    table = read(create(placed(tmp_path), tmp_path / "a.tortilla", stac=True)).table
-    found = layers(tmp_path)
-
-    def elevation(table: Any, **named: Any) -> Any:
-        return enrich(table, rasters={"elevation": found["elevation"]}, **named)[
-            "rai:elevation"
-        ].to_pylist()
-
-    assert elevation(table) == [105, None, None]
-    assert elevation(table, footprint="centroid")[0] in (100, 110)
-    assert elevation(table, footprint=1000.0)[0] == pytest.approx(105, abs=1)
-    points = table.select(["stac:centroid"])
-    assert elevation(points)[0] in (100, 110)
-    with ThreadPoolExecutor(2) as executor:
-        assert elevation(table, executor=executor) == [105, None, None]
-
-
-def test_enrichments_that_cannot_be(tmp_path: Path) -> None:
-    found = layers(tmp_path)
-    for arguments, match in (
-        ({}, "no layers"),
-        ({"rasters": found, "admin": {5: []}}, "administrative level"),
-        ({"rasters": found, "footprint": "country"}, "unknown footprint"),
-        ({"rasters": found, "footprint": -5}, "unknown footprint"),
-        ({"rasters": found, "level": -1}, "no such level"),
-    ):
-        with pytest.raises(InvalidInputError, match=match):
-            Enrichment(**arguments)
-    samples = placed(tmp_path)
-    for rasters, match in (
-        ({"cisi": found["elevation"]}, "no share"),
-        ({"elevation": 5}, "not a raster layer"),
-    ):
-        with pytest.raises(InvalidInputError, match=match):
-            create(samples, tmp_path / "a.tortilla", stac=True, rai=Enrichment(rasters))
-    missing = Enrichment({"elevation": tmp_path / "missing.tif"})
-    with pytest.raises(ObjectNotFoundError):
-        create(samples, tmp_path / "a.tortilla", stac=True, rai=missing)
-    with pytest.raises(InvalidInputError, match="without a place"):
-        create(samples, tmp_path / "a.tortilla", rai=Enrichment(found))
-    assert "a.tortilla" not in listing(tmp_path)
 
 
 @needs_shared

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError, NotInContainerError
-from comal.tortilla import create, create_nested
-from comal.tortilla.writing import files as rowstore
+from comal.tortilla import create
+from comal.tortilla import writing as rowstore
 from tests.tortilla.write.oracle import listing, read
 
 
@@ -116,56 +116,6 @@ def test_memory_for_an_entry(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak + max(peaks) < 200 * count
     assert len(read(tmp_path / "a.tortilla").ids) == count
-
-
-def nested_tables() -> list[Any]:
-    return [
-        pa.table({"id": ["b", "a", "plain"], "path": [None, None, b"p"], "score": [1.0, 2.0, 3.0]}),
-        pa.table(
-            {
-                "id": ["x", "y", "x", "deep"],
-                "path": [b"bx", b"ay", b"ax", None],
-                "parent": [0, 1, 1, 0],
-            }
-        ),
-        pa.table({"id": ["z"], "path": [b"bz"], "parent": ["deep"], "kind": ["leaf"]}),
-    ]
-
-
-def test_nested_tables(tmp_path: Path) -> None:
-    found = read(create_nested(nested_tables(), tmp_path / "a.tortilla"))
-    assert found.tree() == {
-        "b": {"x": b"bx", "deep": {"z": b"bz"}},
-        "a": {"y": b"ay", "x": b"ax"},
-        "plain": b"p",
-    }
-    assert list(found.tree()["a"]) == ["y", "x"]
-    assert found.column("score") == [1.0, 2.0, 3.0]
-    assert found.column("tortilla:file_format") == ["TORTILLA", "TORTILLA", "BYTES"]
-
-
-def test_nested_tables_that_do_not_fit(tmp_path: Path) -> None:
-    def change(level: int, **columns: Any) -> list[Any]:
-        tables = nested_tables()
-        for name, values in columns.items():
-            table = tables[level].drop_columns([name])
-            tables[level] = table if values is None else table.append_column(name, pa.array(values))
-        return tables
-
-    for tables, match in (
-        (change(1, parent=[0, 1, 1, 9]), "not there"),
-        (change(1, parent=[0, 1, None, 0]), "not there"),
-        (change(2, parent=["nobody"]), "not there"),
-        (change(2, parent=["x"]), "stands twice"),
-        (change(1, parent=None), "no column 'parent'"),
-        (change(1, parent=[1, 1, 1, 0]), "twice"),
-        (change(1, parent=[0, 2, 1, 0]), "a payload and items in it"),
-        (change(2, path=[None]), "without a payload"),
-        ([], "no tables"),
-    ):
-        with pytest.raises(InvalidInputError, match=match):
-            create_nested(tables, tmp_path / "a.tortilla")
-    assert listing(tmp_path) == []
 
 
 def test_tables_that_cannot_be(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +25,15 @@ from comal.limits import MIB
 from comal.plan import ByteRange, Head
 from comal.progress import Progress, silent
 from comal.samples.copying import Appender, copy_payloads
-from comal.samples.payloads import Ints, Spans
 from comal.samples.tables import Names
-from comal.storage import href_text, open_source, parse_href
+from comal.storage import open_source, parse_href
 from comal.storage.kinds import check_ending
 from comal.storage.replacing import NextVersion, changing_file
 from comal.storage.targetlock import write_errors
 from comal.table.columns import one_array
 from comal.tortilla import spec
-from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.loading import open as open_frame
-from comal.tortilla.writing.columns import (
+from comal.tortilla.columns import (
+    SHORT,
     check_extra,
     check_ids,
     check_values,
@@ -44,24 +42,20 @@ from comal.tortilla.writing.columns import (
     unified,
     with_column,
 )
-from comal.tortilla.writing.copying import rows_of, rows_of_ids, stored_items
-from comal.tortilla.writing.creating import described
-from comal.tortilla.writing.files import (
-    How,
+from comal.tortilla.creating import described, rows_of, rows_of_ids, stored_items
+from comal.tortilla.frame import TortillaFrame
+from comal.tortilla.opening import open as open_frame
+from comal.tortilla.samples import batches_of, table_of
+from comal.tortilla.writing import (
+    ItemWriter,
     Part,
-    Telling,
+    SetOptions,
     check_footer,
     part_set,
     settings,
-    spanned,
+    with_spans,
     write_footer,
-    write_items,
 )
-from comal.tortilla.writing.samples import batches_of, table_of
-
-if TYPE_CHECKING:
-    from comal.tortilla.writing.enriching import Enrichment
-
 
 Location = str | os.PathLike[str]
 _SPAN = struct.Struct("<QQ")
@@ -76,7 +70,9 @@ class Edit:
         self.path = path
         self._version = version
         self._part = frame.home.parts[0]
-        self.table = _as_stored(frame)
+        table = frame.to_arrow()
+        stored = [name for name in table.column_names if not name.startswith(spec.INTERNAL)]
+        self.table = table.select(stored)
         """The footer, offsets counted from the beginning of the file."""
 
     @cached_property
@@ -88,14 +84,14 @@ class Edit:
         """Writes to the end of the next version."""
         return Appender(self._file, self._part.size)
 
-    def commit(self, table: Any, key_values: Mapping[str, str] | None = None) -> None:
+    def commit(self, table: Any) -> None:
         """Write a footer with these rows, and the header that leads to it."""
         schema = unified([table.schema], shown(self.path.name))
         table = fitted(table, schema)
         with write_errors("cannot write", self.path):
             file, collection = self._file, self._part.collection
             start = file.seek(0, os.SEEK_END)
-            write_footer(file, [table], schema, settings(table.num_rows, {}), key_values)
+            write_footer(file, [table], schema, settings(table.num_rows, {}))
             end = file.seek(0, os.SEEK_END)
             if collection is not None:
                 file.write(collection)
@@ -104,14 +100,8 @@ class Edit:
             file.seek(_FOOTER_AT)
             file.write(_SPAN.pack(start, end - start))
             file.flush()
-            self._check(ByteRange(start, end - start), table)
-
-    def _check(self, footer: ByteRange, table: Any) -> None:
-        offsets, lengths = (
-            np.asarray(table[name].to_numpy(), np.int64) for name in (spec.OFFSET, spec.LENGTH)
-        )
-        with open_source(self._version.path) as source:
-            check_footer(source, footer, table[spec.ID].chunks, offsets, lengths)
+            with open_source(self._version.path) as source:
+                check_footer(source, ByteRange(start, end - start), [table], table.num_rows)
 
     def close(self) -> None:
         """Let go of the copy; what its buffer still holds then is in vain."""
@@ -164,15 +154,10 @@ def local_path(path: Location) -> Path:
     return Path(location.path)
 
 
-def _as_stored(frame: TortillaFrame) -> Any:
-    table = frame.to_arrow()
-    return table.select([n for n in table.column_names if not n.startswith(spec.INTERNAL)])
-
-
 def edit(
     path: Location,
     *,
-    delete: Sequence[str] = (),
+    delete: Any = (),
     drop: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
     columns: Any = None,
@@ -183,23 +168,34 @@ def edit(
 ) -> int:
     """Change a file: rows go, columns go, ids become others, columns are set, rows are added.
 
-    All of it is done in this order and becomes visible at once. Each change alone has a function
-    of its own, which says more of it.
+    All of it is done in this order and becomes visible at once. It is about the file's own rows: a
+    nested file is an item, whose bytes no change of the footer touches. To give it other columns
+    write it as a file of its own (`compile` of the frame that `TortillaFrame.read` gives), change
+    that, and pass it to `create` as the path of a sample.
 
     Parameters
     ----------
     path
         A local file of the layout of today.
     delete
-        Ids of rows, as for `delete`.
+        Rows that go: ids, or positions or a mask. Their bytes stay until `compact`.
     drop
-        Names of columns, as for `drop_columns`.
+        Names of columns that go; those of the core that are required stay.
     rename
-        Old ids and their new ones, as for `rename`.
-    columns, replace
-        As for `set_columns`.
-    add, stac, progress
-        Samples, as for `append`.
+        Old ids and their new ones.
+    columns
+        A mapping of names to values, or a table: a value per row, in the order of the rows. A
+        column that the file has under the name of a published writer (``rai:ele``) is found by
+        the specification's too, and keeps its own. Where there is a column of ids (``tortilla:id``
+        or ``id``), rows are found by it, and rows that are not named keep their value, or get null.
+    replace
+        Whether columns that are there already may be replaced; offset and length never are.
+    add
+        Samples, or a table with the columns ``id`` and ``path``, as for `create`; they stand
+        behind the rows that are there. Columns that only the old or only the new rows have are
+        null in the others.
+    stac, progress
+        As for `create`.
 
     Returns
     -------
@@ -208,19 +204,22 @@ def edit(
     Raises
     ------
     NotInContainerError
-        An id that is not there.
+        A row that is not there.
     InvalidInputError
-        Nothing to do, or a change that cannot be made; then none is made.
-    ConflictError, UnsupportedVersionError
-        As for `append`.
+        Nothing to do, or a change that cannot be made, such as an id that the file has already;
+        then none is made.
+    ConflictError
+        Somebody else is writing the file.
+    UnsupportedVersionError
+        A file of an older generation.
     """
-    if not (len(delete) or len(drop) or rename or columns is not None or add is not None):
+    if not (np.size(delete) or len(drop) or rename or columns is not None or add is not None):
         raise InvalidInputError("no change is named", expected="rows or columns")
-    telling = Telling(progress or silent)
+    writer = ItemWriter(progress or silent)
     with editing(path) as change:
         table, where = change.table, shown(change.path.name)
-        if len(delete):
-            table = _without_rows(table, rows_of_ids(table[spec.ID], delete), where)
+        if np.size(delete):
+            table = _without_rows(table, delete, where)
         if len(drop):
             table = _without_columns(table, drop, where)
         if rename:
@@ -228,10 +227,9 @@ def edit(
         if columns is not None:
             table = _with_columns(table, columns, where, replace=replace)
         if add is not None:
-            batches = batches_of(add, Names("id", "path", base=""))
-            table = _with_rows(change, table, batches, telling, stac=stac)
+            table = _with_rows(change, table, add, writer, stac=stac)
         change.commit(table)
-    telling.oddities.warn(where)
+    writer.oddities.warn(where)
     return int(table.num_rows)
 
 
@@ -240,98 +238,34 @@ def append(
     samples: Any,
     *,
     stac: bool | None = None,
-    rai: Enrichment | None = None,
-    id: str = "id",  # noqa: A002 - as for create
-    payload: str = "path",
-    base: Location | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Add samples to a file, behind the rows that it has.
-
-    Columns that only the old or only the new rows have are null in the others.
-
-    Parameters
-    ----------
-    path
-        A local file of the layout of today.
-    samples, stac, rai, id, base, progress
-        As for `create`; `payload` is its `path`.
-
-    Returns
-    -------
-    Rows that the file has now.
-
-    Raises
-    ------
-    InvalidInputError
-        A sample that cannot be written, or an id that the file has already.
-    ConflictError
-        Somebody else is writing the file.
-    UnsupportedVersionError
-        A file of an older generation.
-    """
-    names = Names(id, payload, base=href_text(base) if base is not None else "")
-    telling = Telling(progress or silent)
-    with editing(path) as change:
-        table = _with_rows(
-            change, change.table, batches_of(samples, names), telling, stac=stac, rai=rai
-        )
-        change.commit(table, rai.sources() if rai is not None else {})
-    telling.oddities.warn(shown(change.path.name))
-    return int(table.num_rows)
+    """Add samples to a file, behind the rows that it has; see `edit`."""
+    return edit(path, add=samples, stac=stac, progress=progress)
 
 
-def _with_rows(
-    edit: Edit,
-    table: Any,
-    batches: Iterable[Any],
-    telling: Telling,
-    *,
-    stac: bool | None,
-    rai: Enrichment | None = None,
-) -> Any:
+def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None) -> int:
+    """Remove rows, named by ids, or by positions or a mask, from the footer; see `edit`."""
+    if (ids is None) == (rows is None):
+        raise InvalidInputError("rows to delete are not named", expected="ids or rows")
+    return edit(path, delete=rows if ids is None else list(ids))
+
+
+def _with_rows(change: Edit, table: Any, add: Any, writer: ItemWriter, *, stac: bool | None) -> Any:
     """The table with rows whose bytes are written behind the old ones."""
-    tables = [table]
-    for items in batches:
-        new = described(items, stac=stac, rai=rai)
-        _refuse_known(tables, new.table[spec.ID], edit.path)
-        lengths = write_items(edit.out, new, telling, aliases=_has_aliases(table))
-        offsets = edit.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
-        tables.append(spanned(_named_like(new.table, table), offsets, lengths))
+    tables, where = [table], shown(change.path.name)
+    writer.aliases = not set(spec.ALIASES).isdisjoint(table.column_names)
+    for items in batches_of(add, Names()):
+        new = described(items, stac=stac)
+        _refuse_known(tables, new.table[spec.ID], where)
+        written = writer.write(change.out, new)
+        tables.append(
+            written.rename_columns([_stored_name(name, table) for name in written.column_names])
+        )
     if len(tables) == 1:
         raise InvalidInputError("no samples", expected="at least one")
-    schema = unified([one.schema for one in tables], shown(edit.path.name))
+    schema = unified([one.schema for one in tables], where)
     return pa.concat_tables([fitted(one, schema) for one in tables])
-
-
-def set_columns(path: Location, columns: Any, *, replace: bool = False) -> None:
-    """Add or replace columns of a file: those of its own rows, not of what is nested in them.
-
-    A nested file is an item, whose bytes no change of the footer touches. To give it other columns
-    write it as a file of its own (`compile` of the frame that `TortillaFrame.read` gives), change
-    that, and pass it to `create` as the path of a sample.
-
-    Parameters
-    ----------
-    path
-        As for `append`.
-    columns
-        A mapping of names to values, or a table: a value per row, in the order of the rows. A
-        column that the file has under the name of a published writer (``rai:ele``) is found by
-        the specification's too, and keeps its own. Where
-        there is a column of ids (``tortilla:id`` or ``id``), rows are found by it, and rows that
-        are not named keep their value, or get null.
-    replace
-        Whether columns that are there already may be replaced; offset and length never are.
-
-    Raises
-    ------
-    InvalidInputError
-        A column that is there already or may not be set, another number of rows, an unknown id.
-    ConflictError, UnsupportedVersionError
-        As for `append`.
-    """
-    edit(path, columns=columns, replace=replace)
 
 
 def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any:
@@ -359,17 +293,6 @@ def _with_columns(table: Any, columns: Any, where: str, *, replace: bool) -> Any
     return table
 
 
-def drop_columns(path: Location, columns: Sequence[str]) -> None:
-    """Remove columns of a file; those of the core that are required stay.
-
-    Raises
-    ------
-    InvalidInputError
-        A column that is not there, or is required.
-    """
-    edit(path, drop=columns)
-
-
 def _without_columns(table: Any, columns: Sequence[str], where: str) -> Any:
     stored = [_stored_name(name, table) for name in columns]
     for name in stored:
@@ -385,19 +308,6 @@ def _without_columns(table: Any, columns: Sequence[str], where: str) -> Any:
     return table.drop_columns(stored)
 
 
-def rename(path: Location, ids: Mapping[str, str]) -> None:
-    """Give rows of a file new ids.
-
-    Raises
-    ------
-    NotInContainerError
-        An id that is not there.
-    InvalidInputError
-        A new id that may not be, or that stands twice.
-    """
-    edit(path, rename=ids)
-
-
 def _renamed(table: Any, ids: Mapping[str, str], where: str) -> Any:
     rows = rows_of_ids(table[spec.ID], list(ids))
     check_ids(pa.array(list(ids.values()), pa.string()), "new ids")
@@ -408,48 +318,16 @@ def _renamed(table: Any, ids: Mapping[str, str], where: str) -> Any:
     return with_column(table, spec.ID, column)
 
 
-def delete(path: Location, *, ids: Sequence[str] | None = None, rows: Any = None) -> int:
-    """Remove rows from the footer of a file; their bytes stay until `compact`.
-
-    Parameters
-    ----------
-    path
-        As for `append`.
-    ids, rows
-        Which: ids, or positions or a mask.
-
-    Returns
-    -------
-    Rows that the file has now.
-
-    Raises
-    ------
-    NotInContainerError
-        No such row.
-    InvalidInputError
-        No row would be left, or nothing says which ones.
-    """
-    if (ids is None) == (rows is None):
-        raise InvalidInputError("rows to delete are not named", expected="ids or rows")
-    with editing(path) as change:
-        table = change.table
-        gone = (
-            rows_of_ids(table[spec.ID], ids) if ids is not None else rows_of(rows, table.num_rows)
-        )
-        table = _without_rows(table, gone, shown(change.path.name))
-        change.commit(table)
-    return int(table.num_rows)
-
-
 def _without_rows(table: Any, gone: Any, where: str) -> Any:
+    named = isinstance(gone, list | tuple) and all(isinstance(one, str) for one in gone)
     keep = np.ones(table.num_rows, bool)
-    keep[gone] = False
+    keep[rows_of_ids(table[spec.ID], gone) if named else rows_of(gone, len(keep))] = False
     if not keep.any():
         raise InvalidInputError("no row would be left", where=where, hint="remove the file")
     return table.filter(pa.array(keep))
 
 
-def _refuse_known(tables: Sequence[Any], new: Any, path: Path) -> None:
+def _refuse_known(tables: Sequence[Any], new: Any, where: str) -> None:
     known = pa.concat_arrays([chunk for table in tables for chunk in table[spec.ID].chunks])
     fresh = one_array(new)
     for first, second in name_rules.twins(pa.concat_arrays([known, fresh])):
@@ -457,7 +335,7 @@ def _refuse_known(tables: Sequence[Any], new: Any, path: Path) -> None:
             one = known[first].as_py() if first < len(known) else fresh[first - len(known)].as_py()
             raise InvalidInputError(
                 f"id {shown(fresh[second - len(known)].as_py())} is there already",
-                where=shown(path.name),
+                where=where,
                 found=f"row {first}, {shown(one)}",
             )
 
@@ -468,15 +346,6 @@ def _stored_name(name: str, table: Any) -> str:
         if name == specified and alias in table.column_names:
             return alias
     return name
-
-
-def _has_aliases(table: Any) -> bool:
-    """Whether the file has names of published writers."""
-    return not set(spec.ALIASES).isdisjoint(table.column_names)
-
-
-def _named_like(new: Any, old: Any) -> Any:
-    return new.rename_columns([_stored_name(name, old) for name in new.column_names])
 
 
 def _given(columns: Any, where: str) -> Any:
@@ -490,12 +359,12 @@ def _given(columns: Any, where: str) -> Any:
     for name in columns.column_names if hasattr(columns, "column_names") else ():
         if name in (spec.OFFSET, spec.LENGTH):
             raise InvalidInputError(f"column {shown(name)} cannot be set", where=where)
-        if name not in spec.CORE and name not in ("id", "file_format", "data_split"):
+        if name not in spec.CORE and name not in SHORT:
             check_extra(name, where)
     return normal(table_of(columns, where), where)
 
 
-def _spread(values: Any, rows: Ints, table: Any, name: str) -> Any:
+def _spread(values: Any, rows: Any, table: Any, name: str) -> Any:
     """Values at their rows; elsewhere what is there already."""
     count = table.num_rows
     places = np.full(count, -1, np.int64)
@@ -547,27 +416,22 @@ def compact(
     if output is not None and target.exists() and _is_same(target, path):
         raise InvalidInputError("output is the file itself", hint="leave it out")
     part = frame.home.parts[0]
-    how = How(
-        overwrite=overwrite or output is None,
-        parquet=parquet,
-        collection=part.collection,
-        parts=max(1, part.header.parts),
-    )
-    telling = Telling(progress or silent)
-    with part_set(target, how) as parts:
+    options = SetOptions.of({"parquet": parquet})
+    with part_set(target, options, overwrite=overwrite or output is None) as parts:
         new = parts.part(0)
         # The target is locked now: what was opened must not have been changed before that.
         part.source.fetch([Head(1)])
-        _copy_live(frame, new, telling)
-        parts.finish()
+        new.rows.append(_copied_live(frame, new))
+        (progress or silent)(len(frame), None, "samples")
+        parts.finish(part.collection, max(1, part.header.parts))
         parts.publish()
     return part.size - target.stat().st_size
 
 
-def _copy_live(frame: TortillaFrame, part: Part, telling: Telling) -> None:
+def _copied_live(frame: TortillaFrame, part: Part) -> Any:
+    """The rows of a file with their new spans, after their bytes were copied, each span once."""
     items = stored_items(frame)
-    spans = items.payloads
-    assert isinstance(spans, Spans)
+    spans = frame.home.spans(frame.to_arrow(), np.arange(len(frame)))
     both = np.stack([spans.offsets, spans.lengths], axis=1)
     distinct, first, back = np.unique(both, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
@@ -578,8 +442,7 @@ def _copy_live(frame: TortillaFrame, part: Part, telling: Telling) -> None:
     lengths = distinct[order, 1]
     offsets = start + np.cumsum(lengths) - lengths
     rows = place[back.reshape(-1)]
-    part.rows.append(items.table, offsets[rows], lengths[rows])
-    telling.wrote(len(items))
+    return with_spans(items.table, offsets[rows], lengths[rows])
 
 
 def _is_same(target: Path, path: Location) -> bool:

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from comal.errors import InvalidInputError, counted, shown
-from comal.lazy import pc
 from comal.limits import DEFAULT_LIMITS, MIB
 from comal.public import guarded_class
 from comal.samples.payloads import Ints, Payloads, payload_of, payloads_of
-from comal.samples.tables import Names, arrow_table, no_column, no_table, parents_in, payloads_in
-from comal.table.columns import numbers_column, one_array, texts_column
+from comal.samples.tables import Names, arrow_table, no_column, no_table, payloads_in
+from comal.table.columns import numbers_column, texts_column
 from comal.tortilla import spec
-from comal.tortilla.writing.columns import (
+from comal.tortilla.archive import runs
+from comal.tortilla.columns import (
     check_extra,
     check_ids,
     check_values,
@@ -57,19 +57,12 @@ class STAC:
 
     def columns(self) -> dict[str, Any]:
         """Values by column."""
-        return {
-            spec.CRS: self.crs,
-            spec.GEOTRANSFORM: self.geotransform,
-            spec.RASTER_SHAPE: self.raster_shape,
-            spec.TIME_START: self.time_start,
-            spec.TIME_END: self.time_end,
-            spec.CENTROID: self.centroid,
-        }
+        return {name: getattr(self, name.removeprefix("stac:")) for name in spec.STAC}
 
 
 @dataclass(frozen=True, slots=True)
 class RAI:
-    """Values of responsible AI that the user has, as they are; see `Enrichment` to compute them.
+    """Values of responsible AI, as they are.
 
     Elevation is in metres; `cisi`, `hdi` and `gmi` lie between 0 and 1. `ele` is another name of
     `elevation`.
@@ -261,6 +254,16 @@ class Prepared:
         within: Ints = ends[self.stops] - ends[self.starts]
         return sizes + within
 
+    def holding(self, below: Prepared, parents: Ints) -> Prepared:
+        """The same, with items in them: `parents` are the rows that hold those of `below`."""
+        order = np.argsort(parents, kind="stable")
+        rows = np.arange(len(self))
+        starts, stops = (
+            np.searchsorted(parents[order], rows, side).astype(np.int64)
+            for side in ("left", "right")
+        )
+        return replace(self, below=below.take(order), starts=starts, stops=stops)
+
     def levels(self) -> Iterator[Prepared]:
         """These items and what is nested in them, outermost first."""
         level: Prepared | None = self
@@ -326,68 +329,6 @@ def from_table(data: Any, names: Names, where: str = "table") -> Prepared:
     return Prepared(normal(rest, where), payloads)
 
 
-def from_tables(tables: Sequence[Any], names: Names) -> Prepared:
-    """Nested items as one table per level, outermost first.
-
-    Rows without a path are nested items. From the second table on the column `parent` names the
-    row above: by its number, or by its id where ids above are unique.
-
-    Raises
-    ------
-    InvalidInputError
-        A parent that is not there, or an item with neither a payload nor items in it.
-    """
-    if not isinstance(tables, Sequence):
-        raise InvalidInputError(
-            "tables are no list", found=type(tables).__name__, expected="a table for each level"
-        )
-    DEFAULT_LIMITS.check("tortilla_depth", len(tables), "tables")
-    below: Prepared | None = None
-    parents: Ints | None = None
-    for depth in reversed(range(len(tables))):
-        where = f"table {depth}"
-        table = table_of(tables[depth], where)
-        mine: Ints | None = None
-        if depth:
-            above = table_of(tables[depth - 1], f"table {depth - 1}")
-            ids = above.column(names.id if names.id in above.column_names else spec.ID)
-            mine = parents_in(table, names, one_array(pc.cast(ids, pa.string())), where)
-            table = table.drop_columns([names.parent])
-        level = from_table(table, names, where)
-        if below is not None and parents is not None:
-            level = _with_below(level, below, parents)
-        _refuse_empty(level, table, names, where)
-        below, parents = level, mine
-    if below is None:
-        raise InvalidInputError("no tables", expected="at least one")
-    return below
-
-
-def _with_below(level: Prepared, below: Prepared, parents: Ints) -> Prepared:
-    order = np.argsort(parents, kind="stable")
-    below = below.take(order)
-    parents = parents[order]
-    starts = np.searchsorted(parents, np.arange(len(level)), side="left").astype(np.int64)
-    stops = np.searchsorted(parents, np.arange(len(level)), side="right").astype(np.int64)
-    return replace(level, below=below, starts=starts, stops=stops)
-
-
-def _refuse_empty(level: Prepared, table: Any, names: Names, where: str) -> None:
-    """Every item has either a payload or items in it, never both."""
-    has_path = (
-        table.column(names.path).is_valid().to_numpy()
-        if names.path in table.column_names
-        else np.zeros(len(level), bool)
-    )
-    nested = np.zeros(len(level), bool)
-    nested[level.nested()] = True
-    for row in np.flatnonzero(has_path == nested)[:1].tolist():
-        raise InvalidInputError(
-            "an item has a payload and items in it" if nested[row] else "an item without a payload",
-            where=f"{where}, row {row}",
-        )
-
-
 def table_of(data: Any, where: str) -> Any:
     """An Arrow table from one, a record batch or a frame of another library."""
     table = arrow_table(data)
@@ -409,11 +350,9 @@ def batches_of(source: Source, names: Names) -> Iterator[Prepared]:
     """
     if isinstance(source, Prepared):
         yield source
-    elif isinstance(source, Samples | list | tuple):
-        yield from _from_list(list(source), names)
-    elif isinstance(source, pa.RecordBatchReader):
-        yield from (from_table(batch, names, "batch") for batch in source)
-    elif isinstance(source, pa.Table | pa.RecordBatch) or hasattr(source, "__arrow_c_stream__"):
+    elif isinstance(source, Samples) or _begins_with_samples(source):
+        yield from_samples(list(Samples(source)))
+    elif isinstance(source, pa.Table | pa.RecordBatch) or _is_frame(source):
         yield from_table(source, names)
     elif isinstance(source, Iterable) and not isinstance(source, str | bytes | dict):
         yield from _from_stream(iter(source), names)
@@ -423,11 +362,14 @@ def batches_of(source: Source, names: Names) -> Iterator[Prepared]:
         )
 
 
-def _from_list(items: list[Any], names: Names) -> Iterator[Prepared]:
-    if items and not isinstance(items[0], Sample):
-        yield from (from_table(item, names, f"table {n}") for n, item in enumerate(items))
-    elif items:
-        yield from_samples(list(Samples(items)))
+def _begins_with_samples(source: Any) -> bool:
+    return isinstance(source, list | tuple) and any(isinstance(one, Sample) for one in source[:1])
+
+
+def _is_frame(source: Any) -> bool:
+    """Whether this is a table of another library, and no reader of batches."""
+    reader = isinstance(source, pa.RecordBatchReader)
+    return hasattr(source, "__arrow_c_stream__") and not reader
 
 
 def _from_stream(items: Iterator[Any], names: Names) -> Iterator[Prepared]:
@@ -466,15 +408,7 @@ def check(prepared: Prepared, where: str, *, tier: int = 2, keeps: bool = False)
             assert level.stops is not None
             counts = level.stops - level.starts
             parents = np.zeros(len(level.below), np.int64)
-            parents[_expanded(level.starts, counts)] = np.repeat(np.arange(len(counts)), counts)
-
-
-def _expanded(starts: Ints, counts: Ints) -> Ints:
-    """Row numbers of ranges, one after the other."""
-    ends = np.cumsum(counts)
-    shift = np.repeat(starts - (ends - counts), counts)
-    rows: Ints = np.arange(int(counts.sum())) + shift
-    return rows
+            parents[runs(level.starts, counts)] = np.repeat(np.arange(len(counts)), counts)
 
 
 def mapped(prepared: Prepared, change: Callable[[Prepared], Prepared]) -> Prepared:

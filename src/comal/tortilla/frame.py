@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -16,22 +16,11 @@ from comal.parallel import in_thread
 from comal.plan import Piece
 from comal.public import guarded_class
 from comal.samples.frame import Dialect, Frame, Key
+from comal.samples.payloads import Spans
 from comal.storage import RangeFile, gdal
 from comal.table.columns import texts_column
 from comal.tortilla import spec
-from comal.tortilla.reading.archive import (
-    Home,
-    Leaf,
-    Leaves,
-    Nested,
-    read_leaves,
-)
-from comal.tortilla.reading.flat import (
-    addresses_of,
-    flattened,
-    nested_rows,
-    spans_of,
-)
+from comal.tortilla.archive import Address, Home, Leaf, flattened, nested_rows
 
 _WALKED = 256
 """Rows that are walked at once; their nested files are opened together."""
@@ -75,7 +64,7 @@ class TortillaFrame(Frame):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._table, self._home, self._depth)
+        return partial(TortillaFrame, depth=self._depth), (self._table, self._home)
 
     @property
     def files(self) -> list[str]:
@@ -153,7 +142,13 @@ class TortillaFrame(Frame):
 
     def _bytes_of(self, keys: Sequence[Key], *, verify: bool) -> list[bytes]:
         del verify  # a Tortilla holds no checksums
-        return read_leaves(self._home, *self._leaves(keys))
+        if all(isinstance(key, int) for key in keys):
+            return self._home.read(self._home.spans(self._table, self._rows_at(keys)), self._kept)
+        found = [self._located(key) for key in keys]
+        kept = {piece.offset: piece for frame, _ in found for piece in frame._kept}  # noqa: SLF001
+        places = [frame._address(row) for frame, row in found]  # noqa: SLF001 - same class
+        columns = np.array([(one.part, one.offset, one.size) for one in places], np.int64).T
+        return self._home.read(Spans(self._home.sources, *columns), tuple(kept.values()))
 
     def open(self, key: Key) -> RangeFile:
         """A seekable read-only binary file over the bytes of one row."""
@@ -173,7 +168,9 @@ class TortillaFrame(Frame):
     def leaf(self, key: Key) -> Leaf:
         """Where the bytes of one row lie."""
         frame, row = self._located(key)
-        return frame._leaf_at(row)  # noqa: SLF001 - same class
+        one = frame._address(row)  # noqa: SLF001 - same class
+        source = self._home.sources[one.part]
+        return Leaf(source, one.part, one.offset, one.size, frame._format(row))  # noqa: SLF001
 
     def flatten(self, columns: Sequence[str] | None = None) -> TortillaFrame:
         """All items at and below these rows that are no nested files, depth first.
@@ -205,14 +202,10 @@ class TortillaFrame(Frame):
             yield from zip(paths, subfiles, strict=True)
 
     def _nested(self, row: int) -> TortillaFrame:
-        (nested,) = self._home.nested(addresses_of(self._table, np.array([row])), self._depth + 1)
-        return self._child(nested, row)
-
-    def _child(self, nested: Nested, row: int) -> TortillaFrame:
+        (nested,) = self._home.nested([self._address(row)], self._depth + 1)
         table = nested.items
         if spec.PART in self._table.column_names:
-            part = self._table[spec.PART][row]
-            parts = pa.repeat(part, table.num_rows)
+            parts = pa.repeat(self._table[spec.PART][row], table.num_rows)
             table = table.append_column(spec.PART, parts)
         return TortillaFrame(table, self._home, depth=self._depth + 1, kept=nested.kept)
 
@@ -236,14 +229,6 @@ class TortillaFrame(Frame):
             frame = frame._nested(row)
         return frame, frame._row(rest)  # noqa: SLF001 - same class
 
-    def _leaves(self, keys: Sequence[Key]) -> tuple[Leaves, tuple[Piece, ...]]:
-        if all(isinstance(key, int) for key in keys):
-            return spans_of(self._table, self._rows_at(keys)), self._kept
-        found = [self._located(key) for key in keys]
-        leaves = [spans_of(frame._table, np.array([row])) for frame, row in found]  # noqa: SLF001
-        kept = {piece.offset: piece for frame, _ in found for piece in frame._kept}  # noqa: SLF001
-        return Leaves.joined(leaves), tuple(kept.values())
-
     def _rows_at(self, keys: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The rows at some positions, which may be counted from the end."""
         count = len(self)
@@ -253,11 +238,6 @@ class TortillaFrame(Frame):
         rows = np.array(keys, np.int64)
         rows[rows < 0] += count
         return rows
-
-    def _leaf_at(self, row: int) -> Leaf:
-        (one,) = addresses_of(self._table, np.array([row]))
-        source = self._home.parts[one.part].source
-        return Leaf(source, one.part, one.offset, one.size, self._format(row))
 
     # -- one row -----------------------------------------------------------------------------------
 
@@ -270,15 +250,15 @@ class TortillaFrame(Frame):
         mixed = spec.PATH in self._table.column_names
         return self._table[spec.PATH if mixed else spec.ID]
 
+    def _address(self, row: int) -> Address:
+        (address,) = self._home.addresses(self._table, np.array([row]))
+        return address
+
     def _format(self, row: int) -> str:
         return str(self._table[spec.FILE_FORMAT][row].as_py())
 
     def _size(self) -> str:
         return f"{super()._size()}, {len(nested_rows(self._table)):,} nested"
-
-
-def _rebuild(table: Any, home: Home, depth: int) -> TortillaFrame:
-    return TortillaFrame(table, home, depth=depth)
 
 
 def _vsi_or_none(source: Any) -> str | None:

@@ -27,9 +27,9 @@ from comal.table.columns import (
     valid_of,
 )
 from comal.tortilla import spec
+from comal.tortilla.columns import with_column
+from comal.tortilla.samples import Prepared, with_values
 from comal.tortilla.spec import TortillaWarning
-from comal.tortilla.writing.columns import with_column
-from comal.tortilla.writing.samples import Prepared, with_values
 
 RASTERS = ("GTiff", "COG", "PNG", "JPEG", "WEBP", "JP2OpenJPEG")
 """Formats whose headers are read for the place of an item."""

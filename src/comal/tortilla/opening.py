@@ -28,9 +28,7 @@ from comal.limits import DEFAULT_LIMITS, Limits
 from comal.parallel import in_thread
 from comal.plan import run
 from comal.public import warn
-from comal.storage import (
-    Location as Place,
-)
+from comal.storage import Location as Place
 from comal.storage import (
     Source,
     StorageConfig,
@@ -40,9 +38,9 @@ from comal.storage import (
     reload_once,
 )
 from comal.tortilla import spec
-from comal.tortilla.reading.archive import Home, Part, together
-from comal.tortilla.reading.frame import TortillaFrame
-from comal.tortilla.reading.items import aliased, items_of, joined, stored_table
+from comal.tortilla.archive import Home, Part, together
+from comal.tortilla.frame import TortillaFrame
+from comal.tortilla.items import aliased, items_of, joined, stored_table
 from comal.tortilla.spec import TortillaWarning
 from comal.tortilla.wire import DEFAULT_TAIL, Opened, open_plan
 

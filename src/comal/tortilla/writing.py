@@ -40,11 +40,11 @@ from comal.storage.kinds import magic_kind
 from comal.storage.targetlock import write_errors
 from comal.storage.targets import TargetFile, TargetSet, new_set
 from comal.table import ParquetSettings, ParquetTable, Writer, footer_plan, write_table
-from comal.table.columns import numbers_column, numbers_of, one_array
+from comal.table.columns import numbers_column
 from comal.tortilla import spec, wire
-from comal.tortilla.writing.columns import SHORT, fitted, unified, with_column
-from comal.tortilla.writing.describing import Oddities
-from comal.tortilla.writing.samples import Prepared
+from comal.tortilla.columns import SHORT, fitted, unified, with_column
+from comal.tortilla.describing import Oddities
+from comal.tortilla.samples import Prepared
 
 _FEW = 256
 """Below this many rows dictionaries make a footer larger, and slower to write."""
@@ -64,6 +64,14 @@ SETTINGS = ParquetSettings(
 copy of the schema and statistics of a single row group are more than half of a small footer."""
 _SMALL = replace(SETTINGS, level=3, dictionary=False, encodings=())
 
+_HELD = 32 * MIB
+"""What is held of rows before they go to a temporary file."""
+_DISK: dict[type[BaseException], type[ComalError]] = {
+    OSError: StorageError,
+    pa.ArrowException: StorageError,
+}
+_CHECKED = [spec.ID, spec.OFFSET, spec.LENGTH]
+SPANS = pa.schema([(spec.OFFSET, pa.int64()), (spec.LENGTH, pa.int64())])
 _ALIASES = {name: alias for alias, name in spec.ALIASES.items()}
 
 
@@ -96,59 +104,24 @@ def written_names(schema: Any, *, aliases: bool) -> Any:
     return pa.schema([field.with_name(_ALIASES.get(field.name, field.name)) for field in schema])
 
 
-def write_footer(
-    file: BinaryIO,
-    tables: Iterable[Any],
-    schema: Any,
-    how: ParquetSettings,
-    key_values: Mapping[str, str] | None = None,
-) -> None:
+def write_footer(file: BinaryIO, tables: Iterable[Any], schema: Any, how: ParquetSettings) -> None:
     """Write the footer of a file, table by table; columns are taken by position."""
     writer = Writer(file, schema, how)
     for table in tables:
         writer.write(table.rename_columns(schema.names))
-    writer.close(key_values)
+    writer.close()
 
 
 def nested_footer(table: Any, *, aliases: bool = False) -> bytes:
     """The footer of a nested file, of a few rows most times; `aliases` as for `written_names`."""
     sink = io.BytesIO()
-    if aliases:
-        table = table.rename_columns(written_names(table.schema, aliases=True).names)
+    table = table.rename_columns(written_names(table.schema, aliases=aliases).names)
     write_table(table, sink, settings(table.num_rows, {}))
     return sink.getvalue()
 
 
-def check_written(
-    source: Source, header: wire.Header, ids: Iterable[Any], offsets: Ints, lengths: Ints
-) -> None:
-    """Refuse a file whose header or footer says another thing than what was written.
-
-    Parameters
-    ----------
-    source
-        The file under its temporary name.
-    header
-        What its header should be.
-    ids, offsets, lengths
-        As for `check_footer`.
-
-    Raises
-    ------
-    InvalidMetadataError
-        They disagree; the file must not be published.
-    """
-    (head,) = source.fetch([Head(wire.HEADER_SIZE)])
-    found = wire.parse_header(head.data, head.total, source.href)
-    if found != header:
-        raise _broken("header", found, header)
-    check_footer(source, header.footer, ids, offsets, lengths)
-
-
-def check_footer(
-    source: Source, span: ByteRange, ids: Iterable[Any], offsets: Ints, lengths: Ints
-) -> None:
-    """Refuse a footer that says another thing than what was written.
+def check_footer(source: Source, span: ByteRange, tables: Iterable[Any], rows: int) -> None:
+    """Refuse a footer whose ids and spans are others than those of the rows that were written.
 
     Parameters
     ----------
@@ -156,33 +129,30 @@ def check_footer(
         The file.
     span
         Where the footer lies.
-    ids
-        Arrow arrays of the ids of all rows.
-    offsets, lengths
-        Spans of all rows.
+    tables
+        All rows, piece by piece.
+    rows
+        How many they are.
 
     Raises
     ------
     InvalidMetadataError
-        They disagree.
+        They disagree; the file must not be published.
     """
-    table = ParquetTable(source, run(footer_plan(span), source.fetch))
-    if table.num_rows != len(offsets):
-        raise _broken("footer", counted(table.num_rows, "row"), len(offsets))
+    footer = ParquetTable(source, run(footer_plan(span), source.fetch))
+    if footer.num_rows != rows:
+        raise _broken("footer", counted(footer.num_rows, "row"), rows)
+    waiting = (table.select(_CHECKED) for table in tables)
+    held = next(waiting)
     row = 0
-    waiting = iter(ids)
-    held: Any = pa.nulls(0, pa.string())
-    for batch in table.iter_batches([spec.ID, spec.OFFSET, spec.LENGTH]):
-        rows = slice(row, row + len(batch))
-        while len(held) < len(batch):
-            held = pa.concat_arrays([held, next(waiting)])
-        for name, wanted in ((spec.OFFSET, offsets[rows]), (spec.LENGTH, lengths[rows])):
-            if batch[name].null_count or not np.array_equal(numbers_of(batch[name]), wanted):
-                raise _broken(name, "another value", f"rows {rows.start} to {rows.stop}")
-        if not batch[spec.ID].equals(held.slice(0, len(batch))):
-            raise _broken(spec.ID, "another id", f"rows {rows.start} to {rows.stop}")
+    for batch in footer.iter_batches(_CHECKED):
+        while held.num_rows < len(batch):
+            held = pa.concat_tables([held, next(waiting)])
+        for name in _CHECKED:
+            if not held[name].slice(0, len(batch)).equals(pa.chunked_array([batch[name]])):
+                raise _broken(name, "another value", f"rows {row} to {row + len(batch)}")
         held = held.slice(len(batch))
-        row = rows.stop
+        row += len(batch)
 
 
 def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
@@ -195,18 +165,10 @@ def _broken(what: str, found: object, expected: object) -> InvalidMetadataError:
     )
 
 
-_HELD = 32 * MIB
-_DISK: dict[type[BaseException], type[ComalError]] = {
-    OSError: StorageError,
-    pa.ArrowException: StorageError,
-}
-
-
 class RowStore:
     """Tables that come one after the other, of schemas that may differ.
 
-    Ids and spans stay in memory, some 40 bytes an item; the other columns go to a temporary file
-    when they are more than 32 MiB.
+    They go to a temporary file when they are more than 32 MiB.
 
     Parameters
     ----------
@@ -224,16 +186,11 @@ class RowStore:
         self._file: BinaryIO | None = None
         self._spooled: list[tuple[int, int]] = []
         self._schemas: list[Any] = []
-        self._offsets: list[Ints] = []
-        self._lengths: list[Ints] = []
-        self.ids: list[Any] = []
-        """Arrow arrays of the ids, in order."""
+        self._rows = 0
 
-    def append(self, table: Any, offsets: Ints, lengths: Ints) -> None:
-        """Add rows."""
-        self.ids.append(one_array(table[spec.ID]))
-        self._offsets.append(offsets)
-        self._lengths.append(lengths)
+    def append(self, table: Any) -> None:
+        """Add rows, spans included."""
+        self._rows += table.num_rows
         if not any(schema.equals(table.schema) for schema in self._schemas[-4:]):
             self._schemas.append(table.schema)
         self._held.append(table)
@@ -242,37 +199,23 @@ class RowStore:
             self._write_out()
 
     def __len__(self) -> int:
-        return sum(map(len, self._offsets))
-
-    @property
-    def offsets(self) -> Ints:
-        """Offsets of all rows."""
-        return np.concatenate([*self._offsets, np.zeros(0, np.int64)])
-
-    @property
-    def lengths(self) -> Ints:
-        """Lengths of all rows."""
-        return np.concatenate([*self._lengths, np.zeros(0, np.int64)])
+        return self._rows
 
     def schema(self) -> Any:
-        """One schema for all rows, offsets and lengths included, in the order of a footer."""
-        spans = pa.schema([(spec.OFFSET, pa.int64()), (spec.LENGTH, pa.int64())])
-        return unified([spans, *self._schemas], self._where)
+        """One schema for all rows, in the order of a footer."""
+        return unified([SPANS, *self._schemas], self._where)
 
     def tables(self, schema: Any) -> Iterator[Any]:
         """All rows in a schema that holds theirs, piece by piece."""
-        for number, table in enumerate(self._stored()):
-            yield fitted(spanned(table, self._offsets[number], self._lengths[number]), schema)
-
-    def _stored(self) -> Iterator[Any]:
         for start, size in self._spooled:
             assert self._file is not None
             with translated(_DISK, "temporary file cannot be read"):
                 self._file.seek(start)
                 data = self._file.read(size)
                 table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
-            yield table
-        yield from self._held
+            yield fitted(table, schema)
+        for table in self._held:
+            yield fitted(table, schema)
 
     def _write_out(self) -> None:
         if self._file is None:
@@ -289,8 +232,14 @@ class RowStore:
         self._held, self._bytes = [], 0
 
 
-def spanned(table: Any, offsets: Ints, lengths: Ints) -> Any:
-    """Metadata with the columns that say where the items lie."""
+def spanned(table: Any, end: int, lengths: Ints) -> Any:
+    """The table with the columns that say where its items lie: one behind the other up to `end`."""
+    offsets = end - int(lengths.sum()) + np.cumsum(lengths) - lengths
+    return with_spans(table, offsets, lengths)
+
+
+def with_spans(table: Any, offsets: Ints, lengths: Ints) -> Any:
+    """The table with these spans."""
     for name, values in ((spec.OFFSET, offsets), (spec.LENGTH, lengths)):
         table = with_column(table, name, numbers_column(values))
     return table
@@ -301,49 +250,27 @@ _STEP = 16_384
 
 
 @dataclass(slots=True)
-class Telling:
-    """What is told of a write that is going on."""
+class ItemWriter:
+    """Copies items behind one another, and tells of it."""
 
     progress: Progress = silent
+    aliases: bool = False
+    """Nested footers have the names of published writers, as the outermost one is to have them."""
     oddities: Oddities = field(default_factory=Oddities)
     done: int = 0
+    """Items of the outermost level that are written."""
+
+    def write(self, out: Appender, items: Prepared) -> Any:
+        """Append all items, whose formats are known; their table with spans."""
+        lengths = self._write(out, items, 0, len(items), depth=0)
+        return spanned(items.table, out.position, lengths)
 
     def wrote(self, count: int) -> None:
         """So many items more of the outermost level are written."""
         self.done += count
         self.progress(self.done, None, "samples")
 
-
-def write_items(out: Appender, items: Prepared, telling: Telling, *, aliases: bool = False) -> Ints:
-    """Append all items.
-
-    Parameters
-    ----------
-    out
-        Stands where the first one begins.
-    items
-        What to write; formats are known.
-    telling
-        Told what was written and what looked odd.
-    aliases
-        Nested footers have the names of published writers, as the outermost one is to have them.
-
-    Returns
-    -------
-    Lengths of the items in bytes; each begins where the one before it ends.
-    """
-    return _Writing(out, telling, aliases).write(items, 0, len(items), depth=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    """One call of `write_items`."""
-
-    out: Appender
-    telling: Telling
-    aliases: bool
-
-    def write(self, items: Prepared, start: int, stop: int, *, depth: int) -> Ints:
+    def _write(self, out: Appender, items: Prepared, start: int, stop: int, *, depth: int) -> Ints:
         """Append the items of some rows; their lengths."""
         lengths = np.empty(stop - start, np.int64)
         row = start
@@ -351,29 +278,28 @@ class _Writing:
         for edge in [*items.nested(start, stop).tolist(), stop]:
             while row < edge:
                 last = min(row + _STEP, edge)
-                copied = copy_payloads(items.payloads, row, last, self.out)
-                self.telling.oddities.look(copied, items.table, row)
+                copied = copy_payloads(items.payloads, row, last, out)
+                self.oddities.look(copied, items.table, row)
                 lengths[row - start : last - start] = copied.sizes
                 if depth == 0:
-                    self.telling.wrote(last - row)
+                    self.wrote(last - row)
                 row = last
             if edge < stop:
-                lengths[edge - start] = self._write_nested(items, edge, depth)
+                lengths[edge - start] = self._write_nested(out, items, edge, depth)
                 row = edge + 1
                 if depth == 0:
-                    self.telling.wrote(1)
+                    self.wrote(1)
         return lengths
 
-    def _write_nested(self, items: Prepared, row: int, depth: int) -> int:
+    def _write_nested(self, out: Appender, items: Prepared, row: int, depth: int) -> int:
         assert items.below is not None
         assert items.starts is not None
         assert items.stops is not None
-        out, begin = self.out, self.out.position
-        start, stop = int(items.starts[row]), int(items.stops[row])
+        begin, start, stop = out.position, int(items.starts[row]), int(items.stops[row])
         out.write(bytes(wire.HEADER_SIZE))
-        lengths = self.write(items.below, start, stop, depth=depth + 1)
-        offsets = wire.HEADER_SIZE + np.cumsum(lengths) - lengths
-        table = spanned(items.below.table.slice(start, stop - start), offsets, lengths)
+        lengths = self._write(out, items.below, start, stop, depth=depth + 1)
+        # A nested file counts from its own beginning.
+        table = spanned(items.below.table.slice(start, stop - start), out.position - begin, lengths)
         table = fitted(table, unified([table.schema], "nested samples"))
         footer = nested_footer(table, aliases=self.aliases)
         span = ByteRange(out.position - begin, len(footer))
@@ -388,31 +314,46 @@ _OPEN = 64
 """Files that are open at once; each has a descriptor and a buffer of 1 MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """How files are written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOptions:
+    """Where a set is cut, and how its files are written; see `create`."""
 
-    overwrite: bool = False
+    chunk_size: int | str | None = None
+    chunk_rows: int | None = None
+    chunk_by: str | None = None
     first_part: int = 1
-    aliases: bool = False
-    """Names of published writers where they differ from the specification."""
+    peer_names: bool = False
+    allow_ids: bool = False
     parquet: Mapping[str, Any] = field(default_factory=dict)
-    key_values: Mapping[str, str] = field(default_factory=dict)
-    collection: bytes | None = None
-    """JSON of a TACO v1, behind the footer of each file."""
-    parts: int | None = None
-    """Files of the set that one file belongs to, where it is written anew alone."""
+    """Settings of the footer."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> SetOptions:
+        """What a caller has given; what is none of these is a setting of the footer.
+
+        Raises
+        ------
+        InvalidInputError
+            Numbers that cannot be.
+        """
+        own = {name: value for name, value in given.items() if name in cls.__dataclass_fields__}
+        rest = {name: value for name, value in given.items() if name not in own}
+        made = cls(**{**own, "parquet": {**own.get("parquet", {}), **rest}})
+        Router(made)
+        if made.first_part not in (0, 1):
+            raise InvalidInputError(
+                "the first part cannot have this number", found=made.first_part, expected="1, or 0"
+            )
+        return made
 
 
 class Part:
     """One file that is being written: its data, and what its footer will say."""
 
-    def __init__(self, scope: AbstractContextManager[TargetFile], how: How) -> None:
+    def __init__(self, scope: AbstractContextManager[TargetFile]) -> None:
         self.file = scope.__enter__()
         self.scope = scope
         self.rows = RowStore(self.file.spool, shown(self.file.target.name))
-        self.header: wire.Header | None = None
-        self._how = how
         stream: Any = self.file
         self._out: Appender | None = Appender(stream)
         self._position = 0
@@ -440,48 +381,39 @@ class Part:
                 self._out.file.close()
             self._out = None
 
-    def add(self, table: Any, lengths: Ints) -> None:
-        """Take note of items of these lengths, which are the last that were written."""
-        offsets = self.out.position - int(lengths.sum()) + np.cumsum(lengths) - lengths
-        self.rows.append(table, offsets, lengths)
-
-    def finish(self, schema: Any) -> None:
-        """Write the footer, and what stands behind it."""
+    def finish(
+        self, schema: Any, options: SetOptions, collection: bytes | None, parts: int
+    ) -> None:
+        """Write the footer, what stands behind it, and the header; and read them again."""
         out, start = self.out, self.out.position
         write_footer(
             out.file,
             self.rows.tables(schema),
-            written_names(schema, aliases=self._how.aliases),
-            settings(len(self.rows), self._how.parquet),
-            self._how.key_values,
+            written_names(schema, aliases=options.peer_names),
+            settings(len(self.rows), options.parquet),
         )
         end = out.position = out.file.seek(0, os.SEEK_END)
-        collection, magic = None, wire.TORTILLA_MAGIC
-        if self._how.collection is not None:
-            out.write(self._how.collection)
-            collection, magic = ByteRange(end, len(self._how.collection)), wire.TACO_MAGIC
-        self.header = wire.Header(ByteRange(start, end - start), 1, magic, collection=collection)
-
-    def seal(self, parts: int) -> None:
-        """Write the header, and read all of it again."""
-        assert self.header is not None
-        self.header = replace(self.header, parts=parts)
-        self.out.patch(0, wire.pack_header(self.header))
+        header = wire.Header(ByteRange(start, end - start), parts)
+        if collection is not None:
+            out.write(collection)
+            span = ByteRange(end, len(collection))
+            header = replace(header, magic=wire.TACO_MAGIC, collection=span)
+        out.patch(0, wire.pack_header(header))
         self.close()
         with open_source(self.file.path) as source:
-            check_written(source, self.header, self.rows.ids, self.rows.offsets, self.rows.lengths)
+            (head,) = source.fetch([Head(wire.HEADER_SIZE)])
+            found = wire.parse_header(head.data, head.total, source.href)
+            if found != header:
+                raise _broken("header", found, header)
+            check_footer(source, header.footer, self.rows.tables(schema), len(self.rows))
 
 
 class PartSet:
     """Files of one set; one alone has the plain name, several are numbered."""
 
-    def __init__(self, output: Path, how: How, made: TargetSet) -> None:
-        if how.first_part not in (0, 1):
-            raise InvalidInputError(
-                "the first part cannot have this number", found=how.first_part, expected="1, or 0"
-            )
+    def __init__(self, output: Path, options: SetOptions, made: TargetSet) -> None:
         self._output = output
-        self._how = how
+        self._options = options
         self._made = made
         self.parts: list[Part] = []
 
@@ -491,7 +423,7 @@ class PartSet:
             if number == _MOST:
                 raise InvalidInputError("too many parts", expected=f"at most {_MOST}")
             target = self._output if number == 0 else self._numbered(number)
-            self.parts.append(Part(self._made.file(target.name, TORTILLA), self._how))
+            self.parts.append(Part(self._made.file(target.name, TORTILLA)))
             if sum(part.is_open for part in self.parts) > _OPEN:
                 for part in self.parts[:-1]:
                     part.close()
@@ -501,20 +433,26 @@ class PartSet:
         stem, dot, extension = self._output.name.rpartition(".")
         if extension not in ("tortilla", "taco") or not dot:
             stem, extension = self._output.name, "tortilla"
-        number = position + self._how.first_part
+        number = position + self._options.first_part
         return self._output.with_name(spec.part_name(stem.removesuffix(".part"), number, extension))
 
-    def finish(self, *, one_schema: bool = True) -> None:
-        """Write footers and headers; `one_schema` gives every part the columns of all."""
+    def finish(self, collection: bytes | None = None, of: int | None = None) -> None:
+        """Write footers and headers; every part gets the columns of all.
+
+        Parameters
+        ----------
+        collection
+            JSON of a TACO v1, which stands behind each footer.
+        of
+            Files of the set that one file belongs to, where it is written anew alone.
+        """
         schemas = [part.rows.schema() for part in self.parts]
-        if one_schema and len(schemas) > 1:
-            schemas = [unified(schemas, self._output.name)] * len(schemas)
         if len(schemas) > 1:
+            schemas = [unified(schemas, self._output.name)] * len(schemas)
             self._made.rename(self.parts[0].file, self._numbered(0).name)
             self._refuse_strangers()
         for part, schema in zip(self.parts, schemas, strict=True):
-            part.finish(schema)
-            part.seal(self._how.parts or len(schemas))
+            part.finish(schema, self._options, collection, of or len(schemas))
 
     def _refuse_strangers(self) -> None:
         """Refuse a folder in which another set has this name: its parts would mix with ours."""
@@ -555,10 +493,10 @@ class PartSet:
 
 
 @contextmanager
-def part_set(output: Path, how: How) -> Iterator[PartSet]:
+def part_set(output: Path, options: SetOptions, *, overwrite: bool) -> Iterator[PartSet]:
     """A set that is published by `PartSet.publish`, and removed when its block fails."""
-    with new_set(output, how.overwrite) as made:
-        parts = PartSet(output, how, made)
+    with new_set(output, overwrite) as made:
+        parts = PartSet(output, options, made)
         try:
             yield parts
         except BaseException as error:
@@ -569,53 +507,29 @@ def part_set(output: Path, how: How) -> Iterator[PartSet]:
 # -- cutting ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Where a set is cut into files; nothing given means one file."""
-
-    size: int | None = None
-    """Bytes of items in a file; header and footer do not count ("The Data Partition")."""
-    rows: int | None = None
-    """Items in a file."""
-    column: str | None = None
-    """A file, or several, for each value of this column."""
-
-    @classmethod
-    def of(cls, size: int | str | None, rows: int | None, column: str | None) -> Cut:
-        """Checked.
-
-        Raises
-        ------
-        InvalidInputError
-            No size, or no positive number.
-        """
-        if rows is not None and (isinstance(rows, bool) or rows < 1):
-            raise InvalidInputError(
-                "no number of items in a part", found=shown(rows), expected="1 or more"
-            )
-        return cls(None if size is None else parse_size(size), rows, column)
-
-    @property
-    def is_none(self) -> bool:
-        """Whether all goes into one file."""
-        return self.size is None and self.rows is None and self.column is None
-
-
 @dataclass(slots=True)
 class Bin:
     """How full the file is that is being filled."""
 
-    key: str
     number: int
     bytes: int = 0
     rows: int = 0
 
 
 class Router:
-    """Tells the file of each item as they come; keeps files of several values open at once."""
+    """Tells the file of each item as they come; keeps files of several values open at once.
 
-    def __init__(self, cut: Cut) -> None:
-        self._cut = cut
+    Header and footer do not count in what `SetOptions.chunk_size` allows ("The Data Partition").
+    """
+
+    def __init__(self, options: SetOptions) -> None:
+        rows, size = options.chunk_rows, options.chunk_size
+        if rows is not None and (isinstance(rows, bool) or rows < 1):
+            raise InvalidInputError(
+                "no number of items in a part", found=shown(rows), expected="1 or more"
+            )
+        self._rows, self._column = rows, options.chunk_by
+        self._size = None if size is None else parse_size(size)
         self._bins: dict[str, Bin] = {}
         self._count = 0
 
@@ -625,7 +539,7 @@ class Router:
         Rows of a value keep their order. A new file is begun when an item would make it larger
         than the cut allows; an item that is larger itself has a file of its own.
         """
-        sizes = items.sizes() if self._cut.size is not None else np.zeros(len(items), np.int64)
+        sizes = items.sizes() if self._size is not None else np.zeros(len(items), np.int64)
         for key, rows in self._groups(items):
             start = 0
             while start < len(rows):
@@ -640,26 +554,26 @@ class Router:
                 start = stop
 
     def _new(self, key: str) -> Bin:
-        self._bins[key] = Bin(key, self._count)
+        self._bins[key] = Bin(self._count)
         self._count += 1
         return self._bins[key]
 
     def _room(self, bin_: Bin, sizes: Ints) -> int:
         """How many of the next items fit; at least one into an empty file."""
         fits = len(sizes)
-        if self._cut.rows is not None:
-            fits = min(fits, self._cut.rows - bin_.rows)
-        if self._cut.size is not None and fits:
-            left = self._cut.size - bin_.bytes
+        if self._rows is not None:
+            fits = min(fits, self._rows - bin_.rows)
+        if self._size is not None and fits:
+            left = self._size - bin_.bytes
             fits = min(fits, int(np.searchsorted(np.cumsum(sizes), left, side="right")))
             fits = max(fits, int(bin_.rows == 0))
         return fits
 
     def _groups(self, items: Prepared) -> Iterator[tuple[str, Ints]]:
-        if self._cut.column is None:
+        if self._column is None:
             yield "", np.arange(len(items))
             return
-        name = SHORT.get(self._cut.column, self._cut.column)
+        name = SHORT.get(self._column, self._column)
         if name not in items.table.column_names:
             raise InvalidInputError(
                 f"no column {shown(name)} to cut by",

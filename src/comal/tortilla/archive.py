@@ -1,0 +1,407 @@
+"""Where rows come from: the files of a set, the tables nested in them, and the bytes of items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from comal import strictjson
+from comal.errors import ComalError
+from comal.lazy import pc
+from comal.limits import DEFAULT_LIMITS, MIB, Limits
+from comal.parallel import side_by_side
+from comal.plan import ByteRange, Piece, Plan, run
+from comal.samples.payloads import Spans
+from comal.samples.tables import depth_first
+from comal.storage import RangeFile, Source
+from comal.table.columns import (
+    numbers_at,
+    numbers_column,
+    one_array,
+    rows_equal,
+    texts_column,
+)
+from comal.tortilla import spec
+from comal.tortilla.items import aliased, is_json, items_of, joined, stored_table
+from comal.tortilla.wire import Header, Opened, children_plan
+
+T = TypeVar("T")
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_CACHE = 64 * MIB
+_AT_ONCE = 1_024
+"""Nested files that are opened in one round trip; bounds what is held while they are decoded."""
+_THREADS = 16
+_BLOCK = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a set, or a file that is a set of its own."""
+
+    source: Source
+    header: Header
+    size: int
+    collection: bytes | None = None
+    json_footer: bool = False
+    aliased: tuple[str, ...] = ()
+    """Stored names of columns that are called otherwise here."""
+
+    @classmethod
+    def of(cls, source: Source, opened: Opened, aliased: tuple[str, ...] = ()) -> Part:
+        """The part that `opened` was read from."""
+        header, collection = opened.header, opened.collection
+        return cls(source, header, opened.size, collection, is_json(opened), aliased)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a nested file lies."""
+
+    part: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A nested file that was opened: its items, and its bytes where they came along."""
+
+    items: Any
+    kept: tuple[Piece, ...] = ()
+    has_collection: bool = False
+    """It is a TACO v1 with a collection of its own."""
+    aliased: tuple[str, ...] = ()
+    """As for `Part`."""
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory it takes."""
+        return int(self.items.nbytes) + sum(len(piece.data) for piece in self.kept)
+
+
+class Home:
+    """The files behind a frame and all frames made from it.
+
+    It holds no lock and no connection: it may be used from several threads, survives a fork, and
+    its pickle leaves out what can be read again.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], limits: Limits = DEFAULT_LIMITS, *, typed: bool = True
+    ) -> None:
+        self.parts = tuple(parts)
+        self.limits = limits
+        self.typed = typed
+        self.sources = [part.source for part in self.parts]
+        self._remote = not all(source.location.is_local for source in self.sources)
+        self._cache: dict[Address, Nested] = {}
+        self._held = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Home, typed=self.typed), (self.parts, self.limits)
+
+    def collection(self) -> dict[str, Any] | None:
+        """The collection of a TACO v1; every part of a set repeats it."""
+        for part in self.parts:
+            if part.collection is not None:
+                return strictjson.loads(
+                    part.collection, f"{part.source.href}: collection", self.limits
+                )
+        return None
+
+    def spans(self, table: Any, rows: Ints) -> Spans:
+        """Where the bytes of some rows lie."""
+        offsets, sizes = (numbers_at(table[name], rows) for name in (spec.OFFSET, spec.LENGTH))
+        has_parts = spec.PART in table.column_names
+        parts = numbers_at(table[spec.PART], rows) if has_parts else np.zeros(len(rows), np.int64)
+        return Spans(self.sources, parts.astype(np.int64, copy=False), offsets, sizes)
+
+    def addresses(self, table: Any, rows: Ints) -> list[Address]:
+        """As `spans`, for nested files."""
+        spans = self.spans(table, rows)
+        columns = (spans.source, spans.offsets, spans.lengths)
+        return list(map(Address, *(column.tolist() for column in columns)))
+
+    def nested(self, addresses: Sequence[Address], depth: int) -> list[Nested]:
+        """Open nested files; those of one object come in one round trip.
+
+        Parameters
+        ----------
+        addresses
+            Where they lie; the same one may stand several times.
+        depth
+            How many files they are nested in.
+
+        Raises
+        ------
+        LimitExceededError
+            Nested too deep, or more rows than the limits allow.
+        InvalidMetadataError
+            One of them is broken.
+        """
+        if addresses:
+            # An item lies inside the data of its file, behind the header, so that each nested file
+            # is smaller than the one around it: nothing can hold itself, but it can be deep.
+            self.limits.check("tortilla_depth", depth, self._name(addresses[0]))
+        cached = {one: self._cache.get(one) for one in addresses}
+        found = {one: nested for one, nested in cached.items() if nested is not None}
+        missing = [one for one in cached if one not in found]
+        rows = 0
+        for start in range(0, len(missing), _AT_ONCE):
+            batch: dict[int, list[ByteRange]] = {}
+            for one in missing[start : start + _AT_ONCE]:
+                batch.setdefault(one.part, []).append(ByteRange(one.offset, one.size))
+            jobs = [partial(self._opened, part, spans) for part, spans in batch.items()]
+            results = settled(together(jobs, remote=self._remote))
+            for (part, spans), opened in zip(batch.items(), results, strict=True):
+                for span, child in zip(spans, settled(opened), strict=True):
+                    address = Address(part, span.offset, span.size)
+                    found[address] = self._decoded(address, child)
+                    rows += found[address].items.num_rows
+            self.limits.check("table_rows", rows, self.parts[0].source.href)
+        return [found[address] for address in addresses]
+
+    def _opened(self, part: int, spans: Sequence[ByteRange]) -> list[Opened | ComalError]:
+        names = [self._name(Address(part, span.offset, span.size)) for span in spans]
+        plan: Plan[list[Opened | ComalError]] = children_plan(spans, names, limits=self.limits)
+        return run(plan, self.parts[part].source.fetch)
+
+    def _decoded(self, address: Address, opened: Opened) -> Nested:
+        where, collection = self._name(address), opened.header.collection
+        stored = stored_table(opened, where, self.limits)
+        items = items_of(stored, opened, where, typed=self.typed)
+        has_collection = collection is not None and collection.size > 0
+        nested = Nested(items, opened.kept, has_collection, aliased(stored))
+        # Single steps on a dict, no lock: two threads may both do the work, neither does harm.
+        if nested.nbytes <= _CACHE // 4:
+            if self._held > _CACHE:
+                self._cache, self._held = {}, 0
+            self._cache[address] = nested
+            self._held += nested.nbytes
+        return nested
+
+    def _name(self, address: Address) -> str:
+        """How messages call a nested file."""
+        href = self.parts[address.part].source.href
+        return f"{href} (bytes {address.offset}+{address.size})"
+
+    # -- bytes -------------------------------------------------------------------------------------
+
+    def read(self, spans: Spans, kept: Sequence[Piece] = ()) -> list[bytes]:
+        """The bytes of items, in order; one round trip. `kept` is what is here already."""
+        found = [b""] * len(spans)
+        if not found:
+            return found
+        largest = int(spans.lengths.argmax())
+        if spans.lengths[largest] > self.limits.leaf_bytes:
+            self.limits.check("leaf_bytes", int(spans.lengths[largest]), spans.place(largest))
+        missing = np.ones(len(spans), bool)
+        ends = spans.offsets + spans.lengths
+        for piece in kept:
+            held = missing & (piece.offset <= spans.offsets) & (ends <= piece.end)
+            missing &= ~held
+            for row in np.flatnonzero(held).tolist():
+                found[row] = piece.slice(int(spans.offsets[row]), int(spans.lengths[row]))
+        rows = np.flatnonzero(missing)
+        owner = spans.source[rows]
+        groups = [(part, rows[owner == part]) for part in np.unique(owner).tolist()]
+        jobs = [
+            partial(self.parts[part].source.fetch_spans, spans.offsets[mine], spans.lengths[mine])
+            for part, mine in groups
+        ]
+        answers: list[list[bytes]] = settled(together(jobs, remote=self._remote))
+        if len(groups) == 1 and len(answers[0]) == len(found):
+            return answers[0]
+        for (_, mine), answer in zip(groups, answers, strict=True):
+            for row, data in zip(mine.tolist(), answer, strict=True):
+                found[row] = data
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Where the bytes of one item lie."""
+
+    source: Source
+    part: int
+    """Position of the file in its set."""
+    offset: int
+    """Where they start in the file."""
+    size: int
+    format: str = ""
+    """What the footer says they are."""
+
+    def file(self) -> RangeFile:
+        """A seekable binary file over the bytes."""
+        return self.source.file("", self.offset, self.size)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes in blocks of 4 MiB."""
+        with self.file() as file:
+            while block := file.read(_BLOCK):
+                yield block
+
+
+# -- several files together ------------------------------------------------------------------------
+
+
+def together(jobs: Sequence[Callable[[], T]], *, remote: bool) -> list[T | ComalError]:
+    """What each job returns, or its error; side by side where they wait for a network."""
+    if len(jobs) < 2 or not remote:
+        return [_result(job) for job in jobs]
+    return side_by_side([partial(_result, job) for job in jobs], _THREADS)
+
+
+def _result(job: Callable[[], T]) -> T | ComalError:
+    try:
+        return job()
+    except ComalError as error:
+        return error
+
+
+def settled(results: Sequence[T | ComalError]) -> list[T]:
+    """The results, or the first error among them."""
+    found: list[T] = []
+    for result in results:
+        if isinstance(result, ComalError):
+            raise result
+        found.append(result)
+    return found
+
+
+# -- all items at any depth, level by level --------------------------------------------------------
+
+
+def nested_rows(table: Any) -> Ints:
+    """Numbers of the rows that are files of this format themselves."""
+    return np.flatnonzero(rows_equal(table[spec.FILE_FORMAT], spec.TORTILLA))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Items of one depth: of a frame, or of all files that are nested in the level above."""
+
+    table: Any
+    """Rows grouped by parent, in the order of the parents."""
+    parents: Ints
+    """Row of each row's parent in the level above; the row itself at the top."""
+    folders: Mask
+    """Which rows have a level below."""
+    aliased: frozenset[str] = frozenset()
+    """As for `Part`, of any of the files."""
+    collections: int = 0
+    """How many of the files are TACO v1 with a collection of their own."""
+
+    @classmethod
+    def of(cls, table: Any, parents: Ints | None = None, *more: Any) -> Level:
+        """A level of these rows."""
+        known = np.arange(table.num_rows) if parents is None else parents
+        return cls(table, known, rows_equal(table[spec.FILE_FORMAT], spec.TORTILLA), *more)
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @property
+    def ids(self) -> Any:
+        """Ids as they are stored; a null is empty."""
+        return one_array(pc.coalesce(self.table[spec.ID], texts_column([""])[0]))
+
+
+def levels_below(
+    top: Level, depth: int, home: Home, columns: Sequence[str] | None = None
+) -> Iterator[Level]:
+    """The levels below some rows; each file's rows stand once for each row that names it.
+
+    Parameters
+    ----------
+    top
+        The rows.
+    depth
+        How many files they are nested in.
+    columns
+        Optional columns to keep; None for all.
+
+    Raises
+    ------
+    LimitExceededError
+        More rows than the limits allow, or nested too deep. Files that share bytes can stand for
+        many more rows than they hold.
+    InvalidMetadataError
+        A nested file is broken, or has columns that do not go together with others.
+    """
+    level = top
+    while level.folders.any():
+        depth += 1
+        level = _level_below(level, depth, home, columns)
+        yield level
+
+
+def _level_below(above: Level, depth: int, home: Home, columns: Sequence[str] | None) -> Level:
+    where = home.parts[0].source.href
+    folders = np.flatnonzero(above.folders)
+    addresses = home.addresses(above.table, folders)
+    children = home.nested(addresses, depth)
+    distinct = dict(zip(addresses, children, strict=True))
+    numbers = {address: number for number, address in enumerate(distinct)}
+    which = np.array([numbers[address] for address in addresses], np.int64)
+    tables = [_chosen(child.items, columns) for child in distinct.values()]
+    sizes = np.array([one.num_rows for one in tables], np.int64)
+    counts = sizes[which]
+    home.limits.check("table_rows", int(counts.sum()), where)
+    table = joined(tables, where)
+    if len(tables) < len(which):
+        table = table.take(numbers_column(runs((np.cumsum(sizes) - sizes)[which], counts)))
+    parents = np.repeat(folders, counts)
+    if spec.PART in above.table.column_names:
+        parts = above.table[spec.PART].take(numbers_column(parents))
+        table = table.append_column(spec.PART, parts)
+    names = frozenset(name for child in distinct.values() for name in child.aliased)
+    return Level.of(table, parents, names, sum(child.has_collection for child in children))
+
+
+def flattened(table: Any, depth: int, home: Home, columns: Sequence[str] | None = None) -> Any:
+    """All items below some rows that are no nested files, depth first in the order of rows.
+
+    Parameters, and what is raised, are those of `levels_below`.
+    """
+    table = _chosen(table, columns)
+    top = Level.of(table)
+    if spec.PATH not in table.column_names:
+        top = replace(top, table=table.append_column(spec.PATH, top.ids))
+    levels = [top]
+    for level in levels_below(top, depth, home, columns):
+        paths = levels[-1].table[spec.PATH].take(numbers_column(level.parents))
+        paths = pc.binary_join_element_wise(paths, level.ids, "/")
+        levels.append(replace(level, table=level.table.append_column(spec.PATH, paths)))
+    if len(levels) == 1:
+        return top.table
+    masks = [~level.folders for level in levels]
+    leaves = list(map(np.flatnonzero, masks))
+    tables = [
+        level.table.take(numbers_column(rows)) for level, rows in zip(levels, leaves, strict=True)
+    ]
+    starts = depth_first(masks, [level.parents for level in levels])
+    places = np.concatenate([start[rows] for start, rows in zip(starts, leaves, strict=True)])
+    everything = joined(tables, home.parts[0].source.href)
+    return everything.take(numbers_column(np.argsort(places, kind="stable")))
+
+
+def _chosen(table: Any, columns: Sequence[str] | None) -> Any:
+    if columns is None:
+        return table
+    wanted = {spec.ALIASES.get(name, name) for name in (*columns, *spec.NAVIGATION)}
+    names = table.column_names
+    return table.select([name for name in names if spec.ALIASES.get(name, name) in wanted])
+
+
+def runs(starts: Ints, counts: Ints) -> Ints:
+    """``starts[i] .. starts[i] + counts[i]`` for each i, one after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))

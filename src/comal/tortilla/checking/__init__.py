@@ -1,1 +1,0 @@
-"""Checking files: every problem, with its place, instead of the first."""

@@ -1,0 +1,487 @@
+"""New files and sets: of samples (`create`), and of rows of files that are there (`compile`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from comal.errors import InvalidInputError, NotInContainerError, shown
+from comal.lazy import pc
+from comal.limits import DEFAULT_LIMITS, Limits
+from comal.progress import Progress, silent
+from comal.public import takes, warn
+from comal.samples import intake
+from comal.samples.intake import Level, fields_at
+from comal.samples.payloads import Files, Ints, refuse_read
+from comal.samples.tables import Names
+from comal.storage import StorageConfig, href_text, local_path, targets
+from comal.storage.kinds import check_ending
+from comal.table.columns import one_array, valid_of
+from comal.tortilla import spec
+from comal.tortilla.columns import check_ids, normal
+from comal.tortilla.describing import wants_place, with_formats, with_place
+from comal.tortilla.frame import TortillaFrame
+from comal.tortilla.opening import open as open_frame
+from comal.tortilla.samples import Prepared, batches_of, check, mapped
+from comal.tortilla.spec import TortillaWarning
+from comal.tortilla.writing import ItemWriter, Router, SetOptions, part_set
+
+Location = str | os.PathLike[str]
+_TIMES = {"time_start": spec.TIME_START, "time_end": spec.TIME_END}
+"""What manifests may call the columns of STAC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What was written."""
+
+    paths: tuple[Path, ...]
+    """The files, in the order of their parts; relative where the output was named so."""
+    rows: int
+    """Items, without what is nested in them."""
+    is_stac: bool
+    """Whether it is a ``stac-tortilla``: all required columns, and no null in them."""
+    is_rai: bool
+    """Whether it is a ``rai-tortilla``."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the specification that it belongs to."""
+        named = (("stac-tortilla", self.is_stac), ("rai-tortilla", self.is_rai))
+        return tuple(name for name, holds in named if holds)
+
+    @property
+    def path(self) -> Path:
+        """The file; of several the first."""
+        return self.paths[0]
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+
+@takes(SetOptions)
+def create(
+    samples: Any,
+    output: str | os.PathLike[str],
+    *,
+    stac: bool | None = None,
+    id: str = "id",  # noqa: A002 - names of the columns of a table
+    path: str = "path",
+    base: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    **options: Any,
+) -> Created:
+    """Write samples as a Tortilla of version 0.5.0.
+
+    The file appears complete or not at all, and the same samples always give the same bytes.
+
+    Parameters
+    ----------
+    samples
+        `Samples` or a list of `Sample`; a table (Arrow, or a frame of another library) with a row
+        per item; or an iterator of samples, record batches or tables, which are written as they
+        come.
+    output
+        The file, by convention ``name.tortilla``. Several are called
+        ``name.0001.part.tortilla``, ``name.0002.part.tortilla``, ...
+    chunk_size, chunk_rows, chunk_by
+        Cut the set into files of so many bytes of items (a number, or ``"20GB"``), of so many
+        items, or by the values of a column. An item is never cut.
+    first_part
+        Number of the first part: 1 as the specification says, or 0 as published sets have it.
+    stac
+        Fill the missing ``stac:*`` columns of place from the headers of rasters: always, never,
+        or (None) when any of these columns is given.
+    peer_names
+        Write ``rai:ele`` in the place of ``rai:elevation``, as published files have it, at every
+        level.
+    id, path, base
+        Of tables: the columns of ids and of payloads (paths as text, or bytes), and the folder of
+        relative paths, the working folder when None. Columns ``file_format`` and ``data_split``
+        are those of the specification; every other one is kept under its name.
+    overwrite
+        Replace existing files at the end, as a whole.
+    allow_ids
+        Keep ids that are not portable, as rows of published files have them.
+    progress
+        Told how many samples are written.
+    executor
+        Reads the headers of rasters; threads when None.
+    **options
+        Those above that have no default here, and settings of the footer: compression,
+        compression_level, row_group_size, ...
+
+    Returns
+    -------
+    Created
+        The paths, and whether it is a ``stac-tortilla`` or a ``rai-tortilla``.
+
+    Raises
+    ------
+    InvalidInputError
+        A sample or an argument that cannot be written.
+    ConflictError
+        The target exists (and `overwrite` is False), or is one of the sources.
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        A source or the target fails.
+    """
+    names = Names(id, path, base=href_text(base) if base is not None else "")
+    chosen = SetOptions.of(options)
+    check_ending(output, *spec.ENDINGS)
+    batches = (
+        described(items, stac=stac, allow_ids=chosen.allow_ids, executor=executor)
+        for items in batches_of(samples, names)
+    )
+    tier = 1 if chosen.allow_ids else 2
+    path_ = targets.local_path(output)
+    return _write_set(batches, path_, chosen, tier=tier, overwrite=overwrite, progress=progress)
+
+
+def described(
+    items: Prepared,
+    *,
+    stac: bool | None = None,
+    allow_ids: bool | None = None,
+    executor: Executor | None = None,
+) -> Prepared:
+    """Items that are checked, and whose formats and places are filled in.
+
+    Parameters are those of `create`; None stands for callers that have no `allow_ids`.
+    """
+    check(items, "samples", tier=1 if allow_ids else 2, keeps=allow_ids is False)
+    items = mapped(items, with_formats)
+    if stac or (stac is None and wants_place(items)):
+        items = mapped(items, lambda level: with_place(level, executor))
+    return items
+
+
+def _write_set(
+    batches: Iterable[Prepared],
+    output: Path,
+    options: SetOptions,
+    *,
+    tier: int,
+    overwrite: bool,
+    progress: Progress | None,
+    collection: bytes | None = None,
+) -> Created:
+    """Write items whose formats are known; `tier` as for `check_ids`."""
+    writer = ItemWriter(progress or silent, options.peer_names)
+    router, lacking, ids = Router(options), set[str](), []
+    with part_set(output, options, overwrite=overwrite) as parts:
+        alike = parts.named_alike()
+        for items in batches:
+            if not len(items):
+                continue
+            refuse_read(alike, [level.payloads for level in items.levels()])
+            lacking |= _lacking(items.table)
+            ids.append(one_array(items.table[spec.ID]))
+            for number, rows in router.route(items):
+                part = parts.part(number)
+                part.rows.append(writer.write(part.out, items.take(rows)))
+        if not ids:
+            raise InvalidInputError("no samples", expected="at least one")
+        if len(ids) > 1:
+            check_ids(pa.concat_arrays(ids), "samples", tier=tier)
+        parts.finish(collection)
+        writer.oddities.warn(shown(output.name))
+        paths = parts.publish()
+    if len(paths) == 1 and paths[0].suffix not in spec.ENDINGS:
+        warn(f"{shown(paths[0].name)}: a Tortilla should be called name.tortilla", TortillaWarning)
+    return Created(
+        tuple(paths),
+        writer.done,
+        is_stac=lacking.isdisjoint(spec.STAC_REQUIRED),
+        is_rai=lacking.isdisjoint(spec.RAI_REQUIRED),
+    )
+
+
+def _lacking(table: Any) -> set[str]:
+    """Columns of the classes of the specification that are not there, or hold nulls."""
+    return {
+        name
+        for name in (*spec.STAC_REQUIRED, *spec.RAI_REQUIRED)
+        if name not in table.column_names or table[name].null_count
+    }
+
+
+# -- a folder of files ----------------------------------------------------------------------------
+
+
+def pack_folder(
+    directory: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    manifest: str | os.PathLike[str] | None = None,
+    pattern: str | Sequence[str] = "*",
+    stac: bool | None = True,
+    **arguments: Any,
+) -> Created:
+    """Write the files below a folder as a Tortilla.
+
+    Parameters
+    ----------
+    directory
+        The folder. A file becomes an item that has its name as id, a subfolder a nested item.
+        Hidden names are left out.
+    output
+        As for `create`.
+    manifest
+        A CSV or Parquet file with the columns ``id`` (the id path, such as
+        ``scene_1/before.tif``), ``path`` (relative to the folder; null for a nested item; the id
+        when there is no such column) and any others; ``time_start`` and ``time_end`` are those of
+        STAC. Only its rows are written. Ids and paths in CSV are texts, whatever they look like
+        (``0007``).
+    pattern
+        Names of the files that are taken, as in a shell: ``"*.tif"``, or several. Links to folders
+        are left out with a warning.
+    stac, **arguments
+        As for `create`.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        The folder, the manifest or a file that it names is missing.
+    InvalidInputError
+        No file at all, what is no regular file, or names that cannot be ids.
+    ConflictError
+        The target is the folder, or holds it.
+    """
+    _, levels, fields = intake.samples_of(
+        directory,
+        targets.local_path(output),
+        manifest,
+        pattern,
+        read=lambda path: _with_paths(read_manifest(path)),
+        check_depth=lambda count: DEFAULT_LIMITS.check("tortilla_depth", count, "samples"),
+        warning=TortillaWarning,
+    )
+    return create(_items_of(levels, fields), output, stac=stac, **arguments)
+
+
+def _items_of(levels: Sequence[Level], fields: Any) -> Prepared:
+    """What was found below a folder, with the columns of a manifest."""
+    items: Prepared | None = None
+    for depth in reversed(range(len(levels))):
+        level, where = levels[depth], f"level {depth}"
+        more = {} if fields is None else fields_at(fields, level.rows)
+        table = normal(pa.table({intake.ID: level.ids, **more}), where)
+        found = Prepared(table, Files(level.paths))
+        if items is not None:
+            found = found.holding(items, levels[depth + 1].parents)
+        empty = ~valid_of(level.paths)
+        empty[found.nested()] = False
+        if empty.any():
+            name = level.ids[int(empty.argmax())].as_py()
+            raise InvalidInputError("an item without a payload", where=shown(name))
+        items = found
+    assert items is not None, "there is a file to pack"
+    return items
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Any:
+    """A table in a CSV or Parquet file; short names of times become those of STAC.
+
+    Parameters
+    ----------
+    path
+        The file. Ids in CSV are texts, whatever they look like (``0007``).
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError
+        It cannot be read.
+    InvalidInputError
+        It is neither.
+    """
+    place = local_path(path, "the manifest")
+    table = intake.read_table(place, texts=(intake.ID, spec.ID, intake.PATH))
+    return table.rename_columns([_TIMES.get(name, name) for name in table.column_names])
+
+
+def _with_paths(table: Any) -> Any:
+    """The table with the columns `id` and `path`; where no path is named, the id is one."""
+    names = table.column_names
+    if intake.ID not in names:
+        names = [intake.ID if name == spec.ID else name for name in names]
+        table = table.rename_columns(names)
+    if intake.PATH not in names and intake.ID in names:
+        return table.append_column(intake.PATH, table[intake.ID])
+    return table
+
+
+# -- rows of existing files ------------------------------------------------------------------------
+
+
+@takes(SetOptions)
+def compile(  # noqa: A001 - the name that users of published readers know
+    source: TortillaFrame | Location | Sequence[Location],
+    output: Location,
+    *,
+    rows: Any = None,
+    ids: Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    **options: Any,
+) -> Created:
+    """Write a part of a Tortilla, or of several, as a file of its own.
+
+    Items are copied byte for byte, in the order of the rows, from this machine or from a server;
+    the first one that cannot be read ends it, and nothing is written. The columns of the
+    specification get its names and types. A TACO v1 stays one.
+
+    Parameters
+    ----------
+    source
+        A frame (filtered, sliced, nested, ...), or what `comal.tortilla.open` takes.
+    output
+        As for `create`.
+    rows, ids
+        The rows to take, in this order: positions or a mask, or ids. All when both are None.
+    chunk_size, chunk_rows, chunk_by, first_part, peer_names, overwrite, allow_ids, progress
+        As for `create`. Ids that are merely not portable are kept in any case. A nested file is
+        an item like any other: its bytes, and so the names of its columns, stay as they are.
+    limits, config
+        As for `comal.tortilla.open`.
+    **options
+        Those above that have no default here, and settings of the footer.
+
+    Raises
+    ------
+    ConflictError
+        The target exists, or is one of the sources.
+    NotInContainerError
+        No such row.
+    InvalidInputError
+        Ids that stand twice or cannot be written.
+    ComalError
+        A source cannot be read, as `comal.tortilla.open` says.
+    """
+    check_ending(output, *spec.ENDINGS)
+    chosen = SetOptions.of(options)
+    frame = source
+    if not isinstance(frame, TortillaFrame):
+        frame = open_frame(frame, limits=limits, config=config)
+    items = stored_items(frame)
+    if rows is not None and ids is not None:
+        raise InvalidInputError("both rows and ids are given", expected="one of them")
+    if rows is not None:
+        items = items.take(rows_of(rows, len(items)))
+    elif ids is not None:
+        items = items.take(rows_of_ids(items.table[spec.ID], ids))
+    tier = 0 if chosen.allow_ids else 1
+    check_ids(items.table[spec.ID], "rows", tier=tier, keeps=not chosen.allow_ids)
+    # The collection of a TACO v1 stays where all files behind the frame have the same.
+    collections = {part.collection for part in frame.home.parts}
+    return _write_set(
+        [items],
+        targets.local_path(output),
+        chosen,
+        tier=tier,
+        overwrite=overwrite,
+        progress=progress,
+        collection=collections.pop() if len(collections) == 1 else None,
+    )
+
+
+def join(
+    sources: Location | Sequence[Location],
+    output: Location,
+    *,
+    overwrite: bool = False,
+    allow_ids: bool = False,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    **parquet: Any,
+) -> Created:
+    """Write the parts of a set, or several Tortillas, as one file.
+
+    Parameters
+    ----------
+    sources
+        One part, whose siblings are found by their names; a pattern with ``*``; or a list. Sets
+        must be whole: numbers, count in the header, columns and ids are checked.
+    output, overwrite, allow_ids, progress, limits, config, **parquet
+        As for `compile`.
+
+    Raises
+    ------
+    InvalidMetadataError
+        A part is missing, or columns do not go together.
+    InvalidInputError
+        An id stands in two files.
+    """
+    single = isinstance(sources, str | os.PathLike) and "*" not in os.fspath(sources)
+    frame = open_frame(sources, siblings=single, limits=limits, config=config)
+    return compile(
+        frame,
+        output,
+        overwrite=overwrite,
+        allow_ids=allow_ids,
+        progress=progress,
+        **parquet,
+    )
+
+
+def stored_items(frame: TortillaFrame) -> Prepared:
+    """The rows of a frame as items whose bytes are where they were."""
+    table = frame.to_arrow()
+    kept = [
+        name
+        for name in table.column_names
+        if not name.startswith(spec.INTERNAL) and name not in (spec.OFFSET, spec.LENGTH)
+    ]
+    if spec.DATA_SPLIT in kept and table[spec.DATA_SPLIT].null_count == table.num_rows:
+        kept.remove(spec.DATA_SPLIT)
+    spans = frame.home.spans(table, np.arange(table.num_rows))
+    return Prepared(table.select(kept), spans)
+
+
+def rows_of(rows: Any, count: int) -> Ints:
+    """Row numbers from positions (negative ones count from the end) or a mask."""
+    found = np.asarray(rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows)
+    if found.dtype == bool:
+        if found.shape != (count,):
+            raise InvalidInputError("mask of another length", found=found.shape, expected=count)
+        return np.flatnonzero(found)
+    if found.size == 0:
+        return np.zeros(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise InvalidInputError("rows are neither positions nor a mask", found=str(found.dtype))
+    wrong = (found < -count) | (found >= count)
+    if wrong.any():
+        raise NotInContainerError(
+            "no such row", found=int(found[wrong][0]), expected=f"{-count} to {count - 1}"
+        )
+    return found.astype(np.int64) % count
+
+
+def rows_of_ids(column: Any, ids: Sequence[str]) -> Ints:
+    """Row numbers of ids, in their order."""
+    wanted = pa.array(list(ids), pa.string())
+    flat = one_array(column)
+    found = pc.index_in(wanted, value_set=flat)
+    if found.null_count:
+        missing = wanted.filter(found.is_null())[0].as_py()
+        raise NotInContainerError(f"no row has the id {shown(missing)}")
+    counts = pc.value_counts(flat.filter(pc.is_in(flat, value_set=wanted)))
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    if len(twice):
+        raise InvalidInputError(
+            "an id stands twice",
+            found=shown(twice[0].as_py()),
+            hint="name the rows by their positions",
+        )
+    return np.asarray(found.to_numpy(), np.int64)

@@ -1,1 +1,0 @@
-"""Reading files of every generation, local and remote."""

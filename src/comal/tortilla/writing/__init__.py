@@ -1,1 +1,0 @@
-"""Writing Tortilla 0.5: new files, sets of parts, and changes that never endanger the old bytes."""
