@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from comal.errors import ComalError
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import Tree, leaves_of
 
 

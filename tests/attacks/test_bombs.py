@@ -30,7 +30,7 @@ resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
 warnings.simplefilter("ignore")
 from comal.errors import ComalError
 from comal.taco.checking import check
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 path, what = sys.argv[1:]
 try:
     if what == "check":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from comal.errors import ComalError, ObjectChangedError, ObjectNotFoundError
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, NESTED, Recipe
 from tests.attacks.corpus.base import zipped
 

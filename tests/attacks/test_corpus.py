@@ -9,7 +9,7 @@ import pytest
 
 from comal.errors import InvalidInputError
 from comal.taco.checking import CODES, check
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, Recipe, leaves_of
 from tests.attacks.corpus import ATTACKS, Attack
 from tests.attacks.corpus.base import set_column, zipped

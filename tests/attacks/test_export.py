@@ -11,7 +11,7 @@ import pytest
 from comal.errors import ComalError
 from comal.taco.checking.repairing import repair
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, NESTED, Recipe, leaves_of
 from tests.attacks.corpus import ATTACKS, Attack
 from tests.attacks.corpus.base import first, foldered, set_column, zipped

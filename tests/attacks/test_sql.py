@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from comal.errors import ComalError, LimitExceededError, QueryError
-from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
 from tests.attacks.corpus.base import zipped
 

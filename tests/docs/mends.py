@@ -507,11 +507,11 @@ MENDS: dict[str, tuple[Do, Do]] = {
         ],
     ),
     "keep the internal: columns in the query (SELECT *)": (
-        lambda f: copied(f, view(f, "* REPLACE ('x' AS \"internal:current_id\")")),
-        lambda f: copied(f, view(f, "*")),
+        lambda f: view(f, "id").flatten(1),
+        lambda f: view(f, "*").flatten(1),
     ),
     "keep the internal: columns in the query as they are": (
-        lambda f: copied(f, view(f, '* REPLACE (99::BIGINT AS "internal:current_id")')),
+        lambda f: copied(f, view(f, '* REPLACE (NULL::BIGINT AS "internal:current_id")')),
         lambda f: copied(f, view(f, "*")),
     ),
     "leave out joins and unions that repeat rows, or use SELECT DISTINCT": (

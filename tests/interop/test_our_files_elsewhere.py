@@ -12,7 +12,7 @@ import pytest
 
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
 from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from comal.taco.writing.creating import create
 from comal.taco.writing.tacocat import create_tacocat
 from tests.interop.environments import LATEST, OLDEST, SPECIFIED, drive

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from tests.interop.environments import LATEST, drive
 from tests.support import digests

@@ -129,7 +129,7 @@ def test_failures_are_counted_where_they_happen(archives: dict[str, Path]) -> No
 
 
 def test_head_reads_no_sample(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from comal.taco.reading import leaves
+    from comal.taco.reading import spans
 
     path = "/scenes/data/scene%200/note.txt"
     full = ask(app, path)
@@ -137,6 +137,6 @@ def test_head_reads_no_sample(app: Any, monkeypatch: pytest.MonkeyPatch) -> None
     def never(*_: object) -> Any:
         raise AssertionError("nothing of it is sent")
 
-    monkeypatch.setattr(leaves, "read_leaves", never)
+    monkeypatch.setattr(spans, "read_leaves", never)
     head = ask(app, path, "HEAD")
     assert (head.status, head.body, head.headers) == (200, b"", full.headers)

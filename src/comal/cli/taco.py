@@ -27,7 +27,7 @@ from comal.errors import (
 )
 
 if TYPE_CHECKING:
-    from comal.taco.reading.stages import ColumnMode
+    from comal.taco.reading.view import ColumnMode
 
 
 @click.group(

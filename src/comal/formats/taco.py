@@ -31,10 +31,9 @@ from comal.taco import spec
 from comal.taco.checking import check as check_container
 from comal.taco.checking.repairing import repair as repair_container
 from comal.taco.model.levels import is_padding
-from comal.taco.reading.container import Container, open_container
-from comal.taco.reading.leaves import Leaf, read_leaves
+from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.level import Level, check_ids
-from comal.taco.reading.loading import Collected, read_collected
+from comal.taco.reading.spans import Leaf, read_leaves
 
 _ROWS = 65_536
 _AT_ONCE = 64 * MIB

@@ -24,7 +24,7 @@ from comal.samples.frame import Dialect
 from comal.taco import spec as taco_spec
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.frame import TacoDataFrame
-from comal.taco.reading.leaves import read_leaves
+from comal.taco.reading.spans import read_leaves
 from comal.tortilla import spec as tortilla_spec
 from comal.tortilla.frame import TortillaFrame
 

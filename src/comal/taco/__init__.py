@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from comal.taco.model.tortilla import Tortilla as Tortilla
     from comal.taco.reading.dataset import TacoDataset as TacoDataset
     from comal.taco.reading.dataset import concat as concat
+    from comal.taco.reading.dataset import load as load
     from comal.taco.reading.frame import TacoDataFrame as TacoDataFrame
-    from comal.taco.reading.loading import load as load
     from comal.taco.spec import PITSchema as PITSchema
     from comal.taco.spec import TacoWarning as TacoWarning
     from comal.taco.spec import verbose as verbose

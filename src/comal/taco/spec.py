@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +88,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     SIZE: "Size of the sample's data in bytes",
     RELATIVE_PATH: "Path below DATA/; a FOLDER ends in a slash",
     SOURCE_FILE: "File name of the source ZIP",
+    GDAL_VSI: "Path by which GDAL opens the sample's data",
 }
 
 _KEY = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?")
@@ -312,6 +313,24 @@ class PITSchema:
         return document
 
     @classmethod
+    def summed(cls, schemas: Sequence[PITSchema]) -> PITSchema:
+        """The tree of several datasets together: counts are summed pattern by pattern (6.6)."""
+        deepest = max(schemas, key=lambda schema: schema.levels)
+        hierarchy = {
+            level: tuple(
+                replace(pattern, n=sum(_count_at(schema, level, place) for schema in schemas))
+                for place, pattern in enumerate(patterns)
+            )
+            for level, patterns in deepest.hierarchy.items()
+        }
+        roots = sum(schema.root_n for schema in schemas)
+        shapes = [schema.shape for schema in schemas if schema.shape is not None]
+        shape = None
+        if len(shapes) == len(schemas) and len({len(shape) for shape in shapes}) == 1:
+            shape = (roots, *(max(side) for side in list(zip(*shapes, strict=True))[1:]))
+        return cls(roots, deepest.root_type, hierarchy, shape)
+
+    @classmethod
     def from_dict(cls, document: object, *, where: str = COLLECTION) -> PITSchema:
         """Parse the value of ``taco:pit_schema``.
 
@@ -352,6 +371,11 @@ class PITSchema:
             hierarchy,
             None if shape is None else tuple(_count(n) for n in shape),
         )
+
+
+def _count_at(schema: PITSchema, level: int, place: int) -> int:
+    patterns = schema.hierarchy.get(level, ())
+    return patterns[place].n if place < len(patterns) else 0
 
 
 def _texts(value: Any) -> tuple[str, ...]:

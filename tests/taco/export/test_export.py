@@ -19,8 +19,7 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.taco.copying.exporting import export, export_async
-from comal.taco.reading.dataset import concat
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import concat, load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.tacocat import create_tacocat, create_tacollection
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of, replaced, swapped_spans

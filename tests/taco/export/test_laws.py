@@ -19,7 +19,7 @@ from comal.taco.copying import entries as copying
 from comal.taco.copying.entries import ZipEntries
 from comal.taco.copying.exporting import export
 from comal.taco.copying.foreign import safe_name
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import Recipe, leaves_of
 from tests.taco.read.scenes import write
 from tests.taco.write.small import Archive

@@ -11,7 +11,7 @@ import pytest
 from comal.errors import ComalError, ObjectChangedError
 from comal.storage import StorageConfig
 from comal.taco.copying.exporting import export, folder2zip, zip2folder
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import FLAT, NESTED, Recipe, folder, leaves_of
 from tests.servers.http import HttpServer
 from tests.taco.export.test_export import check_archive, files_of

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError
-from comal.taco.reading.dataset import TacoDataset, concat
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import TacoDataset, concat, load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree
 from tests.support import SHARED, needs_shared

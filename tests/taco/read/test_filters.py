@@ -17,8 +17,7 @@ from comal.errors import InvalidInputError, InvalidMetadataError
 from comal.geo.boxes import validate_bbox
 from comal.geo.places import Places, Way
 from comal.samples.filters import Box, Period
-from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import DAY, HOUR, START, expected, located, point, scenes, write
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import rasterio
 
-from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import TacoDataset, load
 from tests.servers.http import HttpServer
 from tests.support import SHARED, needs_shared
 

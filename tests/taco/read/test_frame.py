@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidInputError, NotInContainerError
-from comal.taco.reading.dataset import TacoDataset
+from comal.taco.reading.dataset import TacoDataset, load
 from comal.taco.reading.frame import TacoDataFrame
-from comal.taco.reading.loading import load
 from tests.attacks.build import FLAT, Recipe, replaced
 from tests.taco.read.scenes import expected, scenes, write
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from comal.errors import InvalidMetadataError
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, Recipe, Tree, replaced
 from tests.taco.read.scenes import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from comal import taco
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from tests.attacks.build import Recipe
 from tests.taco.read.scenes import located, read_all, scenes, write, write_folder
 

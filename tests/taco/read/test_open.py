@@ -26,7 +26,7 @@ from comal.errors import (
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
 from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import create
 from tests.attacks.build import FLAT, NESTED, Recipe, parquet

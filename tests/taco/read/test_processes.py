@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from comal.errors import InvalidInputError
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from comal.taco.spec import LOGGER, verbose
 from tests.attacks.build import Recipe
 from tests.taco.read.scenes import expected, located, read_all, scenes, write

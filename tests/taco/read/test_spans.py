@@ -18,7 +18,7 @@ from comal.errors import (
     UnsafeContentError,
 )
 from comal.storage import CountingSource, open_source
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import load
 from comal.taco.spec import TacoWarning
 from tests.attacks.build import FLAT, RawZip, Recipe, Tree, parquet, replaced, swapped_spans
 from tests.servers.http import HttpServer

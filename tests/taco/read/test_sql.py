@@ -11,8 +11,7 @@ import pytest
 from comal.errors import InvalidInputError, InvalidMetadataError, LimitExceededError, QueryError
 from comal.limits import Limits
 from comal.storage import CountingSource, open_source
-from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.loading import load
+from comal.taco.reading.dataset import TacoDataset, load
 from tests.attacks.build import FLAT, Recipe
 from tests.taco.read.scenes import (
     DAY,

@@ -38,8 +38,7 @@ from comal.taco.checking.archive import EntrySpans, check_bounds, mismatch, true
 from comal.taco.checking.codes import new_check
 from comal.taco.checking.subject import Subject, open_folder, open_zip
 from comal.taco.checking.tree import Int64s, Rows, differing, same_type
-from comal.taco.reading.container import Container, open_container
-from comal.taco.reading.loading import Collected
+from comal.taco.reading.container import Collected, Container, open_container
 from comal.taco.writing.tacocat import check_members, merged_collection
 
 _FOLDERS = 256
@@ -458,7 +457,7 @@ def _compare_collected(
     except InvalidInputError as error:
         findings.add("taco-source-differs", str(error.found), error.what)
         return
-    merged = merged_collection(members, validate=False)
+    merged = merged_collection(members)
     tree, summed = (spec.PITSchema.from_dict(one.get(spec.PIT_SCHEMA)) for one in (stated, merged))
     for level in range(summed.levels):
         said = tree.rows(level)

@@ -36,7 +36,7 @@ from comal.taco.checking.comparing import (
 from comal.taco.checking.document import check_values
 from comal.taco.checking.subject import Subject, open_folder, open_zip
 from comal.taco.checking.tree import first_of, load
-from comal.taco.reading.loading import Collected, read_collected
+from comal.taco.reading.container import Collected, read_collected
 
 
 def check(

@@ -34,12 +34,10 @@ from comal.taco.model.pit import check_pit
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container
 from comal.taco.reading.dataset import TacoDataset
-from comal.taco.reading.home import Home
 from comal.taco.reading.level import Level as StoredLevel
 from comal.taco.reading.spans import entry_names, stored_spans
 from comal.taco.reading.sql import quoted
-from comal.taco.reading.stages import Sql, Staged, View, unions
-from comal.taco.reading.stages import stages as stages_of
+from comal.taco.reading.view import Home, Sql, Staged, View, outer_union, stages
 
 Bools = npt.NDArray[np.bool_]
 
@@ -387,7 +385,7 @@ def check_links(root: str, paths: Sequence[str]) -> None:
 def view_levels(dataset: TacoDataset, limit: int) -> Levels:
     """The rows of a view and everything below them, as a writer takes them."""
     home, view = dataset.home, dataset.view
-    asked = any(isinstance(stage, Sql) for stage in stages_of(view))
+    asked = any(isinstance(stage, Sql) for stage in stages(view))
     table = views.materialise(view if asked else _identity(view, home))
     if table.num_rows == 0:
         raise InvalidInputError(
@@ -415,63 +413,14 @@ def _identity(view: View, home: Home) -> View:
 
 def _places(home: Home, table: Any) -> tuple[Ints, Ints]:
     """For each row of a view the number of its container and its row there."""
-    if spec.CURRENT_ID not in table.column_names:
-        return _places_by_id(home, table)
-    ids = _integers(table.column(spec.CURRENT_ID))
-    container = np.zeros(len(ids), np.int64)
-    row = np.full(len(ids), -1, np.int64)
-    for label, mine in _groups(home, table):
-        found, inner = home.resolve(label)
-        codes = None
-        if found.is_index:
-            codes = np.full(len(mine), found.source_codes.get(inner or "", -1), np.int64)
-        container[mine] = home.number(found)
-        row[mine] = found.levels[0].index_of_rows.find(ids[mine], codes)
-    _check_found(row)
-    return container, row
-
-
-def _groups(home: Home, table: Any) -> list[tuple[str | None, Ints]]:
-    everything = np.arange(table.num_rows)
-    if not home.is_labelled:
-        return [(None, everything)]
-    if spec.SOURCE_FILE not in table.column_names:
-        raise _lost(spec.SOURCE_FILE)
-    codes = table.column(spec.SOURCE_FILE).combine_chunks().dictionary_encode()
-    indices = np.asarray(pc.fill_null(codes.indices, -1), np.int64)
-    if (indices < 0).any():
-        raise _lost(spec.SOURCE_FILE)
-    return [
-        (name, np.flatnonzero(indices == n)) for n, name in enumerate(codes.dictionary.to_pylist())
-    ]
-
-
-def _places_by_id(home: Home, table: Any) -> tuple[Ints, Ints]:
-    """As `_places`, for a view that kept the ids only."""
-    if home.is_labelled or spec.ID not in table.column_names:
-        raise _lost(spec.CURRENT_ID)
-    if not spec.is_text(table.column(spec.ID).type):
-        raise _lost(spec.ID)
-    known = home.containers[0].levels[0].column(spec.ID)
-    found = pc.index_in(table.column(spec.ID), value_set=known)
-    row = np.asarray(pc.fill_null(found, -1), np.int64)
-    _check_found(row)
-    return np.zeros(len(row), np.int64), row
-
-
-def _integers(column: Any) -> Ints:
-    if not pa.types.is_integer(column.type):
-        raise _lost(spec.CURRENT_ID)
-    return spec.int64s(column)
-
-
-def _check_found(row: Ints) -> None:
-    for place in np.flatnonzero(row < 0)[:1].tolist():
+    container, depth, row = home.locate(table)
+    for place in np.flatnonzero((row < 0) | (depth > 0))[:1].tolist():
         raise QueryError(
             "a row of the view is no sample of the dataset",
             where=f"row {place}",
             hint="keep the internal: columns in the query as they are (SELECT *)",
         )
+    return container, row
 
 
 def _check_once(container: Ints, row: Ints) -> None:
@@ -486,13 +435,6 @@ def _check_once(container: Ints, row: Ints) -> None:
         )
 
 
-def _lost(name: str) -> QueryError:
-    return QueryError(
-        f"the view has no usable {name} any more, so that its samples cannot be found",
-        hint="keep the internal: columns in the query (SELECT *)",
-    )
-
-
 # -- the columns ----------------------------------------------------------------------------------
 
 
@@ -500,7 +442,8 @@ def _columns(home: Home, view: View, depth: int) -> list[Sequence[str] | None]:
     """Per level the metadata columns to take; None where one container has the say."""
     if len(home.containers) == 1:
         return [None] * depth
-    fill = next((union.mode == "fill_missing" for union in unions(view)), False)
+    union = outer_union(view)
+    fill = union is not None and union.mode == "fill_missing"
     chosen: list[Sequence[str] | None] = []
     for index in range(depth):
         lists = [

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal.errors import InvalidInputError
 from comal.geo import boxes as geo_boxes
 from comal.geo import times
 from comal.geo.places import GEOMETRY, Places, Way, ways_of
@@ -95,20 +96,27 @@ def finished(spatial: list[float] | None, temporal: list[str] | None) -> dict[st
 
 def united(extents: Sequence[Any]) -> dict[str, Any]:
     """One extent around several; those that say nothing are left out."""
-    given = [extent for extent in extents if isinstance(extent, dict)]
-    places = [extent["spatial"] for extent in given if extent.get("spatial")]
-    spans = [extent["temporal"] for extent in given if extent.get("temporal")]
-    spatial: list[float] | None = None
-    if places:
-        west, south, east, north = np.asarray(places, np.float64).T
-        box = geo_boxes.union_box(west, south, east, north)
-        spatial = None if box is None else [float(value) for value in box]
-    temporal = None
-    if spans:
-        starts = [times.parse_instant(start) for start, _ in spans]
-        ends = [times.parse_instant(end) for _, end in spans]
-        temporal = [times.isoformat(min(starts)), times.isoformat(max(ends))]
-    return finished(spatial, temporal)
+    given = [extent for extent in extents if isinstance(extent, Mapping)]
+    places = [extent.get("spatial") for extent in given]
+    known = [box for box in places if isinstance(box, list) and len(box) == 4]
+    spatial = geo_boxes.union_box(*np.asarray(known, np.float64).T) if known else None
+    spans = [span for span in map(_span_of, given) if span is not None]
+    ends = (min(start for start, _ in spans), max(end for _, end in spans)) if spans else ()
+    return finished(
+        None if spatial is None else [float(value) for value in spatial],
+        [times.isoformat(end) for end in ends] or None,
+    )
+
+
+def _span_of(extent: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The times of an extent in microseconds; None where it says none that can be read."""
+    pair = extent.get("temporal")
+    if not isinstance(pair, list) or len(pair) != 2:
+        return None
+    try:
+        return times.parse_instant(pair[0]), times.parse_instant(pair[1])
+    except InvalidInputError:
+        return None
 
 
 def boxes(table: Any) -> Boxes | None:

@@ -6,17 +6,22 @@ file or as a folder. It is opened by its bytes and reads nothing more until it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from comal import strictjson, ziparchive
 from comal.errors import (
+    InvalidMetadataError,
     NotThisFormatError,
     ObjectNotFoundError,
+    UnsafeContentError,
     UnsupportedVersionError,
     shown,
 )
 from comal.limits import DEFAULT_LIMITS, Limits
-from comal.plan import Head, Piece, run
+from comal.names import illegal
+from comal.plan import Head, Whole, run
 from comal.public import warn
 from comal.samples.filters import Filter
 from comal.storage import Source
@@ -25,12 +30,91 @@ from comal.storage.local import bind
 from comal.table import ParquetTable
 from comal.taco import spec, wire
 from comal.taco.reading.level import Level
-from comal.taco.reading.origin import Origin
 from comal.taco.spec import TacoWarning
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+INDEX_KINDS = frozenset({"tacocat", "tacocat-folder"})
+
+
+class Origin:
+    """Where a container lies and how its bytes are reached, without the tables of its levels.
+
+    A level holds this, and the container holds its levels: were it the container itself, the two
+    would hold each other, and the columns of a dataset that nobody uses any more would stay in
+    memory until Python looks for such cycles.
+
+    Parameters
+    ----------
+    source
+        The ZIP, the folder or the index.
+    opened
+        What the opening plan returned.
+    base
+        Folder with the ZIPs of an index; None means beside the index.
+    limits
+        Caps on what a file may make us hold.
+    """
+
+    def __init__(
+        self, source: Source, opened: wire.Opened, base: Source | None, limits: Limits
+    ) -> None:
+        self.source = source
+        self.opened = opened
+        self.base = base
+        self.limits = limits
+        self.kind: wire.Container = opened.container
+        self.is_index = self.kind in INDEX_KINDS
+        self._parts: dict[str, Source] = {}
+
+    def part(self, source_file: str | None) -> Source:
+        """The ZIP that a row names, or the container itself."""
+        if source_file is None or not self.is_index:
+            return self.source
+        found = self._parts.get(source_file)
+        if found is None:
+            _refuse_illegal(source_file, spec.SOURCE_FILE, self.source.href)
+            found = self._parts[source_file] = _beside(self.source, self.base, source_file)
+        return found
+
+    def directory(self, source_file: str | None = None) -> Any:
+        """The central directory of the ZIP, or of the ZIP that a row of an index names."""
+        if source_file is None:
+            return self._own_directory
+        plan = ziparchive.directory_plan(limits=self.limits)
+        return run(plan, self.part(source_file).fetch)
+
+    @cached_property
+    def _own_directory(self) -> Any:
+        plan = ziparchive.directory_plan(limits=self.limits, known=self.opened.pieces)
+        return run(plan, self.source.fetch)
+
+    def vsi(self) -> str:
+        """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a slash at its end."""
+        if not self.is_index:
+            return self.source.vsi()
+        if self.base is not None:
+            return self.base.vsi().rstrip("/") + "/"
+        return self.source.sibling("x").vsi()[:-1]
+
+    def close(self) -> None:
+        """Let go of what the sources hold."""
+        for source in (self.source, *self._parts.values(), *([self.base] if self.base else [])):
+            source.close()
+
+
+def _beside(source: Source, base: Source | None, name: str) -> Source:
+    return source.sibling(name) if base is None else base.child(name)
+
+
+def _refuse_illegal(name: str, what: str, where: str) -> None:
+    reason = illegal(name)
+    if reason is not None:
+        raise UnsafeContentError(
+            f"{what} is no file name: it {reason}", where=where, found=shown(name)
+        )
 
 
 class Container:
@@ -57,11 +141,13 @@ class Container:
         base: Source | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self.origin = Origin(source, opened, base, limits)
-        self.source = source
-        self.base = base
-        self.limits = limits
-        self.opened = opened
+        origin = Origin(source, opened, base, limits)
+        self.source, self.base, self.limits, self.opened = source, base, limits, opened
+        self.kind, self.is_index = origin.kind, origin.is_index
+        self.part, self.directory = origin.part, origin.directory
+        self.vsi, self.close = origin.vsi, origin.close
+        self.name = source.href.partition("?")[0].rstrip("/").rpartition("/")[2]
+        """The last part of the location, as `internal:source_file` shows it in a concatenation."""
         self.collection: dict[str, Any] = opened.collection
         self.pit = spec.PITSchema.from_dict(
             self.collection.get(spec.PIT_SCHEMA), where=f"{source.href}: {spec.COLLECTION}"
@@ -69,7 +155,7 @@ class Container:
         levels: list[Level] = []
         for footer in opened.footers:
             table = ParquetTable(source, footer, known=opened.pieces, limits=limits)
-            levels.append(Level(self.origin, table, levels[-1] if levels else None))
+            levels.append(Level(origin, table, levels[-1] if levels else None))
         self.levels = tuple(levels)
         self.masks: dict[Filter, npt.NDArray[np.bool_]] = {}
         """What filters over deeper levels matched; kept here for all views of the container."""
@@ -82,34 +168,6 @@ class Container:
         return _rebuild, (self.source, slim, self.base, self.limits)
 
     @property
-    def kind(self) -> wire.Container:
-        """Which of the four forms this is."""
-        return self.origin.kind
-
-    @property
-    def is_index(self) -> bool:
-        """Whether rows name the ZIP that holds them (6.5)."""
-        return self.origin.is_index
-
-    @property
-    def name(self) -> str:
-        """The last part of the location, as `internal:source_file` shows it in a concatenation."""
-        return self.source.href.partition("?")[0].rstrip("/").rpartition("/")[2]
-
-    @property
-    def known(self) -> Sequence[Piece]:
-        """What opening fetched of the container's own object."""
-        return self.origin.known
-
-    def part(self, source_file: str | None) -> Source:
-        """The ZIP that a row names, or the container itself."""
-        return self.origin.part(source_file)
-
-    def directory(self, source_file: str | None = None) -> Any:
-        """The central directory of the ZIP, or of the ZIP that a row of an index names."""
-        return self.origin.directory(source_file)
-
-    @property
     def source_codes(self) -> dict[str, int]:
         """A number for each ZIP of an index, in the order in which level 0 names them."""
         return self.levels[0].source_codes
@@ -118,10 +176,6 @@ class Container:
         """What is read: the container, and of an index the ZIPs that its rows name."""
         parts = self.source_codes if self.is_index else ()
         return [self.source.href, *(self.part(name).href for name in parts)]
-
-    def close(self) -> None:
-        """Let go of what the sources hold."""
-        self.origin.close()
 
 
 def _rebuild(source: Source, opened: wire.Opened, base: Source | None, limits: Limits) -> Container:
@@ -174,7 +228,7 @@ def open_container(
                 raise missing from None
         else:
             container = Container(source, opened, base=base, limits=limits)
-    _check_version(container)
+    _check_version(container.collection, f"{source.href}: {spec.COLLECTION}")
     for problem in container.opened.problems:
         warn(f"{problem.place}: {problem.message}", TacoWarning)
     return container
@@ -275,12 +329,75 @@ def _named(source: Source, error: NotThisFormatError) -> NotThisFormatError:
     return error
 
 
-def _check_version(container: Container) -> None:
-    version = container.collection.get("taco_version")
+def _check_version(document: dict[str, Any], where: str) -> None:
+    version = document.get("taco_version")
     if not spec.version_is_readable(version):
         raise UnsupportedVersionError(
             "unknown version of TACO",
-            where=f"{container.source.href}: {spec.COLLECTION}",
+            where=where,
             found=shown(version),
             expected="0.5.0 or 2.x",
         )
+
+
+# -- TACOLLECTION ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A collection document and the names of its datasets."""
+
+    source: Source
+    document: dict[str, Any]
+    files: tuple[str, ...]
+    base: Source | None
+
+    def part(self, name: str) -> Source:
+        """The dataset of this name, beside the document or in the folder that was named."""
+        return _beside(self.source, self.base, name)
+
+
+def read_collected(
+    source: Source, base: Source | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Collected | None:
+    """The document at `source`; None where no JSON is.
+
+    Raises
+    ------
+    NotThisFormatError
+        JSON that names no datasets, such as the COLLECTION.json of one.
+    UnsupportedVersionError
+        Another major version of TACO.
+    InvalidMetadataError, LimitExceededError, UnsafeContentError
+        JSON that is broken, too large, or whose names are no names of files.
+    """
+    (head,) = source.fetch([Head(_HEAD)])
+    if not head.data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return None
+    (piece,) = source.fetch([Whole(limits.json_bytes)])
+    document = strictjson.loads(piece.data, source.href, limits)
+    listed = document.get(spec.SOURCES)
+    if listed is None:
+        raise NotThisFormatError(
+            "a JSON document that names no datasets",
+            where=source.href,
+            expected=f"{spec.SOURCES}, as in a {spec.TACOLLECTION}",
+            hint=f"of a dataset in a folder, open the folder that holds {spec.COLLECTION}",
+        )
+    _check_version(document, source.href)
+    return Collected(source, document, _files(listed, source.href), base)
+
+
+def _files(listed: Any, where: str) -> tuple[str, ...]:
+    files = listed.get("files") if isinstance(listed, dict) else None
+    texts = [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
+    if not texts or texts != files or len(set(texts)) < len(texts):
+        raise InvalidMetadataError(
+            f"{spec.SOURCES}.files is no list of datasets",
+            where=where,
+            found=shown(files),
+            expected="their names, each once",
+        )
+    for name in texts:
+        _refuse_illegal(name, f"an item of {spec.SOURCES}.files", where)
+    return tuple(texts)

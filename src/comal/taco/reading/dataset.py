@@ -1,8 +1,9 @@
-"""A dataset that is not read until its rows are asked for (7.2.2), and several as one (7.2.4)."""
+"""Datasets: opened (7.2.1), not read until rows are asked for (7.2.2), several as one (7.2.4)."""
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,21 +11,30 @@ from typing import Any
 import pyarrow as pa
 
 from comal import query as queries
-from comal.errors import InvalidInputError, counted, shown
-from comal.geo import boxes
+from comal.errors import (
+    InvalidInputError,
+    NotThisFormatError,
+    UnsupportedVersionError,
+    counted,
+    shown,
+)
 from comal.geo.places import deciding
+from comal.limits import DEFAULT_LIMITS, Limits
 from comal.public import guarded_class, warn
 from comal.samples.filters import Box, box_filter, has_place, has_time, period_filter
 from comal.samples.frame import Key, html_facts
+from comal.storage import Source, StorageConfig, as_source, open_beside, reload_once
 from comal.storage.source import Closing
-from comal.taco import spec
-from comal.taco.model.extent import warn_without_crs
+from comal.taco import spec, wire
+from comal.taco.model.extent import united, warn_without_crs
 from comal.taco.reading import sql as views
+from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.frame import DIALECT, TacoDataFrame
-from comal.taco.reading.home import Home
-from comal.taco.reading.stages import (
+from comal.taco.reading.view import (
     ColumnMode,
+    Home,
     Limit,
+    Scan,
     Sort,
     Sql,
     Stage,
@@ -32,21 +42,88 @@ from comal.taco.reading.stages import (
     Union,
     View,
     may_change,
+    stages,
 )
-from comal.taco.reading.stages import stages as stages_of
 from comal.taco.spec import LOGGER, TacoWarning
 
-_NAVIGATION = {
-    spec.ID: "Unique sample identifier within parent scope",
-    spec.TYPE: "FILE or FOLDER",
-    spec.CURRENT_ID: "Row index within its level",
-    spec.PARENT_ID: "Row index of the parent in the level above",
-    spec.OFFSET: "Byte offset of the data in the container",
-    spec.SIZE: "Size of the data in bytes",
-    spec.RELATIVE_PATH: "Path below DATA/",
-    spec.SOURCE_FILE: "Part of the dataset that holds the row",
-    spec.GDAL_VSI: "GDAL path of the data",
-}
+Location = str | os.PathLike[str] | Source
+
+_MODES = ("intersection", "fill_missing", "strict")
+
+
+def load(
+    path: Location | Sequence[Location],
+    base_path: Location | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    config: StorageConfig | None = None,
+    tail: int = wire.DEFAULT_TAIL,
+    column_mode: ColumnMode = "intersection",
+) -> TacoDataset:
+    """Open a dataset, or several as one.
+
+    Only headers, COLLECTION.json and the footers of the level tables are read: of a ZIP in one
+    round trip of two requests, where the last `tail` bytes hold them.
+
+    Parameters
+    ----------
+    path
+        Path or URL of a ZIP, a folder, a ``__TACOCAT__`` file or a ``.tacocat`` folder (or the
+        folder that holds one), told apart by their bytes; or a list, whose datasets become one by
+        `concat`, as those do that a ``TACOLLECTION.json`` names. An open `Source` is taken as it
+        is.
+    base_path
+        Folder with the parts of a TACOCAT or a TACOLLECTION, where they are not beside it.
+        Credentials of `config` belong to `path`; a folder at another origin that needs some is
+        given as an open source.
+    limits
+        Caps on what a file may make us hold.
+    config
+        How to speak to remote storage.
+    tail
+        Bytes at the end of a file that are read at once.
+    column_mode
+        For a list or a TACOLLECTION: see `concat`.
+
+    Raises
+    ------
+    ObjectNotFoundError, AccessDeniedError, StorageError
+        Nothing is there, or it cannot be read.
+    ObjectChangedError
+        It was replaced while it was opened, and again when that was tried once more.
+    NotThisFormatError, UnsupportedVersionError
+        Something else is there.
+    InvalidMetadataError, UnsafeContentError, LimitExceededError
+        The content is broken, hostile, or too large.
+    InvalidInputError
+        An empty list, or datasets that do not go together.
+    """
+    if isinstance(path, Sequence) and not isinstance(path, str):
+        if not path:
+            raise InvalidInputError("nothing to load", expected="at least one path")
+        datasets = [load(one, base_path, limits=limits, config=config, tail=tail) for one in path]
+        return concat(datasets, column_mode)
+
+    def opened() -> Container | Collected:
+        source = as_source(path, config=config)
+        base = None if base_path is None else open_beside(source, base_path)
+        try:
+            return open_container(source, base=base, tail=tail, limits=limits)
+        except UnsupportedVersionError:
+            raise
+        except NotThisFormatError:
+            listed = read_collected(source, base, limits)
+            if listed is None:
+                raise
+            return listed
+
+    found = reload_once(opened)
+    if isinstance(found, Collected):
+        parts = [open_container(found.part(n), tail=tail, limits=limits) for n in found.files]
+        joined = concat([TacoDataset(Scan(one), one.collection) for one in parts], column_mode)
+        return TacoDataset(joined.view, found.document)
+    LOGGER.info("loaded %s: %s, %d levels", found.source.href, found.kind, len(found.levels))
+    return TacoDataset(Scan(found), found.collection)
 
 
 @guarded_class
@@ -262,7 +339,7 @@ class TacoDataset(Closing):
         With both, centroids told of the samples that have no footprint. Empty without a box.
         """
         found: tuple[str, ...] = ()
-        for stage in stages_of(self._view):
+        for stage in stages(self._view):
             if isinstance(stage, Box):
                 found = deciding(stage.ways)
         return found
@@ -378,8 +455,8 @@ class TacoDataset(Closing):
 
     def navigation_columns(self, *, describe: bool = False) -> list[str] | dict[str, str]:
         """The columns of the current view that navigation needs, with `describe` what they are."""
-        names = [name for name in self.columns if name in _NAVIGATION]
-        return {name: _NAVIGATION[name] for name in names} if describe else names
+        names = [name for name in self.columns if name in spec.PROTECTED_COLUMNS]
+        return {name: spec.DESCRIPTIONS[name] for name in names} if describe else names
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -388,45 +465,30 @@ class TacoDataset(Closing):
         for container in self._home.containers:
             container.close()
 
-    def __repr__(self) -> str:
+    def _facts(self) -> dict[str, str]:
         pit = self.pit_schema
         levels = [f"level {n}: {counted(pit.rows(n), 'row')}" for n in range(pit.levels)]
-        lines = [
-            f"<TacoDataset {shown(self.id)}>",
-            f"  version      {shown(self.dataset_version or '-')}",
-            f"  description  {shown(self.description or '-', 80)}",
-            f"  tasks        {shown(', '.join(map(str, self.tasks)) or '-', 80)}",
-            f"  spatial      {self.extent.get('spatial')}",
-            f"  temporal     {self.extent.get('temporal')}",
-            f"  rows         {', '.join(levels)}",
-        ]
-        return "\n".join(lines)
+        return {
+            "version": self.dataset_version or "-",
+            "description": self.description or "-",
+            "tasks": ", ".join(map(str, self.tasks)) or "-",
+            "spatial": str(self.extent.get("spatial")),
+            "temporal": str(self.extent.get("temporal")),
+            "rows": ", ".join(levels),
+        }
+
+    def __repr__(self) -> str:
+        facts = [f"  {name:<12} {shown(text, 80)}" for name, text in self._facts().items()]
+        return "\n".join([f"<TacoDataset {shown(self.id)}>", *facts])
 
     def _repr_html_(self) -> str:
-        return html_facts(
-            {
-                "id": self.id,
-                "title": self.title or "",
-                "version": self.dataset_version or "",
-                "description": self.description or "",
-                "tasks": ", ".join(map(str, self.tasks)),
-                "licenses": ", ".join(map(str, self.licenses)),
-                "spatial extent": self.extent.get("spatial", ""),
-                "temporal extent": self.extent.get("temporal", ""),
-                "location": self.location,
-                "levels": ", ".join(
-                    f"level {n}: {counted(self.pit_schema.rows(n), 'row')}"
-                    for n in range(self.pit_schema.levels)
-                ),
-            }
-        )
+        about = {"id": self.id, "title": self.title or "", **self._facts()}
+        licenses = ", ".join(map(str, self.licenses))
+        return html_facts({**about, "licenses": licenses, "location": self.location})
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-_MODES = ("intersection", "fill_missing", "strict")
 
 
 def concat(
@@ -560,53 +622,12 @@ def _check_types(schemas: Sequence[Any]) -> None:
                 ) from error
 
 
-# -- the collection of the whole -------------------------------------------------------------------
-
-
 def _merged(collections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The first collection with counts summed and extents united."""
     merged = dict(collections[0])
-    merged[spec.PIT_SCHEMA] = _summed([c.get(spec.PIT_SCHEMA) for c in collections])
-    extents = [c.get("extent") for c in collections]
-    known = [extent for extent in extents if isinstance(extent, Mapping)]
-    if known:
-        merged["extent"] = {"spatial": _united(known), "temporal": _spanned(known)}
+    pits = [spec.PITSchema.from_dict(one.get(spec.PIT_SCHEMA)) for one in collections]
+    merged[spec.PIT_SCHEMA] = spec.PITSchema.summed(pits).to_dict()
+    extents = [one["extent"] for one in collections if isinstance(one.get("extent"), Mapping)]
+    if extents:
+        merged["extent"] = united(extents)
     return merged
-
-
-def _summed(documents: Sequence[Any]) -> dict[str, Any]:
-    schemas = [spec.PITSchema.from_dict(document) for document in documents]
-    first = max(schemas, key=lambda schema: schema.levels)
-    hierarchy = {
-        level: tuple(
-            spec.PITPattern(
-                sum(
-                    schema.hierarchy[level][place].n
-                    for schema in schemas
-                    if place < len(schema.hierarchy.get(level, ()))
-                ),
-                pattern.type,
-                pattern.id,
-            )
-            for place, pattern in enumerate(patterns)
-        )
-        for level, patterns in first.hierarchy.items()
-    }
-    total = sum(schema.root_n for schema in schemas)
-    return spec.PITSchema(total, first.root_type, hierarchy).to_dict()
-
-
-def _united(extents: Sequence[Mapping[str, Any]]) -> list[float] | None:
-    found = [extent.get("spatial") for extent in extents]
-    known = [box for box in found if isinstance(box, list) and len(box) == 4]
-    if not known:
-        return None
-    box = boxes.union_box(*zip(*known, strict=True))
-    return None if box is None else list(box)
-
-
-def _spanned(extents: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    found = [extent.get("temporal") for extent in extents]
-    known = [pair for pair in found if isinstance(pair, list) and len(pair) == 2 and all(pair)]
-    # ISO 8601 texts of one zone sort as their times do.
-    return [min(p[0] for p in known), max(p[1] for p in known)] if known else None

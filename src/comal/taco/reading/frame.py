@@ -21,9 +21,9 @@ from comal.public import guarded_class
 from comal.samples.frame import Dialect, Frame, Key
 from comal.storage import RangeFile
 from comal.taco import spec
-from comal.taco.reading.home import Home
-from comal.taco.reading.leaves import Leaf, read_leaves
 from comal.taco.reading.level import check_ids
+from comal.taco.reading.spans import Leaf, read_leaves
+from comal.taco.reading.view import Home
 
 DIALECT = Dialect(TIMES, seconds=False, aliases={}, elsewhere=", or another level=")
 

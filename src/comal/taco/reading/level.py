@@ -1,9 +1,10 @@
 """One level of a container: its consolidated table, and what navigation derives from it.
 
 The table says of each row who its parent is and where its bytes lie (6.2, 6.3). Both can be
-missing or wrong in files of older writers, so they are derived once, as arrays, when something
-first needs them: ids and parents by `lineage`, spans by `spans`. Rows and queries then show the
-right values.
+missing or wrong in files of older writers: they leave ``internal:current_id`` out, exports of
+theirs wrote ``internal:parent_id`` wrong, and in an index over several ZIPs both count within each
+ZIP. So ids, parents and spans are derived once, as arrays, when something first needs them; parents
+become plain row numbers of the level above.
 """
 
 from __future__ import annotations
@@ -19,21 +20,34 @@ import pyarrow.compute as pc
 
 from comal.errors import InvalidMetadataError, UnsafeContentError, shown
 from comal.names import bad_names
+from comal.public import warn
 from comal.table import ParquetTable
 from comal.table.columns import one_array
 from comal.taco import spec
-from comal.taco.reading import lineage
-from comal.taco.reading.lineage import ChildIndex, Int64s, RowIndex, broken
 from comal.taco.reading.spans import Spans, verified_spans
+from comal.taco.spec import TacoWarning
 
 if TYPE_CHECKING:
-    from comal.taco.reading.origin import Origin
+    from comal.taco.reading.container import Origin
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _CACHED_GROUPS = 4
 _CHUNK = 4_096
 """Rows of a chunk on average under which the chunks of a column are joined."""
 _HELD_BYTES = 320 << 20
 """What a local level keeps of its columns between queries."""
+_CODE_SHIFT = 32
+_MOST_IDS = 1 << _CODE_SHIFT
+_DERIVED = {
+    spec.CURRENT_ID: pa.int64(),
+    spec.PARENT_ID: pa.int64(),
+    spec.RELATIVE_PATH: pa.string(),
+    spec.GDAL_VSI: pa.string(),
+}
+"""Columns that are made where they are not stored."""
+_LEADS_OUT = r"(^|/)\.{0,2}(/|$)|[\\:\p{Cc}]"
 
 
 class Level:
@@ -55,34 +69,32 @@ class Level:
         self.container = container
         self.index: int = 0 if above is None else above.index + 1
         self.table = table
+        self.num_rows = table.num_rows
         self._above = above
         self._groups: dict[int, Any] = {}
         self._columns: dict[str, Any] = {}
-        limits, cells = container.limits, table.num_rows * len(table.column_names)
-        limits.check("table_rows", table.num_rows, self.where)
-        limits.check("table_cells", cells, self.where)
-        self._check_columns(table.column_names)
+        self.where = f"{container.source.href}: level {self.index}"
+        names = table.column_names
+        container.limits.check("table_rows", self.num_rows, self.where)
+        container.limits.check("table_cells", self.num_rows * len(names), self.where)
+        self._check_columns(names)
         ignored = {spec.GDAL_VSI}
         if container.kind == "folder":
             # Exports of old writers keep spans of the ZIP they came from.
             ignored |= {spec.OFFSET, spec.SIZE, spec.SOURCE_FILE}
-        self.stored = tuple(name for name in table.column_names if name not in ignored)
-
-    @property
-    def where(self) -> str:
-        """The level as messages call it."""
-        return f"{self.container.source.href}: level {self.index}"
-
-    @property
-    def num_rows(self) -> int:
-        """Rows, padding included."""
-        return self.table.num_rows
+        self.stored = tuple(name for name in names if name not in ignored)
+        # Older writers leave it out.
+        self.has_ids = spec.CURRENT_ID in self.stored
 
     @property
     def above(self) -> Level:
         """The level of the parents."""
         assert self._above is not None, "level 0 holds no children"
         return self._above
+
+    def broken(self, what: str, row: int) -> InvalidMetadataError:
+        """The error for one row."""
+        return InvalidMetadataError(what, where=f"{self.where}, row {row}")
 
     # -- columns -----------------------------------------------------------------------------------
 
@@ -91,35 +103,27 @@ class Level:
         wanted = {spec.ID: spec.is_text, spec.TYPE: spec.is_text}
         if kind != "folder":
             wanted |= {spec.OFFSET: pa.types.is_integer, spec.SIZE: pa.types.is_integer}
-        elif self.index:
-            wanted[spec.RELATIVE_PATH] = spec.is_text
         if self.container.is_index:
             wanted[spec.SOURCE_FILE] = spec.is_text
-        if self.index and spec.RELATIVE_PATH not in stored:
+        if spec.RELATIVE_PATH in stored or (kind == "folder" and self.index):
+            wanted[spec.RELATIVE_PATH] = spec.is_text
+        if spec.PARENT_ID in stored or (self.index and spec.RELATIVE_PATH not in stored):
             wanted[spec.PARENT_ID] = pa.types.is_integer
-        optional = {
-            spec.CURRENT_ID: pa.types.is_integer,
-            spec.PARENT_ID: pa.types.is_integer,
-            spec.RELATIVE_PATH: spec.is_text,
-        }
-        wanted |= {name: test for name, test in optional.items() if name in stored}
+        if spec.CURRENT_ID in stored:
+            wanted[spec.CURRENT_ID] = pa.types.is_integer
+        schema = self.table.schema
         for name, test in wanted.items():
             if name not in stored:
                 raise InvalidMetadataError(
                     "a level lacks a column", where=self.where, expected=f"column {name}"
                 )
-            found = self.table.schema.field(name).type
+            found = schema.field(name).type
             if not test(found):
                 raise InvalidMetadataError(
                     f"column {name} has a wrong type", where=self.where, found=str(found)
                 )
 
-    @property
-    def has_ids(self) -> bool:
-        """Whether ``internal:current_id`` is stored; older writers leave it out."""
-        return spec.CURRENT_ID in self.stored
-
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns as they are shown: those stored, the row's identity, the computed GDAL path.
 
@@ -138,15 +142,9 @@ class Level:
     @cached_property
     def schema(self) -> Any:
         """The Arrow schema of `columns`."""
-        added = {
-            spec.CURRENT_ID: pa.int64(),
-            spec.PARENT_ID: pa.int64(),
-            spec.RELATIVE_PATH: pa.string(),
-            spec.GDAL_VSI: pa.string(),
-        }
         stored = self.table.schema
         return pa.schema(
-            stored.field(name) if name in self.stored else pa.field(name, added[name])
+            stored.field(name) if name in self.stored else pa.field(name, _DERIVED[name])
             for name in self.columns
         )
 
@@ -154,7 +152,7 @@ class Level:
         """One stored column, whole."""
         return self.table.read([name]).column(name)
 
-    # -- derived -----------------------------------------------------------------------------------
+    # -- who is who --------------------------------------------------------------------------------
 
     @cached_property
     def source_codes(self) -> dict[str, int]:
@@ -174,48 +172,72 @@ class Level:
 
     @cached_property
     def codes(self) -> Int64s | None:
-        """The number of each row's ZIP in an index; see `lineage.codes_of`."""
-        return lineage.codes_of(self)
+        """For each row the number of its ZIP in an index; None for other containers."""
+        if not self.container.is_index:
+            return None
+        known = pa.array(list(self.source_codes), pa.string())
+        found = pc.index_in(self.column(spec.SOURCE_FILE), value_set=known)
+        codes = np.asarray(pc.fill_null(found, -1), np.int64)
+        if (codes < 0).any():
+            raise self.broken("a row names a ZIP that level 0 does not know", int(np.argmin(codes)))
+        return codes
 
     @cached_property
     def ids(self) -> Int64s | None:
-        """Ids of the rows, None when they are the row numbers; see `lineage.ids_of`."""
-        return lineage.ids_of(self)
+        """``internal:current_id`` of each row, made from the row order where it is absent.
+
+        None when ids are the row numbers, as they are in every sound ZIP and folder.
+        """
+        if not self.has_ids:
+            return None if self.codes is None else _count_within(self.codes)
+        column = self.column(spec.CURRENT_ID)
+        if column.null_count:
+            raise self.broken(f"{spec.CURRENT_ID} is null", _first_null(column))
+        ids = spec.int64s(column)
+        bad = (ids < 0) | (ids >= _MOST_IDS)
+        if bad.any():
+            raise self.broken(f"{spec.CURRENT_ID} is no row number", int(np.argmax(bad)))
+        return None if np.array_equal(ids, np.arange(len(ids))) else ids
 
     @cached_property
-    def index_of_rows(self) -> RowIndex:
-        """Finds rows by id."""
-        return RowIndex(self)
+    def _index(self) -> tuple[Int64s, Int64s] | None:
+        """Keys in order, and the row of each; None where ids are the row numbers.
 
-    @cached_property
-    def folders(self) -> npt.NDArray[np.bool_]:
-        """Which rows are FOLDERs."""
-        return lineage.folders_of(self)
+        In an index a key has the number of the ZIP in its upper half.
+        """
+        ids, codes = self.ids, self.codes
+        if ids is None and codes is None:
+            return None
+        keys = np.arange(self.num_rows, dtype=np.int64) if ids is None else ids
+        if codes is not None:
+            keys = (codes << _CODE_SHIFT) | keys
+        order = np.argsort(keys, kind="stable").astype(np.int64)
+        keys = keys[order]
+        twice = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twice):
+            raise self.broken(f"{spec.CURRENT_ID} stands twice", int(order[twice[0] + 1]))
+        return keys, order
 
-    @cached_property
-    def parents(self) -> Int64s:
-        """For each row the row of its parent in the level above."""
-        self.check_names()
-        return lineage.parents_of(self)
+    def _rows_of(self, ids: Int64s, codes: Any) -> Int64s:
+        """The rows with these ids (of the ZIPs of these numbers); -1 where there is none."""
+        index = self._index
+        if index is None:
+            return np.where((ids >= 0) & (ids < self.num_rows), ids, -1)
+        ordered, order = index
+        if not len(ordered):
+            return np.full(len(ids), -1, np.int64)
+        possible = (ids >= 0) & (ids < _MOST_IDS)
+        keys = np.where(possible, ids, 0)
+        if codes is not None:
+            keys |= codes << _CODE_SHIFT
+            possible &= codes >= 0
+        place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+        return np.where(possible & (ordered[place] == keys), order[place], -1)
 
-    @cached_property
-    def parents_repaired(self) -> bool:
-        """Whether `parents` says something else than the stored column, or that is absent."""
-        found = lineage.parents_by_id(self)
-        return found is None or not np.array_equal(found, self.parents)
-
-    @cached_property
-    def _children(self) -> ChildIndex:
-        return ChildIndex(self.parents)
-
-    def children(self, parent: int) -> Int64s:
-        """Rows of this level whose parent is the row `parent` of the level above, in order."""
-        return self._children.children(parent)
-
-    @cached_property
-    def spans(self) -> Spans | None:
-        """Spans where they differ from those stored, or None when the stored ones are right."""
-        return verified_spans(self)
+    def find(self, ids: Int64s, source_file: str | None) -> Int64s:
+        """The rows with these ids (of one ZIP of an index); -1 for no such row."""
+        codes = np.int64(self.source_codes.get(source_file or "", -1))
+        return self._rows_of(ids, codes if self.container.is_index else None)
 
     def row(self, current_id: int, source_file: str | None) -> int:
         """The row of one id.
@@ -225,81 +247,12 @@ class Level:
         InvalidMetadataError
             There is none.
         """
-        codes = None
-        if self.container.is_index:
-            codes = np.array([self.source_codes.get(source_file or "", -1)], np.int64)
-        found = int(self.index_of_rows.find(np.array([current_id], np.int64), codes)[0])
+        found = int(self.find(np.array([current_id], np.int64), source_file)[0])
         if found < 0:
             raise InvalidMetadataError(
                 "no row has this id", where=self.where, found=f"{spec.CURRENT_ID} {current_id}"
             )
         return found
-
-    def paths(self) -> Any:
-        """The path of each row below DATA/ as an Arrow array, without a slash at the end."""
-        if self.index == 0:
-            return one_array(self.column(spec.ID))
-        if spec.RELATIVE_PATH in self.stored:
-            column = one_array(self.column(spec.RELATIVE_PATH))
-            if column.null_count:
-                raise broken(self, f"{spec.RELATIVE_PATH} is null", lineage.first_null(column))
-            return pc.utf8_rtrim(column, "/")
-        parents = self.above.paths().take(pa.array(self.parents))
-        return pc.binary_join_element_wise(parents, one_array(self.column(spec.ID)), "/")
-
-    # -- rows --------------------------------------------------------------------------------------
-
-    def take(self, rows: Int64s) -> Any:
-        """Some rows, in ascending order, as a table with the columns of `columns`; no padding."""
-        self.check_names()
-        if len(rows) == 0:
-            return self.schema.empty_table()
-        first, last = int(rows[0]), int(rows[-1])
-        block, start = self._block(first, last)
-        if last - first + 1 == len(rows):
-            part = block.slice(first - start, len(rows))
-        else:
-            part = block.take(pa.array(rows - start))
-        return unpadded(self._complete(part, rows))
-
-    def _block(self, first: int, last: int) -> tuple[Any, int]:
-        """The row groups that hold rows `first` to `last`, and the first row of them."""
-        low, high = np.searchsorted(self._group_starts, [first, last], side="right") - 1
-        tables = [self._group(group) for group in range(int(low), int(high) + 1)]
-        block = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-        return block, int(self._group_starts[low])
-
-    def _group(self, group: int) -> Any:
-        table = self._groups.get(group)
-        if table is None:
-            table = self.table.read(list(self.stored), row_groups=[group])
-            while len(self._groups) >= _CACHED_GROUPS:
-                self._groups.pop(next(iter(self._groups)), None)
-            self._groups[group] = table
-        return table
-
-    @cached_property
-    def _group_starts(self) -> Int64s:
-        metadata = self.table.footer.metadata
-        sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
-        return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
-
-    def navigation(self, rows: Int64s) -> Any:
-        """The protected columns of some rows in the order of `rows`, padding included."""
-        self.check_names()
-        names = [name for name in self.stored if name in spec.PROTECTED_COLUMNS]
-        if self.keeps_columns:
-            held = self.held(names)
-            whole = np.array_equal(rows, np.arange(self.num_rows))
-            return self._complete(held if whole else held.take(pa.array(rows)), rows, names)
-        starts = np.append(self._group_starts, self.num_rows)
-        groups, which = np.unique(
-            np.searchsorted(self._group_starts, rows, side="right") - 1, return_inverse=True
-        )
-        before = np.cumsum(np.diff(starts)[groups]) - np.diff(starts)[groups]
-        part = self.table.read(names, row_groups=groups.tolist())
-        places = before[which] + rows - starts[groups][which]
-        return self._complete(part.take(pa.array(places)), rows, names)
 
     def find_paths(self, paths: Any, source_file: str | None) -> Int64s:
         """The rows with these paths below DATA/ (of one ZIP of an index); -1 for no such row."""
@@ -313,14 +266,160 @@ class Level:
         rows = np.asarray(pc.fill_null(found, -1), np.int64)
         return rows if mine is None or not len(mine) else np.where(rows < 0, -1, mine[rows])
 
+    @cached_property
+    def folders(self) -> Bools:
+        """Which rows are FOLDERs; the others are FILEs."""
+        column = self.column(spec.TYPE)
+        known = pc.is_in(column, value_set=pa.array([spec.FILE, spec.FOLDER]))
+        if not pc.all(known, min_count=0).as_py():
+            row = int(pc.index(known, pa.scalar(value=False)).as_py())
+            raise self.broken(f"type is neither {spec.FILE} nor {spec.FOLDER}", row)
+        return np.asarray(pc.equal(column, spec.FOLDER), np.bool_)
+
+    def paths(self) -> Any:
+        """The path of each row below DATA/ as an Arrow array, without a slash at the end."""
+        if self.index == 0:
+            return one_array(self.column(spec.ID))
+        if spec.RELATIVE_PATH in self.stored:
+            column = one_array(self.column(spec.RELATIVE_PATH))
+            if column.null_count:
+                raise self.broken(f"{spec.RELATIVE_PATH} is null", _first_null(column))
+            return pc.utf8_rtrim(column, "/")
+        parents = self.above.paths().take(pa.array(self.parents))
+        return pc.binary_join_element_wise(parents, one_array(self.column(spec.ID)), "/")
+
+    # -- whose child -------------------------------------------------------------------------------
+
+    @cached_property
+    def parents(self) -> Int64s:
+        """For each row the row of its parent in the level above.
+
+        Where ids and paths disagree the path is right: exports of old writers renumbered their
+        rows wrongly.
+        """
+        self.check_names()
+        found = self._parents_by_id
+        if spec.RELATIVE_PATH not in self.stored:
+            assert found is not None, "a level without both columns is refused when it is opened"
+            return self._no_orphan(found)
+        wanted = pc.replace_substring_regex(self.paths(), r"/[^/]*$", "")
+        above = self.above.paths()
+        if found is not None and not (found < 0).any():
+            same = pc.equal(above.take(pa.array(found)), wanted)
+            if pc.all(same, min_count=0).as_py():
+                return found
+        codes, codes_above = self.codes, self.above.codes
+        if codes is not None and codes_above is not None:
+            wanted = pc.binary_join_element_wise(pa.array(codes.astype(str)), wanted, "/")
+            above = pc.binary_join_element_wise(pa.array(codes_above.astype(str)), above, "/")
+        by_path = pc.fill_null(pc.index_in(wanted, value_set=above), -1)
+        repaired = self._no_orphan(np.asarray(by_path, np.int64))
+        if found is not None:
+            warn(
+                f"{self.where}: {spec.PARENT_ID} contradicts {spec.RELATIVE_PATH}; the paths are"
+                " used",
+                TacoWarning,
+            )
+        return repaired
+
+    def _no_orphan(self, parents: Int64s) -> Int64s:
+        if (parents < 0).any():
+            raise self.broken("a row has no parent in the level above", int(np.argmin(parents)))
+        return parents
+
+    @cached_property
+    def _parents_by_id(self) -> Int64s | None:
+        """Rows of the parents as ``internal:parent_id`` says; -1 where that is no FOLDER."""
+        if spec.PARENT_ID not in self.stored:
+            return None
+        above = self.above
+        found = above._rows_of(spec.int64s(self.column(spec.PARENT_ID)), self.codes)  # noqa: SLF001 - same class
+        if not above.num_rows:
+            return found
+        return np.where((found >= 0) & above.folders[np.maximum(found, 0)], found, -1)
+
+    @cached_property
+    def _parents_repaired(self) -> bool:
+        """Whether `parents` says something else than the stored column, or that is absent."""
+        found = self._parents_by_id
+        return found is None or not np.array_equal(found, self.parents)
+
+    @cached_property
+    def _in_order(self) -> tuple[Int64s, Int64s | None]:
+        """Parents in ascending order, and the rows that have them; None where these are all."""
+        parents = self.parents
+        # Rows stand in the order of their parents in everything that the writers made.
+        if not (parents[1:] < parents[:-1]).any():
+            return parents, None
+        order = np.argsort(parents, kind="stable").astype(np.int64)
+        return parents[order], order
+
+    def children(self, parent: int) -> Int64s:
+        """Rows of this level whose parent is the row `parent` of the level above, in order."""
+        parents, order = self._in_order
+        start, stop = np.searchsorted(parents, [parent, parent + 1])
+        return np.arange(start, stop, dtype=np.int64) if order is None else order[start:stop]
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    @cached_property
+    def spans(self) -> Spans | None:
+        """Spans where they differ from those stored, or None when the stored ones are right."""
+        return verified_spans(self)
+
+    def take(self, rows: Int64s) -> Any:
+        """Some rows, in ascending order, as a table with the columns of `columns`; no padding."""
+        self.check_names()
+        if len(rows) == 0:
+            return self.schema.empty_table()
+        first, last = int(rows[0]), int(rows[-1])
+        starts = self._group_starts
+        low, high = (np.searchsorted(starts, [first, last], side="right") - 1).tolist()
+        tables = [self._group(group) for group in range(low, high + 1)]
+        block = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+        if last - first + 1 == len(rows):
+            part = block.slice(first - int(starts[low]), len(rows))
+        else:
+            part = block.take(pa.array(rows - starts[low]))
+        return unpadded(self._complete(part, rows))
+
+    def _group(self, group: int) -> Any:
+        table = self._groups.get(group)
+        if table is None:
+            table = self.table.read(list(self.stored), row_groups=[group])
+            while len(self._groups) >= _CACHED_GROUPS:
+                self._groups.pop(next(iter(self._groups)), None)
+            self._groups[group] = table
+        return table
+
+    @cached_property
+    def _group_starts(self) -> Int64s:
+        counts = np.asarray(self.table.footer.layout.rows, np.int64)
+        return np.cumsum(counts) - counts
+
+    def navigation(self, rows: Int64s) -> Any:
+        """The protected columns of some rows in the order of `rows`, padding included."""
+        self.check_names()
+        names = [name for name in self.stored if name in spec.PROTECTED_COLUMNS]
+        if not self.keeps_columns:
+            return self._complete(self.table.take_rows(rows, names), rows, names)
+        held = self.held(names)
+        whole = np.array_equal(rows, np.arange(self.num_rows))
+        return self._complete(held if whole else held.take(pa.array(rows)), rows, names)
+
+    def whole(self) -> Any:
+        """All rows with the columns of `columns`, padding included."""
+        self.check_names()
+        return self._complete(self.held(self.stored), np.arange(self.num_rows, dtype=np.int64))
+
     def _complete(self, part: Any, rows: Int64s, stored: Sequence[str] | None = None) -> Any:
         """Stored columns of some rows with right and computed ones in their place."""
-        columns = {name: part.column(name) for name in part.column_names}
+        columns = dict(zip(part.column_names, part.columns, strict=True))
         if not self.has_ids:
             columns[spec.CURRENT_ID] = pa.array(rows if self.ids is None else self.ids[rows])
         if self.index and spec.RELATIVE_PATH not in self.stored:
             columns[spec.RELATIVE_PATH] = self.paths().take(pa.array(rows))
-        if self.index and self.parents_repaired:
+        if self.index and self._parents_repaired:
             own, above = self.parents[rows], self.above.ids
             columns[spec.PARENT_ID] = pa.array(own if above is None else above[own])
         if self.spans is not None:
@@ -329,7 +428,9 @@ class Level:
         absent = set() if stored is None else {*self.stored} - {*stored}
         names = [name for name in self.columns[:-1] if name not in absent]
         table = pa.table([columns[name] for name in names], names)
-        return table.append_column(spec.GDAL_VSI, vsi_column(self, table))
+        return table.append_column(spec.GDAL_VSI, self._vsi(table))
+
+    # -- what queries read -------------------------------------------------------------------------
 
     def relation(self, *, spans: bool) -> Any:
         """What a query reads: a mended table, or None when the stored columns can be read lazily.
@@ -342,11 +443,15 @@ class Level:
         self.check_names()
         wrong = self.index > 0 and (
             spec.RELATIVE_PATH not in self.stored
-            or self.parents_repaired
+            or self._parents_repaired
             or (spans and self.spans is not None)
         )
         # Ids within each ZIP of an index cannot be told by a query from the row order.
         return self._mended if wrong or (self.container.is_index and not self.has_ids) else None
+
+    @cached_property
+    def _mended(self) -> Any:
+        return self.whole()
 
     @cached_property
     def keeps_columns(self) -> bool:
@@ -355,9 +460,9 @@ class Level:
         Levels behind a network are read again each time, for there a query fetches no more than
         the row groups that it needs.
         """
-        remote = not self.container.source.location.is_local
         # A text counts as two numbers here; `held` looks again.
-        return not remote and 16 * self.num_rows * len(self.stored) <= _HELD_BYTES
+        is_small = 16 * self.num_rows * len(self.stored) <= _HELD_BYTES
+        return is_small and self.container.source.location.is_local
 
     def held(self, names: Sequence[str]) -> Any:
         """Stored columns as a table, in memory from then on where `keeps_columns`."""
@@ -376,20 +481,32 @@ class Level:
                 self._columns |= zip(missing, columns, strict=True)
         return pa.table([found[name] for name in names], names=list(names))
 
-    @property
-    def in_memory(self) -> Any:
-        """All stored columns, once queries have brought every one of them; None before."""
-        complete = self.keeps_columns and self.has_ids and self._columns.keys() >= set(self.stored)
-        return self.held(self.stored) if complete else None
+    # -- paths for GDAL ----------------------------------------------------------------------------
 
-    def whole(self) -> Any:
-        """All rows with the columns of `columns`, padding included."""
-        self.check_names()
-        return self._complete(self.held(self.stored), np.arange(self.num_rows, dtype=np.int64))
+    def _vsi(self, table: Any) -> Any:
+        """``internal:gdal_vsi`` of rows: computed, never taken from the file (7.2.3)."""
+        container = self.container
+        if container.kind == "folder":
+            root = container.source.vsi().rstrip("/") + "/" + spec.DATA
+            name = spec.RELATIVE_PATH if self.index else spec.ID
+            return pc.binary_join_element_wise(root, table.column(name), "")
+        numbers = [pc.cast(table.column(name), pa.string()) for name in (spec.OFFSET, spec.SIZE)]
+        parts = ["/vsisubfile/", numbers[0], "_", numbers[1], "," + container.vsi()]
+        if container.is_index:
+            names = table.column(spec.SOURCE_FILE)
+            for name, spelled in self.odd_parts().items():
+                names = pc.if_else(pc.equal(names, name), spelled, names)
+            parts.append(names)
+        return pc.binary_join_element_wise(*parts, "")
 
-    @cached_property
-    def _mended(self) -> Any:
-        return self.whole()
+    def odd_parts(self) -> dict[str, str]:
+        """ZIPs of a remote index whose names GDAL knows by another spelling, such as ``%20``."""
+        container = self.container
+        if "://" not in container.source.href:
+            return {}
+        base = container.vsi()
+        paths = {name: container.part(name).vsi() for name in self.source_codes}
+        return {name: vsi.removeprefix(base) for name, vsi in paths.items() if vsi != base + name}
 
     # -- safety ------------------------------------------------------------------------------------
 
@@ -403,7 +520,7 @@ class Level:
         check_ids(self.column(spec.ID), self.where)
         if self.index:
             column = self.paths()
-            odd = pc.match_substring_regex(column, r"(^|/)\.{0,2}(/|$)|[\\:\p{Cc}]")
+            odd = pc.match_substring_regex(column, _LEADS_OUT)
             if pc.any(odd, min_count=0).as_py():
                 row = int(pc.index(odd, pa.scalar(value=True)).as_py())
                 raise UnsafeContentError(
@@ -412,6 +529,21 @@ class Level:
                     found=shown(column[row].as_py()),
                 )
         return True
+
+
+def _count_within(codes: Int64s) -> Int64s:
+    """0, 1, 2, ... within each code, in row order."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    sizes = np.diff(np.append(starts, len(codes)))
+    result = np.empty(len(codes), np.int64)
+    result[order] = np.arange(len(codes)) - np.repeat(starts, sizes)
+    return result
+
+
+def _first_null(column: Any) -> int:
+    return int(pc.index(pc.is_null(column), pa.scalar(value=True)).as_py())
 
 
 def unpadded(table: Any) -> Any:
@@ -426,39 +558,3 @@ def check_ids(column: Any, where: str) -> None:
         raise UnsafeContentError(
             f"an id that {bad.reason}", where=f"{where}, row {bad.row}", found=shown(bad.name)
         )
-
-
-def vsi_column(level: Level, table: Any) -> Any:
-    """``internal:gdal_vsi`` of rows of a level: computed, never taken from the file (7.2.3)."""
-    container = level.container
-    if container.kind == "folder":
-        root = container.source.vsi().rstrip("/") + "/" + spec.DATA
-        name = spec.RELATIVE_PATH if level.index else spec.ID
-        return pc.binary_join_element_wise(root, table.column(name), "")
-    numbers = [pc.cast(table.column(name), pa.string()) for name in (spec.OFFSET, spec.SIZE)]
-    parts = ["/vsisubfile/", numbers[0], "_", numbers[1], "," + vsi_base(container)]
-    if container.is_index:
-        names = table.column(spec.SOURCE_FILE)
-        for name, spelled in odd_parts(level).items():
-            names = pc.if_else(pc.equal(names, name), spelled, names)
-        parts.append(names)
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def vsi_base(container: Origin) -> str:
-    """The GDAL path of the ZIP, or of the folder of an index's ZIPs with a slash at its end."""
-    if not container.is_index:
-        return container.source.vsi()
-    if container.base is not None:
-        return container.base.vsi().rstrip("/") + "/"
-    return container.source.sibling("x").vsi()[:-1]
-
-
-def odd_parts(level: Level) -> dict[str, str]:
-    """The ZIPs of a remote index whose names GDAL knows by another spelling, such as ``%20``."""
-    container = level.container
-    if "://" not in container.source.href:
-        return {}
-    base = vsi_base(container)
-    spelled = {name: container.part(name).vsi() for name in level.source_codes}
-    return {name: path.removeprefix(base) for name, path in spelled.items() if path != base + name}

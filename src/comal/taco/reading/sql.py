@@ -25,10 +25,10 @@ from comal.query.functions import Function
 from comal.samples.filters import Box, Filter, Period
 from comal.taco import spec
 from comal.taco.reading.container import Container
-from comal.taco.reading.home import Home
-from comal.taco.reading.level import odd_parts, unpadded, vsi_base
+from comal.taco.reading.level import unpadded
 from comal.taco.reading.spans import checked_spans
-from comal.taco.reading.stages import (
+from comal.taco.reading.view import (
+    Home,
     Limit,
     Scan,
     Sort,
@@ -36,11 +36,12 @@ from comal.taco.reading.stages import (
     Staged,
     Union,
     View,
-    containers,
-    is_plain,
-    unions,
+    outer_union,
+    stages,
+    walk,
 )
-from comal.taco.reading.stages import stages as stages_of
+
+_JOIN_COLUMNS = frozenset({spec.CURRENT_ID, spec.PARENT_ID})
 
 
 def quoted(name: str) -> str:
@@ -48,8 +49,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class RowCompiler:
-    """Collects the tables, functions and values of one query while its text is built.
+class Compiler:
+    """Builds the text of one query over a view, and collects its tables, functions and values.
 
     Parameters
     ----------
@@ -149,12 +150,12 @@ class RowCompiler:
             root = self.value(container.source.vsi().rstrip("/") + "/" + spec.DATA)
             return f"({root} || {quoted(spec.RELATIVE_PATH if index else spec.ID)})"
         parts = [quoted(spec.OFFSET), quoted(spec.SIZE)]
-        end = self.value("," + vsi_base(container.origin))
+        end = self.value("," + container.vsi())
         if container.is_index:
             name = quoted(spec.SOURCE_FILE)
             cases = " ".join(
                 f"WHEN {name} = {self.value(odd)} THEN {self.value(spelled)}"
-                for odd, spelled in odd_parts(container.levels[index]).items()
+                for odd, spelled in container.levels[index].odd_parts().items()
             )
             parts.append(name)
             end += f", CASE {cases} ELSE {name} END" if cases else f", {name}"
@@ -199,43 +200,6 @@ class RowCompiler:
             lambda sources, ids: home.keep(rule, sources, ids), "VARCHAR", "BIGINT"
         )
         return f"{name}({quoted(spec.SOURCE_FILE)}, {quoted(spec.CURRENT_ID)})"
-
-
-def check_identity(columns: Sequence[str], home: Home) -> None:
-    """Refuse a view whose rows no longer say which samples they are."""
-    needed = {spec.CURRENT_ID} | ({spec.SOURCE_FILE} if home.is_labelled else set())
-    if not needed <= set(columns):
-        raise QueryError(
-            "the view lost the columns that say which samples its rows are",
-            expected=", ".join(sorted(needed)),
-            hint="keep the internal: columns in the query (SELECT *)",
-        )
-
-
-def _sql_type(kind: Any) -> str:
-    if pa.types.is_integer(kind):
-        return "BIGINT"
-    if pa.types.is_date(kind):
-        return "DATE"
-    if pa.types.is_string(kind):
-        return "VARCHAR"
-    raise InvalidInputError("a column of this type holds no times", found=str(kind))
-
-
-def sql_type_of_place(kind: Any) -> str:
-    """The SQL type of a column that tells a place."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "VARCHAR"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return "BLOB"
-    return "BIGINT[]" if pa.types.is_integer(kind.value_type) else "DOUBLE[]"
-
-
-_JOIN_COLUMNS = frozenset({spec.CURRENT_ID, spec.PARENT_ID})
-
-
-class Compiler(RowCompiler):
-    """Builds the text of one query over a view."""
 
     # -- schemas -----------------------------------------------------------------------------------
 
@@ -348,16 +312,13 @@ class Compiler(RowCompiler):
             for container in self.home.containers
             if index < len(container.levels)
         ]
-        outermost = next(unions(view), None)
-        if outermost is not None and outermost.mode == "fill_missing":
-            names = list(dict.fromkeys(name for columns in lists for name in columns))
-        else:
-            every = dict.fromkeys(name for columns in lists for name in columns)
-            names = [
-                name
-                for name in every
-                if name in spec.PROTECTED_COLUMNS or all(name in columns for columns in lists)
-            ]
+        union = outer_union(view)
+        fills = union is not None and union.mode == "fill_missing"
+        names = [
+            name
+            for name in dict.fromkeys(name for columns in lists for name in columns)
+            if fills or name in spec.PROTECTED_COLUMNS or all(name in columns for columns in lists)
+        ]
         if self.home.is_labelled and spec.SOURCE_FILE not in names:
             names.append(spec.SOURCE_FILE)
         # The computed path stays last, whichever container came first.
@@ -372,7 +333,7 @@ class Compiler(RowCompiler):
             if index < len(container.levels)
         ]
         text = " UNION ALL ".join(f"({text})" for text in texts) if len(texts) > 1 else texts[0]
-        if is_plain(below):
+        if next(stages(below), None) is None:
             return text
         above = "data" if index == 1 else f"level{index - 1}"
         ids, parents = self._keys(below, index)
@@ -444,6 +405,36 @@ class Compiler(RowCompiler):
         )
 
 
+def check_identity(columns: Sequence[str], home: Home) -> None:
+    """Refuse a view whose rows no longer say which samples they are."""
+    needed = {spec.CURRENT_ID} | ({spec.SOURCE_FILE} if home.is_labelled else set())
+    if not needed <= set(columns):
+        raise QueryError(
+            "the view lost the columns that say which samples its rows are",
+            expected=", ".join(sorted(needed)),
+            hint="keep the internal: columns in the query (SELECT *)",
+        )
+
+
+def _sql_type(kind: Any) -> str:
+    if pa.types.is_integer(kind):
+        return "BIGINT"
+    if pa.types.is_date(kind):
+        return "DATE"
+    if pa.types.is_string(kind):
+        return "VARCHAR"
+    raise InvalidInputError("a column of this type holds no times", found=str(kind))
+
+
+def sql_type_of_place(kind: Any) -> str:
+    """The SQL type of a column that tells a place."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "VARCHAR"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "BLOB"
+    return "BIGINT[]" if pa.types.is_integer(kind.value_type) else "DOUBLE[]"
+
+
 def _prefixed(columns: Sequence[tuple[int, str]]) -> str:
     return ", ".join(
         f"t{level}.{quoted(name)} AS {quoted(f'l{level}:{name}')}" for level, name in columns
@@ -455,12 +446,12 @@ def _tables(tables: Mapping[str, str]) -> str:
 
 
 def _has_query(view: View) -> bool:
-    return any(isinstance(stage, Sql) for stage in stages_of(view))
+    return any(isinstance(stage, Sql) for stage in stages(view))
 
 
 def about(view: View) -> str:
     """What messages call a view: its last query, as the caller wrote it."""
-    texts = [stage.text for stage in stages_of(view) if isinstance(stage, Sql)]
+    texts = [stage.text for stage in stages(view) if isinstance(stage, Sql)]
     return texts[-1] if texts else "the view"
 
 
@@ -505,11 +496,12 @@ def schema_of(view: View) -> Any:
 
 
 def _run(function: Any, view: View, *args: Any) -> Any:
-    asked = [stage.isolated for stage in stages_of(view) if isinstance(stage, Sql)]
+    asked = [stage.isolated for stage in stages(view) if isinstance(stage, Sql)]
     if not any(asked):
         return function(view, *args)
     budget = next((one for one in asked if isinstance(one, query.Budget)), None)
-    remote = not all(container.source.location.is_local for container in containers(view))
+    scans = [one for one in walk(view) if isinstance(one, Scan)]
+    remote = not all(scan.container.source.location.is_local for scan in scans)
     return query.run_isolated(function, view, *args, budget=budget, remote=remote)
 
 

@@ -92,7 +92,7 @@ def create_tacocat(
     with ExitStack() as scope:
         members = _open_all(named, scope, only_zip=True, validate=validate_schema)
         made = scope.enter_context(targets.new_set(folder / spec.TACOCAT, overwrite, list(named)))
-        _write(made, form, members, how, validate=validate_schema)
+        _write(made, form, members, how)
         paths = made.publish()
     for path in paths:
         LOGGER.info("wrote %s (%d archives)", path, len(named))
@@ -103,7 +103,7 @@ def write_tacocat(made: targets.TargetSet, inputs: Sequence[Path], how: ParquetS
     """As `create_tacocat`, into a set of targets."""
     with ExitStack() as scope:
         members = _open_all(inputs, scope, only_zip=True, validate=True)
-        _write(made, "both", members, how, validate=True)
+        _write(made, "both", members, how)
 
 
 def create_tacollection(
@@ -136,7 +136,7 @@ def create_tacollection(
     named = several(inputs, "paths or URLs")
     with ExitStack() as scope:
         members = _open_all(named, scope, only_zip=False, validate=validate_schema)
-        document = merged_collection(members, validate=validate_schema)
+        document = merged_collection(members)
     path = _output_folder(output, named[0], {spec.TACOLLECTION}) / spec.TACOLLECTION
     with targets.new_file(path, overwrite, COLLECTIONS, inputs) as file:
         file.write(strictjson.dumps(document, ascii_only=True))
@@ -253,12 +253,12 @@ def _differ(
     )
 
 
-def merged_collection(members: Sequence[Container], *, validate: bool) -> dict[str, Any]:
+def merged_collection(members: Sequence[Container]) -> dict[str, Any]:
     """The first collection with united extent, summed counts and ``taco:sources`` (6.6)."""
     collections = [member.collection for member in members]
     merged = dict(collections[0])
     merged["extent"] = united([collection.get("extent") for collection in collections])
-    merged[spec.PIT_SCHEMA] = _summed([m.pit for m in members], validate=validate).to_dict()
+    merged[spec.PIT_SCHEMA] = spec.PITSchema.summed([m.pit for m in members]).to_dict()
     if spec.FIELD_SCHEMA in collections[0]:
         # Behind the tree, as in every collection.
         merged[spec.FIELD_SCHEMA] = merged.pop(spec.FIELD_SCHEMA)
@@ -279,28 +279,6 @@ def merged_collection(members: Sequence[Container], *, validate: bool) -> dict[s
     return merged
 
 
-def _summed(schemas: Sequence[spec.PITSchema], *, validate: bool) -> spec.PITSchema:
-    """The tree of all datasets together: counts are summed pattern by pattern."""
-    first = schemas[0]
-    hierarchy: dict[int, tuple[spec.PITPattern, ...]] = {}
-    for level, patterns in first.hierarchy.items():
-        counts = [0] * len(patterns)
-        for schema in schemas:
-            theirs = schema.hierarchy[level]
-            for position in range(len(patterns)):
-                counts[position] += theirs[position].n if position < len(theirs) else 0
-        hierarchy[level] = tuple(
-            spec.PITPattern(count, pattern.type, pattern.id)
-            for count, pattern in zip(counts, patterns, strict=True)
-        )
-    roots = sum(schema.root_n for schema in schemas)
-    shape: tuple[int, ...] | None = None
-    if all(schema.shape for schema in schemas):
-        sides = zip(*(schema.shape or () for schema in schemas), strict=validate)
-        shape = (roots, *(max(side) for side in list(sides)[1:]))
-    return spec.PITSchema(roots, first.root_type, hierarchy, shape)
-
-
 # -- the index -------------------------------------------------------------------------------------
 
 
@@ -309,10 +287,8 @@ def _write(
     form: str,
     members: Sequence[Container],
     how: ParquetSettings,
-    *,
-    validate: bool,
 ) -> None:
-    document = merged_collection(members, validate=validate)
+    document = merged_collection(members)
     with write_errors("cannot write", made.target), ExitStack() as scope:
         tree = file = None
         if form != "binary":

@@ -1,18 +1,26 @@
-"""The containers of a dataset, and how a row says which of them holds it."""
+"""What a lazy dataset is made of, and the containers below it.
+
+A view is a tree of plain values that says how rows come about: `Scan` reads level 0 of a container,
+`Union` puts views one behind the other, `Staged` does one more thing to a view. The tree holds no
+result and no connection, so it can be pickled and shared. `Home` knows the containers of a view,
+and how a row says which of them holds it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from comal import query
 from comal.errors import (
-    InvalidInputError,
     InvalidMetadataError,
     NotInContainerError,
     QueryError,
@@ -22,12 +30,120 @@ from comal.samples.filters import Filter
 from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.reading.container import Container
-from comal.taco.reading.stages import View, containers, unions
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
+ColumnMode = Literal["intersection", "fill_missing", "strict"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """Level 0 of one container."""
+
+    container: Container
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Union:
+    """Several views, one behind the other, with these columns."""
+
+    parts: tuple[View, ...]
+    columns: tuple[str, ...]
+    mode: ColumnMode
+
+
+_CHOOSING = re.compile(
+    r"\s*select\s+\*\s+from\s+(?:data|level0)\s*(?:;?\s*\Z|\s(?:where|order|limit)\s)",
+    re.IGNORECASE,
+)
+_JOINING = re.compile("union|intersect|except", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A query of the caller over the view below."""
+
+    text: str
+    params: tuple[tuple[str, Any], ...] = ()
+    isolated: bool | query.Budget = False
+
+    @property
+    def only_chooses(self) -> bool:
+        """Whether its rows are surely rows of the view below, with nothing changed in them.
+
+        So it is for ``SELECT * FROM data WHERE ...``, which is most queries; others may be, too.
+        """
+        text = self.text
+        return not self.isolated and bool(_CHOOSING.match(text)) and not _JOINING.search(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Rows in the order of a column, otherwise as they were."""
+
+    column: str
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The first rows."""
+
+    count: int
+
+
+Stage = Sql | Filter | Sort | Limit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Staged:
+    """A view after one more stage."""
+
+    below: View
+    stage: Stage
+
+
+View = Scan | Union | Staged
+
+
+def walk(view: View) -> Iterator[View]:
+    """A view and all that it is made of; what is below comes first."""
+    match view:
+        case Union(parts):
+            for part in parts:
+                yield from walk(part)
+        case Staged(below):
+            yield from walk(below)
+    yield view
+
+
+def stages(view: View) -> Iterator[Stage]:
+    """All stages of a view and of what it is made of, the first one first."""
+    return (one.stage for one in walk(view) if isinstance(one, Staged))
+
+
+def outer_union(view: View) -> Union | None:
+    """The union of all that a view is made of; None where it has one container."""
+    found = None
+    for one in walk(view):
+        found = one if isinstance(one, Union) else found
+    return found
+
+
+def may_change(view: View) -> bool:
+    """Whether a query of the view may have put anything else into the columns of rows."""
+    return any(isinstance(stage, Sql) and not stage.only_chooses for stage in stages(view))
+
+
+# -- containers ------------------------------------------------------------------------------------
+
+
 _REMEMBERED = 8
+_KEEP = (
+    "keep id, type and the internal: columns in the query (SELECT *), and call what you compute"
+    " something else"
+)
 
 
 class Home:
@@ -39,21 +155,22 @@ class Home:
     """
 
     def __init__(self, view: View) -> None:
-        self.containers = _distinct(list(containers(view)))
+        known: dict[Hashable, Container] = {}
+        for one in walk(view):
+            if isinstance(one, Scan):
+                known.setdefault(_key(one.container), one.container)
+        self.containers = tuple(known.values())
         self.labels = _labels(self.containers)
         # Views of one file that were put together say where they come from as others do.
-        self.is_labelled = self.containers[0].is_index or next(unions(view), None) is not None
+        self.is_labelled = self.containers[0].is_index or outer_union(view) is not None
+        self.depth = max(len(container.levels) for container in self.containers) - 1
+        """Index of the deepest level."""
         self._by_label = {label: number for number, label in enumerate(self.labels)}
-        self._by_key = {_key(one): number for number, one in enumerate(self.containers)}
+        self._by_key = {key: number for number, key in enumerate(known)}
 
     def number(self, container: Container) -> int:
         """The place of a container, or of another one that is the same."""
         return self._by_key[_key(container)]
-
-    @property
-    def depth(self) -> int:
-        """Index of the deepest level."""
-        return max(len(container.levels) for container in self.containers) - 1
 
     def prefix(self, number: int) -> str:
         """What stands before the names of the ZIPs of an index."""
@@ -105,7 +222,7 @@ class Home:
         parent = container.levels[index - 1].row(current_id, inner)
         table = level.take(level.children(parent))
         if self.is_labelled:
-            table = _labelled(table, source_file, spec.SOURCE_FILE in level.columns)
+            table = _labelled(table, pa.repeat(source_file, len(table)))
         return table
 
     # -- rows of a query ---------------------------------------------------------------------------
@@ -134,66 +251,66 @@ class Home:
         InvalidInputError
             Its columns do not say which rows they are.
         """
-        paths = _paths(table, labelled=self.is_labelled)
-        ids = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else None
-        named = np.asarray((paths if ids is None else ids).is_valid())
-        depths = np.zeros(table.num_rows, np.int64)
-        if self.depth:
-            depths += np.asarray(pc.fill_null(pc.count_substring(paths, "/"), 0), np.int64)
+        containers, depths, rows = self.locate(table)
         sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
         parts = [self.containers[0].levels[0].navigation(np.zeros(0, np.int64))]
-        places = []
-        for name, rows in _by_source(sources, table.num_rows):
-            for depth in np.unique(depths[rows]).tolist():
-                mine = rows[(depths[rows] == depth) & named[rows]]
+        places = [np.zeros(0, np.int64)]
+        for number, container in enumerate(self.containers):
+            for depth, level in enumerate(container.levels):
+                mine = np.flatnonzero((rows >= 0) & (containers == number) & (depths == depth))
                 if len(mine):
-                    keys = (paths if ids is None else ids).take(pa.array(mine))
-                    parts.append(self._named_rows(name, depth, keys, mine))
+                    part = level.navigation(rows[mine])
+                    if sources is not None:
+                        part = _labelled(part, sources.take(pa.array(mine)).cast(pa.string()))
+                    parts.append(part)
                     places.append(mine)
         every = pa.concat_tables(parts, promote_options="permissive")
         index = np.full(table.num_rows, -1, np.int64)
-        index[np.concatenate([*places, np.zeros(0, np.int64)])] = np.arange(every.num_rows)
+        index[np.concatenate(places)] = np.arange(every.num_rows)
         in_order = np.array_equal(index, np.arange(every.num_rows))
         own = every if in_order else every.take(pa.array(index, mask=index < 0))
         _compare(table, own, index >= 0)
         return own
 
-    def _named_rows(self, label: str | None, depth: int, keys: Any, places: Any) -> Any:
-        container, inner = self.resolve(label)
-        rows = np.full(len(keys), -1, np.int64)
-        if depth < len(container.levels):
-            level = container.levels[depth]
-            if spec.is_text(keys.type):
-                rows = level.find_paths(keys, inner)
-            elif pa.types.is_integer(keys.type):
-                codes = None
-                if container.is_index:
-                    codes = np.full(len(keys), container.source_codes.get(inner or "", -1))
-                rows = level.index_of_rows.find(np.asarray(keys.cast(pa.int64())), codes)
-        if (rows < 0).any():
+    def locate(self, table: Any) -> tuple[Int64s, Int64s, Int64s]:
+        """For each row of a query its container, level and row there; -1 for one without a name.
+
+        Raises
+        ------
+        QueryError
+            A row is no sample of the dataset.
+        InvalidInputError
+            The columns do not say which rows they are.
+        """
+        paths = _paths(table, labelled=self.is_labelled)
+        keys = table.column(spec.CURRENT_ID) if spec.CURRENT_ID in table.column_names else paths
+        named = np.asarray(keys.is_valid())
+        depths = np.zeros(table.num_rows, np.int64)
+        if self.depth:
+            depths += np.asarray(pc.fill_null(pc.count_substring(paths, "/"), 0), np.int64)
+        containers = np.zeros(table.num_rows, np.int64)
+        rows = np.full(table.num_rows, -1, np.int64)
+        sources = table.column(spec.SOURCE_FILE) if self.is_labelled else None
+        for name, of_source in _by_source(sources, table.num_rows):
+            for depth in np.unique(depths[of_source]).tolist():
+                mine = of_source[(depths[of_source] == depth) & named[of_source]]
+                if len(mine):
+                    container, inner = self.resolve(name)
+                    containers[mine] = self.number(container)
+                    rows[mine] = _named(container, inner, depth, keys.take(pa.array(mine)))
+        if (named & (rows < 0)).any():
             raise QueryError(
                 "a row of the query is no sample of the dataset",
-                where=f"row {places[int(np.argmin(rows))]}",
+                where=f"row {int(np.argmax(named & (rows < 0)))}",
                 hint=_KEEP,
             )
-        table = level.navigation(rows)
-        if not self.is_labelled:
-            return table
-        return _labelled(table, label, spec.SOURCE_FILE in table.column_names)
+        return containers, depths, rows
 
     def check_paths(self, column: Any) -> None:
         """Refuse GDAL paths that are not those of the dataset."""
-        known = pa.chunked_array(
-            [
-                chunk
-                for container in self.containers
-                for level in container.levels
-                for chunk in level.navigation(np.arange(level.num_rows))
-                .column(spec.GDAL_VSI)
-                .chunks
-            ],
-            pa.string(),
-        )
+        levels = [level for container in self.containers for level in container.levels]
+        columns = [level.navigation(np.arange(level.num_rows))[spec.GDAL_VSI] for level in levels]
+        known = pa.chunked_array([chunk for c in columns for chunk in c.chunks], pa.string())
         strange = column.is_valid()
         if spec.is_text(column.type):
             found = pc.is_in(column.cast(pa.string()), value_set=known)
@@ -229,19 +346,22 @@ class Home:
         """
         result = np.ones(len(ids), np.bool_)
         numbers = spec.int64s(ids)
-        for name, rows in _by_source(sources, len(ids)):
-            result[rows] = self._kept(rule, name, numbers[rows])
+        for name, mine in _by_source(sources, len(ids)):
+            container, inner = self.resolve(name)
+            rows = container.levels[0].find(numbers[mine], inner)
+            result[mine] = (rows >= 0) & self._mask(container, rule)[np.maximum(rows, 0)]
         return pa.array(result)
 
-    def _kept(self, rule: Filter, source_file: str | None, ids: Any) -> Bools:
-        container, inner = self.resolve(source_file)
-        codes = None
-        if container.is_index:
-            code = container.source_codes.get(inner or "", -1)
-            codes = np.full(len(ids), code, np.int64)
-        rows = container.levels[0].index_of_rows.find(ids, codes)
-        kept: Bools = (rows >= 0) & self._mask(container, rule)[np.maximum(rows, 0)]
-        return kept
+
+def _named(container: Container, inner: str | None, depth: int, keys: Any) -> Int64s:
+    """The rows of a level that ids or paths name; -1 for no such row."""
+    if depth < len(container.levels):
+        level = container.levels[depth]
+        if spec.is_text(keys.type):
+            return level.find_paths(keys, inner)
+        if pa.types.is_integer(keys.type):
+            return level.find(np.asarray(keys.cast(pa.int64())), inner)
+    return np.full(len(keys), -1, np.int64)
 
 
 def _by_source(sources: Any, count: int) -> list[tuple[str | None, Int64s]]:
@@ -256,21 +376,13 @@ def _by_source(sources: Any, count: int) -> list[tuple[str | None, Int64s]]:
     return [(name, np.flatnonzero(indices == n)) for n, name in enumerate(names)]
 
 
-_KEEP = (
-    "keep id, type and the internal: columns in the query (SELECT *), and call what you compute"
-    " something else"
-)
-
-
 def _paths(table: Any, *, labelled: bool) -> Any:
     """For each row of a query its path below DATA/, or its id where there is no other."""
     columns = table.column_names
     needed = [] if spec.CURRENT_ID in columns else [spec.ID]
     for name in [*needed, *([spec.SOURCE_FILE] if labelled else [])]:
         if name not in columns:
-            raise InvalidInputError(
-                f"the rows have no column {name}, which navigation needs", hint=_KEEP
-            )
+            raise QueryError(f"the rows have no column {name}, which navigation needs", hint=_KEEP)
     found = [name for name in (spec.RELATIVE_PATH, spec.ID) if name in columns]
     texts = [table.column(name) for name in found]
     for name, column in zip(found, texts, strict=True):
@@ -278,7 +390,7 @@ def _paths(table: Any, *, labelled: bool) -> Any:
             raise _changed(name, 0, column.type, "text")
     paths = [one_array(column.cast(pa.string())) for column in texts]
     if not paths:
-        return pa.array([""] * table.num_rows, pa.string())
+        return pa.repeat("", table.num_rows)
     return pc.coalesce(pc.utf8_rtrim(paths[0], "/"), *paths[1:])
 
 
@@ -333,24 +445,16 @@ def _matching(container: Container, rule: Filter) -> Bools:
     return mask
 
 
-def _labelled(table: Any, source_file: str | None, has_column: bool) -> Any:  # noqa: FBT001
-    """Rows of one ZIP with the name by which the dataset knows it."""
-    if has_column:
+def _labelled(table: Any, labels: Any) -> Any:
+    """Rows with the names by which the dataset knows the ZIPs that hold them."""
+    if spec.SOURCE_FILE in table.column_names:
         table = table.drop_columns([spec.SOURCE_FILE])
-    label = pa.array([source_file] * len(table), pa.string())
-    return table.add_column(table.num_columns - 1, spec.SOURCE_FILE, label)
+    return table.add_column(table.num_columns - 1, spec.SOURCE_FILE, labels)
 
 
 def _key(container: Container) -> Hashable:
     base = container.base.location if container.base is not None else None
     return container.source.location, container.kind, base
-
-
-def _distinct(containers: Sequence[Container]) -> tuple[Container, ...]:
-    found: dict[Hashable, Container] = {}
-    for container in containers:
-        found.setdefault(_key(container), container)
-    return tuple(found.values())
 
 
 def _labels(containers: Sequence[Container]) -> tuple[str, ...]:
