@@ -51,7 +51,7 @@ def planted(shape: Shape, place: str, leaves: dict[str, bytes]) -> Tortilla:
     return Tortilla(samples)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(shape=shapes(3), roots=NAMES)
 def test_any_regular_tree_round_trips(shape: Shape, roots: list[str]) -> None:
     leaves: dict[str, bytes] = {}

@@ -46,6 +46,7 @@ from comal.taco.checking.subject import Subject
 from comal.taco.checking.tree import Int64s, Rows, first_of, load
 from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign
+from comal.taco.copying.gather import field_texts
 from comal.taco.model.extent import extent_of
 from comal.taco.model.levels import Level, Levels
 from comal.taco.model.pit import check_pit
@@ -403,23 +404,8 @@ def _document(subject: Subject, levels: Levels, *, fresh_extent: bool) -> dict[s
     if fresh_extent or broken:
         document["extent"] = extent_of(levels)
     computed = computed_schemas(levels, spans=subject.kind == "zip")
-    described = _described(computed[spec.FIELD_SCHEMA], document.get(spec.FIELD_SCHEMA))
-    return {**document, **computed, spec.FIELD_SCHEMA: described}
-
-
-def _described(fresh: dict[str, list[list[str]]], stated: Any) -> dict[str, list[list[str]]]:
-    """The new field schema with the descriptions that the old one had."""
-    if not isinstance(stated, dict):
-        return fresh
-    for level, fields in fresh.items():
-        old = stated.get(level)
-        texts = {
-            entry[0]: entry[2]
-            for entry in (old if isinstance(old, list) else [])
-            if isinstance(entry, list)
-            and len(entry) == 3
-            and all(isinstance(text, str) for text in entry)
-        }
-        for entry in fields:
-            entry[2] = texts.get(entry[0]) or entry[2]
-    return fresh
+    for depth, columns in enumerate(computed[spec.FIELD_SCHEMA].values()):
+        texts = field_texts(document, depth)
+        for column in columns:
+            column[2] = texts.get(column[0]) or column[2]
+    return document | computed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from comal import names
 from comal.check import Findings
 from comal.errors import InvalidMetadataError, counted, shown
+from comal.table.columns import one_array
 from comal.taco import spec
 from comal.taco.checking.subject import Subject
 
@@ -56,8 +58,16 @@ class Rows:
         return bools(pc.starts_with(self.ids, spec.PAD_PREFIX))
 
 
-_TEXT = "string"
-_INTEGER = "int64"
+_KINDS = {
+    spec.ID: "string",
+    spec.TYPE: "string",
+    spec.CURRENT_ID: "int64",
+    spec.PARENT_ID: "int64",
+    spec.RELATIVE_PATH: "string",
+    spec.OFFSET: "int64",
+    spec.SIZE: "int64",
+    spec.SOURCE_FILE: "string",
+}
 
 
 def load(subject: Subject, depth: int, sources: list[str], findings: Findings) -> Rows | None:
@@ -66,10 +76,8 @@ def load(subject: Subject, depth: int, sources: list[str], findings: Findings) -
     `sources` collects the ZIP names of an index; rows carry positions in it.
     """
     table = subject.tables[depth]
-    if table is None:
-        return None
-    columns = _columns(subject, depth, table, findings)
-    if columns is None:
+    columns = None if table is None else _columns(subject, depth, table, findings)
+    if table is None or columns is None:
         return None
     with findings.guard("taco-table", f"level {depth}"):
         return _read(table.read(columns), depth, sources, findings)
@@ -78,30 +86,26 @@ def load(subject: Subject, depth: int, sources: list[str], findings: Findings) -
 
 def _columns(subject: Subject, depth: int, table: Any, findings: Findings) -> list[str] | None:
     """The columns to read; those that are missing or mistyped are reported."""
-    required = {spec.ID: _TEXT, spec.TYPE: _TEXT}
-    optional = {
-        spec.CURRENT_ID: _INTEGER,
-        spec.PARENT_ID: _INTEGER,
-        spec.RELATIVE_PATH: _TEXT,
-    }
+    wanted = [spec.ID, spec.TYPE, spec.CURRENT_ID, spec.PARENT_ID, spec.RELATIVE_PATH]
+    # 6.2: the parent is the field that links each sample to its parent.
+    required = {spec.ID, spec.TYPE, *([spec.PARENT_ID] if depth else ())}
     if subject.kind != "folder":
-        required |= {spec.OFFSET: _INTEGER, spec.SIZE: _INTEGER}
+        wanted += [spec.OFFSET, spec.SIZE]
     if subject.is_index:
-        required |= {spec.SOURCE_FILE: _TEXT}
-    if depth:
-        # 6.2: the field that links each sample to its parent.
-        required[spec.PARENT_ID] = optional.pop(spec.PARENT_ID)
+        wanted.append(spec.SOURCE_FILE)
+    required.update(wanted[5:])
     found = []
-    for name, kind in {**required, **optional}.items():
+    for name in wanted:
         place = f"level {depth}, column {name}"
         if name not in table.column_names:
             if name in required:
                 findings.add("taco-column-missing", place, "is missing")
-        elif spec.type_name(table.schema.field(name).type) != kind:
-            stored = spec.type_name(table.schema.field(name).type)
-            findings.add("taco-column-type", place, f"is {stored}, must be {kind}")
-        else:
+            continue
+        stored = spec.type_name(table.schema.field(name).type)
+        if stored == _KINDS[name]:
             found.append(name)
+        else:
+            findings.add("taco-column-type", place, f"is {stored}, must be {_KINDS[name]}")
     if spec.GDAL_VSI in table.column_names:
         findings.add(
             "taco-stored-path",
@@ -112,33 +116,25 @@ def _columns(subject: Subject, depth: int, table: Any, findings: Findings) -> li
 
 
 def _read(table: Any, depth: int, sources: list[str], findings: Findings) -> Rows:
-    def column(name: str) -> Any:
-        return flat(table.column(name))
-
-    ids = pc.fill_null(column(spec.ID), "")
-    kinds = pc.fill_null(column(spec.TYPE), "")
-    rows = Rows(depth, ids, bools(pc.equal(kinds, spec.FOLDER)))
-    for name in table.column_names:
-        _check_nulls(rows, name, column(name), findings)
+    columns = {name: one_array(table.column(name)) for name in table.column_names}
+    kinds = pc.fill_null(columns[spec.TYPE], "")
+    rows = Rows(depth, pc.fill_null(columns[spec.ID], ""), bools(pc.equal(kinds, spec.FOLDER)))
+    for name, column in columns.items():
+        _check_nulls(rows, name, column, findings)
     unknown = ~bools(pc.is_in(kinds, value_set=pa.array([spec.FILE, spec.FOLDER])))
     findings.add_rows(
         "taco-type",
         np.flatnonzero(unknown),
         lambda row: (rows.place(row), f"type is {shown(kinds[row].as_py())}"),
     )
-    names = set(table.column_names)
-    for name, field in (
-        (spec.CURRENT_ID, "current"),
-        (spec.PARENT_ID, "parent"),
-        (spec.OFFSET, "offset"),
-        (spec.SIZE, "size"),
-    ):
-        if name in names:
-            setattr(rows, field, integers(pc.fill_null(column(name), -1)))
-    if spec.RELATIVE_PATH in names:
-        rows.stored_paths = pc.utf8_rtrim(pc.fill_null(column(spec.RELATIVE_PATH), ""), "/")
-    if spec.SOURCE_FILE in names:
-        rows.source = _source_codes(column(spec.SOURCE_FILE), sources)
+    rows.current, rows.parent, rows.offset, rows.size = (
+        integers(pc.fill_null(columns[name], -1)) if name in columns else None
+        for name in (spec.CURRENT_ID, spec.PARENT_ID, spec.OFFSET, spec.SIZE)
+    )
+    if spec.RELATIVE_PATH in columns:
+        rows.stored_paths = pc.utf8_rtrim(pc.fill_null(columns[spec.RELATIVE_PATH], ""), "/")
+    if spec.SOURCE_FILE in columns:
+        rows.source = _source_codes(columns[spec.SOURCE_FILE], sources)
     return rows
 
 
@@ -156,15 +152,6 @@ def _source_codes(column: Any, sources: list[str]) -> Int64s:
         numbers.append(sources.index(name))
     indices = integers(encoded.indices)
     return np.array(numbers, np.int64)[indices] if numbers else indices
-
-
-def flat(column: Any) -> Any:
-    """A chunked column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 0:
-        return pa.array([], column.type)
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def bools(mask: Any) -> Bools:
@@ -197,7 +184,7 @@ def same_type(first: Any, second: Any) -> bool:
 
 def differing(first: Any, second: Any) -> list[int]:
     """Rows in which two columns of one length differ; NaN is equal to NaN."""
-    first, second = flat(first), flat(second)
+    first, second = one_array(first), one_array(second)
     if first.type != second.type:
         try:
             second = second.cast(first.type)
@@ -229,10 +216,9 @@ def link(levels: Sequence[Rows], findings: Findings, *, complete: bool = True) -
     `complete` tells that no deeper level is missing, which would have children.
     """
     for rows in levels:
-        _check_current(rows, findings)
+        _check_numbers(rows, findings)
         if rows.depth == 0:
             rows.paths = rows.ids
-            _check_roots(rows, findings)
         else:
             _find_parents(rows, levels[rows.depth - 1], findings)
         _check_ids(rows, findings)
@@ -255,27 +241,22 @@ def within_source(rows: Rows) -> Int64s:
     return result
 
 
-def _check_current(rows: Rows, findings: Findings) -> None:
-    if rows.current is None:
-        return
+def _check_numbers(rows: Rows, findings: Findings) -> None:
+    """Ids are numbers of rows, and at level 0 so are those of the parents (6.2)."""
     expected = within_source(rows)
-    found = rows.current
-    findings.add_rows(
-        "taco-current-id",
-        np.flatnonzero(found != expected),
-        lambda row: (rows.place(row), f"current_id is {found[row]}, the row is {expected[row]}"),
-    )
+    told = [("taco-current-id", "current_id", rows.current)]
+    if rows.depth == 0:
+        told.append(("taco-parent-root", "parent_id", rows.parent))
+    for code, name, found in told:
+        if found is not None:
+            tell = partial(_wrong_number, rows, name, found, expected)
+            findings.add_rows(code, np.flatnonzero(found != expected), tell)
 
 
-def _check_roots(rows: Rows, findings: Findings) -> None:
-    if rows.parent is None:
-        return
-    found, expected = rows.parent, within_source(rows)
-    findings.add_rows(
-        "taco-parent-root",
-        np.flatnonzero(found != expected),
-        lambda row: (rows.place(row), f"parent_id is {found[row]}, the row is {expected[row]}"),
-    )
+def _wrong_number(
+    rows: Rows, name: str, found: Int64s, expected: Int64s, row: int
+) -> tuple[str, str]:
+    return rows.place(row), f"{name} is {found[row]}, the row is {expected[row]}"
 
 
 def _keys(source: Int64s | None, number: Int64s) -> Int64s:
@@ -313,24 +294,14 @@ def _parents_by_path(rows: Rows, above: Rows) -> Int64s | None:
 
 def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:
     by_id, by_path = _parents_by_id(rows, above), _parents_by_path(rows, above)
-    none = np.full(len(rows), -1, np.int64)
-    told = none if by_id is None else by_id
-    if rows.parent is not None and by_id is not None:
+    told = np.full(len(rows), -1, np.int64) if by_id is None else by_id
+    if by_id is not None and rows.parent is not None:
         numbers = rows.parent
-        inside = np.where(by_id < 0, 0, by_id)
-        dangling = by_id < 0
-        files = ~dangling & ~above.folders[inside] if len(above) else ~dangling
-        findings.add_rows(
-            "taco-parent",
-            np.flatnonzero(dangling),
-            lambda row: (rows.place(row), f"parent_id is {numbers[row]}, which is no row"),
-        )
-        findings.add_rows(
-            "taco-parent",
-            np.flatnonzero(files),
-            lambda row: (rows.place(row), f"parent_id is {numbers[row]}, which is a FILE"),
-        )
-        told = np.where(files, -1, by_id)
+        is_file = (by_id >= 0) & ~np.append(above.folders, False)[by_id]
+        for wrong, what in ((by_id < 0, "which is no row"), (is_file, "which is a FILE")):
+            tell = partial(_wrong_parent, rows, numbers, what)
+            findings.add_rows("taco-parent", np.flatnonzero(wrong), tell)
+        told = np.where(is_file, -1, by_id)
     # Old exports renumbered parents wrongly; where the two disagree the path is right.
     rows.above = told if by_path is None else np.where(by_path >= 0, by_path, told)
     rows.paths = _joined(rows, above)
@@ -345,13 +316,14 @@ def _find_parents(rows: Rows, above: Rows, findings: Findings) -> None:
             lambda row: (rows.place(row), f"relative_path is {shown(stored[row].as_py())}"),
         )
     ordered = rows.above[rows.above >= 0]
-    falls = np.flatnonzero(ordered[1:] < ordered[:-1])
-    if len(falls):
-        findings.add(
-            "taco-row-order",
-            f"level {rows.depth}",
-            f"{counted(len(falls), 'row')} before rows of an earlier parent",
-        )
+    falls = int(np.count_nonzero(ordered[1:] < ordered[:-1]))
+    if falls:
+        message = f"{counted(falls, 'row')} before rows of an earlier parent"
+        findings.add("taco-row-order", f"level {rows.depth}", message)
+
+
+def _wrong_parent(rows: Rows, numbers: Int64s, what: str, row: int) -> tuple[str, str]:
+    return rows.place(row), f"parent_id is {numbers[row]}, {what}"
 
 
 def _joined(rows: Rows, above: Rows) -> Any:

@@ -468,14 +468,22 @@ def _as_plain(level: Level) -> Level:
 
 
 def check_whole(container: Container) -> None:
-    """Refuse an archive that other tools could take for something else."""
+    """Refuse an archive that other tools could take for something else.
+
+    That is one with entries that no row names, that stand twice, are not plain stored files or are
+    encrypted, or with bytes between or behind entries that belong to nobody.
+    """
     directory = container.directory()
-    problems = [
-        *zipcheck.problems(directory, stored_only=True),
-        *_special(directory),
-        *_undeclared(container, directory),
-        *_holes(container, directory),
-    ]
+    problems = [*zipcheck.problems(directory, stored_only=True), *_holes(container, directory)]
+    kind = (directory.external >> 16) & _KIND
+    special = (directory.made_by >> 8 == _UNIX) & (kind != _REGULAR) & (kind != 0)
+    for code, wrong, message in (
+        ("zip-symlink", special, "is no regular file"),
+        ("zip-undeclared", ~_declared(container, directory), "belongs to no sample"),
+    ):
+        for row in np.flatnonzero(wrong)[:_MOST].tolist():
+            place = f"entry {row} ({shown(directory.names[row].as_py())})"
+            problems.append(Problem(code, place, message))
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         raise InvalidMetadataError(
@@ -487,13 +495,8 @@ def check_whole(container: Container) -> None:
         )
 
 
-def _special(directory: Directory) -> Iterator[Problem]:
-    kind = (directory.external >> 16) & _KIND
-    special = (directory.made_by >> 8 == _UNIX) & (kind != _REGULAR) & (kind != 0)
-    yield from _problems(directory, "zip-symlink", np.flatnonzero(special), "is no regular file")
-
-
-def _undeclared(container: Container, directory: Directory) -> Iterator[Problem]:
+def _declared(container: Container, directory: Directory) -> Any:
+    """Which entries the tables name, or the format itself."""
     metadata = [spec.level_path(level.index) for level in container.levels]
     # An older writer called the header by another name of ten letters.
     known = [pa.array([*metadata, spec.COLLECTION, wire.HEADER_NAME, "TACO_GHOST"], pa.string())]
@@ -501,9 +504,8 @@ def _undeclared(container: Container, directory: Directory) -> Iterator[Problem]
         known.append(entry_names(level.paths(), level.folders).cast(pa.string()))
         folders = level.paths().filter(pa.array(level.folders)).cast(pa.string())
         known.append(pc.binary_join_element_wise(spec.DATA, folders, f"/{spec.META_OLD}", ""))
-    declared = pc.is_in(directory.names.cast(pa.string()), value_set=pa.concat_arrays(known))
-    rows = np.flatnonzero(~np.asarray(declared, np.bool_))
-    yield from _problems(directory, "zip-undeclared", rows, "belongs to no sample")
+    named = pc.is_in(directory.names.cast(pa.string()), value_set=pa.concat_arrays(known))
+    return np.asarray(named, np.bool_)
 
 
 def _holes(container: Container, directory: Directory) -> Iterator[Problem]:
@@ -520,8 +522,3 @@ def _holes(container: Container, directory: Directory) -> Iterator[Problem]:
     for place in gaps[starts[gaps] > ends[gaps]][:_MOST].tolist():
         start, size = int(ends[place]), int(starts[place] - ends[place])
         yield Problem("zip-hole", f"bytes {start}+{size}", "belong to no entry")
-
-
-def _problems(directory: Directory, code: str, rows: Any, message: str) -> Iterator[Problem]:
-    for row in rows[:_MOST].tolist():
-        yield Problem(code, f"entry {row} ({shown(directory.names[row].as_py())})", message)

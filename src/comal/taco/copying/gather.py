@@ -7,7 +7,7 @@ for the metadata columns of level 0, which are those that a query of the caller 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from comal.storage import Source
 from comal.taco import spec
 from comal.taco.copying.entries import LimitedSource, ZipEntries
 from comal.taco.model.columns import Chunk, described, normal_table, unify
-from comal.taco.model.levels import Level, Levels, is_padding
+from comal.taco.model.levels import Level, Levels, is_padding, padding_ids
 from comal.taco.model.pit import check_pit
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container
@@ -114,13 +114,7 @@ def _refill(levels: Levels, needed: list[Bools], depth: int) -> None:
 
 def _with_placeholders(level: Level, padding: Bools) -> Level:
     """The level with empty placeholders in the rows `padding`, numbered within each parent."""
-    rows = np.flatnonzero(padding)
-    parents = level.parent[rows]
-    starts = np.searchsorted(parents, parents, side="left")
-    names = pc.binary_join_element_wise(
-        spec.PAD_PREFIX, pa.array(np.arange(len(rows)) - starts).cast(pa.string()), ""
-    )
-    mask = pa.array(padding)
+    names, mask = padding_ids(level.parent[padding]), pa.array(padding)
     columns: list[Any] = []
     for field in level.table.schema:
         column = level.table.column(field.name)
@@ -199,8 +193,24 @@ def levels_from(
     """
     levels = []
     for depth, rows in enumerate(picked):
-        table = _table(containers, rows, depth, columns[depth])
-        payloads = _payloads(containers, rows, depth, limit, links=links)
+        groups = [
+            (container, mine)
+            for number, container in enumerate(containers)
+            if len(mine := np.flatnonzero(rows.container == number))
+        ]
+        chunks = [_chunk(one, depth, rows.row[mine], columns[depth]) for one, mine in groups]
+        table = unify(chunks, strict=False)
+        wanted = columns[depth]
+        if wanted is not None:
+            present = [name for name in wanted if name in table.column_names]
+            table = table.select([*spec.CORE_COLUMNS, *present])
+        payloads = concat(
+            [_of_container(one, depth, rows.row[mine], limit, links=links) for one, mine in groups]
+        )
+        places = np.concatenate([mine for _, mine in groups])
+        if (places[1:] < places[:-1]).any():
+            order = np.argsort(places)
+            table, payloads = table.take(pa.array(order)), payloads.take(order)
         levels.append(Level(table, rows.parent, payloads))
     return tuple(levels)
 
@@ -208,49 +218,28 @@ def levels_from(
 # -- metadata -------------------------------------------------------------------------------------
 
 
-def metadata_columns(level: StoredLevel) -> list[str]:
-    """The columns of a level that a copy takes over: all but paths and ``internal:`` ones."""
-    return [
-        name
-        for name in level.stored
-        if name not in {*spec.CORE_COLUMNS, spec.PATH} and not name.startswith(spec.INTERNAL)
-    ]
+def metadata_columns(names: Iterable[str]) -> list[str]:
+    """The columns that a copy takes over: all but id, type, paths and ``internal:`` ones."""
+    own = {*spec.CORE_COLUMNS, spec.PATH}
+    return [name for name in names if name not in own and not name.startswith(spec.INTERNAL)]
 
 
-def _table(
-    containers: Sequence[Container], rows: Picked, depth: int, columns: Sequence[str] | None
-) -> Any:
-    chunks, order = [], []
-    for number, container in enumerate(containers):
-        mine = np.flatnonzero(rows.container == number)
-        if len(mine) == 0:
-            continue
-        level = container.levels[depth]
-        names = metadata_columns(level)
-        if columns is not None:
-            names = [name for name in columns if name in names]
-        found = _read(level, rows.row[mine], [*spec.CORE_COLUMNS, *names])
-        texts = field_texts(container.collection, depth)
-        chunks.append(Chunk(_described(normal_table(found, level.where), texts), _who(found)))
-        order.append(mine)
-    joined = unify(chunks, strict=False)
+def _chunk(container: Container, depth: int, rows: Ints, columns: Sequence[str] | None) -> Chunk:
+    level = container.levels[depth]
+    names = metadata_columns(level.stored)
     if columns is not None:
-        present = [name for name in columns if name in joined.column_names]
-        joined = joined.select([*spec.CORE_COLUMNS, *present])
-    places = np.concatenate(order)
-    if (places[1:] < places[:-1]).any():
-        joined = joined.take(pa.array(np.argsort(places)))
-    return joined
+        names = [name for name in columns if name in names]
+    found = _read(level, rows, [*spec.CORE_COLUMNS, *names])
+    texts = field_texts(container.collection, depth)
+    ids = found.column(spec.ID)
+    table = _described(normal_table(found, level.where), texts)
+    return Chunk(table, lambda row: str(ids[row].as_py()))
 
 
 def _read(level: StoredLevel, rows: Ints, names: Sequence[str]) -> Any:
     if len(rows) == level.num_rows and (rows == np.arange(len(rows))).all():
         return level.table.read(names)
     return level.table.take_rows(rows, names)
-
-
-def _who(table: Any) -> Any:
-    return lambda row: str(table.column(spec.ID)[row].as_py())
 
 
 def field_texts(collection: Mapping[str, Any], depth: int) -> dict[str, str]:
@@ -276,22 +265,6 @@ def _described(table: Any, texts: Mapping[str, str]) -> Any:
 
 
 # -- payloads -------------------------------------------------------------------------------------
-
-
-def _payloads(
-    containers: Sequence[Container], rows: Picked, depth: int, limit: int, *, links: bool
-) -> Payloads:
-    parts, order = [], []
-    for number, container in enumerate(containers):
-        mine = np.flatnonzero(rows.container == number)
-        if len(mine):
-            parts.append(_of_container(container, depth, rows.row[mine], limit, links=links))
-            order.append(mine)
-    joined = concat(parts)
-    places = np.concatenate(order)
-    if (places[1:] < places[:-1]).any():
-        joined = joined.take(np.argsort(places))
-    return joined
 
 
 def _of_container(
@@ -395,12 +368,15 @@ def view_levels(dataset: TacoDataset, limit: int) -> Levels:
     _check_once(container, row)
     picked = pick(home.containers, container, row)
     columns = _columns(home, view, len(picked))
-    own = _own_columns(table) if asked else None
+    own = metadata_columns(table.column_names) if asked else None
     levels = levels_from(
         home.containers, picked, columns if own is None else [[], *columns[1:]], limit
     )
     if own is not None:
-        levels = (replace(levels[0], table=_with_own(levels[0].table, own, home)), *levels[1:])
+        levels = (
+            replace(levels[0], table=_with_own(levels[0].table, table.select(own), home)),
+            *levels[1:],
+        )
     return fitted(levels)
 
 
@@ -447,27 +423,16 @@ def _columns(home: Home, view: View, depth: int) -> list[Sequence[str] | None]:
     chosen: list[Sequence[str] | None] = []
     for index in range(depth):
         lists = [
-            _level_columns(item, index) for item in home.containers if index < len(item.levels)
+            metadata_columns(item.levels[index].stored)
+            for item in home.containers
+            if index < len(item.levels)
         ]
         names = list(dict.fromkeys(name for columns in lists for name in columns))
         chosen.append([n for n in names if fill or all(n in columns for columns in lists)])
     return chosen
 
 
-def _level_columns(container: Container, index: int) -> list[str]:
-    return metadata_columns(container.levels[index])
-
-
-def _own_columns(table: Any) -> list[tuple[str, Any]]:
-    """The metadata columns that a query of the caller left or made."""
-    return [
-        (name, table.column(name))
-        for name in table.column_names
-        if name not in {*spec.CORE_COLUMNS, spec.PATH} and not name.startswith(spec.INTERNAL)
-    ]
-
-
-def _with_own(table: Any, own: Sequence[tuple[str, Any]], home: Home) -> Any:
+def _with_own(table: Any, own: Any, home: Home) -> Any:
     """The ids and types of level 0 with the columns of a query."""
     stored = [container.levels[0] for container in home.containers]
     texts: dict[str, str] = {}
@@ -475,11 +440,12 @@ def _with_own(table: Any, own: Sequence[tuple[str, Any]], home: Home) -> Any:
         texts |= field_texts(container.collection, 0)
     fields = [field.with_metadata(field.metadata) for field in table.schema]
     columns = [table.column(n) for n in range(table.num_columns)]
-    for name, values in own:
+    for name in own.column_names:
         levels = [level for level in stored if name in level.stored]
         if not levels:
             _check_new(name)
-        columns.append(_as_stored(values, [level.schema.field(name).type for level in levels]))
+        kinds = [level.schema.field(name).type for level in levels]
+        columns.append(_as_stored(own.column(name), kinds))
         fields.append(described(name, columns[-1].type, texts.get(name)))
     return normal_table(pa.table(columns, schema=pa.schema(fields)), "the view")
 

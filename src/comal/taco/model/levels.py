@@ -106,6 +106,12 @@ def is_padding(ids: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
 
 
+def padding_ids(parents: Ints) -> Any:
+    """Ids of placeholders, numbered within each of their parents, which ascend."""
+    numbers = np.arange(len(parents)) - np.searchsorted(parents, parents, side="left")
+    return pc.binary_join_element_wise(spec.PAD_PREFIX, pa.array(numbers).cast(pa.string()), "")
+
+
 def check_levels(levels: Levels, *, foreign: bool = False) -> None:
     """Refuse levels that no container can hold.
 

@@ -34,7 +34,7 @@ from comal.table.columns import (
 from comal.taco import spec
 from comal.taco.model.collection import CollectionFields, Taco, Tortilla
 from comal.taco.model.columns import described
-from comal.taco.model.levels import check_depth, check_ids
+from comal.taco.model.levels import check_depth, check_ids, padding_ids
 from comal.taco.model.sample import as_table
 from comal.taco.spec import TacoWarning
 from comal.taco.writing.creating import container_of, create
@@ -158,17 +158,10 @@ def _refuse_missing_folders(above: Sequence[Level], level: Level, slots: _Slots)
 
 
 def _with_padding(ids: Any, parents: Ints, empty: Mask) -> Any:
-    """The ids, with those of padding where a child is missing: numbered within its folder."""
+    """The ids, with those of padding where a child is missing."""
     if not empty.any():
         return ids
-    holes = np.flatnonzero(empty)
-    starts = np.searchsorted(parents[holes], parents[holes], side="left")
-    numbers = pc.cast(numbers_column(np.arange(len(holes)) - starts), pa.string())
-    prefix, nothing = texts_column([spec.PAD_PREFIX, ""])
-    names = pc.binary_join_element_wise(prefix, numbers, nothing)
-    where = np.full(len(ids), -1, np.int64)
-    where[holes] = np.arange(len(holes))
-    return pc.coalesce(ids, taken(names, where))
+    return pc.replace_with_mask(ids, pa.array(empty), padding_ids(parents[empty]))
 
 
 _HEADER_BLOCK = 4_096
