@@ -28,7 +28,7 @@ from comal.errors import ComalError, InvalidMetadataError, LimitExceededError, N
 from comal.limits import Limits
 from comal.plan import ByteRange, Piece, Tail, run
 from comal.ziparchive import directory_plan
-from comal.ziparchive.headers import headers
+from comal.ziparchive.directory import headers
 
 TWO = archive([Entry("first", b"1111"), Entry("second", b"22")])
 START = TWO.index(b"PK\1\2")

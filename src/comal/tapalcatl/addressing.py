@@ -232,15 +232,7 @@ NAMES: Final[Mapping[str, str]] = {"mvt": "mapbox", "json": "geojson", "topojson
 def tilejson_files(said: TileSetMetadata, found: TileSetMetadata, address: str) -> dict[str, bytes]:
     """A document for each kind of tile, by its key without a hash.
 
-    Parameters
-    ----------
-    said
-        Name, description, attribution and other keys.
-    found
-        Zooms, bounds and formats of the tiles that were written.
-    address
-        Where tiles will be served, with ``{z}``, ``{x}`` and ``{y}``; ``{fmt}`` becomes the
-        extension.
+    Tiles are served at the address, whose ``{fmt}`` becomes the extension.
     """
     whole = replace(said, min_zoom=found.min_zoom, max_zoom=found.max_zoom, bounds=found.bounds)
     return {

@@ -55,7 +55,7 @@ from comal.tapalcatl.wire import TileNames, parse_names, split_suffix, variant_p
 from comal.ziparchive import Directory, directory_plan
 from comal.ziparchive import wire as zip_wire
 from comal.ziparchive.check import ZIP_RULES
-from comal.ziparchive.headers import label
+from comal.ziparchive.directory import label
 from comal.ziparchive.local import runs
 
 _ERRORS = {

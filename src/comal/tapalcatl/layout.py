@@ -267,13 +267,7 @@ class ArchiveLayout:
         return fits
 
     def possible(self, said: TileSetMetadata) -> Iterator[Tile]:
-        """Every archive that zooms and bounds allow.
-
-        Raises
-        ------
-        InvalidInputError
-            More than a million of them: too many to be asked for one by one.
-        """
+        """Every archive that zooms and bounds allow."""
         ranges: list[tuple[int, range, range]] = []
         bounds = said.bounds or WORLD
         for zoom, depth, side in self.levels(said):

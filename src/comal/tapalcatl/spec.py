@@ -175,17 +175,7 @@ def shared(said: TileSetMetadata | ArchiveMetadata) -> dict[str, Any]:
 
 
 def parse_tileset(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> TileSetMetadata:
-    """``meta.json`` from its bytes.
-
-    Raises
-    ------
-    InvalidMetadataError
-        No JSON object, or a field that has another type or cannot be meant.
-    UnsupportedVersionError
-        Another version than 2.
-    LimitExceededError
-        Over the limits of JSON.
-    """
+    """``meta.json`` from its bytes."""
     document = strictjson.loads(data, where, limits)
     return TileSetMetadata(
         **_shared(document, where),
@@ -195,13 +185,7 @@ def parse_tileset(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> T
 
 
 def parse_archive(data: bytes, where: str, limits: Limits = DEFAULT_LIMITS) -> ArchiveMetadata:
-    """The comment of an archive from its bytes.
-
-    Raises
-    ------
-    InvalidMetadataError, UnsupportedVersionError, LimitExceededError
-        As `parse_tileset`. The tiles of such an archive can still be read.
-    """
+    """The comment of an archive from its bytes."""
     document = strictjson.loads(data, where, limits)
     return ArchiveMetadata(
         **_shared(document, where),
@@ -439,13 +423,7 @@ def headers_value(headers: Headers) -> Any:
 
 
 def entry_comment(headers: Headers) -> bytes:
-    """The comment of an entry that sets these headers; empty without any.
-
-    Raises
-    ------
-    InvalidInputError
-        A header that no tile may set, or a comment that would be too long.
-    """
+    """The comment of an entry that sets these headers; empty without any."""
     if not headers:
         return b""
     if safe_headers(headers) != headers:
@@ -493,11 +471,6 @@ def archive_comment(metadata: ArchiveMetadata) -> tuple[bytes, tuple[str, ...]]:
 
     A comment ends at 65 535 bytes. A longer document is cut to the fields of the format; long
     lists of layers belong in ``meta.json``.
-
-    Raises
-    ------
-    InvalidInputError
-        Even those are too long.
     """
     document = archive_document(metadata)
     data = ascii_line(document)

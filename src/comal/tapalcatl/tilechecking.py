@@ -34,15 +34,7 @@ _VECTORS = frozenset(
 def fault_of(
     data: bytes, content_type: str, encoding: str | None, where: str, limits: Limits
 ) -> Fault | None:
-    """What is wrong with the bytes of a tile, or None.
-
-    Parameters
-    ----------
-    data
-        The tile's bytes out of the archive.
-    content_type, encoding
-        What its headers say.
-    """
+    """What is wrong with the bytes of a tile, or None."""
     if not data:
         return "tile-empty", "has no bytes"
     kind = content_type.partition(";")[0].strip().lower()

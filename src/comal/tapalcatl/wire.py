@@ -22,8 +22,14 @@ from comal.errors import InvalidInputError, shown
 from comal.grid.morton import deinterleave, interleave
 from comal.tapalcatl.spec import MAX_ZOOM, Tile
 from comal.ziparchive import Directory
-from comal.ziparchive.headermaking import value_bytes, value_offsets
-from comal.ziparchive.headers import extra_field, slices
+from comal.ziparchive.directory import (
+    extra_field,
+    slices,
+)
+from comal.ziparchive.headermaking import (
+    value_bytes,
+    value_offsets,
+)
 
 Int64s = npt.NDArray[np.int64]
 Keys = tuple[Int64s, Int64s, Int64s]
@@ -103,13 +109,7 @@ def is_suffix(suffix: str) -> bool:
 
 @lru_cache(maxsize=256)
 def split_suffix(suffix: str) -> tuple[float, str]:
-    """Scale and extension of a suffix.
-
-    Raises
-    ------
-    InvalidInputError
-        It is none.
-    """
+    """Scale and extension of a suffix."""
     match = _SUFFIX_RE.fullmatch(suffix)
     if match is None:
         raise InvalidInputError("not the end of a tile's name", found=shown(suffix))
@@ -145,13 +145,7 @@ def variant_prefix(variant: str | None) -> bytes:
 
 
 def new_variant(variant: str) -> str:
-    """The name of a variant that is to be written, without slashes around it.
-
-    Raises
-    ------
-    InvalidInputError
-        It is none that every reader takes for a part of a name.
-    """
+    """The name of a variant that is to be written, without slashes around it."""
     name = variant.strip("/")
     if not _VARIANT_RE.fullmatch(name):
         raise InvalidInputError(
@@ -186,15 +180,9 @@ class TileNames:
 
 
 def parse_names(names: Any, prefix: bytes = b"") -> TileNames:
-    """The tiles among the names of a directory.
+    """The tiles among the names of a directory, an Arrow binary or string array.
 
-    Parameters
-    ----------
-    names
-        Arrow binary or string array.
-    prefix
-        Only names that begin with it are looked at, and it is left out of them: the name of a
-        variant with its slash.
+    Only names that begin with the prefix, a variant's name with its slash, are looked at.
     """
     offsets = value_offsets(names).astype(np.int64)
     data = np.frombuffer(value_bytes(names), np.uint8)

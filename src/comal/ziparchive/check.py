@@ -17,8 +17,12 @@ from isal import igzip_lib, isal_zlib
 from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.plan import ByteRange, Plan
 from comal.ziparchive import wire
-from comal.ziparchive.directory import Directory
-from comal.ziparchive.headers import MAX_PROBLEMS, label, slices
+from comal.ziparchive.directory import (
+    MAX_PROBLEMS,
+    Directory,
+    label,
+    slices,
+)
 from comal.ziparchive.local import SIZE, SLACK, Run, differences, local_size, parse_local, runs
 
 ZIP_RULES: Final[Mapping[str, str]] = {
@@ -56,19 +60,7 @@ _HOLE_PREFIX = 256
 def check_plan(
     directory: Directory, *, href: str = "", content: bool = False, stored_only: bool = False
 ) -> Plan[list[Problem]]:
-    """All problems of an archive.
-
-    Parameters
-    ----------
-    directory
-        From `directory_plan`.
-    href
-        The archive, relative to what the plan is run against.
-    content
-        Also read every payload and compare its checksum.
-    stored_only
-        Also report compressed entries and directory entries, which TACO does not have.
-    """
+    """All problems of an archive."""
     found = problems(directory, stored_only=stored_only)
     offsets, local = yield from local_plan(directory, href=href)
     found += local
@@ -116,11 +108,6 @@ def local_plan(directory: Directory, *, href: str = "") -> Plan[tuple[wire.Int64
     """Read all local headers, compare them to the directory, and look between the entries.
 
     Neighbouring headers are read together.
-
-    Returns
-    -------
-    payload_offsets, problems
-        int64, shape (n,), -1 where there is no usable local header; and what was found.
     """
     starts = directory.header_offset
     order = np.argsort(starts, kind="stable")
@@ -181,13 +168,7 @@ def _apart(at: wire.Int64s, name_sizes: Any, size: int) -> Any:
 
 
 def dead_bytes(directory: Directory, offsets: wire.Int64s) -> int:
-    """Bytes that belong to no entry, to no directory and to no end record.
-
-    Parameters
-    ----------
-    offsets
-        Payload offsets from `local_plan`; records with -1 end where the next one begins.
-    """
+    """Bytes that belong to no entry, to no directory and to no end record."""
     order = np.argsort(directory.header_offset, kind="stable")
     _, gaps, holes = _gaps(directory, offsets, order[offsets[order] >= 0])
     return int(gaps[holes].sum())
@@ -266,13 +247,7 @@ def _hole(start: int, size: int, data: bytes) -> Problem:
 def content_plan(
     directory: Directory, offsets: wire.Int64s, *, href: str = ""
 ) -> Plan[list[Problem]]:
-    """Read every payload and compare size and checksum; memory does not grow with the archive.
-
-    Parameters
-    ----------
-    offsets
-        Payload offsets from `local_plan`; rows with -1 are left out.
-    """
+    """Read every payload and compare size and checksum; memory does not grow with the archive."""
     readable = (offsets >= 0) & ((directory.flags & wire.FLAG_ENCRYPTED) == 0)
     readable &= (directory.method == wire.STORE) | (directory.method == wire.DEFLATE)
     readable &= offsets + directory.csize <= directory.start

@@ -1,7 +1,14 @@
-"""The central directory of an archive: columns of its entries, and the plan that fetches it."""
+"""The central directory of an archive: columns of its entries, and the plan that fetches it.
+
+Header starts form a chain, since each header tells where the next one begins. All places that
+hold the signature are candidates; when each candidate ends where the next begins, from the first
+byte to the last, the candidates are the chain. Only where a name or comment holds the signature
+too is the chain walked entry by entry.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,8 +23,229 @@ from comal.errors import InvalidMetadataError, Problem, counted, shown
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Piece, Plan, read_span, run
 from comal.public import warn
-from comal.ziparchive import headers, wire
+from comal.ziparchive import wire
 from comal.ziparchive.end import End, find_end
+
+MAX_PROBLEMS = 1_000
+_MARK = wire.CENTRAL_SIGNATURE.to_bytes(4, "little")
+
+
+def headers(
+    data: bytes, where: str, known: npt.NDArray[Any] | None = None
+) -> tuple[wire.Int64s, wire.Records]:
+    """All headers of a central directory; `known` is where they begin, if `chain` has told it."""
+    if known is not None:
+        starts: wire.Int64s = known.astype(np.int64)
+        return starts, records_at(data, starts)
+    found = chain(data)
+    if found is not None:
+        return found
+    starts = _walk(data, where)
+    return starts, records_at(data, starts)
+
+
+def chain(data: bytes) -> tuple[wire.Int64s, wire.Records] | None:
+    """All headers as `headers` has them, where their signature stands nowhere else; else None."""
+    starts = _candidates(data)
+    if len(starts) and starts[-1] + wire.CENTRAL_SIZE <= len(data):
+        records = records_at(data, starts)
+        ends = starts + _lengths(records)
+        if starts[0] == 0 and ends[-1] == len(data) and (ends[:-1] == starts[1:]).all():
+            return starts, records
+    return None
+
+
+def whole_size(data: bytes, where: str) -> int:
+    """How many bytes the whole headers take that a part of a directory begins with."""
+    starts = _candidates(data)
+    starts = starts[starts + wire.CENTRAL_SIZE <= len(data)]
+    ends = starts + _lengths(records_at(data, starts))
+    if len(starts) and starts[0] == 0 and (ends[:-1] == starts[1:]).all():
+        return int(ends[-1]) if ends[-1] <= len(data) else int(starts[-1])
+    # A name or a comment holds the signature too.
+    return _walked(data, where)
+
+
+def _walked(data: bytes, where: str) -> int:
+    position = 0
+    while position + wire.CENTRAL_SIZE <= len(data):
+        record = records_at(data, np.array([position], np.int64))
+        end = position + int(_lengths(record)[0])
+        if record["signature"][0] != wire.CENTRAL_SIGNATURE:
+            raise InvalidMetadataError(
+                "central directory is broken", where=f"{where}, byte {position} of the directory"
+            )
+        if end > len(data):
+            break
+        position = end
+    return position
+
+
+def _candidates(data: bytes) -> wire.Int64s:
+    values = np.frombuffer(data, np.uint8)
+    if len(values) < len(_MARK):
+        return np.zeros(0, np.int64)
+    first, *others = _MARK
+    found: wire.Int64s = np.flatnonzero(values[: 1 - len(_MARK)] == first)
+    for shift, byte in enumerate(others, 1):
+        found = found[values[found + shift] == byte]
+    return found
+
+
+def _lengths(records: wire.Records) -> wire.Int64s:
+    lengths: wire.Int64s = (
+        wire.CENTRAL_SIZE
+        + records["name_size"].astype(np.int64)
+        + records["extra_size"]
+        + records["comment_size"]
+    )
+    return lengths
+
+
+def _walk(data: bytes, where: str) -> wire.Int64s:
+    starts = []
+    position, end = 0, len(data)
+    sizes = struct.Struct("<I24xHHH")
+    while position + wire.CENTRAL_SIZE <= end:
+        signature, name, extra, comment = sizes.unpack_from(data, position)
+        if signature != wire.CENTRAL_SIGNATURE:
+            break
+        starts.append(position)
+        position += wire.CENTRAL_SIZE + name + extra + comment
+    if position != end:
+        raise InvalidMetadataError(
+            "central directory is broken",
+            where=f"{where}, byte {position} of the directory, entry {len(starts)}",
+            found="no header that ends inside the directory",
+            expected=f"headers that fill {end} bytes exactly",
+        )
+    return np.array(starts, np.int64)
+
+
+def records_at(data: bytes, starts: wire.Int64s) -> wire.Records:
+    """The fixed parts of the headers at `starts`, which must lie in `data` whole."""
+    if len(starts) == 0:
+        return np.zeros(0, wire.CENTRAL)
+    # As plain bytes, which are copied whole; of a record type every field is copied by itself.
+    plain = np.dtype((np.void, wire.CENTRAL_SIZE))
+    every = np.ndarray((len(data) - wire.CENTRAL_SIZE + 1,), plain, data, strides=(1,))
+    records: wire.Records = every[starts].view(wire.CENTRAL)
+    return records
+
+
+def slices(data: bytes, starts: wire.Int64s, sizes: npt.NDArray[Any]) -> Any:
+    """An Arrow array of the byte strings at ascending `starts` that do not overlap."""
+    if len(starts) == 0:
+        return pa.array([], pa.binary())
+    # Names and the gaps between them are taken as one array, of which every other value is kept.
+    wide = len(data) >= 2**31
+    bounds = np.empty(2 * len(starts), np.int64 if wide else np.int32)
+    bounds[0::2] = starts
+    bounds[1::2] = starts + sizes
+    kind = pa.LargeBinaryArray if wide else pa.BinaryArray
+    both = kind.from_buffers(
+        pa.large_binary() if wide else pa.binary(),
+        len(bounds) - 1,
+        [None, pa.py_buffer(bounds), pa.py_buffer(data)],
+    )
+    return both.take(pa.array(np.arange(0, len(bounds) - 1, 2)))
+
+
+def text_names(names: Any, flags: npt.NDArray[np.uint16]) -> tuple[Any, list[Problem]]:
+    """Names as Arrow strings.
+
+    Bytes that are valid UTF-8 are taken as such whether the flag says so or not, as existing
+    writers forget it; other names are CP437 (APPNOTE, appendix D).
+    """
+    try:
+        return names.cast(pa.large_string() if _is_wide(names) else pa.string()), []
+    except pa.ArrowInvalid:
+        pass
+    texts, problems = [], []
+    for row, name in enumerate(names.to_pylist()):
+        try:
+            texts.append(name.decode())
+        except UnicodeDecodeError:
+            texts.append(name.decode("cp437"))
+            if flags[row] & wire.FLAG_UTF8:
+                problems.append(
+                    Problem("zip-name-encoding", f"entry {row}", "name is not the UTF-8 it claims")
+                )
+    return pa.array(texts, pa.string()), problems[:MAX_PROBLEMS]
+
+
+def _is_wide(values: Any) -> bool:
+    return bool(pa.types.is_large_binary(values.type))
+
+
+def apply_zip64(
+    data: bytes,
+    starts: wire.Int64s,
+    records: wire.Records,
+    where: str,
+    problems: list[Problem] | None = None,
+) -> tuple[wire.Int64s, wire.Int64s, wire.Int64s]:
+    """Sizes and offsets with those of ZIP64 extra fields in place.
+
+    With a list of `problems`, a broken field is added there and its entry gets the offset -1;
+    without one it raises `InvalidMetadataError`.
+    """
+    csize = records["csize"].astype(np.int64)
+    size = records["size"].astype(np.int64)
+    offset = records["offset"].astype(np.int64)
+    rows = np.flatnonzero((csize == wire.U32) | (size == wire.U32) | (offset == wire.U32))
+    for row in rows.tolist():
+        start = int(starts[row]) + wire.CENTRAL_SIZE + int(records["name_size"][row])
+        field = extra_field(data[start : start + int(records["extra_size"][row])], wire.ZIP64_ID)
+        wanted = [column for column in (size, csize, offset) if column[row] == wire.U32]
+        if field is None:
+            continue  # 4 294 967 295 itself, checked against the archive like any other value
+        try:
+            values = _zip64_values(field, len(wanted), f"{where}, entry {row}")
+        except InvalidMetadataError as error:
+            if problems is None:
+                raise
+            problems.append(Problem("zip-zip64-field", f"{where}, entry {row}", error.what))
+            offset[row] = -1
+            continue
+        for column, value in zip(wanted, values, strict=True):
+            column[row] = value
+    return csize, size, offset
+
+
+def _zip64_values(field: bytes, count: int, place: str) -> tuple[int, ...]:
+    if len(field) < 8 * count:
+        raise InvalidMetadataError(
+            "ZIP64 field of an entry is too short",
+            where=place,
+            found=f"{len(field)} bytes",
+            expected=f"{8 * count} bytes",
+        )
+    values = struct.unpack_from(f"<{count}Q", field)
+    if max(values) >= 2**63:
+        raise InvalidMetadataError(
+            "ZIP64 value of an entry is beyond any file", where=place, found=max(values)
+        )
+    return values
+
+
+def extra_field(extra: bytes, wanted: int) -> bytes | None:
+    """The content of the first extra field with the id `wanted`, or None."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, size = struct.unpack_from("<HH", extra, position)
+        if position + 4 + size > len(extra):
+            return None
+        if kind == wanted:
+            return extra[position + 4 : position + 4 + size]
+        position += 4 + size
+    return None
+
+
+def label(names: Any, row: int) -> str:
+    """How a message calls an entry."""
+    return f"entry {row} ({shown(names[row].as_py())})"
+
 
 TAIL = 65_536
 
@@ -31,7 +259,7 @@ class Directory:
     """
 
     names: Any
-    """Arrow string array; see `headers.text_names` for the decoding."""
+    """Arrow string array; see `text_names` for the decoding."""
     raw_names: Any
     """The same as stored, Arrow binary array; shares its bytes with `names`."""
     method: npt.NDArray[np.uint16]
@@ -88,18 +316,7 @@ class Directory:
         return row if self.unique or row < 0 else len(self) - 1 - row
 
     def find_many(self, names: Any) -> wire.Int64s:
-        """Rows of many entries.
-
-        Parameters
-        ----------
-        names
-            Arrow string array.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape (len(names),): the row of each, -1 where there is none.
-        """
+        """Rows of many entries."""
         known = self.names if self.unique else self.names[::-1]
         found = pc.index_in(names.cast(known.type), value_set=known)
         if isinstance(found, pa.ChunkedArray):
@@ -218,21 +435,15 @@ def parse_directory(
     """The columns of a central directory whose bytes are `data`; see `directory_plan`.
 
     Where its headers begin may be `known`, as `RegularDirectory.starts` says it.
-
-    Raises
-    ------
-    InvalidMetadataError
-        Another number of entries than the end record says; an entry that reaches beyond the
-        entries' part of the object, or into another one.
     """
-    starts, records = headers.headers(data, where, known)
+    starts, records = headers(data, where, known)
     if len(starts) != end.count:
         end = _other_count(end, len(starts), where, lenient=lenient)
     doubts: list[Problem] | None = [] if lenient else None
-    csize, size, offset = headers.apply_zip64(data, starts, records, where, doubts)
+    csize, size, offset = apply_zip64(data, starts, records, where, doubts)
     name_starts = starts + wire.CENTRAL_SIZE
-    raw = headers.slices(data, name_starts, records["name_size"])
-    names, problems = headers.text_names(raw, records["flags"])
+    raw = slices(data, name_starts, records["name_size"])
+    names, problems = text_names(raw, records["flags"])
     directory = Directory(
         names=names,
         raw_names=raw,
@@ -279,14 +490,14 @@ def _other_count(end: End, found: int, where: str, *, lenient: bool) -> End:
 def _extras(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
     if not records["extra_size"].any():
         return None
-    return headers.slices(data, name_starts + records["name_size"], records["extra_size"])
+    return slices(data, name_starts + records["name_size"], records["extra_size"])
 
 
 def _comments(data: bytes, name_starts: wire.Int64s, records: wire.Records) -> Any:
     if not records["comment_size"].any():
         return None
     starts = name_starts + records["name_size"] + records["extra_size"]
-    return headers.slices(data, starts, records["comment_size"])
+    return slices(data, starts, records["comment_size"])
 
 
 def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
@@ -300,7 +511,7 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
         row = int(np.argmax(outside))
         raise InvalidMetadataError(
             "entry reaches outside of the archive",
-            where=f"{where}, {headers.label(directory.names, row)}",
+            where=f"{where}, {label(directory.names, row)}",
             found=f"{directory.csize[row]} bytes behind a header at {starts[row]}",
             expected=f"an end at or before {directory.start}",
             problems=_outside_problems(directory, outside),
@@ -311,9 +522,9 @@ def _check_spans(directory: Directory, where: str, *, same_names: bool) -> None:
         first, second = int(pairs[0][0]), int(pairs[1][0])
         raise InvalidMetadataError(
             "entries overlap",
-            where=f"{where}, {headers.label(directory.names, second)}",
+            where=f"{where}, {label(directory.names, second)}",
             found=f"its header at {starts[second]}",
-            expected=f"not inside {headers.label(directory.names, first)}",
+            expected=f"not inside {label(directory.names, first)}",
         )
 
 
@@ -336,17 +547,17 @@ def _with_bad_marked(directory: Directory) -> Directory:
     reported = _outside_problems(directory, bad)
     first, second = _overlaps(directory, np.flatnonzero(~bad), _least_stops(directory))
     pairs = list(zip(first.tolist(), second.tolist(), strict=True))
-    for one, other in pairs[: headers.MAX_PROBLEMS]:
-        message = f"reaches into {headers.label(directory.names, other)}"
-        reported.append(Problem("zip-overlap", headers.label(directory.names, one), message))
+    for one, other in pairs[:MAX_PROBLEMS]:
+        message = f"reaches into {label(directory.names, other)}"
+        reported.append(Problem("zip-overlap", label(directory.names, one), message))
     problems = (*directory.problems, *reported)
     return replace(directory, problems=problems, bad=bad if bad.any() else None)
 
 
 def _outside_problems(directory: Directory, outside: npt.NDArray[np.bool_]) -> list[Problem]:
     return [
-        Problem("zip-span", headers.label(directory.names, row), "reaches outside of the archive")
-        for row in np.flatnonzero(outside)[: headers.MAX_PROBLEMS].tolist()
+        Problem("zip-span", label(directory.names, row), "reaches outside of the archive")
+        for row in np.flatnonzero(outside)[:MAX_PROBLEMS].tolist()
     ]
 
 
@@ -381,25 +592,7 @@ _HEADER = 46 + 3 * 65_535
 def entry_blocks(
     fetch: Callable[[Sequence[Any]], list[Piece]], where: str = "archive", block: int = _BLOCK
 ) -> Iterator[Directory]:
-    """The entries of an archive in the order of its directory, some of them at a time.
-
-    Parameters
-    ----------
-    fetch
-        Gives ranges of the archive.
-    where
-        What errors call it.
-    block
-        Bytes of the directory that are held at once, at least one header.
-
-    Raises
-    ------
-    NotThisFormatError
-        No end record.
-    InvalidMetadataError
-        The end record, the directory or an entry contradicts the archive. Entries of different
-        blocks that overlap are not found.
-    """
+    """The entries of an archive in the order of its directory, some of them at a time."""
     end, _ = run(find_end("", _TAIL, (), where), fetch)
     position, count, left = end.start, 0, b""
     while position < end.stop:
@@ -407,9 +600,9 @@ def entry_blocks(
         (piece,) = fetch([ByteRange(position, size)])
         position += size
         data = left + piece.data
-        whole = headers.whole_size(data, where)
+        whole = whole_size(data, where)
         left = data[whole:]
-        starts, _ = headers.headers(data[:whole], where)
+        starts, _ = headers(data[:whole], where)
         yield parse_directory(data[:whole], replace(end, count=len(starts)), where)
         count += len(starts)
     if left or count != end.count:

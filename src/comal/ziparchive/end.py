@@ -56,11 +56,6 @@ def find_end(
 
     Records that only look like one, in a comment or left by an earlier update, are told apart by
     that and by the signature that their directory must begin with.
-
-    Returns
-    -------
-    end, pieces
-        The record, and the pieces that were fetched or known.
     """
     pieces = list(known)
     last = next((piece for piece in pieces if piece.end == piece.total), None)

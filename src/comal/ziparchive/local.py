@@ -22,8 +22,7 @@ from comal.errors import InvalidMetadataError, shown, translated
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import ByteRange, Fetch
 from comal.ziparchive import wire
-from comal.ziparchive.directory import Directory
-from comal.ziparchive.headers import extra_field
+from comal.ziparchive.directory import Directory, extra_field
 
 SLACK = 128
 """Room for extra fields between name and payload: 20 bytes for ZIP64, 67 of who aligns by 64."""
@@ -52,13 +51,7 @@ class LocalHeader:
 
 
 def parse_local(data: bytes, where: str) -> LocalHeader:
-    """The local header at the start of `data`, which must hold all of it.
-
-    Raises
-    ------
-    InvalidMetadataError
-        No local header, or one that is longer than `data`.
-    """
+    """The local header at the start of `data`, which must hold all of it."""
     length = local_size(data, where)
     if length > len(data):
         raise InvalidMetadataError(
@@ -119,20 +112,6 @@ def local_before(prefix: bytes, name: str, size: int, *, where: str) -> LocalHea
     """The local header that ends where `prefix` ends, of a stored entry with this name and size.
 
     For readers that know an entry's span from elsewhere and not from the directory.
-
-    Parameters
-    ----------
-    prefix
-        At least `prefix_size` bytes that stand before the payload, fewer at the file's start.
-    name, size
-        What the entry must be called, and its bytes.
-    where
-        What an error calls it.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The span is not that entry's payload.
     """
     encoded = name.encode()
     place = f"{where}, {shown(name)}"
@@ -196,28 +175,7 @@ def extracted(
     where: str,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
-    """The content of an entry.
-
-    Parameters
-    ----------
-    payload
-        Its stored bytes.
-    method
-        `wire.STORE` or `wire.DEFLATE`.
-    size, crc
-        What it must be; a `crc` of None is not checked.
-    where
-        What an error calls it.
-    limits
-        `leaf_bytes` caps `size`, before memory is taken.
-
-    Raises
-    ------
-    InvalidMetadataError
-        Another method, a broken stream, another size or checksum.
-    LimitExceededError
-        Over the limit.
-    """
+    """The content of an entry."""
     limits.check("leaf_bytes", size, where)
     if method == wire.STORE:
         data = payload
@@ -293,15 +251,7 @@ class Run:
 
 
 def runs(starts: wire.Int64s, stops: wire.Int64s, order: wire.Int64s) -> Iterator[Run]:
-    """Gather spans whose gaps are at most 64 KiB into reads of about 8 MiB.
-
-    Parameters
-    ----------
-    starts, stops
-        Spans, int64 arrays of shape (n,).
-    order
-        Row numbers, by ascending start.
-    """
+    """Gather spans whose gaps are at most 64 KiB into reads of about 8 MiB."""
     if len(order) == 0:
         return
     ordered = starts[order]
@@ -323,25 +273,10 @@ def read_payloads(
     check: Callable[[int, bytes, int], None],
     where: str,
 ) -> list[bytes]:
-    """Stored bytes of many entries, each cut out behind its local header, neighbours in one read.
+    """Stored bytes of many entries, each cut out behind its local header; neighbours in one read.
 
-    Parameters
-    ----------
-    fetch
-        Gives ranges of the archive.
-    spans
-        Where local headers begin, and until where to read; most often to the end of the payload.
-    sizes
-        Bytes of each payload.
-    check
-        Looks at each local header: row, data, and where in the data the header begins.
-    where
-        What errors call the archive.
-
-    Raises
-    ------
-    InvalidMetadataError
-        There is no local header.
+    `spans` are where local headers begin and until where to read; `check` looks at each header: its
+    row, the data, and where in the data it begins.
     """
     starts, stops = spans
     covers = list(runs(starts, stops, np.argsort(starts, kind="stable")))

@@ -23,10 +23,17 @@ import pyarrow.compute as pc
 from comal.errors import InvalidMetadataError
 from comal.limits import DEFAULT_LIMITS, Limits
 from comal.plan import Piece, Plan
-from comal.ziparchive import headers, wire
-from comal.ziparchive.directory import TAIL, Directory, directory_bytes_plan, parse_directory
+from comal.ziparchive import wire
+from comal.ziparchive.directory import (
+    TAIL,
+    Directory,
+    chain,
+    directory_bytes_plan,
+    headers,
+    parse_directory,
+)
 from comal.ziparchive.end import End
-from comal.ziparchive.entries import FEW
+from comal.ziparchive.headermaking import FEW
 
 Uint32s = npt.NDArray[np.uint32]
 
@@ -73,14 +80,7 @@ class RegularDirectory:
     """Where each header begins in `data`; None of few, whose beginnings are found at once."""
 
     def find(self, name: bytes) -> Found | None:
-        """The entry of this name, or None.
-
-        Raises
-        ------
-        LookupError
-            The directory does not tell it so simply, or holds the name twice: the long way has to
-            be gone.
-        """
+        """The entry of this name, or None."""
         data, entry = self.data, None
         at = data.find(name)
         for _ in range(_MOST_TRIES):
@@ -104,7 +104,7 @@ class RegularDirectory:
 
     def all_end_with(self, ending: bytes) -> bool:
         """Whether each name ends with a digit and then this."""
-        starts, records = headers.headers(self.data, "", self.starts)
+        starts, records = headers(self.data, "", self.starts)
         stops = starts + wire.CENTRAL_SIZE + records["name_size"]
         data = np.frombuffer(self.data, np.uint8)
         for back, byte in enumerate(reversed(ending), 1):
@@ -194,10 +194,10 @@ def _few_offsets(data: bytes, count: int) -> Sequence[int] | None:
 
 
 def _many_offsets(data: bytes, count: int) -> tuple[Sequence[int] | None, Uint32s | None]:
-    chain = headers.chain(data)
-    if chain is None or len(chain[0]) != count:
+    found = chain(data)
+    if found is None or len(found[0]) != count:
         return None, None
-    starts, records = chain
+    starts, records = found
     if (records["csize"] == wire.U32).any() or (records["size"] == wire.U32).any():
         return None, None
     offsets = records["offset"].copy()
@@ -271,14 +271,7 @@ class StoredDirectory:
 def stored_directory_plan(
     href: str = "", tail: int = TAIL, limits: Limits = DEFAULT_LIMITS
 ) -> Plan[StoredDirectory]:
-    """As `directory_plan`, keeping the bytes.
-
-    Raises
-    ------
-    InvalidMetadataError
-        Also where something stands before the archive that its offsets do not count: headers
-        could not be copied as they are.
-    """
+    """As `directory_plan`, keeping the bytes."""
     where = href or "archive"
     data, end = yield from directory_bytes_plan(href, tail, limits, where=where)
     if end.shift:
@@ -288,7 +281,7 @@ def stored_directory_plan(
             found=f"{end.shift} bytes before it",
             hint="write it anew",
         )
-    starts, records = headers.headers(data, where)
+    starts, records = headers(data, where)
     stored = StoredDirectory(end, data, starts, records["name_size"].astype(np.int64), where)
     if not _is_plain(records, end):
         # Whatever is wrong with it is found out, and told, by the columns.

@@ -145,33 +145,20 @@ def local_header(
 
 
 def local_headers(
-    *,
-    name_sizes: npt.ArrayLike,
+    entries: Records,
     extra_sizes: npt.ArrayLike,
-    crcs: npt.ArrayLike,
-    sizes: npt.ArrayLike,
-    flags: npt.ArrayLike,
-    count: int,
+    *,
     dos_time: npt.ArrayLike,
     dos_date: npt.ArrayLike,
-    csizes: npt.ArrayLike | None = None,
-    methods: npt.ArrayLike = STORE,
 ) -> Records:
-    """The fixed parts of `count` local headers of entries below the ZIP64 limit.
-
-    Without `csizes` payloads are as long as their content.
-    """
-    headers = np.zeros(count, LOCAL)
+    """The fixed parts of local headers of `entries` (an array of `ENTRY`) below the ZIP64 limit."""
+    headers = np.zeros(len(entries), LOCAL)
     headers["signature"] = LOCAL_SIGNATURE
-    headers["version"] = np.where(np.equal(methods, STORE), VERSION_STORE, VERSION_DEFLATE)
-    headers["flags"] = flags
-    headers["method"] = methods
+    headers["version"] = np.where(entries["method"] == STORE, VERSION_STORE, VERSION_DEFLATE)
+    for field in ("flags", "method", "crc", "csize", "size", "name_size"):
+        headers[field] = entries[field]
     headers["time"] = dos_time
     headers["date"] = dos_date
-    headers["crc"] = crcs
-    headers["csize"] = sizes if csizes is None else csizes
-    headers["size"] = sizes
-    headers["name_size"] = name_sizes
     headers["extra_size"] = extra_sizes
     return headers
 
@@ -220,13 +207,6 @@ def central_headers(
     """Central directory headers of `entries` (an array of `ENTRY`).
 
     Times and dates are one for all, or one for each.
-
-    Returns
-    -------
-    headers
-        Their fixed parts, an array of `CENTRAL`; `extra_size` counts the ZIP64 field only.
-    rows, extras
-        The rows that need a ZIP64 extra field, ascending, and those fields.
     """
     large = (entries["size"] >= U32) | (entries["csize"] >= U32)
     far = entries["offset"] >= U32
@@ -267,15 +247,7 @@ def _zip64_field(size: int, csize: int, offset: int) -> bytes:
 
 
 def end_records(*, count: int, size: int, offset: int, comment: bytes = b"") -> bytes:
-    """The end of central directory record, preceded by the ZIP64 pair where a field is too small.
-
-    Parameters
-    ----------
-    count, size, offset
-        Entries, bytes and place of the central directory, which ends where these records start.
-    comment
-        At most 65 535 bytes.
-    """
+    """The end of central directory record, after the ZIP64 pair where a field is too small."""
     records = b""
     if count > U16 or size >= U32 or offset >= U32:
         records = _END64.pack(

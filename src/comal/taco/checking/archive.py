@@ -28,7 +28,8 @@ from comal.taco import wire as taco_wire
 from comal.taco.checking.tree import Int64s, Rows, bools
 from comal.taco.reading.spans import entry_names
 from comal.taco.writing.verify import files_below
-from comal.ziparchive import Directory, content_plan, headers, local_plan, problems, wire
+from comal.ziparchive import Directory, content_plan, local_plan, problems, wire
+from comal.ziparchive.directory import headers
 from comal.ziparchive.local import runs
 
 
@@ -239,7 +240,7 @@ def _compare_notes(
     """Fields of the headers that no reader needs; they differ when bytes have decayed."""
     (piece,) = source.fetch([ByteRange(directory.start, directory.end_offset - directory.start)])
     try:
-        _, central = headers.headers(piece.data, source.href)
+        _, central = headers(piece.data, source.href)
     except InvalidMetadataError:
         return  # bytes stand behind the directory, which is a problem of its own
     order = np.argsort(directory.header_offset, kind="stable")

@@ -26,8 +26,8 @@ from comal.storage import Source
 from comal.storage.coalesce import Merged, coalesce
 from comal.storage.source import SourceWrapper
 from comal.ziparchive import STORE, extracted, wire
+from comal.ziparchive.directory import slices
 from comal.ziparchive.headermaking import checksums
-from comal.ziparchive.headers import slices
 from comal.ziparchive.local import local_before, prefix_size
 
 _GAP = 64 * KIB

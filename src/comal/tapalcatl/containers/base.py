@@ -20,7 +20,10 @@ from comal.parallel import results
 from comal.tapalcatl.spec import TileSetMetadata
 from comal.tapalcatl.wire import Int64s, Keys
 from comal.ziparchive import wire
-from comal.ziparchive.headermaking import checksums, payload_sizes
+from comal.ziparchive.headermaking import (
+    checksums,
+    payload_sizes,
+)
 
 SIDE: Final = 16
 """Tiles of a square per side, at most."""
@@ -258,17 +261,7 @@ def binary(values: Iterable[bytes]) -> Any:
 
 
 class TileIndex:
-    """Where each of many tiles is, for sources that must look at all of them first.
-
-    Parameters
-    ----------
-    z, x, y
-        Coordinates, shape (n,); a tile may stand several times.
-
-    Notes
-    -----
-    16 bytes a tile.
-    """
+    """Where each of many tiles is, for sources that must look at all of them; 16 bytes a tile."""
 
     def __init__(self, z: Int64s, x: Int64s, y: Int64s) -> None:
         codes = interleave(x, y)

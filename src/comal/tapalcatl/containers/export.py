@@ -85,13 +85,6 @@ class IterableSource(TileSource):
     """Tiles from an iterable of ``(z, x, y, data)`` or `NewTile`.
 
     Of several for one name the last counts. The iterable is read to its end at once.
-
-    Raises
-    ------
-    InvalidInputError
-        A tile that cannot be one.
-    LimitExceededError
-        A tile over `limits.tile_bytes`.
     """
 
     def __init__(self, tiles: Iterable[Any], limits: Limits = DEFAULT_LIMITS) -> None:
@@ -240,18 +233,7 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def opened(source: Any, scope: ExitStack) -> TileSource:
-    """A source of tiles, closed with `scope` when it was opened here.
-
-    Parameters
-    ----------
-    source
-        A path or URL, an open tileset, a source, or an iterable of tiles.
-
-    Raises
-    ------
-    NotThisFormatError
-        Nothing that holds tiles.
-    """
+    """A source of tiles, closed with `scope` when it was opened here."""
     if isinstance(source, TileSet):
         return TileSetSource(source)
     if all(callable(getattr(source, name, None)) for name in ("keys", "read", "verify")):

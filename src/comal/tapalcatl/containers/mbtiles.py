@@ -59,22 +59,7 @@ _PARTS = (
 
 
 class MBTiles(TileSource):
-    """The tiles of an MBTiles file.
-
-    Parameters
-    ----------
-    path
-        A local file.
-    limits
-        `tile_bytes` caps one tile, `json_bytes` the metadata.
-
-    Raises
-    ------
-    ObjectNotFoundError
-        No such file.
-    NotThisFormatError
-        No SQLite database, or one without tiles.
-    """
+    """The tiles of an MBTiles file."""
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> None:
         self._path = parse_href(path).path

@@ -68,22 +68,7 @@ _BLOCK: Final = 1 << 18
 
 
 class PMTiles(TileSource):
-    """The tiles of a PMTiles file.
-
-    Parameters
-    ----------
-    href
-        A path, a URL, or an opened `Source`.
-    limits
-        `tile_bytes` caps one tile, `json_bytes` the metadata.
-
-    Raises
-    ------
-    NotThisFormatError
-        No PMTiles file.
-    UnsupportedVersionError
-        Another version than 3, or directories in another compression than gzip.
-    """
+    """The tiles of a PMTiles file."""
 
     def __init__(
         self, href: str | os.PathLike[str] | Source, limits: Limits = DEFAULT_LIMITS

@@ -129,13 +129,7 @@ def inflated(data: bytes, limit: int, where: str) -> bytes:
 
 
 def parse_directory(data: bytes, where: str) -> PMDirectory:
-    """A directory from its bytes without compression (PMTiles 3, section 4).
-
-    Raises
-    ------
-    InvalidMetadataError
-        Numbers that are missing, too large, or out of order.
-    """
+    """A directory from its bytes without compression (PMTiles 3, section 4)."""
     values = _varints(data, where)
     count = int(values[0]) if len(values) else -1
     if count < 0 or len(values) != 1 + 4 * count:
@@ -205,17 +199,7 @@ def _packed(values: Int64s) -> bytes:
 
 
 def parse_header(data: bytes, where: str) -> dict[str, int]:
-    """The header of a file (PMTiles 3, section 3).
-
-    Raises
-    ------
-    NotThisFormatError
-        No PMTiles file.
-    UnsupportedVersionError
-        Another version than 3, or directories in another compression than gzip.
-    InvalidMetadataError
-        A compression that there is not.
-    """
+    """The header of a file (PMTiles 3, section 3)."""
     if not data.startswith(_MAGIC):
         raise NotThisFormatError("no PMTiles file", where=where)
     if len(data) < HEADER_SIZE or data[7] != _VERSION:

@@ -203,13 +203,7 @@ class Pyramid:
 
 
 def pyramid(source: TileSource) -> Pyramid:
-    """Look over a source.
-
-    Raises
-    ------
-    InvalidInputError
-        It has no tiles.
-    """
+    """Look over a source."""
     found = Distinct()
     extents: dict[int, Extent] = {}
     total = 0
@@ -311,19 +305,7 @@ def plain_tiles(
     order: Order | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Tiles]:
-    """All tiles, square by square, nothing compressed but what belongs to the tile.
-
-    Parameters
-    ----------
-    found
-        The source.
-    choice
-        Which of several formats and scales.
-    progress
-        Told the tiles done.
-    order
-        By which tiles come; by zoom and Morton code if None.
-    """
+    """All tiles, square by square, nothing compressed but what belongs to the tile."""
     squares = found.squares
     if order is not None:
         # Squares are stretches of the curve: any of its tiles tells where one stands.
@@ -361,13 +343,7 @@ class Choice:
         return next(iter(self.exts)) if len(self.exts) == 1 else ""
 
     def of(self, tiles: Tiles, hint: str | None) -> Tiles:
-        """Those of the tiles that were chosen, with names.
-
-        Raises
-        ------
-        InvalidInputError
-            There are several kinds and none was chosen.
-        """
+        """Those of the tiles that were chosen, with names."""
         kinds = kinds_of(tiles.payloads)
         if tiles.suffix is None:
             # Names without extensions: one kind, whatever single tiles are.

@@ -47,15 +47,10 @@ _UNSETTLED = 16
 
 
 class ArchiveFiles:
-    """Where archives are: below a folder, or the only one.
+    """Where archives are: below the folder `base`, or that itself where it is the only one.
 
-    Parameters
-    ----------
-    base
-        The folder that paths are relative to, or the only archive.
-    layouts
-        One for each definition of ``{h}`` that may hold, the likeliest first. They are tried until
-        one has led to an archive, which is kept from then on.
+    There is a layout for each definition of ``{h}`` that may hold, the likeliest first. They are
+    tried until one has led to an archive, which is kept from then on.
     """
 
     def __init__(self, base: Source, layouts: Sequence[ArchiveLayout]) -> None:

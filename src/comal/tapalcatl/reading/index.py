@@ -97,21 +97,7 @@ class Record(NamedTuple):
 
 
 class ArchiveIndex:
-    """The tiles of one archive.
-
-    Parameters
-    ----------
-    directory
-        As it stands where it is regular, else parsed.
-    end
-        What the end of the archive says.
-    where
-        What errors call the archive.
-    prefix
-        Only entries below it are tiles.
-    limits
-        Those of the archive's comment.
-    """
+    """The tiles of one archive."""
 
     def __init__(
         self,

@@ -168,15 +168,7 @@ def http_date(seconds: int | None) -> str | None:
 
 
 def gunzipped(data: bytes, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The content of a gzip stream of one or more members, of bounded size.
-
-    Raises
-    ------
-    InvalidMetadataError
-        No gzip, or a broken or unfinished stream.
-    LimitExceededError
-        More than `Limits.tile_bytes`; found out before that much is held twice.
-    """
+    """The content of a gzip stream of one or more members, of bounded size."""
     parts: list[bytes] = []
     room = limits.tile_bytes
     while data:
@@ -210,16 +202,7 @@ _TILE_NAME = re.compile(rb"(?<![^/])\d{1,2}/\d{1,9}/\d{1,9}(?:@[^/]*)?(?:\.[^/]*
 def read_payload(
     archive: OpenArchive, fields: Fields, limits: Limits, key: int, suffix: str
 ) -> bytes:
-    """The stored bytes of a tile, by one read.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The entry cannot be where it is said to be, is encrypted, or is compressed by something
-        else than DEFLATE.
-    LimitExceededError
-        The tile is larger than `Limits.tile_bytes`.
-    """
+    """The stored bytes of a tile, by one read."""
     offset, span, csize, _, _, _, method, _ = fields
     if (method != STORE and method != DEFLATE) or csize > limits.tile_bytes:  # noqa: PLR1714 - hot
         refuse(Record(*fields), limits, tile_label(archive.label, key, suffix))
@@ -251,11 +234,6 @@ def check_local_name(
 
     No checksum covers the names of a directory: a changed one would lead to the bytes of another
     tile. Names that are no tiles say nothing, and several entries may share one local header.
-
-    Raises
-    ------
-    InvalidMetadataError
-        The header is that of another tile, and of no other entry.
     """
     name = entry_name(key, suffix)
     begin = at + zip_wire.LOCAL_SIZE

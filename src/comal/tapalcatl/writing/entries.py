@@ -38,8 +38,11 @@ from comal.tapalcatl.wire import (
     ut_field,
 )
 from comal.ziparchive import DEFLATE, STORE, Details
-from comal.ziparchive.entries import FEW
-from comal.ziparchive.headermaking import checksums, payload_sizes
+from comal.ziparchive.headermaking import (
+    FEW,
+    checksums,
+    payload_sizes,
+)
 
 COMPRESSION: Final = ("auto", "store", "deflate")
 FIXED: Final = "fixed"

@@ -148,24 +148,8 @@ def workplace(
 ) -> Iterator[Workplace]:
     """Build a tree; it is published when the block ends without an error.
 
-    Parameters
-    ----------
-    path
-        The target, a folder that must not exist unless `overwrite`.
-    fingerprint
-        What this build is; finished archives of another one are not kept. Empty: nothing is kept
-        after an error, either.
-    kind, sources
-        As for `comal.storage.targets.new_folder`.
-    overwrite
-        Whether an existing folder of this kind is replaced at the end.
-    durable
-        Whether all bytes are on the disk before the tree appears.
-
-    Raises
-    ------
-    ConflictError
-        The target exists, or somebody else is writing it.
+    The fingerprint tells what this build is: finished archives of another one are not kept. Without
+    any nothing is kept after an error, either.
     """
     target = target_of(path)
     with locked(target, keep=(BUILD,)):
@@ -241,13 +225,7 @@ def is_archive(out: Location) -> bool:
 
 
 def check_one(plan: Dealt, out: Location) -> None:
-    """Refuse a layout that takes more than one archive.
-
-    Raises
-    ------
-    InvalidInputError
-        It takes several.
-    """
+    """Refuse a layout that takes more than one archive."""
     if len(plan.archives) > 1:
         raise InvalidInputError(
             "the layout takes several archives, and the target is a single one",
@@ -259,15 +237,7 @@ def check_one(plan: Dealt, out: Location) -> None:
 
 @contextmanager
 def place_of_one(out: Location, *, overwrite: bool, source: Any) -> Iterator[Workplace]:
-    """Where a single archive is written: a file beside its target, published when it is whole.
-
-    Raises
-    ------
-    ConflictError
-        The target exists, or somebody else is writing it.
-    InvalidInputError
-        It is a folder.
-    """
+    """Where a single archive is written: a file beside its target, published when it is whole."""
     with new_file(out, overwrite, ARCHIVE, source) as file:
         # The archive is written by its path, and made durable by that.
         file.close()
