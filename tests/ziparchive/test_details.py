@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes import MemorySource
 
 from comal.errors import InvalidInputError
-from comal.plan import ByteRange, Piece, Tail, run
+from comal.plan import run
 from comal.ziparchive import Details, ZipWriter, packed_archives, stored_directory_plan
 
 Row = tuple[str, bytes, bool, bytes, bytes, tuple[int, int]]
@@ -111,37 +112,18 @@ def test_a_batch_is_what_the_writer_writes(
     ]
     bounds = np.cumsum([0, *map(len, groups)]).tolist()
     comments = [f"archive {number}".encode() for number in range(len(groups))]
-    batch = packed_archives(
-        *columns_in_order([row for group in groups for row in group], bounds, comments)
-    )
+    names, payloads, details = columns([row for group in groups for row in group])
+    batch = packed_archives(names, payloads, bounds, comments, details)
     found = [b"".join(pieces) for pieces in batch]
     assert found == [
         written(group, comment) for group, comment in zip(groups, comments, strict=True)
     ]
 
 
-def columns_in_order(
-    rows: list[Row], bounds: list[int], comments: list[bytes]
-) -> tuple[pa.Array, list[bytes], list[int], list[bytes], Details]:
-    names, payloads, details = columns(rows)
-    return names, payloads, bounds, comments, details
-
-
-def fetched(data: bytes) -> object:
-    def fetch(wanted: list[ByteRange | Tail]) -> list[Piece]:
-        pieces = []
-        for want in wanted:
-            start = want.offset if isinstance(want, ByteRange) else max(0, len(data) - want.size)
-            pieces.append(Piece(data[start : start + want.size], start, len(data)))
-        return pieces
-
-    return fetch
-
-
 @pytest.mark.parametrize("dropped", [[], [0], [1], [0, 1, 2]])
 def test_kept_headers_are_copied_as_they_are(dropped: list[int]) -> None:
     old = written(ROWS, b"old")
-    stored = run(stored_directory_plan(), fetched(old))  # type: ignore[arg-type]
+    stored = run(stored_directory_plan(), MemorySource.of(old).fetch)
     keep = np.ones(len(ROWS), np.bool_)
     keep[dropped] = False
     file = io.BytesIO(old)
@@ -163,7 +145,7 @@ def test_rows_are_found_by_name(count: int) -> None:
     # Each name stands inside of others, and as a comment.
     names = ["1", *(f"1/{row}" for row in range(30)), *(f"x/1/{row}" for row in range(30)), "1/3"]
     rows: list[Row] = [(name, b"1/2", False, b"", b"1/3", (0, 0x21)) for name in names]
-    stored = run(stored_directory_plan(), fetched(doubled(rows)))  # type: ignore[arg-type]
+    stored = run(stored_directory_plan(), MemorySource.of(doubled(rows)).fetch)
     wanted = names[-1:] + names[:count]
     found = stored.rows_named([name.encode() for name in wanted])
     assert found.tolist() == [name in wanted for name in names]
@@ -175,7 +157,7 @@ def test_rows_are_found_by_name(count: int) -> None:
 def doubled(rows: list[Row]) -> bytes:
     """An archive with names that stand twice, which the writer refuses."""
     first = written(rows[:-1])
-    stored = run(stored_directory_plan(), fetched(first))  # type: ignore[arg-type]
+    stored = run(stored_directory_plan(), MemorySource.of(first).fetch)
     file = io.BytesIO(first)
     file.seek(0, io.SEEK_END)
     writer = ZipWriter(file, base_offset=len(first))

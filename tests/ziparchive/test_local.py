@@ -8,8 +8,7 @@ import pytest
 from tests.tapalcatl import odd
 from tests.ziparchive.archives import Entry, archive, opened, payload_at
 
-from comal.errors import InvalidMetadataError, LimitExceededError
-from comal.limits import Limits
+from comal.errors import InvalidMetadataError
 from comal.ziparchive import (
     DEFLATE,
     STORE,
@@ -119,20 +118,7 @@ def test_a_compressed_or_encrypted_entry_is_no_plain_span() -> None:
     assert "encryption" in str(caught.value.found)
 
 
-def test_extracted_refuses() -> None:
-    deflated = DATA[int(opened(DATA).payload_offsets[2]) :][: int(opened(DATA).csize[2])]
-    assert extracted(deflated, method=DEFLATE, size=50, crc=None, where="w") == b"3" * 50
-    for payload, method, size in (
-        (deflated, DEFLATE, 49),
-        (deflated, DEFLATE, 51),
-        (deflated[:-1], DEFLATE, 50),
-        (b"\xff" * 9, DEFLATE, 50),
-        (b"1234", STORE, 5),
-        (b"1234", 12, 4),
-    ):
-        with pytest.raises(InvalidMetadataError):
-            extracted(payload, method=method, size=size, crc=None, where="w")
-    with pytest.raises(LimitExceededError):
-        extracted(deflated, method=DEFLATE, size=50, crc=0, where="w", limits=Limits(leaf_bytes=9))
+def test_a_checksum_that_differs() -> None:
+    check_crc(b"1234", None, "w")
     with pytest.raises(InvalidMetadataError, match="checksum mismatch"):
         check_crc(b"1234", 7, "w")

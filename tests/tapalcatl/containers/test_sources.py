@@ -44,7 +44,6 @@ from tests.support import open_below
 from tests.tapalcatl.making import (
     Key,
     listed,
-    payload,
     pyramid,
     sparse,
     write_mbtiles,
@@ -274,21 +273,6 @@ HEADS = [
 ]  # fmt: skip
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(max_size=16),
-            st.tuples(st.sampled_from(HEADS), st.binary(max_size=4)).map(b"".join),
-        ),
-        max_size=30,
-    )
-)
-def test_kinds_of_many_are_those_of_each(payloads: list[bytes]) -> None:
-    each = [int(kinds_of([payload])[0]) for payload in payloads]
-    assert kinds_of(payloads).tolist() == each
-    assert each == [int(kinds_of([payload[:12]])[0]) for payload in payloads]
-
-
 def test_kinds_by_first_bytes() -> None:
     assert [KINDS[code].name for code in kinds_of(HEADS).tolist()] == [
         "png", "unknown", "jpeg", "webp", "unknown", "avif", "unknown", "gif", "gzip", "zstd",
@@ -384,7 +368,3 @@ def test_ids_are_those_of_the_library(tiles: list[Key]) -> None:
     ids = tile_ids(*columns)
     assert ids.tolist() == [LIBRARY.zxy_to_tileid(*tile) for tile in tiles]
     assert [tuple(key) for key in np.array(tiles_of(ids)).T.tolist()] == tiles
-
-
-def test_payload_is_one_of_each() -> None:
-    assert len({payload(*key) for key in TILES}) == len(TILES)

@@ -19,13 +19,8 @@ from comal.errors import (
     InvalidInputError,
     InvalidMetadataError,
     NotThisFormatError,
-    ObjectNotFoundError,
-    ShortReadError,
-    StorageError,
     UnsafeContentError,
 )
-from comal.storage import open_source
-from comal.storage.local import HeldFile, held
 from comal.tapalcatl import TileSet, TileSetMetadata
 from comal.tapalcatl.reading import archives
 from tests.support import open_below
@@ -261,24 +256,3 @@ def test_numbers_that_name_no_tile(tmp_path: Path, wrong: Any) -> None:
                 ask(*wrong)
         with pytest.raises(InvalidInputError, match="no integers"):
             asyncio.run(tileset.tile_async(*wrong))
-
-
-def test_held_files(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"0123456789")
-    file = held(open_source(path))
-    assert isinstance(file, HeldFile)
-    assert file.read(2, 3) == b"234"
-    assert file.current()
-    with pytest.raises(ShortReadError):
-        file.read(8, 5)
-    replace(path, b"abcdefghij")
-    assert file.read(0, 10) == b"0123456789"
-    assert not file.current()
-    path.unlink()
-    assert not file.current()
-    with pytest.raises(ObjectNotFoundError):
-        held(open_source(path))
-    with pytest.raises((StorageError, ValueError)):
-        file.read(-1, 5)
-    assert held(open_source("memory://a/b")) is None

@@ -88,23 +88,6 @@ def test_requests_of_tiles(http_server: HttpServer) -> None:
     assert http_server.requests == []
 
 
-def test_requests_of_tiles_async(http_server: HttpServer) -> None:
-    async def read() -> None:
-        tileset = tapalcatl.open(serve(http_server))
-        http_server.reset()
-        tile = await tileset.tile_async(3, 5, 2)
-        assert tile is not None
-        assert tile.data == entry(3, 5, 2).data
-        assert len(http_server.requests) == 2
-        stored = await tileset.stored_tile_async(3, 4, 2)
-        assert stored is not None
-        assert stored.as_gzip() is not None
-        assert len(http_server.requests) == 3
-        assert await tileset.tile_async(3, 7, 7) is None
-
-    asyncio.run(read())
-
-
 def test_a_large_directory_costs_one_more(http_server: HttpServer) -> None:
     entries = [entry(8, x, y) for x, y in square(8, 40)]
     http_server.put("big.zip", archive(entries))
@@ -152,18 +135,6 @@ def test_a_replaced_archive_is_opened_again(http_server: HttpServer) -> None:
     assert len(http_server.requests) == 3
     http_server.remove("t/2/0/0.zip")
     assert tileset.tile(2, 1, 1) is None
-
-
-def test_a_replaced_archive_is_opened_again_async(http_server: HttpServer) -> None:
-    async def read() -> None:
-        tileset = tapalcatl.open(serve(http_server))
-        assert await tileset.tile_async(2, 0, 0) is not None
-        http_server.put("t/2/0/0.zip", archive([Entry(b"2/0/0.png", b"new")]))
-        tile = await tileset.tile_async(2, 0, 0)
-        assert tile is not None
-        assert tile.data == b"new"
-
-    asyncio.run(read())
 
 
 def test_an_archive_replaced_while_it_is_opened(http_server: HttpServer) -> None:
@@ -214,18 +185,6 @@ def test_one_flight_for_many_threads(http_server: HttpServer) -> None:
         thread.join()
     assert sorted(tile.data for tile in found) == sorted(entry(*place).data for place in places)
     assert len(http_server.requests) == 1 + len(places)
-
-
-def test_one_flight_for_many_coroutines(http_server: HttpServer) -> None:
-    async def read() -> None:
-        tileset = tapalcatl.open(serve(http_server))
-        http_server.reset()
-        http_server.latency = 0.05
-        found = await asyncio.gather(*(tileset.tile_async(3, x, y) for x, y in square(3, 4)))
-        assert all(tile is not None for tile in found)
-        assert len(http_server.requests) == 17
-
-    asyncio.run(read())
 
 
 def test_a_flight_that_is_given_up_is_flown_by_another(http_server: HttpServer) -> None:
@@ -404,19 +363,6 @@ def test_zipfile_reads_a_remote_archive(http_server: HttpServer) -> None:
     assert opened <= 5
     assert counted.requests - opened <= 2
     assert counted.bytes < 300_000
-
-
-def test_zipfile_reads_through_the_block_cache(http_server: HttpServer) -> None:
-    entries = [entry(8, x, y) for x, y in square(8, 40)]
-    http_server.put("big.zip", archive(entries))
-    from comal.storage import CachedSource
-
-    with CachedSource(open_source(http_server.url_for("big.zip")), BlockCache(1 << 22)) as source:
-        for _ in range(2):
-            with zipfile.ZipFile(source.file()) as remote:
-                assert remote.testzip() is None
-        blocks = -(-len(archive(entries)) // (64 << 10))
-        assert len(http_server.requests) <= blocks + 2
 
 
 def test_an_object_store(s3_server: Any) -> None:

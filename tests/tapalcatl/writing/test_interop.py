@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import subprocess
 import zipfile
@@ -78,8 +77,3 @@ def test_gdal_reads_tiles_through_vsizip(tmp_path: Path) -> None:
         with rasterio.open(f"/vsizip/{path}/{z}/{x}/{y}.png") as raster:
             assert (raster.read() == values + z).all()
     assert tapalcatl.check(tmp_path / "out").ok
-
-
-def test_nothing_is_left_open(tree: Path) -> None:
-    assert zipfile.is_zipfile(io.BytesIO(next(tree.rglob("*.zip")).read_bytes()))
-    assert not list(tree.parent.rglob(".*"))
