@@ -25,11 +25,9 @@ from comal.public import takes
 from comal.storage import StorageConfig, targets
 from comal.storage.kinds import refuse_sources
 from comal.taco import spec as taco_spec
-from comal.taco.model.collection import CollectionFields
+from comal.taco.model.collection import CollectionFields, extent_of_tables
 from comal.taco.model.columns import described
-from comal.taco.model.extent import extent_of_tables
-from comal.taco.model.levels import Level, Levels, check_levels
-from comal.taco.model.pit import check_pit
+from comal.taco.model.levels import Level, Levels, check_levels, check_pit
 from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
 from comal.tortilla import opening, spec

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,8 @@ TACO_VERSION = "2.0.0"
 READABLE_VERSIONS = re.compile(r"(0\.5\.0|2\.\d+\.\d+.*)$")
 """Writers of TACO 2 have always put 0.5.0 into their files, so both name the same format."""
 
-FILE = "FILE"
-FOLDER = "FOLDER"
+FILE: Final = "FILE"
+FOLDER: Final = "FOLDER"
 SampleType = Literal["FILE", "FOLDER"]
 
 MAX_LEVELS = 6

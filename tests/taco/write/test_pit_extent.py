@@ -13,8 +13,7 @@ import pytest
 import shapely
 
 from comal.errors import InvalidInputError
-from comal.taco.model.collection import Sample, Tortilla
-from comal.taco.model.extent import Coverage, united
+from comal.taco.model.collection import Coverage, Sample, Tortilla, united
 from comal.taco.writing.creating import create
 from tests.taco.write.small import Archive, dataset, flat, nested
 

@@ -47,9 +47,8 @@ from comal.taco.checking.tree import Int64s, Rows, first_of, load
 from comal.taco.copying.entries import CheckedEntries
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import field_texts
-from comal.taco.model.extent import extent_of
-from comal.taco.model.levels import Level, Levels
-from comal.taco.model.pit import check_pit
+from comal.taco.model.collection import extent_of
+from comal.taco.model.levels import Level, Levels, check_pit
 from comal.taco.writing.containers import Writing, computed_schemas, settings
 from comal.taco.writing.creating import container_of, write_levels
 from comal.ziparchive import Directory, extracted, local_plan, wire

@@ -41,9 +41,8 @@ from comal.storage.local import ERRORS
 from comal.taco import spec, wire
 from comal.taco.copying.foreign import check_foreign
 from comal.taco.copying.gather import check_links, levels_from, pick, view_levels
-from comal.taco.model.extent import extent_of
-from comal.taco.model.levels import Level, Levels, relative_paths
-from comal.taco.model.pit import check_pit
+from comal.taco.model.collection import extent_of
+from comal.taco.model.levels import Level, Levels, check_pit, relative_paths
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.dataset import TacoDataset
 from comal.taco.reading.spans import entry_names

@@ -29,8 +29,7 @@ from comal.storage import Source
 from comal.taco import spec
 from comal.taco.copying.entries import LimitedSource, ZipEntries
 from comal.taco.model.columns import Chunk, described, normal_table, unify
-from comal.taco.model.levels import Level, Levels, is_padding, padding_ids
-from comal.taco.model.pit import check_pit
+from comal.taco.model.levels import Level, Levels, check_pit, is_padding, padding_ids
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Container
 from comal.taco.reading.dataset import TacoDataset

@@ -11,6 +11,7 @@ import datetime as dt
 import decimal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -49,6 +50,7 @@ _FAMILIES: tuple[tuple[str, tuple[type, ...]], ...] = (
 _KNOWN = frozenset(family for family, _ in _FAMILIES)
 
 
+@lru_cache(maxsize=10_000)
 def check_key(key: str) -> None:
     """Refuse `key` as the name of a metadata field (TACO 2.0, 7.1.2)."""
     fault = spec.key_fault(key)

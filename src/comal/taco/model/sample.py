@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 # Ids that need no closer look. Everything else goes through the rules of `comal.names`.
 _PLAIN = re.compile(r"(?!__)[A-Za-z0-9_](?:[A-Za-z0-9_.\-]{0,198}[A-Za-z0-9_\-])?")
 _DEVICE_PREFIXES = frozenset({"con", "prn", "aux", "nul", "com", "lpt"})
-_good_keys: set[str] = set()
-_GOOD_KEYS_MAX = 10_000
-_FILE: spec.SampleType = "FILE"
-_FOLDER: spec.SampleType = "FOLDER"
 
 
 @guarded_class
@@ -92,8 +88,7 @@ class Sample:
         check_id(id)
         self.id = id
         for key in metadata:
-            if key not in _good_keys:
-                _remember_key(key)
+            check_key(key)
         self.path, found = _payload(path)
         if type not in {"auto", found}:
             raise InvalidInputError(
@@ -156,7 +151,7 @@ class Sample:
         InvalidInputError
             A field with a bad name, one that is there already, or a table of other than one row.
         """
-        for key, value, field in _extension_values(self, extension, name):
+        for key, value, field in fields_of(extension, self, "sample", name):
             check_key(key)
             if key in self.metadata:
                 raise InvalidInputError(
@@ -211,21 +206,15 @@ def check_id(name: object) -> None:
         raise bad_id(name, reason)
 
 
-def _remember_key(key: str) -> None:
-    check_key(key)
-    if len(_good_keys) < _GOOD_KEYS_MAX:
-        _good_keys.add(key)
-
-
 def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
     if isinstance(path, bytes):
-        return path, _FILE
+        return path, spec.FILE
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "\0" in text:
             raise InvalidInputError("path of a sample is empty or no path", found=shown(text))
         if text[0] == "/":
-            return text, _FILE
+            return text, spec.FILE
         if "://" in text:
             raise InvalidInputError(
                 "sources are local files",
@@ -233,11 +222,11 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
                 hint="fetch it first, or pass its bytes",
             )
         # A later change of the working folder must not change what the sample is.
-        return os.path.abspath(text), _FILE  # noqa: PTH100
+        return os.path.abspath(text), spec.FILE  # noqa: PTH100
     if isinstance(path, bytearray | memoryview):
-        return bytes(path), _FILE
+        return bytes(path), spec.FILE
     if hasattr(path, "strict_schema"):
-        return path, _FOLDER
+        return path, spec.FOLDER
     raise InvalidInputError(
         "path of a sample has a wrong type",
         found=type(path).__name__,
@@ -245,64 +234,57 @@ def _payload(path: Any) -> tuple[str | bytes | Tortilla, spec.SampleType]:
     )
 
 
-def _extension_values(
-    sample: Sample, extension: Any, name: str | None
+def fields_of(
+    extension: Any, owner: Any, what: str, name: str | None = None
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Fields of an extension as (key, value, Arrow field or None)."""
+    """What extends a sample or a dataset, as (key, value, Arrow field or None)."""
     if isinstance(extension, type):
         raise InvalidInputError(
-            "a class cannot extend a sample",
-            where=f"sample {shown(sample.id)}",
+            f"a class cannot extend a {what}",
+            where=f"{what} {shown(owner.id)}",
             found=extension.__name__,
             hint=f"pass what it makes: {extension.__name__}(...)",
         )
-    if isinstance(extension, pa.Table):
-        yield from _row_values(extension, sample, name)
-    elif isinstance(extension, Mapping):
-        prefix = f"{name}:" if name else ""
+    prefix = f"{name}:" if name else ""
+    if isinstance(extension, Mapping):
         yield from ((f"{prefix}{key}", value, None) for key, value in extension.items())
     elif hasattr(extension, "model_dump") and not callable(extension):
-        prefix = name or type(extension).__name__.lower()
+        if what == "sample":
+            prefix = prefix or f"{type(extension).__name__.lower()}:"
         for key, value in extension.model_dump().items():
-            yield f"{prefix}:{key}", value, None
+            yield f"{prefix}{key}", value, None
     elif (table := as_table(extension)) is not None:
-        yield from _row_values(table, sample, name)
+        yield from _row_fields(table, f"{what} {shown(owner.id)}", name)
     elif callable(extension):
-        yield from _computed_values(sample, extension, name)
+        yield from _computed_fields(extension, owner, what, name)
     else:
         raise InvalidInputError(
-            "sample cannot be extended with this",
+            f"{what} cannot be extended with this",
             found=type(extension).__name__,
             expected="a mapping, a table of one row, a pydantic model, an extension or a function",
         )
 
 
-def _computed_values(
-    sample: Sample, extension: Any, name: str | None
-) -> Iterator[tuple[str, Any, Any]]:
-    result = extension(sample)
-    if callable(result) and not hasattr(result, "__arrow_c_stream__"):
-        raise InvalidInputError("extension returned a function", found=type(result).__name__)
-    texts: Mapping[str, str] = getattr(extension, "get_field_descriptions", dict)()
-    for key, value, field in _extension_values(sample, result, name):
-        text = texts.get(key)
-        yield (
-            key,
-            value,
-            field if field is None or text is None else described(key, field.type, text),
-        )
-
-
-def _row_values(table: Any, sample: Sample, name: str | None) -> Iterator[tuple[str, Any, Any]]:
+def _row_fields(table: Any, where: str, name: str | None) -> Iterator[tuple[str, Any, Any]]:
     if table.num_rows != 1:
         raise InvalidInputError(
-            "table that extends a sample must have one row",
-            where=f"sample {shown(sample.id)}",
-            found=counted(table.num_rows, "row"),
+            "table of fields must have one row", where=where, found=counted(table.num_rows, "row")
         )
     for position, found in enumerate(table.schema):
         field = _plain_field(found, name)
         yield field.name, table.column(position)[0].as_py(), field
+
+
+def _computed_fields(
+    extension: Any, owner: Any, what: str, name: str | None
+) -> Iterator[tuple[str, Any, Any]]:
+    result = extension(owner)
+    if callable(result) and not hasattr(result, "__arrow_c_stream__"):
+        raise InvalidInputError("extension returned a function", found=type(result).__name__)
+    texts: Mapping[str, str] = getattr(extension, "get_field_descriptions", dict)()
+    for key, value, field in fields_of(result, owner, what, name):
+        is_told = field is not None and key in texts
+        yield key, value, described(key, field.type, texts[key]) if is_told else field
 
 
 @lru_cache(maxsize=4096)

@@ -26,7 +26,7 @@ from comal.samples.frame import Key, html_facts
 from comal.storage import Source, StorageConfig, as_source, open_beside, reload_once
 from comal.storage.source import Closing
 from comal.taco import spec, wire
-from comal.taco.model.extent import united, warn_without_crs
+from comal.taco.model.collection import united, warn_without_crs
 from comal.taco.reading import sql as views
 from comal.taco.reading.container import Collected, Container, open_container, read_collected
 from comal.taco.reading.frame import DIALECT, TacoDataFrame

@@ -39,8 +39,8 @@ from comal.storage.targetlock import write_errors
 from comal.storage.targets import TargetFile
 from comal.table import ParquetSettings, Writer, write_table
 from comal.taco import spec, wire
+from comal.taco.model.collection import Coverage, finished
 from comal.taco.model.columns import descriptions, without_null_type
-from comal.taco.model.extent import Coverage, finished
 from comal.taco.model.levels import (
     Leaves,
     Level,
@@ -49,9 +49,9 @@ from comal.taco.model.levels import (
     check_twins,
     flat,
     leaves,
+    pit_schema,
     relative_paths,
 )
-from comal.taco.model.pit import pit_schema
 from comal.taco.writing.verify import FOLDER, ZIP, check_archive, check_folder
 from comal.ziparchive import ZipWriter
 

@@ -22,10 +22,8 @@ from comal.storage import targets
 from comal.storage.kinds import check_ending
 from comal.storage.targets import TargetSet
 from comal.taco import spec
-from comal.taco.model.collection import Taco
-from comal.taco.model.extent import extent_of
-from comal.taco.model.levels import Level, Levels, check_twins, flat, select
-from comal.taco.model.pit import check_pit
+from comal.taco.model.collection import Taco, extent_of
+from comal.taco.model.levels import Level, Levels, check_pit, check_twins, flat, select
 from comal.taco.spec import LOGGER
 from comal.taco.writing.containers import (
     BatchWriter,

@@ -26,8 +26,8 @@ from comal.storage import open_source, several, targets
 from comal.storage.targetlock import write_errors
 from comal.table import ParquetSettings
 from comal.taco import spec, wire
+from comal.taco.model.collection import united
 from comal.taco.model.columns import normal, normal_type
-from comal.taco.model.extent import united
 from comal.taco.model.levels import flat
 from comal.taco.reading.container import Container, open_container
 from comal.taco.reading.level import Level
